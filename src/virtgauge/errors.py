@@ -1,0 +1,46 @@
+"""Errors that a person reads: what happened, where, and what to do next.
+
+Every error that virtgauge raises on purpose derives from :class:`VirtgaugeError`, and carries the exit
+code with which the command ends.  Anything else that reaches the top is a defect.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """The few exit codes of the command; documented in the README."""
+
+    OK = 0
+    FAILED = 1  # the work could not be done (a platform failed, no trial was valid, …)
+    USAGE = 2  # a wrong option, plan or path; nothing was started
+    UNAVAILABLE = 3  # nothing of what was asked can be measured on this machine
+    DEFECT = 70  # an error in virtgauge itself
+    INTERRUPTED = 130  # Ctrl-C or SIGTERM; `virtgauge resume` goes on
+
+
+class VirtgaugeError(Exception):
+    """What happened, and optionally the remedy, in words for the user."""
+
+    exit_code: ExitCode = ExitCode.FAILED
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  → {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(VirtgaugeError):
+    """Input that was refused before anything was started."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnavailableError(VirtgaugeError):
+    """This machine cannot do what was asked."""
+
+    exit_code = ExitCode.UNAVAILABLE

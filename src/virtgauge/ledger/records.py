@@ -1,0 +1,174 @@
+"""What the ledger holds: plain records, the vocabulary between measuring and analysing."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class TrialStatus(enum.StrEnum):
+    """How a trial ended.  Only ``VALID`` trials enter estimates; all are kept and shown."""
+
+    VALID = "valid"
+    INVALID = "invalid"  # measured, but a validity flag says that it must not count
+    FAILED = "failed"  # no figure: time-out, guest died, agent refused
+    UNSUPPORTED = "unsupported"  # this guest cannot do it; not repeated
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """Why a trial must not count (``fatal``), or what a reader should know about it.
+
+    Attributes:
+        name: ``foreign-load``, ``steal``, ``clock-drift``, ``time-out``, ``short`` …
+        detail: the figure and the bound, in words.
+        fatal: makes the trial invalid.
+    """
+
+    name: str
+    detail: str
+    fatal: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """Counts of a measure's values over one trial, on the bins of an HDR histogram (3 significant digits).
+
+    Attributes:
+        unit: of ``values`` (``ps`` for the timing suite).
+        values: ascending bin values, int64, shape (bins,).
+        counts: uint64, shape (bins,).
+        minimum, maximum: exact.
+        mean: of all values, before binning.
+    """
+
+    unit: str
+    values: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.uint64]
+    minimum: int
+    maximum: int
+    mean: float
+
+    @property
+    def n(self) -> int:
+        """How many values were counted."""
+        return int(self.counts.sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class GuestRecord:
+    """One launched guest (or a failed launch, with ``error``)."""
+
+    guest_id: int
+    arm: str
+    platform: str
+    block: int
+    launched_at: str  # ISO 8601, UTC
+    ready_ns: int | None
+    facts: dict[str, Any]
+    error: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialRecord:
+    """One measurement with every factor fixed.
+
+    Attributes:
+        trial_id: row number in the ledger.
+        key: the same for every attempt at the same cell of the design.
+        suite, probe: what was measured (``timing``, ``timer_cost``).
+        arm: the plan's name of the platform (``host``, ``host-aa``, ``gvisor`` …).
+        platform: kind (``host``, ``oci``, ``qemu``, ``simulated``).
+        block: number of the independent repetition, from 0; arms of one block are pairs.
+        attempt: from 1.
+        factors: the levels of this cell (function, load …) except platform.
+        flags: validity; see :class:`Flag`.
+        result: the suite's scalars (``median_ns`` …) and what it wants to remember.
+        accounting: foreign load, steal, guest CPU time, elapsed.
+        error: one line when ``status`` is FAILED or UNSUPPORTED.
+    """
+
+    trial_id: int
+    key: str
+    suite: str
+    probe: str
+    arm: str
+    platform: str
+    block: int
+    attempt: int
+    factors: dict[str, str]
+    status: TrialStatus
+    flags: tuple[Flag, ...]
+    result: dict[str, Any]
+    accounting: dict[str, Any]
+    error: str | None
+    guest_id: int | None
+    started_at: str
+    elapsed_ns: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ArmRecord:
+    """One arm of the design: a platform of the plan under its name.
+
+    Attributes:
+        name: as in the plan; the A/A arm is named ``<reference>-aa``.
+        kind: platform kind.
+        label: for people: ``gVisor (runsc, systrap)``.
+        role: ``reference``, ``aa`` (the reference once more) or ``test``.
+        emulated: figures are marked and never ranked.
+        usable: False when it was skipped; then ``reason`` says why and ``fix`` what would enable it.
+        settings: the platform's section of the plan, resolved.
+    """
+
+    name: str
+    kind: str
+    label: str
+    role: str
+    emulated: bool
+    usable: bool
+    reason: str
+    fix: str | None
+    settings: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a run is: written once, before the first trial.
+
+    Attributes:
+        run_id: folder name of the run.
+        created_at: ISO 8601, UTC.
+        tool_version: of virtgauge.
+        plan_name: the preset's or file's name.
+        plan_text: the plan as TOML, complete with every default and the seed.
+        seed: of the schedule.
+        confidence: nominal confidence of the intervals, e.g. 0.95.
+        agent_sha256: of the agent in every guest.
+        fingerprint: the host (kernel, CPU, microcode, mitigations, memory …).
+        arms: in the plan's order, skipped ones included.
+    """
+
+    run_id: str
+    created_at: str
+    tool_version: str
+    plan_name: str
+    plan_text: str
+    seed: int
+    confidence: float
+    agent_sha256: str
+    fingerprint: dict[str, Any]
+    arms: tuple[ArmRecord, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class EventRecord:
+    """Something worth knowing that is no trial: started, resumed, a changed fingerprint accepted, interrupted."""
+
+    at: str
+    kind: str
+    detail: str

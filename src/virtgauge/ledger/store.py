@@ -1,0 +1,329 @@
+"""The ledger of a run: SQLite with write-ahead log and full sync, so that what was committed survives a kill -9.
+
+A run is a folder::
+
+    plan.toml            the plan, complete
+    ledger.sqlite        manifest, guests, trials, histograms, events
+    samples/T.parquet    raw reservoirs of trial T
+    report.html          written by the report stage
+
+Histograms (a few KB each) are rows of the ledger rather than files: a report over ten thousand trials then reads one
+file.  Raw samples are Parquet, one file a trial, made durable before the trial's row is committed; a
+file without a row is an unfinished trial's and is removed when the run is resumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from virtgauge.errors import UsageError
+from virtgauge.ledger.records import (
+    ArmRecord,
+    EventRecord,
+    Flag,
+    GuestRecord,
+    Histogram,
+    Manifest,
+    TrialRecord,
+    TrialStatus,
+)
+
+SCHEMA_VERSION = 1
+LEDGER_NAME = "ledger.sqlite"
+
+_SCHEMA = """
+CREATE TABLE manifest (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL) STRICT;
+CREATE TABLE guests (
+    guest_id INTEGER PRIMARY KEY, arm TEXT NOT NULL, platform TEXT NOT NULL, block INTEGER NOT NULL,
+    launched_at TEXT NOT NULL, ready_ns INTEGER, facts TEXT NOT NULL, error TEXT) STRICT;
+CREATE TABLE trials (
+    trial_id INTEGER PRIMARY KEY, key TEXT NOT NULL, suite TEXT NOT NULL, probe TEXT NOT NULL, arm TEXT NOT NULL,
+    platform TEXT NOT NULL, block INTEGER NOT NULL, attempt INTEGER NOT NULL, factors TEXT NOT NULL,
+    status TEXT NOT NULL, flags TEXT NOT NULL, result TEXT NOT NULL, accounting TEXT NOT NULL, error TEXT,
+    guest_id INTEGER REFERENCES guests, started_at TEXT NOT NULL, elapsed_ns INTEGER NOT NULL,
+    UNIQUE (key, attempt)) STRICT;
+CREATE TABLE histograms (
+    trial_id INTEGER NOT NULL REFERENCES trials, measure TEXT NOT NULL, unit TEXT NOT NULL, bins BLOB NOT NULL,
+    minimum INTEGER NOT NULL, maximum INTEGER NOT NULL, mean REAL NOT NULL,
+    PRIMARY KEY (trial_id, measure)) STRICT, WITHOUT ROWID;
+CREATE TABLE events (at TEXT NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL) STRICT;
+"""
+
+
+def utc_now() -> str:
+    """The time as the ledger writes it: ISO 8601 in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+class Ledger:
+    """The durable record of one run.  One writer at a time; readers may look at any moment."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        self.folder = folder
+        self._db = connection
+
+    @classmethod
+    def create(cls, folder: Path, manifest: Manifest) -> Ledger:
+        """Make a new run's folder and ledger.
+
+        Raises:
+            UsageError: the folder already holds a ledger.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "samples").mkdir(exist_ok=True)
+        path = folder / LEDGER_NAME
+        if path.exists():
+            raise UsageError(f"{folder} already holds a run", "choose another folder, or `virtgauge resume` it")
+        # Built under another name and renamed when whole: a ledger that exists is a ledger that can be read.
+        building = path.with_suffix(".building")
+        building.unlink(missing_ok=True)
+        db = sqlite3.connect(building)
+        db.executescript(_SCHEMA)
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        db.execute("INSERT INTO manifest VALUES (1, ?)", (json.dumps(dataclasses.asdict(manifest)),))
+        db.commit()
+        db.close()
+        _sync(building)
+        building.rename(path)
+        _sync(folder)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> Ledger:
+        """Open a run's ledger.
+
+        Raises:
+            UsageError: there is none, or one of another version.
+        """
+        path = folder / LEDGER_NAME
+        if not path.is_file():
+            raise UsageError(f"no run in {folder}: {LEDGER_NAME} is missing", "`virtgauge run` makes one")
+        db = sqlite3.connect(path, timeout=10)
+        try:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise UsageError(f"{path} is not a ledger: {error}", "restore it from a copy, or start a new run") from error
+        if version != SCHEMA_VERSION:
+            raise UsageError(
+                f"{path} has ledger version {version}; this virtgauge reads version {SCHEMA_VERSION}",
+                "use the virtgauge that wrote it",
+            )
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        return cls(folder, db)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def add_event(self, kind: str, detail: str) -> None:
+        with self._db:
+            self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (utc_now(), kind, detail))
+
+    def add_guest(
+        self,
+        *,
+        arm: str,
+        platform: str,
+        block: int,
+        launched_at: str,
+        ready_ns: int | None,
+        facts: Mapping[str, Any],
+        error: str | None = None,
+    ) -> int:
+        """Record a launched guest, or a launch that failed; returns its number."""
+        with self._db:
+            cursor = self._db.execute(
+                "INSERT INTO guests (arm, platform, block, launched_at, ready_ns, facts, error) VALUES (?,?,?,?,?,?,?)",
+                (arm, platform, block, launched_at, ready_ns, json.dumps(facts), error),
+            )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def add_trial(
+        self,
+        trial: TrialRecord,
+        histograms: Mapping[str, Histogram] | None = None,
+        samples: Mapping[str, npt.NDArray[np.int64]] | None = None,
+    ) -> int:
+        """Make a trial durable: samples first, then row and histograms in one transaction.
+
+        Args:
+            trial: its ``trial_id`` is ignored; the ledger gives the number.
+            histograms: by measure.
+            samples: raw values by series, for the trial's Parquet file.
+
+        Returns:
+            The trial's number.  When this returns, a kill -9 loses nothing of it.
+        """
+        (newest,) = self._db.execute("SELECT coalesce(max(trial_id), 0) FROM trials").fetchone()
+        trial_id = newest + 1
+        if samples:
+            self._write_samples(trial_id, samples)
+        with self._db:
+            self._db.execute(
+                "INSERT INTO trials VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                (
+                    trial_id,
+                    trial.key,
+                    trial.suite,
+                    trial.probe,
+                    trial.arm,
+                    trial.platform,
+                    trial.block,
+                    trial.attempt,
+                    json.dumps(trial.factors),
+                    trial.status.value,
+                    json.dumps([dataclasses.asdict(flag) for flag in trial.flags]),
+                    json.dumps(trial.result),
+                    json.dumps(trial.accounting),
+                    trial.error,
+                    trial.guest_id,
+                    trial.started_at,
+                    trial.elapsed_ns,
+                ),
+            )
+            for measure, histogram in (histograms or {}).items():
+                self._db.execute(
+                    "INSERT INTO histograms VALUES (?,?,?,?,?,?,?)",
+                    (
+                        trial_id,
+                        measure,
+                        histogram.unit,
+                        _pack(histogram),
+                        histogram.minimum,
+                        histogram.maximum,
+                        histogram.mean,
+                    ),
+                )
+        return trial_id
+
+    def _write_samples(self, trial_id: int, samples: Mapping[str, npt.NDArray[np.int64]]) -> None:
+        path = self.samples_path(trial_id)
+        table = pa.concat_tables(
+            pa.table({"series": pa.array([series] * len(values)).dictionary_encode(), "value": values})
+            for series, values in samples.items()
+        )
+        partial = path.with_suffix(".partial")
+        pq.write_table(table, partial, compression="zstd")
+        _sync(partial)
+        partial.rename(path)
+        _sync(path.parent)
+
+    def discard_unfinished_samples(self) -> int:
+        """Remove sample files of trials that never reached the ledger; returns how many."""
+        known = {trial_id for (trial_id,) in self._db.execute("SELECT trial_id FROM trials")}
+        removed = 0
+        for path in (self.folder / "samples").iterdir():
+            if path.suffix == ".partial" or (path.stem.isdigit() and int(path.stem) not in known):
+                path.unlink()
+                removed += 1
+        return removed
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def manifest(self) -> Manifest:
+        (text,) = self._db.execute("SELECT value FROM manifest").fetchone()
+        value = json.loads(text)
+        value["arms"] = tuple(ArmRecord(**arm) for arm in value["arms"])
+        return Manifest(**value)
+
+    def trials(self) -> list[TrialRecord]:
+        """All trials, valid or not, in the order in which they ended."""
+        return [_trial(row) for row in self._db.execute("SELECT * FROM trials ORDER BY trial_id")]
+
+    def guests(self) -> list[GuestRecord]:
+        rows = self._db.execute("SELECT * FROM guests ORDER BY guest_id")
+        return [GuestRecord(*row[:6], json.loads(row[6]), row[7]) for row in rows]
+
+    def events(self) -> list[EventRecord]:
+        return [EventRecord(*row) for row in self._db.execute("SELECT * FROM events ORDER BY rowid")]
+
+    def histogram(self, trial_id: int, measure: str) -> Histogram:
+        """One trial's histogram; KeyError when it has none of that measure."""
+        for found in self.histograms([trial_id], measure):
+            return found[1]
+        raise KeyError((trial_id, measure))
+
+    def histograms(self, trial_ids: Iterable[int], measure: str) -> Iterator[tuple[int, Histogram]]:
+        """The histograms of these trials, those that have one, as they come."""
+        wanted = set(trial_ids)
+        rows = self._db.execute(
+            "SELECT trial_id, unit, bins, minimum, maximum, mean FROM histograms WHERE measure = ?", (measure,)
+        )
+        for trial_id, *fields in rows:
+            if trial_id in wanted:
+                yield trial_id, _unpack(*fields)
+
+    def samples_path(self, trial_id: int) -> Path:
+        return self.folder / "samples" / f"{trial_id:07d}.parquet"
+
+    def samples(self, trial_id: int, series: str) -> npt.NDArray[np.int64]:
+        """A trial's raw values; empty when none were kept."""
+        path = self.samples_path(trial_id)
+        if not path.exists():
+            return np.empty(0, dtype=np.int64)
+        table = pq.read_table(path, filters=[("series", "=", series)], columns=["value"])
+        return table["value"].to_numpy()
+
+
+def _trial(row: tuple[Any, ...]) -> TrialRecord:
+    (*head, factors, status, flags, result, accounting, error, guest_id, started_at, elapsed_ns) = row
+    return TrialRecord(
+        *head,
+        factors=json.loads(factors),
+        status=TrialStatus(status),
+        flags=tuple(Flag(**flag) for flag in json.loads(flags)),
+        result=json.loads(result),
+        accounting=json.loads(accounting),
+        error=error,
+        guest_id=guest_id,
+        started_at=started_at,
+        elapsed_ns=elapsed_ns,
+    )
+
+
+def _pack(histogram: Histogram) -> bytes:
+    steps = np.diff(histogram.values, prepend=np.int64(0)).astype("<i8")  # small steps compress well
+    return zlib.compress(steps.tobytes() + histogram.counts.astype("<u8").tobytes(), level=6)
+
+
+def _unpack(unit: str, bins: bytes, minimum: int, maximum: int, mean: float) -> Histogram:
+    raw = zlib.decompress(bins)
+    half = len(raw) // 2
+    return Histogram(
+        unit=unit,
+        values=np.cumsum(np.frombuffer(raw[:half], dtype="<i8")),
+        counts=np.frombuffer(raw[half:], dtype="<u8"),
+        minimum=minimum,
+        maximum=maximum,
+        mean=mean,
+    )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,124 @@
+"""The interface of a platform: a way of running code whose cost is to be measured.
+
+A platform's only hard duty is to start the agent and to hand back its stream.  Everything that a
+suite does with a guest goes through :class:`Guest`; nothing outside ``platforms/`` knows how a guest
+is made.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent.channel import Channel
+from virtgauge.host.scope import Scope
+
+
+@dataclasses.dataclass(frozen=True)
+class Availability:
+    """Whether a platform can be used on this machine.
+
+    Attributes:
+        usable: a guest of this platform can be launched here, now.
+        reason: one line: what makes it usable, or what is missing.
+        fix: the command (or step) that would make it usable; None when it already is, or when nothing can.
+        emulated: guests run without hardware virtualization; results are labelled and never ranked.
+        details: versions and facts worth recording with a run (runtime version, accelerator …).
+    """
+
+    usable: bool
+    reason: str
+    fix: str | None = None
+    emulated: bool = False
+    details: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class GuestSpec:
+    """What a guest shall have.
+
+    Attributes:
+        name: unique within the scope; letters, digits and dashes.
+        scope: everything made for the guest is registered there, and reclaimed through it.
+        agent: the binary that runs inside.
+        vcpus: processors of the guest; None leaves the platform's own default (the host has all).
+        memory_mib: memory of the guest; None leaves the platform's own default.
+        ready_timeout_s: a guest whose agent has not answered by then is a failed launch.
+    """
+
+    name: str
+    scope: Scope
+    agent: AgentBinary
+    vcpus: int | None = None
+    memory_mib: int | None = None
+    ready_timeout_s: float = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Accounting:
+    """CPU time charged to a guest, as seen from outside of it.
+
+    Attributes:
+        cpu_ns: CPU time of all its processes and, for a VM, of its vCPUs and device threads; None where it
+            cannot be known from here.
+        method: where the figure comes from (``cgroup cpuacct``, ``cgroup cpu.stat``, ``/proc``).
+    """
+
+    cpu_ns: int | None
+    method: str
+
+
+class LaunchError(Exception):
+    """A guest did not come up: the stage that failed, and the tail of what it printed."""
+
+    def __init__(self, stage: str, message: str, log_tail: str = "") -> None:
+        super().__init__(f"{stage}: {message}" + (f"\n{log_tail.rstrip()}" if log_tail.strip() else ""))
+        self.stage = stage
+        self.log_tail = log_tail
+
+
+class Guest(abc.ABC):
+    """One running instance of a platform.
+
+    Attributes:
+        channel: connected and past the handshake.
+        ready_ns: from the call of launch to the agent's welcome.
+        label: short text for people, for instance ``qemu microvm (tcg, emulated)``.
+    """
+
+    channel: Channel
+    ready_ns: int
+    label: str
+
+    @abc.abstractmethod
+    def accounting(self) -> Accounting:
+        """CPU time charged so far; cheap enough to call before and after every trial."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """End the guest and remove everything made for it.  Idempotent; never raises for a guest already dead."""
+
+
+class Platform(abc.ABC):
+    """A way of running code.  Constructed from its section of the plan; holds no running state."""
+
+    kind: str
+
+    @abc.abstractmethod
+    async def probe(self) -> Availability:
+        """Find out whether the platform is usable; starts nothing that outlives the call."""
+
+    @abc.abstractmethod
+    async def launch(self, spec: GuestSpec) -> Guest:
+        """Start a guest and its agent.
+
+        Raises:
+            LaunchError: the guest did not come up; nothing of it is left behind.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that define this platform, for the record."""
+        return {"kind": self.kind}
