@@ -1,0 +1,329 @@
+"""The controller's end of the channel to an agent (docs/protocol.md).
+
+One :class:`Channel` per guest.  Requests may overlap; each is answered by ``result`` or ``error`` under its own id.
+A peer that breaks the protocol, goes away or never answers ends in an exception, never in a hang:
+:class:`ProtocolError`, :class:`ChannelClosedError` or the caller's own time-out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
+
+PROTOCOL_VERSION = 1
+_READ_SIZE = 256 * 1024
+_KEPT_SAMPLES = 64 * 1024 * 1024
+"""Bytes of samples accepted for one request, so that a rogue agent cannot fill the controller's memory."""
+
+
+class ChannelClosedError(Exception):
+    """The agent went away."""
+
+
+class HandshakeError(Exception):
+    """The peer is no agent, one of another version, or not the binary that was sent."""
+
+
+class AgentError(Exception):
+    """The agent refused or failed a request.
+
+    Attributes:
+        code: one of the codes of docs/protocol.md.
+        errno: for code ``os``.
+    """
+
+    def __init__(self, code: str, message: str, errno: int | None = None) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.errno = errno
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What a request brought back.
+
+    Attributes:
+        value: the result map.
+        samples: raw values by series (int64).
+        started_ns, finished_ns: controller's CLOCK_MONOTONIC at the receipt of ``started`` and of ``result``; the first is None
+            for requests that have no ``started``.
+        started_clocks: the agent's clocks in ``started``.
+    """
+
+    value: dict[str, Any]
+    samples: dict[str, npt.NDArray[np.int64]]
+    started_ns: int | None
+    finished_ns: int
+    started_clocks: dict[str, Any] | None
+
+
+class _Pending:
+    def __init__(self, on_progress: Callable[[float], None] | None) -> None:
+        self.future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.on_progress = on_progress
+        self.samples: dict[str, list[bytes]] = {}
+        self.sample_bytes = 0
+        self.started_ns: int | None = None
+        self.started_clocks: dict[str, Any] | None = None
+
+
+class Channel:
+    """A session with one agent.
+
+    Attributes:
+        welcome: the agent's answer to the handshake (version, hash, pid, whether it is init).
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._decoder = FrameDecoder()
+        self._sequence = 0
+        self._next_id = 1
+        self._pending: dict[int, _Pending] = {}
+        self._receiver: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        self.welcome: dict[str, Any] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        expected_sha256: str,
+        timeout_s: float,
+    ) -> Self:
+        """Shake hands with the agent on this stream.
+
+        Args:
+            expected_sha256: hash of the binary that was put into the guest.
+            timeout_s: bound on the whole handshake.
+
+        Raises:
+            HandshakeError: no answer in time, another version, another binary.
+            ProtocolError: the peer does not speak the protocol.
+            ChannelClosedError: the stream ended.
+        """
+        channel = cls(reader, writer)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await channel._shake_hands(expected_sha256)
+        except TimeoutError:
+            await channel.close()
+            raise HandshakeError(f"no agent answered within {timeout_s:g} s") from None
+        except BaseException:
+            await channel.close()
+            raise
+        channel._receiver = asyncio.create_task(channel._receive())
+        return channel
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended, for whatever reason."""
+        return self._failure is not None
+
+    async def request(
+        self,
+        type_: str,
+        *,
+        on_progress: Callable[[float], None] | None = None,
+        timeout_s: float | None = None,
+        **fields: Any,
+    ) -> Reply:
+        """Send a request and wait for its answer.
+
+        Cancelling the waiting task cancels the request in the agent too.
+
+        Raises:
+            AgentError: the agent answered with an error.
+            ChannelClosedError, ProtocolError: the session ended first.
+            TimeoutError: no answer within ``timeout_s``; the request was cancelled.
+        """
+        self._require_open()
+        request_id = self._next_id
+        self._next_id += 1
+        pending = self._pending[request_id] = _Pending(on_progress)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._send({"type": type_, "id": request_id, **fields})
+                return await pending.future
+        except (asyncio.CancelledError, TimeoutError):
+            if not self.closed:
+                with contextlib.suppress(Exception):
+                    await self._cancel(request_id)
+            raise
+        finally:
+            self._pending.pop(request_id, None)
+            if pending.future.done() and not pending.future.cancelled():
+                pending.future.exception()  # retrieved: a late failure is not reported twice
+
+    async def facts(self, timeout_s: float = 20.0) -> dict[str, Any]:
+        """What the agent knows of its guest."""
+        return (await self.request("facts", timeout_s=timeout_s)).value
+
+    async def shutdown(self, timeout_s: float = 2.0) -> None:
+        """Ask the agent to end (a virtual machine powers off); then close.  Never raises for an agent already gone."""
+        if not self.closed:
+            with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError, OSError):
+                await self.request("shutdown", timeout_s=timeout_s)
+        await self.close()
+
+    async def close(self) -> None:
+        """End the session; open requests fail with :class:`ChannelClosedError`."""
+        self._fail(ChannelClosedError("the channel was closed"))
+        if self._receiver is not None:
+            self._receiver.cancel()
+            await asyncio.gather(self._receiver, return_exceptions=True)
+            self._receiver = None
+        self._writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._writer.wait_closed()
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    async def _cancel(self, target: int) -> None:
+        request_id = self._next_id
+        self._next_id += 1
+        async with asyncio.timeout(1.0):
+            await self._send({"type": "cancel", "id": request_id, "target": target})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self._require_open()
+        frame = encode(message, self._sequence)
+        self._sequence += 1
+        try:
+            self._writer.write(frame)
+            await self._writer.drain()
+        except (ConnectionError, BrokenPipeError) as error:
+            failure = ChannelClosedError(f"the agent went away while it was sent {message['type']!r}: {error}")
+            self._fail(failure)
+            raise failure from error
+
+    async def _shake_hands(self, expected_sha256: str) -> None:
+        token = secrets.token_hex(16)
+        await self._send({"type": "hello", "protocol": PROTOCOL_VERSION, "token": token})
+        messages: list[dict[str, Any]] = []
+        while not messages:
+            messages = await self._read()
+        welcome, *surplus = messages
+        if welcome["type"] == "error":
+            raise HandshakeError(f"the agent refused: {welcome.get('code')}: {welcome.get('message')}")
+        if welcome["type"] != "welcome" or surplus:
+            raise ProtocolError(f"{welcome['type']!r} arrived where 'welcome' was due")
+        if welcome.get("token") != token:
+            raise HandshakeError("the agent answered another session's greeting")
+        if welcome.get("protocol") != PROTOCOL_VERSION:
+            raise HandshakeError(f"the agent speaks protocol {welcome.get('protocol')!r}, not {PROTOCOL_VERSION}")
+        if welcome.get("agent_sha256") != expected_sha256:
+            raise HandshakeError(
+                f"the agent's hash is {welcome.get('agent_sha256')!r}, not that of the binary sent ({expected_sha256})"
+            )
+        self.welcome = welcome
+
+    async def _read(self) -> list[dict[str, Any]]:
+        try:
+            data = await self._reader.read(_READ_SIZE)
+        except (ConnectionError, OSError) as error:
+            raise ChannelClosedError(f"the agent went away: {error}") from error
+        if not data:
+            self._decoder.finish()
+            raise ChannelClosedError("the agent went away")
+        return self._decoder.feed(data)
+
+    async def _receive(self) -> None:
+        try:
+            while True:
+                for message in await self._read():
+                    self._dispatch(message)
+        except (ProtocolError, ChannelClosedError) as error:
+            self._fail(error)
+
+    def _dispatch(self, message: dict[str, Any]) -> None:
+        kind, request_id = message["type"], message.get("id")
+        if kind == "error" and request_id is None:
+            raise ProtocolError(f"the agent ended the session: {message.get('code')}: {message.get('message')}")
+        if type(request_id) is not int or not 0 < request_id < self._next_id:
+            raise ProtocolError(f"{kind!r} answers a request that was never made: {request_id!r}")
+        pending = self._pending.get(request_id)
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            raise ProtocolError(f"unknown message type {kind!r}")
+        if pending is not None and not pending.future.done():  # else: the rest of a cancelled request
+            handler(pending, message)
+
+    def _require_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+        for pending in self._pending.values():
+            if not pending.future.done():
+                pending.future.set_exception(error)
+
+
+def _on_started(pending: _Pending, message: dict[str, Any]) -> None:
+    pending.started_ns = time.monotonic_ns()
+    pending.started_clocks = _field(message, "clocks", dict)
+
+
+def _on_progress(pending: _Pending, message: dict[str, Any]) -> None:
+    if pending.on_progress is not None:
+        pending.on_progress(min(max(float(_field(message, "done", (float, int))), 0.0), 1.0))
+
+
+def _on_samples(pending: _Pending, message: dict[str, Any]) -> None:
+    values = _field(message, "values", bytes)
+    pending.sample_bytes += len(values)
+    if len(values) % 8 or pending.sample_bytes > _KEPT_SAMPLES:
+        raise ProtocolError(f"samples of {len(values)} bytes ({pending.sample_bytes} in all) are not acceptable")
+    pending.samples.setdefault(_field(message, "series", str), []).append(values)
+
+
+def _on_result(pending: _Pending, message: dict[str, Any]) -> None:
+    pending.future.set_result(
+        Reply(
+            value=_field(message, "value", dict),
+            samples={
+                series: np.frombuffer(b"".join(parts), dtype="<i8").astype(np.int64)
+                for series, parts in pending.samples.items()
+            },
+            started_ns=pending.started_ns,
+            finished_ns=time.monotonic_ns(),
+            started_clocks=pending.started_clocks,
+        )
+    )
+
+
+def _on_error(pending: _Pending, message: dict[str, Any]) -> None:
+    code, text = _field(message, "code", str), _field(message, "message", str)
+    pending.future.set_exception(AgentError(code, text, message.get("errno")))
+
+
+_HANDLERS: dict[str, Callable[[_Pending, dict[str, Any]], None]] = {
+    "started": _on_started,
+    "progress": _on_progress,
+    "samples": _on_samples,
+    "result": _on_result,
+    "error": _on_error,
+}
+
+
+def _field(message: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
+    value = message.get(name)
+    if not isinstance(value, kind):
+        raise ProtocolError(f"{message['type']!r} has no proper {name!r}: {value!r:.80}")
+    return value
