@@ -56,8 +56,8 @@ class Reply:
     Attributes:
         value: the result map.
         samples: raw values by series (int64).
-        started_ns, finished_ns: controller's CLOCK_MONOTONIC at the receipt of ``started`` and of ``result``; the first is None
-            for requests that have no ``started``.
+        started_ns: controller's CLOCK_MONOTONIC at the receipt of ``started``; None for requests that have none.
+        finished_ns: the same at the receipt of ``result``.
         started_clocks: the agent's clocks in ``started``.
     """
 

@@ -115,7 +115,7 @@ class Ledger:
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
-            raise UsageError(f"{path} is not a ledger: {error}", "restore it from a copy, or start a new run") from error
+            raise UsageError(f"{path} is no ledger: {error}", "restore it from a copy, or start a new run") from error
         if version != SCHEMA_VERSION:
             raise UsageError(
                 f"{path} has ledger version {version}; this virtgauge reads version {SCHEMA_VERSION}",
@@ -123,6 +123,7 @@ class Ledger:
             )
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
+        db.row_factory = sqlite3.Row
         return cls(folder, db)
 
     def close(self) -> None:
@@ -177,7 +178,7 @@ class Ledger:
             The trial's number.  When this returns, a kill -9 loses nothing of it.
         """
         (newest,) = self._db.execute("SELECT coalesce(max(trial_id), 0) FROM trials").fetchone()
-        trial_id = newest + 1
+        trial_id = int(newest) + 1
         if samples:
             self._write_samples(trial_id, samples)
         with self._db:
@@ -253,8 +254,7 @@ class Ledger:
         return [_trial(row) for row in self._db.execute("SELECT * FROM trials ORDER BY trial_id")]
 
     def guests(self) -> list[GuestRecord]:
-        rows = self._db.execute("SELECT * FROM guests ORDER BY guest_id")
-        return [GuestRecord(*row[:6], json.loads(row[6]), row[7]) for row in rows]
+        return [_guest(row) for row in self._db.execute("SELECT * FROM guests ORDER BY guest_id")]
 
     def events(self) -> list[EventRecord]:
         return [EventRecord(*row) for row in self._db.execute("SELECT * FROM events ORDER BY rowid")]
@@ -284,23 +284,17 @@ class Ledger:
         if not path.exists():
             return np.empty(0, dtype=np.int64)
         table = pq.read_table(path, filters=[("series", "=", series)], columns=["value"])
-        return table["value"].to_numpy()
+        return np.asarray(table["value"].to_numpy(), dtype=np.int64)
 
 
-def _trial(row: tuple[Any, ...]) -> TrialRecord:
-    (*head, factors, status, flags, result, accounting, error, guest_id, started_at, elapsed_ns) = row
-    return TrialRecord(
-        *head,
-        factors=json.loads(factors),
-        status=TrialStatus(status),
-        flags=tuple(Flag(**flag) for flag in json.loads(flags)),
-        result=json.loads(result),
-        accounting=json.loads(accounting),
-        error=error,
-        guest_id=guest_id,
-        started_at=started_at,
-        elapsed_ns=elapsed_ns,
-    )
+def _guest(row: sqlite3.Row) -> GuestRecord:
+    return GuestRecord(**dict(row) | {"facts": json.loads(row["facts"])})
+
+
+def _trial(row: sqlite3.Row) -> TrialRecord:
+    decoded = {column: json.loads(row[column]) for column in ("factors", "result", "accounting")}
+    flags = tuple(Flag(**flag) for flag in json.loads(row["flags"]))
+    return TrialRecord(**dict(row) | decoded | {"status": TrialStatus(row["status"]), "flags": flags})
 
 
 def _pack(histogram: Histogram) -> bytes:
