@@ -1,0 +1,1 @@
+"""Pure statistics: numbers in, estimates out.  Knows nothing of guests, files or plans."""

@@ -1,0 +1,169 @@
+"""Paired comparison with the reference, guarded by the A/A pair.
+
+Arms of one block ran close together in time, so the ratio is formed within the block and what the blocks have in
+common (temperature, a neighbour's day) cancels.  The estimate is the median over blocks of log(test / reference),
+with the interval of :mod:`virtgauge.analysis.bootstrap`, taken back to a ratio.
+
+**The A/A guard.**  The reference is also measured against itself.  Its true ratio is 1, so whatever the A/A interval
+still allows is what this machine does between *identical* arms.  A difference is called distinguishable only if
+
+1. the interval of the ratio excludes 1, and
+2. |log ratio| is larger than the *band*: the larger of |log low| and |log high| of the A/A interval, and at least
+   the resolution of the figures (two values of 3 significant digits: :data:`RESOLUTION`).
+
+Condition 1 alone would be satisfied by any systematic difference between first and second place in a block, between two
+cores, between two copies of one guest; condition 2 is what such differences amounted to here.  Without an A/A
+interval there is no band, and nothing is called distinguishable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping, Sequence
+
+from scipy import stats
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.estimate import Estimate
+
+RESOLUTION = 0.002
+"""Relative: a bin of the histogram is up to 0.1 % wide, and a ratio has two of them."""
+
+AA_ALARM = 0.01
+"""How unlikely, by chance alone, the number of A/A intervals that miss 1 must be before the A/A pair counts as differing."""
+
+
+class Judgement(enum.StrEnum):
+    """What a paired comparison allows to be said."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A test arm against the reference.
+
+    Attributes:
+        ratio: test / reference, unit ``ratio``.
+        difference: test − reference, in the measure's unit.
+        band: the A/A band as a factor ≥ 1: ratios within [1/band, band] also occur between identical arms; None when
+            the A/A pair gave no interval.
+        judgement: whether the test arm's figure is higher or lower, or no difference has been shown.
+        reason: why, in words.
+    """
+
+    ratio: Estimate
+    difference: Estimate
+    band: float | None
+    judgement: Judgement
+    reason: str
+
+    @property
+    def distinguishable(self) -> bool:
+        return self.judgement is not Judgement.INCONCLUSIVE
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """What the A/A pairs of a run say together.
+
+    Attributes:
+        cells: A/A comparisons that had an interval.
+        excluding: those whose interval excludes 1.
+        tolerated: how many of them may do so by chance (the 99 % quantile of the binomial distribution with
+            the intervals' own confidence).
+        widest: the largest A/A band, as a factor ≥ 1; None without any.
+    """
+
+    cells: int
+    excluding: int
+    tolerated: int
+    widest: float | None
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether identical arms look identical; None when that could not be examined."""
+        return None if self.cells == 0 else self.excluding <= self.tolerated
+
+
+def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nominal: float) -> Estimate:
+    """The ratio test / reference over the blocks that have both.
+
+    Args:
+        test, reference: one value a block, same unit.
+        nominal: the confidence wanted.
+    """
+    blocks = sorted(test.keys() & reference.keys())
+    if not blocks:
+        return Estimate.missing("ratio", "no block has a valid trial of both arms")
+    if any(test[block] <= 0 or reference[block] <= 0 for block in blocks):
+        return Estimate.missing("ratio", "a ratio needs positive figures; see the difference", len(blocks))
+    logs = [math.log(test[block] / reference[block]) for block in blocks]
+    estimate = median_estimate(logs, "log", nominal).mapped(math.exp, "ratio")
+    return dataclasses.replace(estimate, method=f"paired by block; {estimate.method}")
+
+
+def paired_difference(test: Mapping[int, float], reference: Mapping[int, float], unit: str, nominal: float) -> Estimate:
+    """The difference test − reference over the blocks that have both, in ``unit``."""
+    blocks = sorted(test.keys() & reference.keys())
+    if not blocks:
+        return Estimate.missing(unit, "no block has a valid trial of both arms")
+    estimate = median_estimate([test[block] - reference[block] for block in blocks], unit, nominal)
+    return dataclasses.replace(estimate, method=f"paired by block; {estimate.method}")
+
+
+def aa_band(aa: Estimate | None) -> float | None:
+    """How far apart identical arms may seem, as a factor ≥ 1 (see the module); None without an A/A interval."""
+    if aa is None or aa.low is None or aa.high is None:
+        return None
+    return math.exp(max(abs(math.log(aa.low)), abs(math.log(aa.high)), math.log1p(RESOLUTION)))
+
+
+def compare(
+    test: Mapping[int, float], reference: Mapping[int, float], aa: Estimate | None, unit: str, nominal: float
+) -> Comparison:
+    """Compare a test arm with the reference, guarded by the A/A pair's ratio ``aa`` of the same measure."""
+    ratio = paired_ratio(test, reference, nominal)
+    difference = paired_difference(test, reference, unit, nominal)
+    band = aa_band(aa)
+    judgement, reason = _judge(ratio, band)
+    return Comparison(ratio, difference, band, judgement, reason)
+
+
+def _judge(ratio: Estimate, band: float | None) -> tuple[Judgement, str]:
+    if ratio.point is None or not ratio.has_interval:
+        return Judgement.INCONCLUSIVE, ratio.method
+    if not ratio.excludes(1):
+        return Judgement.INCONCLUSIVE, "the interval of the ratio includes 1"
+    if band is None:
+        return Judgement.INCONCLUSIVE, "no A/A interval: what identical arms differ by is unknown"
+    if abs(math.log(ratio.point)) <= math.log(band):
+        return Judgement.INCONCLUSIVE, f"identical arms (A/A) may seem to differ by a factor of {band:.3g}"
+    judgement = Judgement.HIGHER if ratio.point > 1 else Judgement.LOWER
+    return judgement, "the interval excludes 1 and the effect exceeds what identical arms (A/A) differ by"
+
+
+def agreement(ratios: Sequence[Estimate]) -> Agreement:
+    """What all A/A ratios of a run say together.
+
+    Of many intervals with confidence c, a share 1 − c misses the truth by design; so one that excludes 1 proves
+    nothing.  The pair is said to differ only if more do than chance explains (cells are taken as independent,
+    each with the lowest confidence among them).
+    """
+    usable = [ratio for ratio in ratios if ratio.has_interval]
+    confidences = [ratio.confidence for ratio in usable if ratio.confidence is not None]
+    if not confidences:
+        return Agreement(0, 0, 0, None)
+    tolerated = int(stats.binom.ppf(1 - AA_ALARM, len(usable), 1 - min(confidences)))
+    excluding = sum(not _includes_one(ratio) for ratio in usable)
+    return Agreement(len(usable), excluding, tolerated, max(aa_band(ratio) or 1.0 for ratio in usable))
+
+
+def _includes_one(ratio: Estimate) -> bool:
+    """Up to the resolution of the figures: two neighbouring bins are no difference."""
+    assert ratio.low is not None and ratio.high is not None
+    return ratio.low <= 1 + RESOLUTION and ratio.high >= 1 / (1 + RESOLUTION)

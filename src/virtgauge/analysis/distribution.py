@@ -1,0 +1,162 @@
+"""Distributions kept as counts per bin: quantiles, spread, merging, and points of the CCDF.
+
+Within a trial all values share the HDR histogram's bins, so quantiles are exact to the bin's width (3 significant
+digits).  A quantile here is the smallest value that at least a share q of all values do not exceed: Hyndman & Fan
+(1996), "Sample Quantiles in Statistical Packages", definition 1; numpy calls it ``inverted_cdf``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+TAIL_SAMPLES = 10
+"""How many values must lie beyond a quantile before it is reported: fewer, and it says more of the luck of the
+draw than of the system."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Distribution:
+    """Counts of values, in one unit.
+
+    Attributes:
+        values: ascending, distinct bin values, shape (bins,).
+        counts: how often each was seen, shape (bins,).
+        minimum, maximum: exact, before binning.
+        mean: exact, before binning.
+    """
+
+    values: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.uint64]
+    minimum: float
+    maximum: float
+    mean: float
+
+    def __post_init__(self) -> None:
+        if self.values.shape != self.counts.shape or self.values.ndim != 1:
+            raise ValueError(f"{self.values.shape} values and {self.counts.shape} counts do not match")
+
+    @property
+    def n(self) -> int:
+        """How many values were counted."""
+        return int(self.counts.sum())
+
+    @classmethod
+    def of(cls, samples: npt.NDArray[np.int64]) -> Distribution:
+        """The distribution of raw values, a bin for each distinct one."""
+        if samples.size == 0:
+            raise ValueError("a distribution needs at least one value")
+        values, counts = np.unique(samples, return_counts=True)
+        return cls(values, counts.astype(np.uint64), float(samples.min()), float(samples.max()), float(samples.mean()))
+
+    def quantiles(self, shares: Sequence[float]) -> npt.NDArray[np.float64]:
+        """The quantiles at these shares (each in 0…1), within the exact minimum and maximum.
+
+        Raises:
+            ValueError: nothing was counted.
+        """
+        cumulated = np.cumsum(self.counts.astype(np.int64))
+        total = int(cumulated[-1]) if cumulated.size else 0
+        if total == 0:
+            raise ValueError("a distribution without values has no quantiles")
+        # Taking a few ulps off keeps a product such as 0.07 * 100 = 7.000000000000001 from asking for the eighth value.
+        products = np.asarray(shares, dtype=np.float64) * total
+        ranks = np.maximum(np.ceil(products - 4 * np.spacing(products)), 1)
+        at = np.searchsorted(cumulated, ranks, side="left")
+        found: npt.NDArray[np.float64] = self.values[at].astype(np.float64).clip(self.minimum, self.maximum)
+        return found
+
+    def quantile(self, share: float) -> float:
+        """One quantile; see :meth:`quantiles`."""
+        return float(self.quantiles([share])[0])
+
+    def tail_quantile(self, share: float) -> float | None:
+        """A high quantile, or None where fewer than :data:`TAIL_SAMPLES` values can lie beyond it."""
+        return self.quantile(share) if self.n >= samples_needed(share) else None
+
+    @property
+    def median(self) -> float:
+        return self.quantile(0.5)
+
+    @property
+    def half_iqr(self) -> float:
+        """Half the interquartile range, which Kirova et al. 2019 (section 2.3) call the MAD."""
+        low, high = self.quantiles([0.25, 0.75])
+        return float(high - low) / 2
+
+    @property
+    def mad(self) -> float:
+        """The median absolute deviation from the median, as the term is commonly meant."""
+        deviations = np.abs(self.values.astype(np.float64) - self.median)
+        order = np.argsort(deviations, kind="stable")
+        cumulated = np.cumsum(self.counts[order].astype(np.int64))
+        return float(deviations[order[np.searchsorted(cumulated, math.ceil(cumulated[-1] / 2), side="left")]])
+
+
+def samples_needed(share: float) -> int:
+    """How many values a trial needs before its quantile at ``share`` is reported."""
+    return math.ceil(round(TAIL_SAMPLES / (1 - share), 6))
+
+
+def merge(distributions: Iterable[Distribution]) -> Distribution:
+    """All values of several distributions together.
+
+    Raises:
+        ValueError: none were given.
+    """
+    parts = [part for part in distributions if part.n]
+    if not parts:
+        raise ValueError("nothing to merge")
+    if len(parts) == 1:
+        return parts[0]
+    values, place = np.unique(np.concatenate([part.values for part in parts]), return_inverse=True)
+    counts = np.zeros(values.size, dtype=np.uint64)
+    np.add.at(counts, place, np.concatenate([part.counts for part in parts]))
+    weights = np.array([part.n for part in parts], dtype=np.float64)
+    return Distribution(
+        values,
+        counts,
+        min(part.minimum for part in parts),
+        max(part.maximum for part in parts),
+        float(np.average([part.mean for part in parts], weights=weights)),
+    )
+
+
+def ccdf(distribution: Distribution, points: int = 300) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Points of the complementary cumulative distribution function P(X > x), for a log-log drawing.
+
+    Thinned evenly in the *logarithm of the share* and over the bins, so that the rare tail keeps as many points as
+    the body; the first point, the last bins and the largest value always stay.  The last point's share is that of
+    one value, at the exact maximum (nothing lies beyond it, and zero has no place on a logarithmic axis).
+
+    Args:
+        distribution: what to draw.
+        points: at most this many.
+
+    Returns:
+        ``values`` ascending and ``shares`` falling, both of shape (≤ points,).
+    """
+    if points < 8:
+        raise ValueError("a CCDF needs at least 8 points")
+    total = distribution.n
+    beyond = total - np.cumsum(distribution.counts.astype(np.int64))
+    values = np.clip(distribution.values.astype(np.float64), distribution.minimum, distribution.maximum)
+    inside = beyond > 0
+    values = np.concatenate([values[inside], [distribution.maximum]])
+    shares = np.concatenate([beyond[inside], [1]]) / total
+    if values.size <= points:
+        return values, shares
+    tail = 16 if points >= 64 else 2
+    keep = np.zeros(values.size, dtype=bool)
+    keep[0] = True
+    keep[-tail:] = True
+    room = (points - tail - 1) // 2
+    by_share = np.log(shares[0]) + np.linspace(0, 1, room) * (np.log(shares[-1]) - np.log(shares[0]))
+    keep[np.minimum(np.searchsorted(-np.log(shares), -by_share, side="left"), values.size - 1)] = True
+    # A body that is spread in value but not in share (a shoulder) would lose its shape: even steps over the bins.
+    keep[np.linspace(0, values.size - 1, room).astype(np.int64)] = True
+    return values[keep], shares[keep]
