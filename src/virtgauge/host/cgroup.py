@@ -1,0 +1,284 @@
+"""Control groups: account for, find and kill all processes of a guest, whatever they forked.
+
+Three layouts of the cgroup file systems exist and all are met in practice: one mount per v1 controller,
+the single v2 tree, and both side by side ("hybrid").  Accounting needs v1's ``cpuacct``
+(``cpuacct.usage``, nanoseconds) or any v2 group (``cpu.stat``'s ``usage_usec``); neither needs the *cpu*
+controller, which is deliberately never joined here: group scheduling would change what is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from virtgauge.host.mounts import mounts
+
+_POLL_S = 0.002
+
+
+@dataclasses.dataclass(frozen=True)
+class Hierarchies:
+    """Where the cgroup file systems of this machine are mounted.
+
+    Attributes:
+        v1: mount point by controller name (``cpuacct``, ``freezer``, …).
+        v2: mount point of the unified tree, with or without controllers; None where there is none.
+    """
+
+    v1: dict[str, Path]
+    v2: Path | None
+
+    @classmethod
+    def detect(cls, mountinfo: Path = Path("/proc/self/mountinfo")) -> Hierarchies:
+        """Read them from a mountinfo file; both parts are empty where nothing is mounted."""
+        v1: dict[str, Path] = {}
+        v2: Path | None = None
+        for mount in mounts(mountinfo):
+            if mount.fstype == "cgroup2":
+                v2 = v2 or mount.point
+            elif mount.fstype == "cgroup":
+                for option in mount.super_options:
+                    # a named hierarchy (name=systemd) has no controller; rw and xattr are plain options
+                    if "=" not in option and option not in ("rw", "ro", "xattr", "noprefix", "clone_children"):
+                        v1.setdefault(option, mount.point)
+        return cls(v1=v1, v2=v2)
+
+    @property
+    def layout(self) -> str:
+        """``v1``, ``v2``, ``hybrid`` or ``none``; hybrid means v1 controllers beside a v2 tree."""
+        if self.v1:
+            return "hybrid" if self.v2 else "v1"
+        return "v2" if self.v2 else "none"
+
+    def all_roots(self) -> list[Path]:
+        """Every mount point in which a group may have been made, each once."""
+        roots = list(dict.fromkeys(self.v1.values()))
+        return [*roots, self.v2] if self.v2 else roots
+
+
+class Cgroup:
+    """One control group of a guest, made when it is first entered.
+
+    Attributes:
+        name: path below the mount points, ``virtgauge/<tag>/<guest>``.
+        reason: why accounting by cgroup is impossible here; None while it is possible.
+    """
+
+    def __init__(self, name: str, hierarchies: Hierarchies | None = None) -> None:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ValueError(f"a cgroup's name must be relative to the root: {name!r}")
+        self.name = name
+        self.reason: str | None = None
+        self._hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
+
+    @property
+    def method(self) -> str:
+        """How :meth:`cpu_ns` knows, for the record."""
+        return "cgroup cpuacct" if "cpuacct" in self._hierarchies.v1 else "cgroup cpu.stat"
+
+    def create(self) -> bool:
+        """Make the group; False, with :attr:`reason` set, where this user or machine cannot."""
+        joined = self._joined()
+        if not joined:
+            self.reason = "no cgroup file system with CPU accounting is mounted"
+            return False
+        for folder in joined:
+            try:
+                _make_group(folder)
+            except OSError as error:
+                self.reason = f"cannot make the cgroup {folder}: {error.strerror}"
+                self.remove()
+                return False
+            # Pressure accounting costs time at every context switch; the group is there only to count.
+            with contextlib.suppress(OSError):
+                (folder / "cgroup.pressure").write_text("0")
+        self.reason = None
+        return True
+
+    def add(self, pid: int) -> None:
+        """Move a process into the group (its later children follow).
+
+        Raises:
+            OSError: the group was not created, or the process is gone.
+        """
+        for folder in self._joined():
+            (folder / "cgroup.procs").write_text(str(pid))
+
+    @contextlib.contextmanager
+    def entrance(self) -> Iterator[Callable[[], None]]:
+        """Create the group and give a function that joins it, to be called between fork and exec.
+
+        Everything the child does is then counted from its first instruction.  The function only writes to
+        descriptors opened beforehand, because a forked child of a threaded program must not allocate.
+        Where groups cannot be made it does nothing, and :attr:`reason` says why.
+        """
+        descriptors: list[int] = []
+        try:
+            if self.create():
+                for folder in self._joined():
+                    descriptors.append(os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+
+            def join() -> None:
+                for descriptor in descriptors:
+                    os.write(descriptor, b"0")
+
+            yield join
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def cpu_ns(self) -> int | None:
+        """CPU time of everything that ran in the group, in ns; None where there is no such group."""
+        for folder in self._joined():
+            value = _usage_ns(folder)
+            if value is not None:
+                return value
+        return None
+
+    def pids(self) -> list[int]:
+        """Pids in the group and the groups below it, over all hierarchies."""
+        found: set[int] = set()
+        for folder in self._all():
+            for path, _, files in os.walk(folder):
+                if "cgroup.procs" in files:
+                    # gone between listing and reading, or a threaded group: nothing to list there
+                    with contextlib.suppress(OSError):
+                        found.update(int(line) for line in Path(path, "cgroup.procs").read_text().split())
+        found.discard(0)  # a process of another pid namespace
+        return sorted(found)
+
+    def kill_all(self, timeout_s: float = 5.0) -> bool:
+        """Kill every process in the group; True once none is left (zombies excluded), False at the time-out."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            remaining = [pid for pid in self.pids() if pid != os.getpid()]
+            if not remaining:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            self._kill_once(remaining)
+            time.sleep(_POLL_S)
+
+    def remove(self) -> bool:
+        """Remove the group, those below it, and parents that it leaves empty; True when nothing remains.
+
+        Idempotent.  A group that still holds processes stays: call :meth:`kill_all` first.
+        """
+        gone = True
+        for root in self._hierarchies.all_roots():
+            folder = root / self.name
+            gone = _remove_tree(folder) and gone
+            parent = folder.parent
+            while parent != root and parent.is_relative_to(root):
+                try:
+                    parent.rmdir()
+                except OSError:
+                    break  # another guest or run lives there, or it is gone
+                parent = parent.parent
+        return gone
+
+    def _joined(self) -> list[Path]:
+        """The folders this class makes and joins: one that counts, and on v1 one that can freeze."""
+        v1 = self._hierarchies.v1
+        if "cpuacct" in v1:
+            roots = [v1["cpuacct"]] + ([v1["freezer"]] if "freezer" in v1 else [])
+            return [root / self.name for root in dict.fromkeys(roots)]
+        return [self._hierarchies.v2 / self.name] if self._hierarchies.v2 else []
+
+    def _all(self) -> list[Path]:
+        return [folder for root in self._hierarchies.all_roots() if (folder := root / self.name).is_dir()]
+
+    def _kill_once(self, pids: list[int]) -> None:
+        folders = self._all()
+        for folder in folders:
+            with contextlib.suppress(OSError):  # before Linux 5.14, or a v1 group: the loop below kills
+                _write_existing(folder / "cgroup.kill", "1")
+        # A frozen v1 group cannot fork while it is being killed; the signals act when it thaws.
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                _write_existing(folder / "freezer.state", "FROZEN")
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                _write_existing(folder / "freezer.state", "THAWED")
+
+
+def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:
+    """CPU time used by all tasks of the machine since boot, in ns; None where it cannot be known.
+
+    v1's root group counts to the nanosecond.  v2's root repeats the kernel's tick-based counters, so its steps
+    are those of /proc/stat.  Inside a container the "root" may be the container's own group: such a one
+    is recognized (it lacks ``release_agent``, or has a ``cgroup.type``) and refused.
+    """
+    found = Hierarchies.detect() if hierarchies is None else hierarchies
+    v1 = found.v1.get("cpuacct")
+    if v1 is not None and (v1 / "release_agent").exists():
+        return _usage_ns(v1)
+    if found.v2 is not None and not (found.v2 / "cgroup.type").exists():
+        return _usage_ns(found.v2)
+    return None
+
+
+def _usage_ns(folder: Path) -> int | None:
+    try:
+        return int((folder / "cpuacct.usage").read_text())
+    except OSError:
+        pass  # a v2 group
+    try:
+        for line in (folder / "cpu.stat").read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == "usage_usec":
+                return int(value) * 1000
+    except OSError:
+        return None
+    return None
+
+
+def _make_group(folder: Path) -> None:
+    """mkdir -p, against another run that removes the common parent at the same time."""
+    for _ in range(20):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        except FileNotFoundError:
+            continue
+    raise OSError(errno.EAGAIN, "its parent keeps disappearing")
+
+
+def _write_existing(path: Path, text: str) -> None:
+    """Write without creating: on a cgroup file system nothing can be created, in a plain folder nothing must be."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _remove_tree(folder: Path) -> bool:
+    """Remove a group and those below it, deepest first; a group whose last process just died is briefly busy."""
+    deadline = time.monotonic() + 1.0
+    while folder.is_dir():
+        for path, _, _ in os.walk(folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+        if not folder.is_dir():
+            break
+        if time.monotonic() > deadline or _has_processes(folder):
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _has_processes(folder: Path) -> bool:
+    try:
+        return any(Path(path, "cgroup.procs").read_text().strip() for path, _, _ in os.walk(folder))
+    except OSError:
+        return False

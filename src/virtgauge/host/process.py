@@ -1,14 +1,23 @@
-"""Processes named so that a recycled pid cannot be mistaken for an old one."""
+"""Processes: named so that a recycled pid cannot be mistaken for an old one, started so that they cannot outlive us."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ctypes
 import dataclasses
 import os
+import select
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+# Loaded before any fork: a child of a threaded process must not load libraries.
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +32,13 @@ class ProcessIdentity:
     def of(cls, pid: int) -> ProcessIdentity | None:
         """The identity of a live process; None when there is none of that pid (a zombie is none)."""
         fields = stat_fields(pid)
-        if fields is None or fields[0] == "Z":
+        if fields is None or fields[0] in ("Z", "X"):
             return None
         return cls(pid=pid, start_ticks=int(fields[19]), boot_id=boot_id())
 
     @classmethod
     def current(cls) -> ProcessIdentity:
+        """The identity of this process."""
         identity = cls.of(os.getpid())
         assert identity is not None
         return identity
@@ -37,12 +47,52 @@ class ProcessIdentity:
         """Whether this very process still runs."""
         return self == ProcessIdentity.of(self.pid)
 
+    def kill(self) -> bool:
+        """SIGKILL this very process, through a pidfd so that its pid cannot change hands meanwhile.
+
+        Returns:
+            True when a signal was sent; False when the process is gone or belongs to someone else.
+        """
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            return False
+        try:
+            if not self.alive():
+                return False
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            return True
+        except (ProcessLookupError, PermissionError):
+            return False
+        finally:
+            os.close(descriptor)
+
     def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ProcessIdentity:
+        """The inverse of :meth:`as_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: the map is not one.
+        """
         return cls(pid=int(value["pid"]), start_ticks=int(value["start_ticks"]), boot_id=str(value["boot_id"]))
+
+    def as_text(self) -> str:
+        """``pid:start_ticks:boot_id``, for an environment variable."""
+        return f"{self.pid}:{self.start_ticks}:{self.boot_id}"
+
+    @classmethod
+    def from_text(cls, text: str) -> ProcessIdentity:
+        """The inverse of :meth:`as_text`.
+
+        Raises:
+            ValueError: the text is not one.
+        """
+        pid, start_ticks, boot = text.split(":")
+        return cls(pid=int(pid), start_ticks=int(start_ticks), boot_id=boot)
 
 
 def boot_id() -> str:
@@ -69,7 +119,111 @@ def all_pids() -> Iterator[int]:
             yield int(entry)
 
 
-def die_with_parent() -> None:
-    """In a child, before exec: be killed when the controller dies (PR_SET_PDEATHSIG)."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment a process was started with; empty when it is gone or not ours to read."""
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return {}
+    return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
+
+
+def tree_pids(root: int) -> list[int]:
+    """A process and its descendants, as far as their parents still live."""
+    children: dict[int, list[int]] = {}
+    for pid in all_pids():
+        fields = stat_fields(pid)
+        if fields is not None:
+            children.setdefault(int(fields[1]), []).append(pid)
+    found, todo = [], [root]
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        todo.extend(children.get(pid, ()))
+    return found
+
+
+def tree_cpu_ns(root: int) -> int | None:
+    """CPU time of a process, its live descendants, and the dead children they waited for, in ns.
+
+    The fallback where cgroups cannot be used.  Live processes are read by their CPU clocks, exact to the
+    nanosecond; waited-for children only in clock ticks; a descendant whose parent died is missed.
+
+    Returns:
+        None when the process is gone.
+    """
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    total, seen = 0, False
+    for pid in tree_pids(root):
+        try:
+            # clock_getcpuclockid(3): the process clock of PID is ~PID << 3 | CPUCLOCK_SCHED (2)
+            total += time.clock_gettime_ns((~pid << 3) | 2)
+        except OSError:
+            continue
+        fields = stat_fields(pid)
+        if fields is not None:
+            total += (int(fields[13]) + int(fields[14])) * tick_ns
+        seen = seen or pid == root
+    return total if seen else None
+
+
+def die_with_parent(parent_pid: int | None = None) -> None:
+    """In a child, before exec: be killed when the controller dies (PR_SET_PDEATHSIG).
+
+    The signal follows the *thread* that forked, so guests are started from the controller's main thread.
+
+    Args:
+        parent_pid: who forked; the child ends at once if that one died before the request was made.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent_pid is not None and os.getppid() != parent_pid:
+        os._exit(127)
+
+
+async def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """Wait for a child without a thread and without asyncio's child watcher, which would reap it for us.
+
+    Returns:
+        its return code; None when it still runs after ``timeout_s``.
+    """
+    if process.poll() is not None:
+        return process.returncode
+    loop = asyncio.get_running_loop()
+    descriptor = os.pidfd_open(process.pid)
+    exited = asyncio.Event()
+    loop.add_reader(descriptor, exited.set)
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(exited.wait(), timeout_s)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    return process.poll()
+
+
+def end_process(process: subprocess.Popen[bytes], timeout_s: float = 5.0) -> bool:
+    """SIGKILL a child and reap it, blocking for at most ``timeout_s``; True when it is gone."""
+    if process.poll() is not None:
+        return True
+    process.kill()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def wait_until_gone(identities: list[ProcessIdentity], timeout_s: float) -> list[ProcessIdentity]:
+    """Block until the processes (not necessarily children) have ended; those that have not in time are returned."""
+    deadline = time.monotonic() + timeout_s
+    for identity in identities:
+        try:
+            descriptor = os.pidfd_open(identity.pid)
+        except OSError:
+            continue
+        try:
+            if identity.alive():
+                select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        finally:
+            os.close(descriptor)
+    return [identity for identity in identities if identity.alive()]

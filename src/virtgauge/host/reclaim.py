@@ -1,0 +1,254 @@
+"""Remove what a controller left on the host: at its own end, and after a kill -9.
+
+Nothing is touched that does not carry a tag: a scope's folder and what is mounted in it, processes whose
+environment names the scope, members of cgroups, network namespaces and interfaces named after it.  Every
+step can be repeated and is bounded in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from virtgauge.host.cgroup import Cgroup, Hierarchies
+from virtgauge.host.mounts import detach_below, mounts
+from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, wait_until_gone
+from virtgauge.host.scope import (
+    CGROUP_PARENT,
+    OWNER_FILE,
+    OWNER_VARIABLE,
+    TAG_PATTERN,
+    TAG_VARIABLE,
+    state_root,
+)
+
+RUNTIME_FILE = "runtime.json"
+"""In a guest's folder: the OCI runtime's command line up to ``--root``, and the container's id."""
+
+_KILL_S = 5.0
+_RUNTIME_S = 10.0
+_YOUNG_S = 60.0
+"""A nameless rest younger than this may be one that another run is just making."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DeadScope:
+    """A scope whose owner is gone.
+
+    Attributes:
+        tag: of the scope.
+        folder: its folder; None when only processes or cgroups are left of it.
+        why: how we know that the owner is gone, in words.
+    """
+
+    tag: str
+    folder: Path | None
+    why: str
+
+
+def find_dead_scopes() -> list[DeadScope]:
+    """Scopes of this user's state folder whose owner does not run, and orphans that no folder names any more."""
+    found: dict[str, DeadScope] = {}
+    for folder in _folders(state_root()):
+        tag = folder.name.lstrip(".")
+        why = _why_dead(folder)
+        if why is not None:
+            found[tag] = DeadScope(tag=tag, folder=folder, why=why)
+    for pid in all_pids():
+        environment = environment_of(pid)
+        tag, owner = environment.get(TAG_VARIABLE, ""), environment.get(OWNER_VARIABLE, "")
+        if TAG_PATTERN.fullmatch(tag) and tag not in found and _owner_gone(owner):
+            found[tag] = DeadScope(tag=tag, folder=None, why="its processes outlived their controller")
+    for tag in _abandoned_cgroups():
+        if tag not in found:
+            found[tag] = DeadScope(tag=tag, folder=None, why="its cgroup is empty and belongs to no scope")
+    return list(found.values())
+
+
+def reclaim_dead() -> list[str]:
+    """Remove everything that dead scopes left.
+
+    Returns:
+        what was removed, a line for people each; empty when there was nothing.
+    """
+    lines: list[str] = []
+    for scope in find_dead_scopes():
+        lines.append(f"{scope.tag}: {scope.why}")
+        lines.extend(f"{scope.tag}: {line}" for line in _reclaim(scope.tag, scope.folder))
+        if scope.folder is not None and not _remove_folder(scope.folder):
+            lines.append(f"{scope.tag}: could not remove {scope.folder}; are you its user?")
+    with contextlib.suppress(OSError):
+        state_root().rmdir()
+    return lines
+
+
+def reclaim_folder(folder: Path) -> list[str]:
+    """Remove everything that belongs to one scope except its folder, which the caller may still want to read.
+
+    Returns:
+        what was removed, a line for people each.
+    """
+    return _reclaim(folder.name.lstrip("."), folder)
+
+
+def _reclaim(tag: str, folder: Path | None) -> list[str]:
+    if not TAG_PATTERN.fullmatch(tag):
+        raise ValueError(f"not the tag of a scope: {tag!r}")
+    lines = []
+    # Runtimes first, while their processes live: they undo what they know of (their cgroups, their sockets).
+    if folder is not None:
+        lines += _delete_containers(folder)
+    lines += _kill_processes(tag)
+    if folder is not None:
+        lines += [f"unmounted {point}" for point in detach_below(folder)]
+    lines += _remove_cgroups(tag)
+    lines += _remove_network(tag)
+    return lines
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        entries = sorted(root.iterdir())
+    except OSError:
+        return []
+    return [entry for entry in entries if TAG_PATTERN.fullmatch(entry.name.lstrip(".")) and entry.is_dir()]
+
+
+def _why_dead(folder: Path) -> str | None:
+    """Why the owner of a scope's folder is known to be gone; None while it may live."""
+    try:
+        owner = ProcessIdentity.from_dict(json.loads((folder / OWNER_FILE).read_text()))
+    except FileNotFoundError:
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _YOUNG_S:
+                return "it never got an owner"
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its owner's name cannot be read"
+    if owner.alive():
+        return None
+    return f"its controller (pid {owner.pid}) is gone"
+
+
+def _owner_gone(text: str) -> bool:
+    try:
+        return not ProcessIdentity.from_text(text).alive()
+    except ValueError:
+        return False  # started by something else that knows our variable: not ours to judge
+
+
+def _abandoned_cgroups() -> list[str]:
+    tags: dict[str, bool] = {}
+    for root in Hierarchies.detect().all_roots():
+        with contextlib.suppress(OSError):
+            for entry in (root / CGROUP_PARENT).iterdir():
+                if TAG_PATTERN.fullmatch(entry.name) and entry.is_dir():
+                    old = time.time() - entry.stat().st_mtime > _YOUNG_S
+                    tags[entry.name] = tags.get(entry.name, True) and old
+    known = {folder.name for folder in _folders(state_root())}
+    return [
+        tag for tag, old in tags.items() if old and tag not in known and not Cgroup(f"{CGROUP_PARENT}/{tag}").pids()
+    ]
+
+
+def _delete_containers(folder: Path) -> list[str]:
+    lines = []
+    for record in sorted(folder.glob(f"*/{RUNTIME_FILE}")):
+        try:
+            value = json.loads(record.read_text())
+            command, container = [str(part) for part in value["command"]], str(value["container"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # half-written: nothing was started after it
+        if not (record.parent / "runtime").is_dir():
+            continue
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                [*command, "delete", "--force", container],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_RUNTIME_S,
+                check=False,
+            )
+            if done.returncode == 0:
+                lines.append(f"deleted the container {container}")
+    return lines
+
+
+def _kill_processes(tag: str) -> list[str]:
+    group = Cgroup(f"{CGROUP_PARENT}/{tag}")
+    killed: dict[int, ProcessIdentity] = {}
+    deadline = time.monotonic() + _KILL_S
+    # Again until a pass finds none: a process may fork between being listed and being killed.
+    while time.monotonic() < deadline:
+        victims = [identity for pid in _tagged_pids(tag, group) if (identity := ProcessIdentity.of(pid))]
+        if not victims:
+            break
+        for identity in victims:
+            if identity.kill():
+                killed[identity.pid] = identity
+        wait_until_gone(victims, 0.5)
+    group.kill_all(max(0.1, deadline - time.monotonic()))
+    return [f"killed process {pid}" for pid in sorted(killed)]
+
+
+def _tagged_pids(tag: str, group: Cgroup) -> list[int]:
+    me = os.getpid()
+    tagged = {pid for pid in all_pids() if environment_of(pid).get(TAG_VARIABLE) == tag}
+    for pid in list(tagged):
+        if pid != me:
+            tagged.update(tree_pids(pid))
+    tagged.update(group.pids())
+    return sorted(tagged - {me})
+
+
+def _remove_cgroups(tag: str) -> list[str]:
+    group = Cgroup(f"{CGROUP_PARENT}/{tag}")
+    present = any((root / group.name).is_dir() for root in Hierarchies.detect().all_roots())
+    if not present:
+        return []
+    return [f"removed the cgroup {group.name}" if group.remove() else f"the cgroup {group.name} is still in use"]
+
+
+def _remove_network(tag: str) -> list[str]:
+    """Named network namespaces and interfaces whose names begin with the tag."""
+    lines = []
+    namespaces = [name for name in _listed(Path("/run/netns")) if name.startswith(tag)]
+    interfaces = [name for name in _listed(Path("/sys/class/net")) if name.startswith(tag)]
+    if namespaces:
+        from pyroute2 import netns
+
+        for name in namespaces:
+            with contextlib.suppress(OSError):
+                netns.remove(name)
+                lines.append(f"removed the network namespace {name}")
+    if interfaces:
+        from pyroute2 import IPRoute, NetlinkError
+
+        with IPRoute() as route:
+            for name in interfaces:
+                # the second end of a pair is gone with the first
+                with contextlib.suppress(NetlinkError, OSError):
+                    for index in route.link_lookup(ifname=name):
+                        route.link("del", index=index)
+                        lines.append(f"removed the interface {name}")
+    return lines
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _remove_folder(folder: Path) -> bool:
+    if any(mount.point.is_relative_to(folder) for mount in mounts()):
+        return False  # deleting through a mount would delete what is mounted
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()

@@ -1,8 +1,8 @@
 """Everything made on the host belongs to a scope, and is reclaimed with it.
 
-A scope is a folder ``<state>/virtgauge/<tag>/`` with the identity of the process that owns it.  Process
-groups, cgroups, mounts, runtimes' state and sockets of a run live below that folder or carry its tag in their name, so
-that :mod:`virtgauge.host.reclaim` finds all of them after a kill -9.
+A scope is a folder ``<state>/<tag>/`` with the identity of the process that owns it.  Processes carry the
+tag and the owner in their environment; cgroups, mounts, runtimes' state and logs live below that folder or
+carry the tag in their name, so that :mod:`virtgauge.host.reclaim` finds all of them after a kill -9.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 from pathlib import Path
+from typing import Self
 
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.process import ProcessIdentity
@@ -20,15 +22,27 @@ from virtgauge.host.process import ProcessIdentity
 TAG_VARIABLE = "VIRTGAUGE_SCOPE"
 """Every process that virtgauge starts on the host carries its scope's tag in this variable."""
 
+OWNER_VARIABLE = "VIRTGAUGE_OWNER"
+"""And the identity of the scope's owner in this one, so that an orphan is known without the scope's folder."""
+
+STATE_VARIABLE = "VIRTGAUGE_STATE"
+"""Overrides the folder of all scopes."""
+
+OWNER_FILE = "owner.json"
+CGROUP_PARENT = "virtgauge"
+TAG_PATTERN = re.compile(r"vg[0-9a-f]{6}")
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
+
 
 def state_root() -> Path:
     """The folder of all scopes: ``/run/virtgauge`` for root, else below the user's runtime folder."""
-    override = os.environ.get("VIRTGAUGE_STATE")
+    override = os.environ.get(STATE_VARIABLE)
     if override:
         return Path(override)
     if os.geteuid() == 0:
         return Path("/run/virtgauge")
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/virtgauge-{os.getuid()}") / "virtgauge"
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "virtgauge" if runtime else Path(f"/tmp/virtgauge-{os.getuid()}")
 
 
 class Scope:
@@ -36,29 +50,44 @@ class Scope:
 
     Attributes:
         tag: short, unique, usable in the names of interfaces and cgroups (``vg`` + 6 hex digits).
-        folder: private (0700) folder for sockets, bundles, logs.
+        folder: private (0700) folder for bundles, runtimes' state and logs.
     """
 
     def __init__(self) -> None:
         self.tag = "vg" + secrets.token_hex(3)
-        self.folder = state_root() / self.tag
-        self.folder.mkdir(parents=True, mode=0o700)
-        (self.folder / "owner.json").write_text(json.dumps(ProcessIdentity.current().as_dict()))
+        root = state_root()
+        # Named only once it has an owner: a folder without one would look like the rest of a dead run.
+        unborn = root / f".{self.tag}"
+        for _ in range(20):  # another run that ends may remove the common parent in between
+            with contextlib.suppress(FileNotFoundError):
+                root.mkdir(parents=True, mode=0o700, exist_ok=True)
+                unborn.mkdir(mode=0o700)
+                break
+        (unborn / OWNER_FILE).write_text(json.dumps(ProcessIdentity.current().as_dict()))
+        self.folder = root / self.tag
+        unborn.rename(self.folder)
 
     def guest_folder(self, name: str) -> Path:
-        """A private folder for one guest."""
+        """A private folder for one guest.
+
+        Raises:
+            ValueError: a name that is not letters, digits, dots and dashes.
+            FileExistsError: the name is taken.
+        """
+        if not _NAME_PATTERN.fullmatch(name):
+            raise ValueError(f"a guest's name is made of letters, digits, dots and dashes, not {name!r}")
         folder = self.folder / name
         folder.mkdir(mode=0o700)
         return folder
 
     def cgroup(self, name: str) -> Cgroup:
         """A cgroup for one guest, below one named after the tag."""
-        return Cgroup(f"virtgauge/{self.tag}/{name}")
+        return Cgroup(f"{CGROUP_PARENT}/{self.tag}/{name}")
 
     def environment(self) -> dict[str, str]:
-        """Environment for a process started in this scope: only what it needs, and the tag."""
+        """Environment for a process started in this scope: only what it needs, the tag, and the owner."""
         kept = {k: v for k in ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR") if (v := os.environ.get(k))}
-        return kept | {TAG_VARIABLE: self.tag}
+        return kept | {TAG_VARIABLE: self.tag, OWNER_VARIABLE: ProcessIdentity.current().as_text()}
 
     def close(self) -> None:
         """Reclaim all that is left.  Guests are expected to be closed by then."""
@@ -67,8 +96,10 @@ class Scope:
         reclaim_folder(self.folder)
         with contextlib.suppress(OSError):
             shutil.rmtree(self.folder)
+        with contextlib.suppress(OSError):  # other runs may live there
+            self.folder.parent.rmdir()
 
-    def __enter__(self) -> Scope:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,124 @@
+"""What the host is: the part that must match for figures to be merged, and the part that explains them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+
+def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
+    """The host's fingerprint as JSON-able data.
+
+    Args:
+        root: where ``proc``, ``sys`` and ``etc`` are; other than / only in tests.
+
+    Returns:
+        ``identity``: kernel release and version, CPU model, count and microcode, mitigations; a run is not resumed
+        under another identity.  ``context``: everything else worth knowing (memory, hypervisor, clock source,
+        frequency scaling, SMT, kernel command line, distribution, boot).  What cannot be read is None.
+    """
+    cpu = _cpuinfo(root)
+    system = os.uname()
+    sys_cpu = root / "sys/devices/system/cpu"
+    clocksource = root / "sys/devices/system/clocksource/clocksource0"
+    return {
+        "identity": {
+            "kernel_release": system.release,
+            "kernel_version": system.version,
+            "machine": system.machine,
+            "cpu_model": cpu.get("model name") or cpu.get("Model") or cpu.get("cpu model"),
+            "cpu_count": _count(_text(sys_cpu / "online")),
+            "microcode": cpu.get("microcode"),
+            "mitigations": _mitigations(sys_cpu / "vulnerabilities"),
+        },
+        "context": {
+            "memory_bytes": _memory(root),
+            "hypervisor": {
+                "present": "hypervisor" in cpu.get("flags", "").split() if "flags" in cpu else None,
+                "type": _text(root / "sys/hypervisor/type"),
+                "product": _text(root / "sys/class/dmi/id/product_name"),
+                "vendor": _text(root / "sys/class/dmi/id/sys_vendor"),
+            },
+            "clocksource": {
+                "current": _text(clocksource / "current_clocksource"),
+                "available": _words(_text(clocksource / "available_clocksource")),
+            },
+            "cpufreq": {
+                "driver": _text(sys_cpu / "cpu0/cpufreq/scaling_driver"),
+                "governor": _text(sys_cpu / "cpu0/cpufreq/scaling_governor"),
+                "boost": _first(_text(sys_cpu / "cpufreq/boost"), _inverted(_text(sys_cpu / "intel_pstate/no_turbo"))),
+            },
+            "cpuidle": _text(sys_cpu / "cpuidle/current_driver"),
+            "smt": _text(sys_cpu / "smt/active"),
+            "isolated_cpus": _text(sys_cpu / "isolated"),
+            "cmdline": _text(root / "proc/cmdline"),
+            "distribution": _os_release(root),
+            "python": platform.python_version(),
+            "boot_id": _text(root / "proc/sys/kernel/random/boot_id"),
+        },
+    }
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except OSError:
+        return None
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else text.split()
+
+
+def _first(*texts: str | None) -> str | None:
+    return next((text for text in texts if text is not None), None)
+
+
+def _inverted(text: str | None) -> str | None:
+    return {"0": "1", "1": "0"}.get(text) if text is not None else None
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
+    """/proc/cpuinfo of the first processor, and the lines after the last one (some architectures name the model there)."""
+    fields: dict[str, str] = {}
+    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(key.strip(), value.strip())
+    return fields
+
+
+def _count(ranges: str | None) -> int | None:
+    """CPUs in a kernel list such as ``0-3,8``."""
+    if ranges is None:
+        return os.cpu_count()
+    total = 0
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+def _mitigations(folder: Path) -> dict[str, str | None] | None:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return None
+    return {name: _text(folder / name) for name in names}
+
+
+def _memory(root: Path) -> int | None:
+    for line in (_text(root / "proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _os_release(root: Path) -> str | None:
+    for line in (_text(root / "etc/os-release") or "").splitlines():
+        key, _, value = line.partition("=")
+        if key == "PRETTY_NAME":
+            return value.strip().strip('"')
+    return None
