@@ -1,0 +1,90 @@
+# Everything that a fresh machine needs is set up by the targets themselves; run `make help` for the list.
+# A machine needs Python 3.11+, cargo and make, and Go for gVisor.  What cannot be had is said in one line and skipped.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+export XDG_CACHE_HOME := $(if $(filter /%,$(XDG_CACHE_HOME)),$(XDG_CACHE_HOME),$(HOME)/.cache)
+export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/virtgauge/target
+PY := .venv/bin/python
+STAMP := .venv/.virtgauge-environment
+LOCK := requirements-dev.lock
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: setup ## set up, then measure host, container, gVisor and QEMU with the quick preset (ARGS="..." is passed on)
+	.venv/bin/virtgauge run quick $(ARGS)
+
+.PHONY: test
+test: setup-test lint test-rust pytest ## set up, lint, and run every test
+
+.PHONY: test-quick
+test-quick: environment agent ## the tests that boot nothing, in under two minutes (ARGS="..." is passed on)
+	$(PY) -m pytest -m "not slow" $(ARGS)
+
+.PHONY: setup
+setup: environment packages agent provision ## everything that `make run` needs, without running it
+
+.PHONY: lint
+lint: environment ## formatting, lint, types, layering, clippy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+	@setup/rust-lint.sh
+
+.PHONY: format
+format: environment ## reformat Python and Rust in place
+	$(PY) -m ruff check --fix-only .
+	$(PY) -m ruff format .
+	cd native && cargo fmt --all
+
+.PHONY: lock
+lock: ## resolve the dependencies anew into the lock files (hashes, no addresses)
+	setup/lock.sh
+
+.PHONY: clean
+clean: ## remove what was built in this checkout; caches and runs stay
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -f src/virtgauge/native/virtgauge-agent
+	find src tests benchmarks setup -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- the parts of the set-up ------------------------------------------------------------------------------------
+
+.PHONY: environment
+environment: $(STAMP)
+
+$(STAMP): $(LOCK) requirements-uv.lock pyproject.toml hatch_build.py setup/environment.sh
+	@VIRTGAUGE_SKIP_AGENT=1 setup/environment.sh $(LOCK)
+	@touch $@
+
+.PHONY: packages
+packages: environment
+	@$(PY) -m virtgauge.provision packages --for guests --for building
+
+.PHONY: agent
+agent:
+	@$(PY) setup/agent.py
+
+.PHONY: provision
+provision: environment
+	@$(PY) -m virtgauge.provision all
+
+.PHONY: setup-test
+setup-test: setup
+	@$(PY) -m virtgauge.provision packages --for browser
+
+.PHONY: test-rust
+test-rust:
+	cd native && cargo test --locked --workspace --quiet
+
+# Last, because whoever reads the end of the output shall find pytest's summary there.
+.PHONY: pytest
+pytest:
+	@$(PY) -m pytest $(ARGS)

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Resolves the dependencies anew: what runs (requirements.lock), what develops (requirements-dev.lock), and uv itself.
+# The locks hold versions and hashes for every Python and machine type that is supported, and no index address.
+set -eu
+cd "$(dirname "$0")/.."
+uv=$(setup/environment.sh --uv)
+
+resolve() {
+    output=$1
+    shift
+    "$uv" pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet --upgrade \
+        --custom-compile-command "make lock" --output-file "$output" "$@"
+    printf '%-10s %s\n' lock "$output"
+}
+
+resolve requirements.lock pyproject.toml
+# The developer's lock agrees with the user's wherever both name a package.
+resolve requirements-dev.lock pyproject.toml --group dev --constraint requirements.lock
+echo uv | resolve requirements-uv.lock -
