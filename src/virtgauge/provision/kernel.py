@@ -3,11 +3,51 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
+import lzma
+import re
+import shutil
 from pathlib import Path
 
-MANIFEST_NAME = "manifest.json"
+from virtgauge.provision.apt import Apt
+from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
+from virtgauge.provision.progress import Outcome, Progress, State
+from virtgauge.provision.tools import output_of, run_logged
+
+META_PACKAGES = ("linux-image-{architecture}", "linux-image-virtual")
+"""What depends on the current generic kernel: Debian's name, then Ubuntu's."""
+
+KEPT_FOLDERS = (
+    "arch",
+    "block",
+    "crypto",
+    "fs",
+    "lib",
+    "mm",
+    "net",
+    "virt",
+    "drivers/block",
+    "drivers/char",
+    "drivers/dax",
+    "drivers/firmware",
+    "drivers/md",
+    "drivers/net/bonding",
+    "drivers/net/ethernet/intel/e1000",
+    "drivers/net/ethernet/intel/e1000e",
+    "drivers/net/ipvlan",
+    "drivers/net/macvlan",
+    "drivers/net/vxlan",
+    "drivers/net/wireguard",
+    "drivers/net/xen-netback",
+    "drivers/nvme",
+    "drivers/ptp",
+    "drivers/vhost",
+    "drivers/virtio",
+    "drivers/xen",
+)
+"""Modules that a guest may use: everything but the drivers of hardware that no virtual machine is given."""
+
+KEPT_DRIVERS = ("drivers/net", "drivers/scsi")
+"""Folders whose own modules are kept, without their subfolders: virtio_net, veth, tun; virtio_scsi …"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +57,8 @@ class GuestKernel:
     Attributes:
         release: as ``uname -r`` will say in the guest, for instance ``6.1.0-56-amd64``.
         image: the bootable image (bzImage).
-        modules: a folder that holds the release's ``*.ko`` files, uncompressed, anywhere below it.
+        modules: a folder that holds the release's ``*.ko`` files, uncompressed, anywhere below it.  Every module that
+            one of them depends on is there too, or built in (``modules.builtin`` names those).
         package: package and version it came from, for the record (``linux-image-6.1.0-56-amd64 6.1.192-2``).
     """
 
@@ -28,15 +69,157 @@ class GuestKernel:
 
 
 def find_kernel() -> GuestKernel | None:
-    """The newest whole kernel in the cache; None when there is none.  Downloads nothing."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "virtgauge" / "kernel"
-    for manifest in sorted(root.glob(f"*/{MANIFEST_NAME}"), reverse=True):
-        record = json.loads(manifest.read_text())
-        folder = manifest.parent
+    """The kernel in the cache, if its files are there; None when there is none.  Downloads nothing."""
+    for folder in _kernel_folders():
+        manifest = read_manifest(folder)
+        if manifest is None or damage(folder, thorough=False):
+            continue
+        facts = manifest.facts
         return GuestKernel(
-            release=record["release"],
+            release=facts["release"],
             image=folder / "vmlinuz",
             modules=folder / "modules",
-            package=f"{record['package']} {record['version']}",
+            package=f"{facts['package']} {facts['version']}",
         )
     return None
+
+
+def provision_kernel(progress: Progress) -> Outcome:
+    """Put a kernel into the cache: keep the one there if every hash fits, else fetch the distribution's current one."""
+    try:
+        with exclusive("kernel", progress):
+            progress.activity("checking the kernel in the cache")
+            for folder in _kernel_folders():
+                if damage(folder, thorough=True) is not None:
+                    shutil.rmtree(folder)
+            kernel = find_kernel()
+            if kernel:
+                return Outcome("kernel", State.OK, kernel.package)
+            _fetch(progress)
+    except ProvisionError as error:
+        return Outcome("kernel", State.SKIPPED, error.message, error.remedy)
+    kernel = find_kernel()
+    assert kernel is not None
+    return Outcome("kernel", State.MADE, kernel.package)
+
+
+def _kernel_folders() -> list[Path]:
+    """Folders of kernels in the cache, the latest made first."""
+    folders = [path for path in (cache_root() / "kernel").glob("[!.]*") if path.is_dir()]
+    return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _fetch(progress: Progress) -> None:
+    progress.activity("asking for the current kernel package")
+    apt = Apt(progress, "kernel")
+    package, *companions = _kernel_packages(apt)
+    facts = {"package": package, "version": apt.version(package)}
+    final = cache_root() / "kernel" / f"{package}_{facts['version']}".replace("/", "_")
+    with staged(final, facts) as folder:
+        unpacked = folder / "unpacked"
+        for name in (package, *companions):
+            archive = apt.download(name, folder)
+            progress.activity(f"extracting {name}")
+            facts[f"sha256 of {archive.name}"] = sha256_of(archive)
+            run_logged(["dpkg-deb", "-x", archive, unpacked], log="kernel")
+            archive.unlink()
+        facts["release"] = arrange(unpacked, folder)
+        shutil.rmtree(unpacked)
+
+
+def _kernel_packages(apt: Apt) -> list[str]:
+    """The package with the image, then those with modules apart from it (Ubuntu splits them)."""
+    architecture = (output_of(["dpkg", "--print-architecture"]) or "amd64").strip()
+    reason: ProvisionError | None = None
+    for meta in META_PACKAGES:
+        try:
+            depends = apt.dependencies(meta.format(architecture=architecture))
+        except ProvisionError as error:
+            reason = reason or error
+            continue
+        images = [name for name in depends if re.match(r"linux-image-\d", name) and "unsigned" not in name]
+        if images:
+            modules = [name for name in apt.dependencies(images[0]) if re.match(r"linux-modules-\d", name)]
+            return [images[0], *modules]
+    raise reason or ProvisionError("no package list names a kernel", "check /etc/apt/sources.list")
+
+
+def arrange(unpacked: Path, folder: Path) -> str:
+    """Move the image and the modules in use out of an unpacked kernel package; returns the kernel's release.
+
+    Args:
+        unpacked: root of the package's files.
+        folder: receives ``vmlinuz`` and ``modules/``.
+
+    Raises:
+        ProvisionError: the package holds no image, or no modules.
+    """
+    images = list((unpacked / "boot").glob("vmlinuz-*"))
+    # Debian 13 has the modules below usr/, as /lib is a link there.
+    trees = [tree for root in ("lib", "usr/lib") for tree in (unpacked / root / "modules").glob("*/kernel")]
+    if len(images) != 1 or len(trees) != 1:
+        raise ProvisionError(
+            f"the kernel package holds {len(images)} images and {len(trees)} module trees instead of one each",
+            "report this with the name of the distribution",
+        )
+    images[0].rename(folder / "vmlinuz")
+    (folder / "vmlinuz").chmod(0o644)  # Ubuntu's is for root only
+    modules = folder / "modules"
+    modules.mkdir()
+    for listing in trees[0].parent.glob("modules.*"):
+        listing.rename(modules / listing.name)
+    for module in modules_in_use(trees[0]):
+        target = modules / "kernel" / module.relative_to(trees[0]).with_suffix("")
+        target = target if target.suffix == ".ko" else target.with_suffix(".ko")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(module_content(module))
+    return images[0].name.removeprefix("vmlinuz-")
+
+
+def modules_in_use(tree: Path) -> list[Path]:
+    """The modules to keep of a ``kernel/`` tree: those of the kept folders, and whatever they depend on."""
+    everything = {_module_name(path): path for path in sorted(tree.rglob("*.ko*"))}
+    kept: dict[str, Path] = {}
+    pending = [name for name, path in everything.items() if _is_kept(path.relative_to(tree))]
+    while pending:
+        name = pending.pop()
+        if name in kept or name not in everything:  # what is not a module is built in
+            continue
+        kept[name] = everything[name]
+        pending += module_dependencies(module_content(kept[name]))
+    return sorted(kept.values())
+
+
+def module_dependencies(content: bytes) -> list[str]:
+    """Names of the modules that a module says it needs: the ``depends=`` entry of its ``.modinfo`` section."""
+    found = re.search(rb"\0depends=([^\0]*)\0", content)
+    return [name.decode().replace("-", "_") for name in found[1].split(b",") if name] if found else []
+
+
+def module_content(path: Path) -> bytes:
+    """A module as the kernel loads it: Debian 13 compresses with xz, Ubuntu with zstd.
+
+    Raises:
+        ProvisionError: it cannot be decompressed here.
+    """
+    if path.suffix == ".xz":
+        return lzma.decompress(path.read_bytes())
+    if path.suffix == ".zst":
+        return _zstd_content(path)
+    return path.read_bytes()
+
+
+def _zstd_content(path: Path) -> bytes:
+    from pyarrow import CompressedInputStream, OSFile  # slow to import, and needed on Ubuntu only
+
+    with CompressedInputStream(OSFile(str(path)), "zstd") as stream:
+        return bytes(stream.read())
+
+
+def _module_name(path: Path) -> str:
+    return path.name.split(".ko")[0].replace("-", "_")
+
+
+def _is_kept(path: Path) -> bool:
+    folder = str(path.parent)
+    return folder in KEPT_DRIVERS or any(folder == kept or folder.startswith(f"{kept}/") for kept in KEPT_FOLDERS)

@@ -1,0 +1,154 @@
+"""The user's cache: one lock per product, folders that appear whole or not at all, and hashes that tell rot.
+
+Everything below :func:`cache_root` can be deleted at any time; the next set-up makes it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from virtgauge.errors import VirtgaugeError
+from virtgauge.provision.progress import Progress
+
+MANIFEST_NAME = "manifest.json"
+_PARTIAL = ".partial-"
+
+
+class ProvisionError(VirtgaugeError):
+    """A product could not be had: why, and what would help.  Its remedy fits on one line."""
+
+
+def cache_root() -> Path:
+    """``$XDG_CACHE_HOME/virtgauge``; ``~/.cache/virtgauge`` where the variable is unset or not absolute."""
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(chosen) if chosen.startswith("/") else Path.home() / ".cache") / "virtgauge"
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a folder of the cache holds: facts for people, and each file's size and SHA-256 by relative path."""
+
+    facts: Mapping[str, str]
+    files: Mapping[str, tuple[int, str]]
+
+
+@contextlib.contextmanager
+def exclusive(product: str, progress: Progress) -> Iterator[None]:
+    """Hold the lock of one product of the cache, so that two set-ups do not make it twice.  Ends with the process.
+
+    Raises:
+        ProvisionError: the cache cannot be written.
+    """
+    folder = cache_root()
+    with _disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / f"{product}.lock").open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.activity("waiting for another set-up of the same thing")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def staged(final: Path, facts: dict[str, str]) -> Iterator[Path]:
+    """A folder to build in, which becomes ``final`` when the block ends well and vanishes when it does not.
+
+    The caller holds the product's lock, so a partial folder found here is a dead set-up's and is removed.  ``facts``
+    may be filled in the block; they go into the manifest.
+
+    Raises:
+        ProvisionError: no space, or the cache cannot be written.
+    """
+    parent = final.parent
+    with _disk_errors(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        for leftover in parent.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(leftover)
+        partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=parent))
+        try:
+            partial.chmod(0o755)
+            yield partial
+            _write_manifest(partial, facts)
+            if final.exists():
+                final.rename(parent / f"{_PARTIAL}replaced-{os.getpid()}")
+            partial.rename(final)
+        finally:
+            for leftover in parent.glob(f"{_PARTIAL}*"):
+                shutil.rmtree(leftover)
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a folder of the cache; None when it is missing or unreadable."""
+    try:
+        value = json.loads((folder / MANIFEST_NAME).read_bytes())
+        files = {str(path): (int(size), str(digest)) for path, (size, digest) in value["files"].items()}
+        return Manifest(facts=dict(value["facts"]), files=files)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def damage(folder: Path, *, thorough: bool) -> str | None:
+    """What is wrong with a folder of the cache, in one line; None when nothing is.
+
+    Args:
+        folder: as it was made by :func:`staged`.
+        thorough: compare every file's SHA-256; else only that the files are there in their sizes.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return "its manifest is missing or unreadable"
+    for relative, (size, digest) in manifest.files.items():
+        path = folder / relative
+        try:
+            if path.stat().st_size != size:
+                return f"{relative} has another size than when it was made"
+        except OSError:
+            return f"{relative} is missing"
+        if thorough and sha256_of(path) != digest:
+            return f"{relative} has another content than when it was made"
+    return None
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_manifest(folder: Path, facts: Mapping[str, str]) -> None:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = {str(path.relative_to(folder)): (path.stat().st_size, sha256_of(path)) for path in paths}
+    (folder / MANIFEST_NAME).write_text(json.dumps({"facts": dict(facts), "files": files}, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise no_space(folder) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise ProvisionError(f"{folder} cannot be written: {error.strerror}", _ELSEWHERE) from error
+        raise
+
+
+def no_space(folder: Path) -> ProvisionError:
+    """The error for a full disk below ``folder``."""
+    return ProvisionError(f"no space left on the disk of {folder}", _ELSEWHERE)
+
+
+_ELSEWHERE = "make room there, or set XDG_CACHE_HOME to a folder elsewhere"

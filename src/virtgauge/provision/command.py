@@ -1,0 +1,84 @@
+"""``virtgauge provision``: fetch what guests need, into the user's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from virtgauge.errors import ExitCode
+from virtgauge.provision.gvisor import provision_runsc
+from virtgauge.provision.kernel import provision_kernel
+from virtgauge.provision.packages import Purpose, provision_packages
+from virtgauge.provision.progress import Outcome, State, showing
+
+app = typer.Typer(
+    name="provision",
+    help="Fetch what guests need: Debian packages, a guest kernel, gVisor. Repeating it costs nothing.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+def _show(outcomes: Iterable[Outcome]) -> bool:
+    """Print outcomes, one line each; returns whether nothing was skipped."""
+    whole = True
+    for outcome in outcomes:
+        print(outcome.line(), flush=True)
+        whole = whole and outcome.state is not State.SKIPPED
+    return whole
+
+
+def _packages(purposes: Iterable[Purpose]) -> bool:
+    with showing("packages") as progress:
+        outcomes = provision_packages(progress, purposes)
+    return _show(outcomes)
+
+
+def _kernel() -> bool:
+    with showing("kernel") as progress:
+        outcome = provision_kernel(progress)
+    return _show([outcome])
+
+
+def _gvisor() -> bool:
+    with showing("gvisor") as progress:
+        outcome = provision_runsc(progress)
+    return _show([outcome])
+
+
+def _end(whole: bool) -> None:
+    if not whole:
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+@app.command(epilog="Example: [bold]sudo virtgauge provision packages[/bold]")
+def packages(
+    purposes: Annotated[
+        list[Purpose] | None,
+        typer.Option("--for", help="What to install packages for; repeat it for several.  [default: guests]"),
+    ] = None,
+) -> None:
+    """Install the Debian packages that are missing (as root), or name them and the command."""
+    _end(_packages(purposes or [Purpose.GUESTS]))
+
+
+@app.command(epilog="Example: [bold]virtgauge provision kernel[/bold]")
+def kernel() -> None:
+    """Download Debian's kernel and extract it into the cache, for virtual machines to boot."""
+    _end(_kernel())
+
+
+@app.command(epilog="Example: [bold]virtgauge provision gvisor[/bold]")
+def gvisor() -> None:
+    """Build gVisor's runsc at the pinned version, with Go."""
+    _end(_gvisor())
+
+
+@app.command("all", epilog="Example: [bold]virtgauge provision all[/bold], then [bold]virtgauge doctor[/bold]")
+def everything() -> None:
+    """All of the above. What cannot be had is said and skipped, and is no failure."""
+    _packages([Purpose.GUESTS])
+    _kernel()
+    _gvisor()

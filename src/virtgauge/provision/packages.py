@@ -1,0 +1,99 @@
+"""The distribution's packages that virtgauge uses, by what needs them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import shutil
+from collections.abc import Callable, Iterable
+
+from virtgauge.provision.apt import Apt, is_root
+from virtgauge.provision.cache import ProvisionError, exclusive
+from virtgauge.provision.progress import Outcome, Progress, State
+from virtgauge.provision.tools import output_of
+
+
+class Purpose(enum.StrEnum):
+    """What a package is wanted for."""
+
+    GUESTS = "guests"  # to launch containers and virtual machines
+    BUILDING = "building"  # to compile the agent from source
+    BROWSER = "browser"  # to test the report in a real browser
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """Something that must be on the machine.
+
+    Attributes:
+        name: for people.
+        purpose: what wants it.
+        present: looks for the thing itself, not for the package: it may have come another way.
+        packages: Debian's packages that bring it.
+    """
+
+    name: str
+    purpose: Purpose
+    present: Callable[[], bool]
+    packages: tuple[str, ...]
+
+
+def _on_path(*programs: str) -> Callable[[], bool]:
+    return lambda: any(shutil.which(program) for program in programs)
+
+
+def _links_statically() -> bool:
+    """Whether the C tool chain can make a static executable, as the agent is one."""
+    found = output_of(["cc", "-print-file-name=libc.a"])
+    return found is not None and found.strip().startswith("/")  # a bare name comes back when there is none
+
+
+NEEDS = (
+    Need("QEMU", Purpose.GUESTS, _on_path("qemu-system-x86_64"), ("qemu-system-x86",)),
+    Need("runc", Purpose.GUESTS, _on_path("runc"), ("runc",)),
+    Need("a C linker", Purpose.BUILDING, _links_statically, ("gcc", "libc6-dev")),
+    Need("Chromium", Purpose.BROWSER, _on_path("chromium", "chromium-browser"), ("chromium",)),
+)
+
+
+def missing(purposes: Iterable[Purpose]) -> list[Need]:
+    """What these purposes need and the machine lacks."""
+    wanted = set(purposes)
+    return [need for need in NEEDS if need.purpose in wanted and not need.present()]
+
+
+def install_command(needs: Iterable[Need]) -> str:
+    """The command that a person without root would ask an administrator to type."""
+    packages = " ".join(package for need in needs for package in need.packages)
+    return f"sudo apt-get install --no-install-recommends {packages}"
+
+
+def provision_packages(progress: Progress, purposes: Iterable[Purpose]) -> list[Outcome]:
+    """Install what is missing where root allows; one outcome in all when nothing was, else one per need."""
+    purposes = tuple(purposes)
+    lacking = missing(purposes)
+    if not lacking:
+        names = ", ".join(need.name for need in NEEDS if need.purpose in purposes)
+        return [Outcome("packages", State.OK, names)]
+    names = ", ".join(need.name for need in lacking)
+    if not is_root():
+        return [Outcome("packages", State.SKIPPED, f"not root, and missing: {names}", install_command(lacking))]
+    with exclusive("packages", progress):
+        try:
+            apt = Apt(progress, "packages")
+        except ProvisionError as error:
+            return [Outcome("packages", State.SKIPPED, f"{error.message}; missing: {names}", error.remedy)]
+        # One at a time: a package that this distribution lacks shall not keep the others away.
+        return [_install(apt, need) for need in lacking]
+
+
+def _install(apt: Apt, need: Need) -> Outcome:
+    try:
+        if not need.present():  # another set-up may have held the lock to install it
+            apt.install(list(need.packages))
+    except ProvisionError as error:
+        return Outcome("packages", State.SKIPPED, f"{need.name}: {error.message}", error.remedy)
+    if not need.present():
+        packages = ", ".join(need.packages)
+        return Outcome("packages", State.SKIPPED, f"{need.name}: installed {packages}, but it is still not found")
+    return Outcome("packages", State.MADE, need.name)

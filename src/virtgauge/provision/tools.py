@@ -1,0 +1,104 @@
+"""Running other programs quietly: what they print goes to a log, whose end is told when they fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from virtgauge.provision.cache import ProvisionError, cache_root, no_space
+
+_TAIL_LINES = 12
+
+
+class ToolError(ProvisionError):
+    """A program failed; the message names it and its status, ``tail`` holds the end of what it printed."""
+
+    def __init__(self, message: str, remedy: str, tail: str) -> None:
+        super().__init__(message, remedy)
+        self.tail = tail
+
+
+def run_logged(
+    argv: Sequence[str | Path],
+    *,
+    log: str,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    timeout_s: float = 1800.0,
+) -> None:
+    """Run a program to its end, its output appended to the log of that name.
+
+    Args:
+        argv: program and arguments.
+        log: name of the log file below the cache's ``logs`` folder, without suffix.
+        environment: variables on top of this process's own.
+        folder: working folder.
+        timeout_s: the program is killed after so many seconds.
+
+    Raises:
+        ToolError: the program is missing, failed, or ran too long.
+        ProvisionError: the disk was full.
+    """
+    logs = cache_root() / "logs"
+    path = logs / f"{log}.log"
+    name = Path(argv[0]).name + "".join(f" {word}" for word in argv[1:2])
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as output:
+            output.write(f"$ {' '.join(map(str, argv))}\n".encode())
+            output.flush()
+            start = output.tell()
+            done = subprocess.run(
+                [str(word) for word in argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"LC_ALL": "C.UTF-8"} | dict(environment or {}),
+                cwd=folder,
+                timeout=timeout_s,
+                check=False,
+            )
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"`{name}` did not end within {timeout_s:.0f} s", f"see {path}", "") from error
+    except FileNotFoundError as error:
+        raise ToolError(f"{argv[0]} is not installed", "install it, then try again", "") from error
+    if done.returncode == 0:
+        return
+    tail = _tail(path, start)
+    if "No space left on device" in tail:
+        raise no_space(cache_root())
+    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+    said = f": {last}" if last else ""
+    raise ToolError(f"`{name}` ended with status {done.returncode}{said}", f"see {path}", tail)
+
+
+def start_log(log: str) -> None:
+    """Forget what an earlier set-up wrote to a log."""
+    (cache_root() / "logs" / f"{log}.log").unlink(missing_ok=True)
+
+
+def output_of(argv: Sequence[str], *, timeout_s: float = 60.0) -> str | None:
+    """What a program prints on standard output; None when it is missing or fails."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"LC_ALL": "C.UTF-8"},
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        return done.stdout if done.returncode == 0 else None
+    return None
+
+
+def _tail(path: Path, start: int) -> str:
+    with path.open("rb") as log:
+        log.seek(start)
+        return b"".join(deque(log, maxlen=_TAIL_LINES)).decode(errors="replace")
