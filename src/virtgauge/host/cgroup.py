@@ -243,7 +243,7 @@ def _usage_ns(folder: Path) -> int | None:
 
 
 def _make_group(folder: Path) -> None:
-    """mkdir -p, against another run that removes the common parent at the same time."""
+    """Make a folder and its parents, against another run that removes the common parent at the same time."""
     for _ in range(20):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -81,7 +81,7 @@ def _inverted(text: str | None) -> str | None:
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:
-    """/proc/cpuinfo of the first processor, and the lines after the last one (some architectures name the model there)."""
+    """The first processor of /proc/cpuinfo, and the lines after the last (where some architectures name the model)."""
     fields: dict[str, str] = {}
     for line in (_text(root / "proc/cpuinfo") or "").splitlines():
         key, colon, value = line.partition(":")

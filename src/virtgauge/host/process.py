@@ -186,19 +186,35 @@ async def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> i
     Returns:
         its return code; None when it still runs after ``timeout_s``.
     """
-    if process.poll() is not None:
-        return process.returncode
+    if process.poll() is None:
+        await _wait_readable(os.pidfd_open(process.pid), timeout_s)
+    return process.poll()
+
+
+async def wait_for_end(identity: ProcessIdentity, timeout_s: float) -> bool:
+    """Wait for a process that need not be a child; False when it still runs after ``timeout_s``."""
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except OSError:
+        return True
+    if identity.alive():
+        await _wait_readable(descriptor, timeout_s)
+    else:
+        os.close(descriptor)
+    return not identity.alive()
+
+
+async def _wait_readable(descriptor: int, timeout_s: float) -> None:
+    """Wait until a descriptor is readable (a pidfd is, when its process has ended), then close it."""
     loop = asyncio.get_running_loop()
-    descriptor = os.pidfd_open(process.pid)
-    exited = asyncio.Event()
-    loop.add_reader(descriptor, exited.set)
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
     try:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(exited.wait(), timeout_s)
+            await asyncio.wait_for(readable.wait(), timeout_s)
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-    return process.poll()
 
 
 def end_process(process: subprocess.Popen[bytes], timeout_s: float = 5.0) -> bool:

@@ -29,7 +29,10 @@ from virtgauge.host.scope import (
 )
 
 RUNTIME_FILE = "runtime.json"
-"""In a guest's folder: the OCI runtime's command line up to ``--root``, and the container's id."""
+"""In a guest's folder: the OCI runtime's command line up to ``--root DIR``, and the container's id."""
+
+RUNTIME_STATE = "runtime"
+"""Beside it: the runtime's own folder; there is no container before it exists."""
 
 _KILL_S = 5.0
 _RUNTIME_S = 10.0
@@ -165,7 +168,7 @@ def _delete_containers(folder: Path) -> list[str]:
             command, container = [str(part) for part in value["command"]], str(value["container"])
         except (OSError, ValueError, KeyError, TypeError):
             continue  # half-written: nothing was started after it
-        if not (record.parent / "runtime").is_dir():
+        if not (record.parent / RUNTIME_STATE).is_dir():
             continue
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel
@@ -105,7 +104,12 @@ class Guest(abc.ABC):
 class Platform(abc.ABC):
     """A way of running code.  Constructed from its section of the plan; holds no running state."""
 
-    kind: str
+    kind: ClassVar[str]
+
+    @property
+    @abc.abstractmethod
+    def label(self) -> str:
+        """Short text for people, for instance ``gVisor (runsc)``."""
 
     @abc.abstractmethod
     async def probe(self) -> Availability:

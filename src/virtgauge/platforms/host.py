@@ -1,0 +1,103 @@
+"""The host itself as a platform: the agent as a plain process.  The reference that the others are compared with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from virtgauge.host.process import die_with_parent, end_process, wait_for_exit
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.local import LocalGuest, ProcessAttempt
+from virtgauge.platforms.streams import PipePair
+
+_EXIT_S = 0.5
+
+
+class HostPlatform(Platform):
+    """The agent as a child of the controller, in a session and a cgroup of its own.
+
+    The cgroup only counts: the process is scheduled as any other of this machine.
+    """
+
+    kind: ClassVar[str] = "host"
+
+    class Settings(BaseModel):
+        """The host has nothing to set."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or self.Settings()
+
+    @property
+    def label(self) -> str:
+        return "host"
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    async def probe(self) -> Availability:
+        return Availability(usable=True, reason="this machine", details={"kernel": os.uname().release})
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        """Start the agent; ``spec.vcpus`` confines it to that many CPUs, ``spec.memory_mib`` has no effect here."""
+        with contextlib.ExitStack() as removal:
+            folder = spec.scope.guest_folder(spec.name)
+            removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            cgroup = spec.scope.cgroup(spec.name)
+            removal.callback(cgroup.remove)
+            removal.callback(cgroup.kill_all)
+            attempt = ProcessAttempt(spec, folder / "agent.log", "the agent")
+            pipes = PipePair()
+            removal.callback(pipes.close)
+            with cgroup.entrance() as join, attempt.log.open("wb") as log:
+                try:
+                    process = subprocess.Popen(
+                        [spec.agent.path],
+                        stdin=pipes.guest_stdin,
+                        stdout=pipes.guest_stdout,
+                        stderr=log,
+                        env=spec.scope.environment(),
+                        cwd=folder,
+                        preexec_fn=child_setup(join, spec.vcpus),
+                        start_new_session=True,  # a Ctrl-C in the terminal is for the controller
+                    )
+                except (OSError, subprocess.SubprocessError) as error:
+                    raise LaunchError("start", f"{spec.agent.path}: {error}") from error
+            attempt.process = process
+            removal.callback(end_process, process)
+            pipes.close_guest_ends()
+            channel = await attempt.open_channel(*await pipes.streams())
+
+            async def wait() -> None:
+                await wait_for_exit(process, _EXIT_S)
+
+            return LocalGuest(
+                channel=channel,
+                ready_ns=attempt.ready_ns(),
+                label=self.label,
+                cgroup=cgroup,
+                pid=process.pid,
+                removal=removal.pop_all(),
+                before_removal=wait,
+            )
+
+
+def child_setup(join: Callable[[], None], vcpus: int | None = None) -> Callable[[], None]:
+    """What a child does between fork and exec: die with the controller, enter its cgroup, keep to its CPUs."""
+    parent = os.getpid()
+    cpus = None if vcpus is None else sorted(os.sched_getaffinity(0))[:vcpus]
+
+    def setup() -> None:
+        die_with_parent(parent)
+        join()
+        if cpus is not None:
+            os.sched_setaffinity(0, cpus)
+
+    return setup

@@ -1,0 +1,156 @@
+"""What guests have in common that are made of processes on this host: accounting, an orderly end, clean removal."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from virtgauge.agent.channel import Channel, ChannelClosedError, HandshakeError
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.host.cgroup import Cgroup
+from virtgauge.host.process import tree_cpu_ns, wait_for_exit
+from virtgauge.platforms.base import Accounting, Guest, GuestSpec, LaunchError
+
+_TAIL_BYTES = 4096
+_SHUTDOWN_S = 1.5
+_EXIT_GRACE_S = 0.5
+
+
+class LocalGuest(Guest):
+    """A guest whose every process is in one cgroup of this host.
+
+    Closing asks the agent to end, for at most a second and a half, and then removes by force, whatever happens:
+    removal is synchronous, so that a cancelled task or a closing event loop cannot leave half of it undone.
+    """
+
+    def __init__(
+        self,
+        *,
+        channel: Channel,
+        ready_ns: int,
+        label: str,
+        cgroup: Cgroup,
+        pid: int | None,
+        removal: contextlib.ExitStack,
+        before_removal: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Take over what a launch has made.
+
+        Args:
+            channel: past the handshake.
+            ready_ns: what the launch took.
+            label: for people.
+            cgroup: holds all the guest's processes, where it could be made.
+            pid: root of the process tree that is counted where cgroups cannot be used.
+            removal: undoes everything that launching made, last first.
+            before_removal: waits for the guest to end by itself after the agent has said goodbye.
+        """
+        self.channel = channel
+        self.ready_ns = ready_ns
+        self.label = label
+        self._cgroup = cgroup
+        self._pid = pid
+        self._removal = removal
+        self._before_removal = before_removal
+
+    def accounting(self) -> Accounting:
+        """CPU time charged so far, by cgroup where there is one, else over the process tree."""
+        counted = self._cgroup.cpu_ns()
+        if counted is not None:
+            return Accounting(cpu_ns=counted, method=self._cgroup.method)
+        return Accounting(cpu_ns=None if self._pid is None else tree_cpu_ns(self._pid), method="/proc")
+
+    async def close(self) -> None:
+        """End the guest and remove everything made for it."""
+        removal, self._removal = self._removal, contextlib.ExitStack()
+        with removal:
+            await self.channel.shutdown(_SHUTDOWN_S)
+            if self._before_removal is not None:
+                before, self._before_removal = self._before_removal, None
+                await before()
+
+
+class LaunchAttempt(abc.ABC):
+    """What a launch needs to tell a failure well: when it began, until when it may last, and where output goes."""
+
+    def __init__(self, spec: GuestSpec, log: Path) -> None:
+        self.spec = spec
+        self.log = log
+        self.started_ns = time.monotonic_ns()
+
+    @abc.abstractmethod
+    def end_of_process(self) -> str | None:
+        """How the guest's main process ended, in words; None while it runs."""
+
+    @abc.abstractmethod
+    async def settle(self) -> None:
+        """Give a dying process a moment, so that its end can be named rather than the broken stream."""
+
+    @property
+    def remaining_s(self) -> float:
+        """Of the time the guest may take to become ready; at least a little, so that a bound is never zero."""
+        return max(0.1, self.spec.ready_timeout_s - (time.monotonic_ns() - self.started_ns) / 1e9)
+
+    async def open_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
+        """Shake hands with the agent.
+
+        Raises:
+            LaunchError: the guest died, said something else, or nothing at all in time.
+        """
+        try:
+            return await Channel.open(reader, writer, self.spec.agent.sha256, self.remaining_s)
+        except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
+            if isinstance(error, (ChannelClosedError, OSError)):
+                await self.settle()
+            ended = self.end_of_process()
+            if ended is not None:
+                raise LaunchError("boot", f"{ended} before its agent answered", log_tail(self.log)) from error
+            raise LaunchError("handshake", str(error), log_tail(self.log)) from error
+
+    def ready_ns(self) -> int:
+        """From the beginning of the launch until now."""
+        return time.monotonic_ns() - self.started_ns
+
+
+class ProcessAttempt(LaunchAttempt):
+    """An attempt whose guest is a child of the controller.
+
+    Attributes:
+        process: the child, once started.
+        what: what to call it in an error.
+    """
+
+    def __init__(self, spec: GuestSpec, log: Path, what: str) -> None:
+        super().__init__(spec, log)
+        self.what = what
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def end_of_process(self) -> str | None:
+        code = None if self.process is None else self.process.poll()
+        return None if code is None else f"{self.what} {ending(code)}"
+
+    async def settle(self) -> None:
+        if self.process is not None:
+            await wait_for_exit(self.process, _EXIT_GRACE_S)
+
+
+def ending(code: int) -> str:
+    """A return code of subprocess in words."""
+    return f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+
+
+def log_tail(path: Path) -> str:
+    """The last lines of a log, cleaned of control characters; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    cleaned = "".join(c for c in text.replace("\r\n", "\n").replace("\r", "\n") if c == "\n" or c.isprintable())
+    return "\n".join(cleaned.splitlines()[-25:])

@@ -1,0 +1,271 @@
+"""Containers and sandboxes: any runtime with the OCI command line (runc, crun, runsc = gVisor, kata-runtime …)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.errors import UnavailableError
+from virtgauge.host.mounts import detach_below
+from virtgauge.host.process import ProcessIdentity, end_process, wait_for_end, wait_for_exit
+from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.host import child_setup
+from virtgauge.platforms.local import LaunchAttempt, LocalGuest, ending, log_tail
+from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
+from virtgauge.platforms.streams import PipePair
+from virtgauge.provision.gvisor import find_runsc
+
+_PROBE_S = 10.0
+_VERSION_S = 5.0
+_DELETE_S = 5.0
+_EXIT_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Profile:
+    """What a runtime needs beyond the common command line."""
+
+    label: str
+    overlay: Overlay
+    options: tuple[str, ...] = ()
+    fix: str | None = None
+
+
+# The overlay mounts name the host's folders, which a runtime with a kernel of its own does not see.
+_PROFILES = {
+    "runc": _Profile("container (runc)", Overlay.MOUNTS, fix="apt install runc"),
+    "crun": _Profile("container (crun)", Overlay.MOUNTS, fix="apt install crun"),
+    "youki": _Profile("container (youki)", Overlay.MOUNTS),
+    "runsc": _Profile(
+        "gVisor (runsc, systrap)",
+        Overlay.RUNTIME,
+        ("--platform=systrap", "--network=sandbox", "--overlay2=all:memory"),
+        fix="install Go (apt install golang-go) and run `make` again, or put runsc on PATH",
+    ),
+}
+
+
+class OciPlatform(Platform):
+    """The agent as the only process of a container, on pipes.
+
+    Its root filesystem is the host's system folders under a private overlay; its network namespace is new
+    and has the loopback only.
+    """
+
+    kind: ClassVar[str] = "oci"
+
+    class Settings(BaseModel):
+        """A plan's section of kind ``oci``."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+        runtime: Annotated[str, Field(min_length=1)] = "runc"
+        """Name on PATH or path of an OCI runtime."""
+        options: tuple[str, ...] = ()
+        """Global options of the runtime, before its command; they come after virtgauge's own, and so win."""
+        vcpus: Annotated[int, Field(ge=1)] | None = None
+        """CPU time limit, as that many whole processors; none by default."""
+        memory_mib: Annotated[int, Field(ge=16)] | None = None
+        """Memory limit; none by default."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or self.Settings()
+        name = Path(self.settings.runtime).name
+        self._profile = _PROFILES.get(name, _Profile(f"container ({name})", Overlay.NONE))
+
+    @property
+    def label(self) -> str:
+        return self._profile.label
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.settings.model_dump(mode="json")}
+
+    async def probe(self) -> Availability:
+        """Start a container with the agent, and say why where that fails."""
+        runtime = self._find_runtime()
+        if runtime is None:
+            return Availability(False, f"the runtime {self.settings.runtime} is not installed", self._profile.fix)
+        if os.geteuid() != 0:
+            return Availability(False, "containers need root here", "run virtgauge as root (sudo)")
+        version = await _version(runtime)
+        if version is None:
+            return Availability(False, f"`{runtime} --version` fails: it is no OCI runtime, or it does not run here")
+        details = {"runtime": str(runtime), "version": version}
+        try:
+            with Scope() as scope:
+                guest = await self.launch(
+                    GuestSpec(name="probe", scope=scope, agent=find_agent(), ready_timeout_s=_PROBE_S)
+                )
+                await guest.close()
+        except LaunchError as error:
+            return Availability(False, f"a container does not start: {_first_lines(str(error))}", details=details)
+        except UnavailableError as error:
+            return Availability(False, error.message, error.remedy, details=details)
+        return Availability(True, f"{version}: a container starts", details=details)
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        runtime = self._find_runtime()
+        if runtime is None:
+            raise LaunchError("start", f"the runtime {self.settings.runtime} is not installed")
+        with contextlib.ExitStack() as removal:
+            folder = spec.scope.guest_folder(spec.name)
+            removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            removal.callback(detach_below, folder)
+            cgroup = spec.scope.cgroup(spec.name)
+            removal.callback(cgroup.remove)
+            removal.callback(cgroup.kill_all)
+            pipes = PipePair()
+            removal.callback(pipes.close)
+            container = _Container(runtime, (*self._profile.options, *self.settings.options), folder, spec)
+            try:
+                self._write_bundle(container.bundle, spec, cgroup.name)
+            except OSError as error:
+                raise LaunchError("bundle", str(error)) from error
+            container.register()
+            removal.callback(container.delete)
+            await container.create(pipes)
+            await container.run("start")
+            channel = await container.open_channel(*await pipes.streams())
+            return LocalGuest(
+                channel=channel,
+                ready_ns=container.ready_ns(),
+                label=self.label,
+                cgroup=cgroup,
+                pid=container.init.pid if container.init else None,
+                removal=removal.pop_all(),
+                before_removal=container.wait,
+            )
+
+    def _find_runtime(self) -> Path | None:
+        if self.settings.runtime == "runsc":
+            return find_runsc()
+        found = shutil.which(self.settings.runtime)
+        return Path(found).resolve() if found else None
+
+    def _write_bundle(self, bundle: Path, spec: GuestSpec, cgroup: str) -> None:
+        bundle.mkdir()
+        write_bundle(
+            bundle,
+            agent=spec.agent.path,
+            environment=spec.scope.environment(),
+            cgroup_path=f"/{cgroup}",
+            overlay=self._profile.overlay,
+            limits=Limits(
+                vcpus=spec.vcpus or self.settings.vcpus,
+                memory_mib=spec.memory_mib or self.settings.memory_mib,
+            ),
+        )
+
+
+class _Container(LaunchAttempt):
+    """One container, by the runtime's command line."""
+
+    def __init__(self, runtime: Path, options: tuple[str, ...], folder: Path, spec: GuestSpec) -> None:
+        super().__init__(spec, folder / "container.log")
+        self.folder = folder
+        self.bundle = folder / "bundle"
+        self.name = f"{spec.scope.tag}-{spec.name}"
+        self.init: ProcessIdentity | None = None
+        self._state = folder / RUNTIME_STATE
+        self._command = [str(runtime), *options, "--root", str(self._state)]
+
+    def register(self) -> None:
+        """Leave word of the container for the reclaim after a kill -9, before there is one."""
+        record = {"command": self._command, "container": self.name}
+        (self.folder / RUNTIME_FILE).write_text(json.dumps(record))
+
+    async def create(self, pipes: PipePair) -> None:
+        """Create the container with the guest's ends of the pipes as its standard input and output."""
+        pid_file = self.folder / "pid"
+        arguments = ["create", "--bundle", str(self.bundle), "--pid-file", str(pid_file), self.name]
+        await self._call(arguments, stdin=pipes.guest_stdin, stdout=pipes.guest_stdout)
+        pipes.close_guest_ends()
+        with contextlib.suppress(OSError, ValueError):
+            self.init = ProcessIdentity.of(int(pid_file.read_text()))
+
+    async def run(self, command: str) -> None:
+        """A command of the runtime that needs nothing but the container's name."""
+        await self._call([command, self.name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def delete(self) -> None:
+        """Kill and forget the container; whatever remains is in its cgroup, which is emptied next."""
+        if not self._state.is_dir():
+            return
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                [*self._command, "delete", "--force", self.name],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=self.spec.scope.environment(),
+                timeout=_DELETE_S,
+                check=False,
+            )
+
+    async def wait(self) -> None:
+        """Let the container end by itself: deleting a live one makes runtimes poll at a tenth of a second."""
+        if self.init is not None:
+            await wait_for_end(self.init, _EXIT_S)
+
+    def end_of_process(self) -> str | None:
+        return "the container's first process ended" if self.init is None or not self.init.alive() else None
+
+    async def settle(self) -> None:
+        await self.wait()
+
+    async def _call(self, arguments: list[str], *, stdin: int, stdout: int) -> None:
+        with self.log.open("ab") as log:
+            try:
+                process = subprocess.Popen(
+                    [*self._command, *arguments],
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=log,
+                    env=self.spec.scope.environment(),
+                    cwd=self.folder,
+                    preexec_fn=child_setup(lambda: None),
+                    start_new_session=True,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise LaunchError(arguments[0], f"{self._command[0]}: {error}") from error
+        try:
+            code = await wait_for_exit(process, self.remaining_s)
+        finally:
+            end_process(process)
+        if code is None:
+            raise LaunchError(arguments[0], f"{self._command[0]} did not finish in time", log_tail(self.log))
+        if code != 0:
+            raise LaunchError(arguments[0], f"{self._command[0]} {ending(code)}", log_tail(self.log))
+
+
+async def _version(runtime: Path) -> str | None:
+    """First line of ``--version``; None when that fails."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            runtime, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:
+        return None
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _VERSION_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+    lines = output.decode(errors="replace").splitlines()
+    return lines[0].strip() if process.returncode == 0 and lines else None
+
+
+def _first_lines(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines()[:3])

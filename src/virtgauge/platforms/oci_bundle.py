@@ -1,0 +1,245 @@
+"""An OCI bundle whose root filesystem is the host's own system folders, read-only below a private overlay.
+
+See the OCI runtime specification 1.0.2, ``config.md`` and ``config-linux.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+AGENT_PATH = "/virtgauge-agent"
+"""Where the container finds the agent."""
+
+_SYSTEM_FOLDERS = ("usr", "etc", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_FRESH_FOLDERS = ("tmp", "run", "root", "home", "var", "mnt", "srv")
+_OVERLAYS = ".overlay"
+_CPU_PERIOD_US = 100_000
+_MIB = 1024 * 1024
+
+# What container engines give by default; a container that has more is not the platform people use.
+_CAPABILITIES = (
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+)
+
+_MASKED = (
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+)
+_READ_ONLY = ("/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+class Overlay(enum.Enum):
+    """Who puts the private, writable layer above the host's folders."""
+
+    MOUNTS = "mounts"  # overlay mounts in the specification: the container shares the host's kernel
+    RUNTIME = "runtime"  # the runtime itself (runsc --overlay2=all:memory)
+    NONE = "none"  # nobody: the folders are read-only
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What the container may use; None is no limit."""
+
+    vcpus: int | None
+    memory_mib: int | None
+
+
+def write_bundle(
+    folder: Path,
+    *,
+    agent: Path,
+    environment: Mapping[str, str],
+    cgroup_path: str,
+    overlay: Overlay,
+    limits: Limits,
+    host_root: Path = Path("/"),
+) -> None:
+    """Make ``config.json`` and ``rootfs`` in ``folder``, which must be empty.
+
+    Args:
+        folder: the bundle.
+        agent: static binary, bound to :data:`AGENT_PATH`; the container's only process.
+        environment: of the agent.
+        cgroup_path: absolute below the cgroup mounts (``/virtgauge/<tag>/<guest>``).
+        overlay: see :class:`Overlay`.
+        limits: CPU time as a quota of ``vcpus`` processors, and memory.
+        host_root: whose system folders the container sees.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    root = folder / "rootfs"
+    root.mkdir()
+    mounts = _base_mounts()
+    binds, overlaid = [], []
+    for name in _SYSTEM_FOLDERS:
+        source = host_root / name
+        if source.is_symlink():
+            (root / name).symlink_to(os.readlink(source))
+        elif source.is_dir():
+            (root / name).mkdir()
+            if overlay is Overlay.MOUNTS and name in ("usr", "etc", "opt"):
+                overlaid.append(name)
+            else:
+                binds.append(_bind(source, f"/{name}", writable=overlay is Overlay.RUNTIME))
+    for name in (*_FRESH_FOLDERS, "proc", "sys", "dev"):
+        (root / name).mkdir()
+    (root / "tmp").chmod(0o1777)
+    (root / AGENT_PATH.lstrip("/")).touch()
+    mounts += _overlay_mounts(root, host_root, overlaid) + binds
+    mounts += [_tmpfs(f"/{name}", "1777" if name == "tmp" else "755") for name in _FRESH_FOLDERS]
+    mounts.append(_bind(agent, AGENT_PATH, writable=False))
+    config = _config(mounts, environment, cgroup_path, limits, read_only=overlay is not Overlay.RUNTIME)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+
+
+def _config(
+    mounts: list[dict[str, Any]],
+    environment: Mapping[str, str],
+    cgroup_path: str,
+    limits: Limits,
+    *,
+    read_only: bool,
+) -> dict[str, Any]:
+    path = environment.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    # No rlimits: setting one above the caller's needs CAP_SYS_RESOURCE, which a controller need not have.
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": "virtgauge",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": [AGENT_PATH],
+            "env": [f"{name}={value}" for name, value in {**environment, "PATH": path, "HOME": "/root"}.items()],
+            "cwd": "/",
+            "capabilities": {kind: list(_CAPABILITIES) for kind in ("bounding", "effective", "permitted")},
+            "noNewPrivileges": True,
+        },
+        "root": {"path": "rootfs", "readonly": read_only},
+        "mounts": mounts,
+        "linux": {
+            "cgroupsPath": cgroup_path,
+            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
+            "resources": _resources(limits),
+            "maskedPaths": list(_MASKED),
+            "readonlyPaths": list(_READ_ONLY),
+        },
+    }
+
+
+def _resources(limits: Limits) -> dict[str, Any]:
+    resources: dict[str, Any] = {"devices": [{"allow": False, "access": "rwm"}]}
+    if limits.vcpus is not None:
+        resources["cpu"] = {"period": _CPU_PERIOD_US, "quota": limits.vcpus * _CPU_PERIOD_US}
+    if limits.memory_mib is not None:
+        resources["memory"] = {"limit": limits.memory_mib * _MIB}
+    return resources
+
+
+def _base_mounts() -> list[dict[str, Any]]:
+    return [
+        {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
+        {
+            "destination": "/dev",
+            "type": "tmpfs",
+            "source": "tmpfs",
+            "options": ["nosuid", "strictatime", "mode=755", "size=65536k"],
+        },
+        {
+            "destination": "/dev/pts",
+            "type": "devpts",
+            "source": "devpts",
+            "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
+        },
+        {
+            "destination": "/dev/shm",
+            "type": "tmpfs",
+            "source": "shm",
+            "options": ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"],
+        },
+        {"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue", "options": ["nosuid", "noexec", "nodev"]},
+        {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
+    ]
+
+
+def _overlay_mounts(root: Path, host_root: Path, names: list[str]) -> list[dict[str, Any]]:
+    """Overlays whose upper layers are in memory.
+
+    An overlay's upper layer may not be on an overlay, which the bundle's own folder is wherever virtgauge
+    runs in a container itself; so it goes to a tmpfs of the container.  Its folders cannot be made by the
+    specification, but ``tmpcopyup`` copies those prepared in the bundle.
+    """
+    if not names:
+        return []
+    base = root / _OVERLAYS
+    for name in names:
+        (base / name / "upper").mkdir(parents=True)
+        (base / name / "work").mkdir()
+    mounts: list[dict[str, Any]] = [
+        {
+            "destination": f"/{_OVERLAYS}",
+            "type": "tmpfs",
+            "source": "tmpfs",
+            "options": ["nosuid", "nodev", "mode=700", "tmpcopyup"],
+        }
+    ]
+    for name in names:
+        layers = {
+            "lowerdir": host_root / name,
+            "upperdir": base / name / "upper",
+            "workdir": base / name / "work",
+        }
+        mounts.append(
+            {
+                "destination": f"/{name}",
+                "type": "overlay",
+                "source": "overlay",
+                "options": ["nodev", *(f"{option}={_escaped(path)}" for option, path in layers.items())],
+            }
+        )
+    return mounts
+
+
+def _escaped(path: Path) -> str:
+    """A path inside an overlay option, where colons separate layers and commas separate options."""
+    return str(path).replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+
+
+def _bind(source: Path, destination: str, *, writable: bool) -> dict[str, Any]:
+    options = ["bind" if source.is_file() else "rbind", "nodev"] + ([] if writable else ["ro"])
+    return {"destination": destination, "type": "bind", "source": str(source), "options": options}
+
+
+def _tmpfs(destination: str, mode: str) -> dict[str, Any]:
+    return {
+        "destination": destination,
+        "type": "tmpfs",
+        "source": "tmpfs",
+        "options": ["nosuid", "nodev", f"mode={mode}"],
+    }
