@@ -4,12 +4,14 @@ A trial's samples are correlated; its repetitions on fresh guests are not.  So e
 its p99), the point is the median of those values, and the interval comes from resampling *repetitions*.
 
 The interval is the expanded percentile bootstrap of T. Hesterberg (2015), "What Teachers Should Know About the
-Bootstrap: Resampling in the Undergraduate Statistics Curriculum", The American Statistician 69(4): 371-386: the plain
-percentile interval of a small sample is too narrow, so the tail share α/2 is replaced by Φ(−√(n/(n−1)) · t(1−α/2, n−1)).
+Bootstrap: Resampling in the Undergraduate Statistics Curriculum", The American Statistician 69(4): 371-386. The plain
+percentile interval of a small sample is too narrow, so the tail share α/2 is replaced by
+Φ(−√(n/(n−1)) · t(1−α/2, n−1)).
 
 The bootstrap distribution of a median needs no random resampling: it lives on the sample's own order statistics with
-known weights (B. Efron 1979, "Bootstrap Methods: Another Look at the Jackknife", Annals of Statistics 7(1), section 3).  It is computed exactly, which is the limit of infinitely many resamples: no seed, no Monte-Carlo error,
-and thousands of estimates in a second.
+known weights (B. Efron 1979, "Bootstrap Methods: Another Look at the Jackknife", Annals of Statistics 7(1), section
+3).  It is computed exactly, which is the limit of infinitely many resamples: no seed, no Monte-Carlo error, and
+thousands of estimates in a second.
 
 With very few repetitions no method can reach a high confidence: the widest interval, from the smallest to the
 largest value, holds the true median with 1 − 2·0.5ⁿ (n = 3: 75 %; n = 5: 93.75 %).  Then that interval is given *with
@@ -43,6 +45,7 @@ def stated_confidence(n: int, nominal: float) -> float:
     return min(nominal, attainable_confidence(n))
 
 
+@functools.cache
 def expanded_tail(n: int, confidence: float) -> float:
     """The share to cut from each end of the bootstrap distribution (Hesterberg 2015): Φ(−√(n/(n−1))·t)."""
     if n < 2:

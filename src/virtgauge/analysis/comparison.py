@@ -32,7 +32,7 @@ RESOLUTION = 0.002
 """Relative: a bin of the histogram is up to 0.1 % wide, and a ratio has two of them."""
 
 AA_ALARM = 0.01
-"""How unlikely, by chance alone, the number of A/A intervals that miss 1 must be before the A/A pair counts as differing."""
+"""How unlikely by chance the number of A/A intervals that miss 1 must be before the A/A pair counts as differing."""
 
 
 class Judgement(enum.StrEnum):

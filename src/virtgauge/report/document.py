@@ -1,0 +1,23 @@
+"""The report as one JSON document: every estimate, trial, guest and event; durations in nanoseconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from virtgauge.report.model import Report
+
+
+def render_json(report: Report) -> str:
+    """The whole report; ``schema_version`` says how to read it.
+
+    A missing figure is null, and the estimate's ``method`` says why.
+    """
+    return json.dumps(report, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _plain(value: object) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    raise TypeError(f"{type(value).__name__} has no place in a report")

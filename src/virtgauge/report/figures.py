@@ -1,0 +1,262 @@
+"""The figures, as Vega-Lite specifications without data.
+
+Every panel is a chart of its own, so that the page can lay panels out to its width; the panels of one figure share
+their axes' domains.  Data comes by name from the page's one copy of it.  Colours belong to arms and are the same in
+every figure; text and lines of the axes are coloured by the page's style sheet, which knows light from dark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import altair as alt
+
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.report.model import Cell, Report
+from virtgauge.report.words import load_label, probe_meaning, probe_title
+
+REFERENCE_COLOUR = "#7b8494"
+_COLOURS = ("#2f7ff0", "#ee7d22", "#12a594", "#c44fb8", "#b89400", "#8a63f0", "#e5484d", "#56a336", "#0ea5d0", "#a1745a")
+
+_TIME_LABEL = (
+    "datum.value >= 1e9 ? format(datum.value / 1e9, ',~g') + ' s'"
+    " : datum.value >= 1e6 ? format(datum.value / 1e6, '~g') + ' ms'"
+    " : datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + ' µs'"
+    " : format(datum.value, '~g') + ' ns'"
+)
+_SHARE_LABEL = "datum.value >= 1 ? 'all' : '1 in ' + format(round(1 / datum.value), '~s')"
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One chart: its title and specification."""
+
+    title: str
+    spec: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """Panels that belong together, with what they show and how to read it."""
+
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+
+
+def arm_colours(arms: Sequence[ArmRecord]) -> dict[str, str]:
+    """A colour for every arm: neutral for reference and A/A, else by order in the plan."""
+    tests = [arm.name for arm in arms if arm.role == "test"]
+    colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(tests)}
+    return {arm.name: colours.get(arm.name, REFERENCE_COLOUR) for arm in arms}
+
+
+def arm_dashes(arms: Sequence[ArmRecord]) -> dict[str, list[int]]:
+    """Solid lines for measured arms, dashed for emulated ones, dotted for the A/A arm."""
+    return {arm.name: [7, 3] if arm.emulated else [2, 2] if arm.role == "aa" else [1, 0] for arm in arms}
+
+
+def ccdf_figures(report: Report) -> list[Figure]:
+    """For each probe and load: P(X > x) on logarithmic axes, a panel for each function, a line for each arm.
+
+    In the manner of Kirova et al. 2019, figures 5, 7, 11 and 13: dashed rules stand at the means.
+    """
+    figures = []
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, cell in enumerate(report.cells):
+        if cell.curves:
+            groups.setdefault((cell.probe, cell.load), []).append(index)
+    for (probe, load), indices in groups.items():
+        cells = [report.cells[index] for index in indices]
+        domain = _domain(value for cell in cells for curve in cell.curves for value in curve.values_ns)
+        least = min(share for cell in cells for curve in cell.curves for share in curve.shares)
+        panels = tuple(
+            Panel(report.cells[index].function, _ccdf(f"ccdf-{index}", report, domain, least)) for index in indices
+        )
+        title = probe_title(probe) + (f", {load_label(load)}" if load else "")
+        caption = (
+            f"How often {probe_meaning(probe) or 'the value'} is larger than the value below. Further left is better; "
+            "a long tail to the right is what a deadline meets. Vertical rules: means."
+        )
+        figures.append(Figure(title, caption, panels))
+    return figures
+
+
+def median_figures(report: Report) -> list[Figure]:
+    """For each probe: medians with their intervals, a panel for each function, a row for each arm."""
+    figures = []
+    for probe in dict.fromkeys(cell.probe for cell in report.cells):
+        cells = [cell for cell in report.cells if cell.probe == probe and cell.curves]
+        if not cells:
+            continue
+        measured = [
+            value
+            for cell in cells
+            for series in cell.series
+            for value in (
+                series.statistics["p50"].point,
+                series.statistics["p50"].low,
+                series.statistics["p50"].high,
+            )
+            if value is not None
+        ]
+        functions = list(dict.fromkeys(cell.function for cell in cells))
+        published = [row.median_ns for row in report.published if report.cells[row.cell].probe == probe]
+        domain = _domain([*measured, *published])
+        panels = tuple(
+            Panel(function, _medians(median_data_name(probe, place), report, domain, cells))
+            for place, function in enumerate(functions)
+        )
+        caption = (
+            "Median over repetitions with its interval. Crosses: published figures of the same function, measured on "
+            "other hardware."
+            if published
+            else "Median over repetitions with its interval."
+        )
+        figures.append(Figure(f"{probe_title(probe)}: medians", caption, panels))
+    return figures
+
+
+def median_data_name(probe: str, place: int) -> str:
+    """The name of the data behind a panel of :func:`median_figures`."""
+    return f"medians-{probe}-{place}"
+
+
+def median_data(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """The rows behind every panel of :func:`median_figures`."""
+    labels = {arm.record.name: arm.record.label for arm in report.arms}
+    data: dict[str, list[dict[str, Any]]] = {}
+    for probe in dict.fromkeys(cell.probe for cell in report.cells):
+        cells = [(index, cell) for index, cell in enumerate(report.cells) if cell.probe == probe and cell.curves]
+        functions = list(dict.fromkeys(cell.function for _, cell in cells))
+        for index, cell in cells:
+            rows = data.setdefault(median_data_name(probe, functions.index(cell.function)), [])
+            for series in cell.series:
+                estimate = series.statistics["p50"]
+                if estimate.point is None:
+                    continue
+                row = {"arm": series.arm, "label": labels[series.arm], "load": load_label(cell.load), "kind": "ours"}
+                rows.append(row | {"x": estimate.point, "low": estimate.low, "high": estimate.high})
+            for published in report.published:
+                if published.cell == index:
+                    row = {"arm": published.arm, "label": labels[published.arm], "load": load_label(cell.load)}
+                    rows.append(row | {"kind": "published", "x": published.median_ns})
+    return data
+
+
+def _domain(values: Iterable[float]) -> tuple[float, float]:
+    """A logarithmic axis around these values, a little wider than they are; only positive ones can be drawn."""
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return 1.0, 10.0
+    low, high = min(positive), max(positive)
+    if high / low < 4:
+        low, high = low / 2, high * 2
+    return low / 1.15, high * 1.15
+
+
+def _time_axis(domain: tuple[float, float], title: str | None = None) -> alt.X:
+    # Two orders of magnitude need ticks between the decades, eight do not; about one label a decade at most.
+    decades = math.log10(domain[1] / domain[0])
+    step = max(1, math.ceil(decades / 6))
+    exponents = range(math.floor(math.log10(domain[0])), math.ceil(math.log10(domain[1])) + 1)
+    factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3 else (1,)
+    ticks = [m * 10.0**e for e in exponents if e % step == 0 for m in factors]
+    inside = [tick for tick in ticks if domain[0] <= tick <= domain[1]]
+    axis = alt.Axis(labelExpr=_TIME_LABEL, values=inside, title=title, labelOverlap=True, grid=True)
+    return alt.X("x:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=axis)
+
+
+def _arm_scale(report: Report, values: dict[str, Any]) -> alt.Scale:
+    names = [arm.record.name for arm in report.arms]
+    return alt.Scale(domain=names, range=[values[name] for name in names])
+
+
+def _ccdf(data: str, report: Report, domain: tuple[float, float], least: float) -> dict[str, Any]:
+    records = [arm.record for arm in report.arms]
+    colour = alt.Color("arm:N", scale=_arm_scale(report, arm_colours(records)), legend=None)
+    dash = alt.StrokeDash("arm:N", scale=_arm_scale(report, arm_dashes(records)), legend=None)
+    bottom = 10 ** math.floor(math.log10(least))
+    decades = [10.0**-k for k in range(round(-math.log10(bottom)) + 1)]
+    shown = decades[:: 2 if len(decades) > 5 else 1]
+    y_axis = alt.Axis(labelExpr=_SHARE_LABEL, values=shown, title=None)
+    y = alt.Y("y:Q", scale=alt.Scale(type="log", domain=[bottom, 1], nice=False), axis=y_axis)
+    tooltip = [
+        alt.Tooltip("label:N", title="platform"),
+        alt.Tooltip("t:N", title="above"),
+        alt.Tooltip("s:N", title="share"),
+    ]
+    source = alt.NamedData(name=data)
+    x = _time_axis(domain)
+    lines = (
+        alt.Chart(source)
+        .transform_filter("datum.kind == 'curve'")
+        .mark_line(interpolate="step-after", strokeWidth=1.9, clip=True)
+        .encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tooltip)
+    )
+    means = (
+        alt.Chart(source)
+        .transform_filter("datum.kind == 'mean'")
+        .mark_rule(strokeDash=[3, 4], strokeWidth=1.1, opacity=0.75, clip=True)
+        .encode(x=x, color=colour, tooltip=[tooltip[0], alt.Tooltip("t:N", title="mean")])
+    )
+    return _finished(alt.layer(means, lines), height=210)
+
+
+def _medians(data: str, report: Report, domain: tuple[float, float], cells: Sequence[Cell]) -> dict[str, Any]:
+    records = [arm.record for arm in report.arms]
+    measured = {series.arm for cell in cells for series in cell.series if series.missing is None}
+    labels = [record.label for record in records if record.name in measured]
+    loads = list(dict.fromkeys(load_label(cell.load) for cell in cells))
+    colour = alt.Color("arm:N", scale=_arm_scale(report, arm_colours(records)), legend=None)
+    y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), axis=alt.Axis(title=None, labelLimit=170))
+    offset = alt.YOffset("load:N", sort=loads, scale=alt.Scale(domain=loads, paddingOuter=0.35))
+    x = _time_axis(domain)
+    source = alt.NamedData(name=data)
+    ours = alt.Chart(source).transform_filter("datum.kind == 'ours'")
+    tooltip = [
+        alt.Tooltip("label:N", title="platform"),
+        alt.Tooltip("load:N"),
+        alt.Tooltip("t:N", title="median"),
+        alt.Tooltip("interval:N", title="interval"),
+    ]
+    rules = (
+        ours.transform_filter("isValid(datum.low)")
+        .mark_rule(strokeWidth=3, opacity=0.55, clip=True)
+        .encode(x=x.copy(), x2="high:Q", y=y, yOffset=offset, color=colour, tooltip=tooltip)
+    )
+    rules.encoding.x.shorthand = "low:Q"
+    dots = ours.mark_point(filled=True, size=62, opacity=1, clip=True).encode(
+        x=x,
+        y=y,
+        yOffset=offset,
+        color=colour,
+        shape=alt.Shape("load:N", scale=alt.Scale(domain=loads, range=_shapes(len(loads))), legend=None),
+        tooltip=tooltip,
+    )
+    crosses = (
+        alt.Chart(source)
+        .transform_filter("datum.kind == 'published'")
+        .mark_point(shape="cross", angle=45, filled=True, size=58, opacity=0.9, color="currentColor", clip=True)
+        .encode(x=x, y=y, yOffset=offset, tooltip=[alt.Tooltip("t:N", title="published, other hardware")])
+    )
+    return _finished(alt.layer(rules, dots, crosses), height=max(len(labels) * 14 * max(len(loads), 1) + 24, 90))
+
+
+def _shapes(number: int) -> list[str]:
+    return [("circle", "diamond", "square", "triangle-up")[place % 4] for place in range(number)]
+
+
+def _finished(chart: alt.LayerChart, height: int) -> dict[str, Any]:
+    spec: dict[str, Any] = (
+        chart.properties(width="container", height=height)
+        .configure_view(stroke=None)
+        .configure(background="transparent", font="inherit")
+        .configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", tickSize=4, domain=True)
+        .to_dict(validate=True)
+    )
+    spec.pop("$schema", None)  # an address; the page has no use for one
+    return spec

@@ -1,0 +1,61 @@
+"""Where a report goes: a file beside the run, a file of the user's choice, or the terminal."""
+
+from __future__ import annotations
+
+import enum
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from virtgauge import report
+from virtgauge.errors import UsageError
+from virtgauge.ledger.store import Ledger
+
+REPORT_NAME = "report.html"
+
+
+class ReportFormat(enum.StrEnum):
+    """``--format``."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+
+
+def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path | None:
+    """Build a run's report and write it.
+
+    Args:
+        out: file to write; by default HTML goes to the run's folder, text and JSON to standard output.
+
+    Returns:
+        The file written; None when it was printed.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    built = report.build(ledger)
+    if kind is ReportFormat.TEXT and out is None:
+        report.render_text(built, Console())
+        return None
+    match kind:
+        case ReportFormat.HTML:
+            text = report.render_html(built)
+            out = out or ledger.folder / REPORT_NAME
+        case ReportFormat.JSON:
+            text = report.render_json(built)
+        case ReportFormat.TEXT:
+            page = io.StringIO()
+            report.render_text(built, Console(file=page, width=120))
+            text = page.getvalue()
+    if out is None:
+        print(text)
+        return None
+    partial = out.with_name(out.name + ".partial")
+    try:
+        partial.write_text(text)
+        partial.replace(out)
+    except OSError as error:
+        raise UsageError(f"cannot write the report to {out}: {error}", "choose another file with --out") from error
+    return out

@@ -1,0 +1,108 @@
+"""Each platform in one sentence, and the few cells that a first look is about."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from virtgauge.report.model import ArmSummary, Cell, Headline, Series, Tone
+from virtgauge.report.words import clock_phrase, duration, exact_duration, load_label, sleep_phrase
+
+_FIRST_CHOICE = {
+    # What a program meets that does nothing special: the libc's clock through the vDSO, a plain sleep.
+    "timer_cost": ("clock_gettime", "rdtscp", "rdtsc", "gettimeofday", "clock_gettime_syscall"),
+    "sleep_lateness": ("usleep", "nanosleep", "clock_nanosleep"),
+}
+_COLUMN_TITLES = {"timer_cost": "Reading the clock", "sleep_lateness": "Waking from a sleep"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Highlight:
+    """A column of the table at a glance: one cell of the design under a plain title."""
+
+    title: str
+    detail: str
+    cell: Cell
+
+
+def highlights(cells: Sequence[Cell]) -> list[Highlight]:
+    """The cells for a first look: per probe one function, under each load."""
+    chosen = []
+    for probe, preferred in _FIRST_CHOICE.items():
+        candidates = [cell for cell in cells if cell.probe == probe]
+        if not candidates:
+            continue
+
+        def rank(cell: Cell, order: tuple[str, ...] = preferred) -> tuple[int, bool, bool]:
+            function = cell.factors.get("function", "")
+            place = order.index(function) if function in order else len(order)
+            return place, cell.factors.get("slack", "default") != "default", cell.factors.get("policy") == "fifo"
+
+        first = min(candidates, key=rank)
+        same = [cell for cell in candidates if cell.function == first.function]
+        chosen += [Highlight(_COLUMN_TITLES[probe], _detail(cell), cell) for cell in same]
+    return chosen
+
+
+def _detail(cell: Cell) -> str:
+    return f"{cell.function} · {load_label(cell.load)}"
+
+
+def headlines(arms: Sequence[ArmSummary], cells: Sequence[Cell]) -> tuple[Headline, ...]:
+    """One sentence per arm of the plan (not the A/A arm), the reference first, emulated and skipped ones last."""
+    first: dict[str, Cell] = {}
+    for highlight in highlights(cells):
+        first.setdefault(highlight.cell.probe, highlight.cell)
+    reference = next((arm for arm in arms if arm.record.role == "reference"), None)
+    made = [_headline(arm, reference, first) for arm in arms if arm.record.role != "aa"]
+    order = {tone: 0 for tone in Tone} | {Tone.REFERENCE: -1, Tone.EMULATED: 1, Tone.MISSING: 2}
+    return tuple(sorted(made, key=lambda headline: order[headline.tone]))
+
+
+def _headline(arm: ArmSummary, reference: ArmSummary | None, first: dict[str, Cell]) -> Headline:
+    record = arm.record
+
+    def say(tone: Tone, text: str) -> Headline:
+        return Headline(record.name, record.label, tone, text)
+
+    if not record.usable:
+        return say(Tone.MISSING, f"not measured: {record.reason}.")
+    found = {probe: series for probe, cell in first.items() if (series := cell.of(record.name))}
+    measured = {probe: series for probe, series in found.items() if series.missing is None}
+    if not measured:
+        reasons = [series.missing for series in found.values() if series.missing]
+        return say(Tone.MISSING, f"no valid figures: {reasons[0] if reasons else 'not measured yet'}.")
+    if record.role == "reference":
+        return say(Tone.REFERENCE, f"the reference: {_absolute(measured, first)}.")
+    if record.emulated:
+        return say(Tone.EMULATED, f"emulated in software, not ranked: {_absolute(measured, first)}.")
+    name = "the host" if reference is None or reference.record.kind == "host" else reference.record.label
+    return _compared(_tone(measured), record.name, record.label, measured, name)
+
+
+def _tone(measured: dict[str, Series]) -> Tone:
+    """Slower when anything is, else faster when anything is, else the same."""
+    judgements = {series.comparisons["p50"].judgement.value for series in measured.values() if series.comparisons}
+    if "higher" in judgements:
+        return Tone.SLOWER
+    return Tone.FASTER if "lower" in judgements else Tone.SAME
+
+
+def _compared(tone: Tone, arm: str, label: str, measured: dict[str, Series], reference: str) -> Headline:
+    phrases = []
+    if "timer_cost" in measured:
+        phrases.append(clock_phrase(measured["timer_cost"].comparisons["p50"], reference))
+    if "sleep_lateness" in measured:
+        phrases.append(sleep_phrase(measured["sleep_lateness"].comparisons["p50"]))
+    return Headline(arm, label, tone, "; ".join(phrases) + ".")
+
+
+def _absolute(measured: dict[str, Series], first: dict[str, Cell]) -> str:
+    phrases = []
+    if "timer_cost" in measured:
+        phrases.append(f"a clock read takes {duration(measured['timer_cost'].statistics['p50'].point)}")
+    if "sleep_lateness" in measured:
+        target = first["sleep_lateness"].factors.get("target_ns", "")
+        of = f"a {exact_duration(float(target))} sleep" if target.isdigit() else "a sleep"
+        phrases.append(f"{of} wakes {duration(measured['sleep_lateness'].statistics['p50'].point)} late")
+    return ", ".join(phrases)

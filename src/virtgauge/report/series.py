@@ -1,0 +1,241 @@
+"""From trials to series: each repetition's statistics, the estimates over repetitions, and the comparisons."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from virtgauge.analysis import distribution as dist
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.comparison import Comparison, compare, paired_ratio
+from virtgauge.analysis.distribution import Distribution
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord, TrialStatus
+from virtgauge.ledger.store import Ledger
+from virtgauge.report.model import COMPARED, STATISTICS, Cell, Curve, Series
+
+CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
+
+_NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_TAILS = {"p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
+_SHARES = (0.25, 0.5, 0.75, *_TAILS.values())
+
+# The order of a person's interest; what is not named here follows, sorted.
+_PROBE_ORDER = ("timer_cost", "sleep_lateness")
+_FUNCTION_ORDER = (
+    *("rdtsc", "rdtscp", "clock_gettime", "clock_gettime_syscall", "gettimeofday"),
+    *("usleep", "nanosleep", "clock_nanosleep"),
+)
+_LOAD_ORDER = ("idle", "cpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialFigures:
+    """What one trial's histogram says, in ns; None where it has too few values to say it."""
+
+    distribution: Distribution
+    ns_per_unit: float
+    samples: int
+    statistics: dict[str, float | None]
+
+
+def cell_key(trial: TrialRecord) -> CellKey:
+    return trial.suite, trial.probe, tuple(trial.factors.items())
+
+
+def ordered_cells(trials: Iterable[TrialRecord]) -> list[CellKey]:
+    """Every cell that was tried, in the order in which to show them."""
+
+    def place(order: Sequence[str], name: str) -> tuple[int, str]:
+        return (order.index(name), "") if name in order else (len(order), name)
+
+    def rank(key: CellKey) -> tuple[object, ...]:
+        suite, probe, items = key
+        factors = dict(items)
+        target = factors.get("target_ns", "")
+        return (
+            suite,
+            place(_PROBE_ORDER, probe),
+            place(_LOAD_ORDER, factors.get("load", "")),
+            place(_FUNCTION_ORDER, factors.get("function", "")),
+            int(target) if target.isdigit() else 0,
+            items,
+        )
+
+    return sorted({cell_key(trial) for trial in trials}, key=rank)
+
+
+def read_figures(ledger: Ledger, trials: Sequence[TrialRecord]) -> dict[int, TrialFigures]:
+    """The figures of every trial that has a histogram of its probe's measure, by trial number."""
+    found = {}
+    for probe in sorted({trial.probe for trial in trials}):
+        numbers = [trial.trial_id for trial in trials if trial.probe == probe]
+        for number, histogram in ledger.histograms(numbers, probe):
+            if histogram.unit in _NS_PER_UNIT and histogram.n:
+                found[number] = figures_of(histogram)
+    return found
+
+
+def figures_of(histogram: Histogram) -> TrialFigures:
+    """One trial's statistics in ns."""
+    scale = _NS_PER_UNIT[histogram.unit]
+    distribution = Distribution(
+        histogram.values, histogram.counts, float(histogram.minimum), float(histogram.maximum), histogram.mean
+    )
+    samples = distribution.n
+    q25, median, q75, *tails = (float(value) * scale for value in distribution.quantiles(_SHARES))
+    statistics: dict[str, float | None] = {
+        "p50": median,
+        "half_iqr": (q75 - q25) / 2,
+        "mad": distribution.mad * scale,
+        "min": distribution.minimum * scale,
+        "max": distribution.maximum * scale,
+        "mean": distribution.mean * scale,
+    }
+    for (name, share), value in zip(_TAILS.items(), tails, strict=True):
+        statistics[name] = value if samples >= dist.samples_needed(share) else None
+    return TrialFigures(distribution, scale, samples, statistics)
+
+
+class CellBuilder:
+    """Makes the cells of a report from the run's trials.
+
+    Args:
+        arms: of the manifest; those that were skipped get no series.
+        trials: all of the ledger's.
+        figures: by trial number.
+        nominal: the confidence wanted.
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[ArmRecord],
+        trials: Sequence[TrialRecord],
+        figures: Mapping[int, TrialFigures],
+        nominal: float,
+    ) -> None:
+        self._arms = [arm for arm in arms if arm.usable]
+        self._nominal = nominal
+        self._trials: defaultdict[tuple[CellKey, str], list[TrialRecord]] = defaultdict(list)
+        for trial in trials:
+            self._trials[cell_key(trial), trial.arm].append(trial)
+        self._figures = figures
+        self._reference = next((arm.name for arm in arms if arm.role == "reference"), None)
+        self._aa = next((arm.name for arm in arms if arm.role == "aa"), None)
+        self.aa_ratios: list[Estimate] = []
+        """Of the medians, one for each cell where both arms of the A/A pair were measured."""
+
+    def cell(self, key: CellKey) -> Cell:
+        """One cell, with the series and curves of all arms."""
+        suite, probe, factors = key
+        by_arm = {arm.name: self._valid(key, arm.name) for arm in self._arms}
+        reference = by_arm.get(self._reference or "", {})
+        aa = self._aa_ratios(by_arm, reference)
+        if "p50" in aa and aa["p50"].point is not None:
+            self.aa_ratios.append(aa["p50"])
+        series, curves = [], []
+        for arm in self._arms:
+            measured = by_arm[arm.name]
+            if not self._trials[key, arm.name]:
+                continue
+            series.append(self._series(key, arm, measured, reference, aa))
+            if measured:
+                curves.append(_curve(arm.name, list(measured.values())))
+        return Cell(suite, probe, dict(factors), tuple(series), tuple(curves))
+
+    def _valid(self, key: CellKey, arm: str) -> dict[int, TrialFigures]:
+        """The valid trial of each block (the last, should there be several)."""
+        return {
+            trial.block: self._figures[trial.trial_id]
+            for trial in self._trials[key, arm]
+            if trial.status is TrialStatus.VALID and trial.trial_id in self._figures
+        }
+
+    def _aa_ratios(
+        self, by_arm: Mapping[str, Mapping[int, TrialFigures]], reference: Mapping[int, TrialFigures]
+    ) -> dict[str, Estimate]:
+        if self._aa is None or self._aa not in by_arm:
+            return {}
+        again = by_arm[self._aa]
+        return {
+            name: paired_ratio(_values(again, name), _values(reference, name), self._nominal) for name in COMPARED
+        }
+
+    def _series(
+        self,
+        key: CellKey,
+        arm: ArmRecord,
+        measured: Mapping[int, TrialFigures],
+        reference: Mapping[int, TrialFigures],
+        aa: Mapping[str, Estimate],
+    ) -> Series:
+        comparisons: dict[str, Comparison] = {}
+        if arm.role != "reference" and measured:
+            for name in COMPARED:
+                comparisons[name] = compare(
+                    _values(measured, name), _values(reference, name), aa.get(name), "ns", self._nominal
+                )
+        return Series(
+            arm=arm.name,
+            blocks=tuple(sorted(measured)),
+            samples=sum(figures.samples for figures in measured.values()),
+            statistics=_estimates(measured, self._nominal),
+            comparisons=comparisons,
+            missing=None if measured else _why_missing(self._trials[key, arm.name]),
+        )
+
+
+def _values(measured: Mapping[int, TrialFigures], statistic: str) -> dict[int, float]:
+    return {
+        block: value
+        for block, figures in measured.items()
+        if (value := figures.statistics[statistic]) is not None
+    }
+
+
+def _estimates(measured: Mapping[int, TrialFigures], nominal: float) -> dict[str, Estimate]:
+    if not measured:
+        return {name: Estimate.missing("ns", "no valid trial") for name in STATISTICS}
+    estimates = {}
+    for name in STATISTICS:
+        values = list(_values(measured, name).values())
+        if name in ("min", "max"):
+            extreme = min(values) if name == "min" else max(values)
+            reason = "over all repetitions; an extreme has no interval"
+            estimates[name] = Estimate.bare(extreme, "ns", reason, len(values))
+        elif len(values) == len(measured):
+            estimates[name] = median_estimate(values, "ns", nominal)
+        else:
+            estimates[name] = _pooled_tail(list(measured.values()), _TAILS[name])
+    return estimates
+
+
+def _pooled_tail(figures: Sequence[TrialFigures], share: float) -> Estimate:
+    """A tail quantile for which single trials are too small: of all repetitions together, then without interval."""
+    needed, samples = dist.samples_needed(share), sum(one.samples for one in figures)
+    if samples < needed:
+        return Estimate.missing("ns", f"needs {needed:,} samples, has {samples:,}", len(figures))
+    point = dist.merge(one.distribution for one in figures).quantile(share) * figures[0].ns_per_unit
+    reason = f"of all {samples:,} samples together; a repetition needs {needed:,} of its own for an interval"
+    return Estimate.bare(point, "ns", reason, len(figures))
+
+
+def _curve(arm: str, figures: Sequence[TrialFigures]) -> Curve:
+    pooled, scale = dist.merge(one.distribution for one in figures), figures[0].ns_per_unit
+    values, shares = dist.ccdf(pooled)
+    return Curve(
+        arm,
+        tuple(float(f"{value * scale:.4g}") for value in values),
+        tuple(float(f"{share:.4g}") for share in shares),
+        float(f"{pooled.mean * scale:.4g}"),
+    )
+
+
+def _why_missing(trials: Sequence[TrialRecord]) -> str:
+    """One line on why there is no valid trial."""
+    last = trials[-1]
+    reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
+    if last.status is TrialStatus.VALID:
+        return "the trial brought no histogram"
+    return f"{last.status.value}: {reason}" if reason else last.status.value

@@ -1,0 +1,110 @@
+// Draws the figures and the list of trials from the page's data.  Texts of the run only ever become text.
+"use strict";
+(async () => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+
+  const significant = (value) => Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 12 });
+  const duration = (ns) => {
+    if (ns === null || ns === undefined) return "–";
+    const size = Math.abs(ns);
+    if (size >= 1e9) return significant(ns / 1e9) + " s";
+    if (size >= 1e6) return significant(ns / 1e6) + " ms";
+    if (size >= 1e3) return significant(ns / 1e3) + " µs";
+    return significant(ns) + " ns";
+  };
+  const oneIn = (share) => (share >= 0.1 ? significant(share * 100) + " %" : "1 in " + significant(1 / share));
+
+  const curveRows = (curves) =>
+    curves.flatMap((curve) => {
+      const label = data.labels[curve.arm];
+      const rows = [];
+      curve.x.forEach((x, i) => {
+        // Zero and less have no place on a logarithmic axis.
+        if (x > 0) rows.push({ kind: "curve", arm: curve.arm, label, x, y: curve.y[i], t: duration(x), s: oneIn(curve.y[i]) });
+      });
+      if (curve.mean > 0) rows.push({ kind: "mean", arm: curve.arm, label, x: curve.mean, t: duration(curve.mean) });
+      return rows;
+    });
+  const medianRows = (rows) =>
+    rows
+      .filter((row) => row.x > 0)
+      .map((row) => ({
+        ...row,
+        t: duration(row.x),
+        interval: row.low > 0 ? duration(row.low) + " – " + duration(row.high) : "none",
+        low: row.low > 0 ? row.low : null,
+      }));
+
+  const draw = async (place) => {
+    const spec = data.specs[Number(place.dataset.panel)];
+    const datasets = {};
+    const collect = (part) => {
+      const name = part.data && part.data.name;
+      if (name && !(name in datasets)) {
+        datasets[name] = name in data.curves ? curveRows(data.curves[name]) : medianRows(data.medians[name] || []);
+      }
+      (part.layer || []).forEach(collect);
+    };
+    collect(spec);
+    await vegaEmbed(place, { ...spec, datasets }, { renderer: "svg", actions: false, ast: true, mode: "vega-lite" });
+  };
+
+  // -- the list of trials: made when it is opened, a page at a time ------------------------------------
+  const { texts, columns } = data.trials;
+  const body = document.getElementById("trial-rows");
+  const more = document.getElementById("trial-more");
+  const filter = document.getElementById("trial-filter");
+  const count = document.getElementById("trial-count");
+  const PAGE = 200;
+  let matching = [];
+  let shown = 0;
+
+  const fields = (i) => [
+    columns.id[i],
+    data.labels[texts[columns.arm[i]]] || texts[columns.arm[i]],
+    texts[columns.what[i]],
+    columns.block[i],
+    columns.attempt[i],
+    texts[columns.status[i]],
+    columns.samples[i] === null ? "–" : columns.samples[i].toLocaleString("en"),
+    duration(columns.median[i]),
+    columns.foreign[i] === null ? "–" : (columns.foreign[i] * 100).toFixed(1) + " %",
+    texts[columns.note[i]],
+  ];
+  const numeric = new Set([0, 3, 4, 6, 7, 8]);
+  const showMore = () => {
+    for (const i of matching.slice(shown, shown + PAGE)) {
+      const row = body.insertRow();
+      row.className = "status-" + (texts[columns.status[i]] === "valid" ? "valid" : "spoilt");
+      fields(i).forEach((text, column) => {
+        const cell = row.insertCell();
+        cell.textContent = text;
+        if (numeric.has(column)) cell.className = "num";
+      });
+    }
+    shown = Math.min(shown + PAGE, matching.length);
+    more.hidden = shown >= matching.length;
+    count.textContent = shown + " of " + matching.length + " shown";
+  };
+  const restart = () => {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    matching = columns.id.map((_, i) => i);
+    if (words.length) {
+      matching = matching.filter((i) => {
+        const text = fields(i).join(" ").toLowerCase();
+        return words.every((word) => text.includes(word));
+      });
+    }
+    body.replaceChildren();
+    shown = 0;
+    showMore();
+  };
+  document.getElementById("all-trials").addEventListener("toggle", (event) => {
+    if (event.target.open && shown === 0) restart();
+  });
+  filter.addEventListener("input", restart);
+  more.addEventListener("click", showMore);
+
+  for (const place of document.querySelectorAll("[data-panel]")) await draw(place);
+  document.documentElement.dataset.figures = "drawn";
+})();
