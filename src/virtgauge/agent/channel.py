@@ -249,6 +249,7 @@ class Channel:
                     self._dispatch(message)
         except (ProtocolError, ChannelClosedError) as error:
             self._fail(error)
+            self._writer.transport.abort()  # a peer that goes on sending is not left waiting for a reader
 
     def _dispatch(self, message: dict[str, Any]) -> None:
         kind, request_id = message["type"], message.get("id")
@@ -281,8 +282,9 @@ def _on_started(pending: _Pending, message: dict[str, Any]) -> None:
 
 
 def _on_progress(pending: _Pending, message: dict[str, Any]) -> None:
+    done = float(_field(message, "done", (float, int)))
     if pending.on_progress is not None:
-        pending.on_progress(min(max(float(_field(message, "done", (float, int))), 0.0), 1.0))
+        pending.on_progress(min(max(done, 0.0), 1.0))
 
 
 def _on_samples(pending: _Pending, message: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""Trials on guests, into the ledger."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
-from virtgauge import report
 from virtgauge.errors import UsageError
 from virtgauge.ledger.store import Ledger
+from virtgauge.report import Report, build, render_html, render_json, render_text
 
 REPORT_NAME = "report.html"
 
@@ -21,6 +22,19 @@ class ReportFormat(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
     HTML = "html"
+
+
+def _plain_text(built: Report) -> str:
+    page = io.StringIO()
+    render_text(built, Console(file=page, width=120))
+    return page.getvalue()
+
+
+_RENDERERS: dict[ReportFormat, Callable[[Report], str]] = {
+    ReportFormat.TEXT: _plain_text,
+    ReportFormat.JSON: render_json,
+    ReportFormat.HTML: render_html,
+}
 
 
 def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path | None:
@@ -35,20 +49,13 @@ def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path |
     Raises:
         UsageError: the file cannot be written.
     """
-    built = report.build(ledger)
+    built = build(ledger)
     if kind is ReportFormat.TEXT and out is None:
-        report.render_text(built, Console())
+        render_text(built, Console())
         return None
-    match kind:
-        case ReportFormat.HTML:
-            text = report.render_html(built)
-            out = out or ledger.folder / REPORT_NAME
-        case ReportFormat.JSON:
-            text = report.render_json(built)
-        case ReportFormat.TEXT:
-            page = io.StringIO()
-            report.render_text(built, Console(file=page, width=120))
-            text = page.getvalue()
+    if kind is ReportFormat.HTML and out is None:
+        out = ledger.folder / REPORT_NAME
+    text = _RENDERERS[kind](built)
     if out is None:
         print(text)
         return None

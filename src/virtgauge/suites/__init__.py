@@ -1,0 +1,1 @@
+"""What is measured, one suite a file."""

@@ -1,0 +1,233 @@
+"""The commands.  Each reads its options, calls one stage of the pipeline, and prints."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from virtgauge import __version__
+from virtgauge.console.displays import ProgressStyle, create_display
+from virtgauge.console.doctor import ReportedPlatform, doctor_json, doctor_text
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
+from virtgauge.ledger.store import Ledger
+from virtgauge.plan.load import load_plan, parse_plan, preset_names, preset_text
+from virtgauge.plan.model import Plan
+from virtgauge.provision.command import app as provision_app
+from virtgauge.report.formats import ReportFormat
+
+_EPILOG = (
+    "Exit codes: 0 done; 1 failed or incomplete; 2 wrong option, plan or path (nothing was started); "
+    "3 not possible on this machine; 70 a defect of virtgauge; 130 interrupted (resume goes on)."
+)
+
+app = typer.Typer(
+    help="Measure natively and inside guests, pair the results, and decide whether a virtualization platform "
+    "meets a workload's requirements.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+plan_app = typer.Typer(help="List, show and check plans.", no_args_is_help=True)
+app.add_typer(plan_app, name="plan")
+app.add_typer(provision_app, name="provision")
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
+Progress = Annotated[
+    ProgressStyle, typer.Option(help="auto: a bar on a terminal, lines elsewhere; json: one object a line.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"virtgauge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: virtgauge doctor --plan timing-2019")
+def doctor(
+    plan: Annotated[str, typer.Option(help="Preset or file whose platforms are tried.")] = "quick",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say of each platform whether it can be used here, why, and the command that would fix it."""
+    from virtgauge.execution.prepare import probe_platforms
+
+    loaded, source = load_plan(plan)
+    found = [ReportedPlatform(*entry) for entry in probe_platforms(loaded, source)]
+    print(doctor_json(found)) if json else doctor_text(found, Console())
+    if not any(entry.availability.usable for entry in found):
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+@app.command(epilog="Example: virtgauge run quick --out runs/today --platform host --platform gvisor")
+def run(
+    plan: Annotated[str, typer.Argument(help="Preset (see `virtgauge plan list`) or plan file.")] = "quick",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; a new one below runs/ by default.")] = None,
+    repetitions: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's, or of a drawn one.")] = None,
+    platform: Annotated[
+        list[str] | None, typer.Option(help="Only these platforms, and the reference. May be repeated.")
+    ] = None,
+    progress: Progress = ProgressStyle.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Execute a plan, and write its report."""
+    from virtgauge.execution.session import new_run_folder, start_run
+
+    loaded, source = load_plan(plan)
+    loaded = _overridden(loaded, source, repetitions, seed, platform)
+    folder = out or new_run_folder(Path("runs"), loaded.name)
+    display = create_display(ProgressStyle.NONE if quiet else progress)
+    try:
+        complete = start_run(loaded, source, folder, display)
+    finally:
+        display.close()
+    _finish(folder, complete, quiet)
+
+
+@app.command(epilog="Example: virtgauge resume runs/quick-20260101-120000")
+def resume(
+    folder: RunFolder,
+    accept_changed_host: Annotated[
+        bool, typer.Option(help="Go on although kernel, CPU, microcode, mitigations or agent changed; mark it.")
+    ] = False,
+    progress: Progress = ProgressStyle.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run that was interrupted; no finished trial is repeated."""
+    from virtgauge.execution.session import resume_run
+
+    display = create_display(ProgressStyle.NONE if quiet else progress)
+    try:
+        complete = resume_run(folder, display, accept_changed_host=accept_changed_host)
+    finally:
+        display.close()
+    _finish(folder, complete, quiet)
+
+
+@app.command(epilog="Example: virtgauge report runs/quick-20260101-120000 --format json > result.json")
+def report(
+    folder: RunFolder,
+    format: Annotated[
+        ReportFormat, typer.Option(help="html writes RUN/report.html; text and json are printed.")
+    ] = ReportFormat.TEXT,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead.")] = None,
+) -> None:
+    """Show or write the report of a run; never measures."""
+    from virtgauge.report.formats import write_report
+
+    with Ledger.open(folder) as ledger:
+        written = write_report(ledger, format, out)
+    if written is not None:
+        print(f"report: {written}")
+
+
+@app.command(epilog="Example: virtgauge clean")
+def clean() -> None:
+    """Remove whatever a killed run left on this machine: processes, mounts, cgroups, namespaces, folders."""
+    from virtgauge.host.reclaim import reclaim_dead
+
+    lines = reclaim_dead()
+    for line in lines:
+        print(line)
+    if not lines:
+        print("nothing was left behind")
+
+
+@plan_app.command("list")
+def plan_list() -> None:
+    """List the presets."""
+    for name in preset_names():
+        print(f"{name:14} {parse_plan(preset_text(name), f'preset {name}').description}")
+
+
+@plan_app.command("show", epilog="Example: virtgauge plan show quick > my-plan.toml")
+def plan_show(
+    plan: Annotated[str, typer.Argument(help="Preset or plan file.")],
+    resolved: Annotated[bool, typer.Option(help="With every default written out.")] = False,
+) -> None:
+    """Print a plan; the place to begin one's own."""
+    if resolved:
+        print(load_plan(plan)[0].to_toml(), end="")
+    else:
+        print(preset_text(plan) if plan in preset_names() else Path(plan).read_text(), end="")
+
+
+@plan_app.command("check", epilog="Example: virtgauge plan check my-plan.toml")
+def plan_check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]) -> None:
+    """Check a plan without measuring: fields, values, and the size of its design."""
+    from virtgauge.execution.prepare import check_plan
+
+    loaded, source = load_plan(plan)
+    design = check_plan(loaded, source)
+    arms = len(design.platforms) + loaded.aa
+    trials = arms * len(design.cells) * loaded.repetitions
+    print(
+        f"{source}: {len(design.platforms)} platforms{' and the A/A arm' if loaded.aa else ''} × "
+        f"{len(design.cells)} cells × {loaded.repetitions} repetitions = {trials} trials"
+    )
+
+
+def _overridden(
+    plan: Plan, source: str, repetitions: int | None, seed: int | None, platforms: list[str] | None
+) -> Plan:
+    changes: dict[str, object] = {}
+    if repetitions is not None:
+        changes["repetitions"] = repetitions
+    if seed is not None:
+        changes["seed"] = seed
+    if platforms:
+        names = [section.name for section in plan.platform]
+        if unknown := [name for name in platforms if name not in names]:
+            raise UsageError(
+                f"--platform {unknown[0]}: {source} has no such platform", f"use one of {', '.join(names)}"
+            )
+        wanted = {*platforms, plan.reference}
+        changes["platform"] = tuple(section for section in plan.platform if section.name in wanted)
+    return plan.model_copy(update=changes)
+
+
+def _finish(folder: Path, complete: bool, quiet: bool) -> None:
+    from virtgauge.report.formats import write_report
+
+    with Ledger.open(folder) as ledger:
+        written = write_report(ledger, ReportFormat.HTML, None)
+        if not quiet:
+            print(f"report: {written}\n")
+            write_report(ledger, ReportFormat.TEXT, None)
+    if not complete:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def main() -> None:
+    """Entry point: every deliberate error in the user's words, a defect with its trace and a request."""
+    try:
+        app()
+    except VirtgaugeError as error:
+        print(f"virtgauge: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except Exception:
+        traceback.print_exc()
+        print("virtgauge: this is a defect of virtgauge itself; please report it with the lines above", file=sys.stderr)
+        sys.exit(ExitCode.DEFECT)
+
+
+if __name__ == "__main__":
+    main()

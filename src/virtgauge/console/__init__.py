@@ -1,0 +1,1 @@
+"""What the terminal shows: progress and tables."""

@@ -1,0 +1,130 @@
+"""From a plan to what will be run: every section checked, every platform probed, before anything is started."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+from pydantic import ValidationError
+
+from virtgauge.errors import UnavailableError, UsageError
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.plan.explain import explain
+from virtgauge.plan.model import AA_SUFFIX, Plan, PlatformSection
+from virtgauge.platforms.base import Availability, Platform
+from virtgauge.platforms.registry import KINDS, create, settings_model
+from virtgauge.suites.base import Cell, Suite
+from virtgauge.suites.registry import SUITES
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """A platform of the plan, ready to launch guests under its name."""
+
+    record: ArmRecord
+    platform: Platform
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """A plan's checked content: platforms by name, not yet probed; cells; and the suite of each cell by its key."""
+
+    platforms: dict[str, Platform]
+    cells: tuple[Cell, ...]
+    suites: dict[str, Suite]
+
+
+def check_plan(plan: Plan, source: str) -> Design:
+    """Check every section of a plan; starts nothing.
+
+    Raises:
+        UsageError: naming source, field, value and remedy.
+    """
+    platforms = {section.name: _platform(section, index, source) for index, section in enumerate(plan.platform)}
+    suites: dict[str, Suite] = {}
+    cells: list[Cell] = []
+    for name, designs in plan.suite.items():
+        for index, settings in enumerate(designs):
+            suite = _suite(name, settings, index, source)
+            for cell in suite.cells():
+                if cell.key not in suites:  # two designs may share a cell; it is measured once
+                    suites[cell.key] = suite
+                    cells.append(cell)
+    if not cells:
+        raise UsageError(f"{source}: the plan has no cell to measure", "give its suites at least one function")
+    return Design(platforms=platforms, cells=tuple(cells), suites=suites)
+
+
+def _platform(section: PlatformSection, index: int, source: str) -> Platform:
+    path = ("platform", index)
+    if section.kind not in KINDS:
+        raise UsageError(
+            f"{source}: platform[{index}].kind = {section.kind!r}: there is no such kind of platform",
+            f"use one of {', '.join(sorted(KINDS))}",
+        )
+    try:
+        return create(section.kind, section.settings)
+    except ValidationError as error:
+        raise explain(error, source, path, settings_model(section.kind)) from error
+
+
+def _suite(name: str, settings: dict[str, object], index: int, source: str) -> Suite:
+    if name not in SUITES:
+        raise UsageError(f"{source}: suite.{name}: there is no such suite", f"use one of {', '.join(sorted(SUITES))}")
+    kind = SUITES[name]
+    try:
+        return kind.create(settings)
+    except ValidationError as error:
+        raise explain(error, source, ("suite", name, index), kind.Settings) from error
+
+
+def probe_platforms(plan: Plan, source: str) -> list[tuple[str, str, Availability]]:
+    """Name, label and availability of every platform of a plan (what `virtgauge doctor` shows).
+
+    Raises:
+        UsageError: the plan is refused.
+    """
+
+    async def probe_all() -> list[tuple[str, str, Availability]]:
+        platforms = check_plan(plan, source).platforms
+        return [(name, platform.label, await platform.probe()) for name, platform in platforms.items()]
+
+    return asyncio.run(probe_all())
+
+
+async def probe_arms(plan: Plan, platforms: dict[str, Platform]) -> list[Arm]:
+    """Find out which platforms can be used here; the A/A arm follows its reference.
+
+    Raises:
+        UnavailableError: the reference cannot be used, or nothing but the reference can and there is no A/A arm.
+    """
+    arms = []
+    for section in plan.platform:
+        platform = platforms[section.name]
+        availability = await platform.probe()
+        role = "reference" if section.name == plan.reference else "test"
+        arms.append(_arm(section.name, role, platform, availability))
+        if role == "reference" and plan.aa:
+            arms.append(_arm(section.name + AA_SUFFIX, "aa", platform, availability))
+    reference = next(arm.record for arm in arms if arm.record.role == "reference")
+    if not reference.usable:
+        raise UnavailableError(
+            f"the reference platform {reference.name!r} cannot be used here: {reference.reason}",
+            reference.fix or "name another reference in the plan",
+        )
+    return arms
+
+
+def _arm(name: str, role: str, platform: Platform, availability: Availability) -> Arm:
+    record = ArmRecord(
+        name=name,
+        kind=platform.kind,
+        label=platform.label + (" (A/A)" if role == "aa" else ""),
+        role=role,
+        emulated=availability.emulated,
+        usable=availability.usable,
+        reason=availability.reason,
+        fix=availability.fix,
+        settings=platform.describe() | {"found": availability.details},
+    )
+    return Arm(record=record, platform=platform)

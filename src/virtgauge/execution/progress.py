@@ -1,0 +1,80 @@
+"""What a run says while it goes on.  Displays (:mod:`virtgauge.console`) turn it into bars, lines or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStarted:
+    """A run begins or goes on."""
+
+    run: str
+    trials_total: int
+    trials_done: int
+
+
+@dataclasses.dataclass(frozen=True)
+class GuestStarting:
+    """A fresh guest is being launched."""
+
+    arm: str
+    block: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialProgress:
+    """The trial under way; ``done`` from 0 to 1."""
+
+    key: str
+    done: float
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialEnded:
+    """A trial is in the ledger.
+
+    Attributes:
+        trials_done: cells that need no further attempt, of ``trials_total``.
+        remaining_s: expected time to the end of the run; None before the first guest has ended.
+        reason: the first fatal flag or the error, for a trial that is not valid.
+    """
+
+    key: str
+    arm: str
+    status: str
+    reason: str | None
+    trials_done: int
+    trials_total: int
+    remaining_s: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Notice:
+    """Something the user should know now: a skipped platform, a failed launch, an arm given up."""
+
+    text: str
+    warning: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class RunEnded:
+    """The run is complete, or was interrupted."""
+
+    complete: bool
+    valid: int
+    not_valid: int
+    elapsed_s: float
+
+
+ProgressEvent = RunStarted | GuestStarting | TrialProgress | TrialEnded | Notice | RunEnded
+
+
+class ProgressDisplay:
+    """Receives the events of a run; this one shows nothing."""
+
+    def show(self, event: ProgressEvent) -> None:
+        """Called in order, from the event loop; must not block."""
+
+    def close(self) -> None:
+        """No further event will come."""

@@ -1,0 +1,257 @@
+"""Executes a schedule: a fresh guest for every session, every trial into the ledger, nothing left behind.
+
+What remains to be done is always derived from the ledger, so running and resuming are the same thing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.execution.prepare import Arm, Design
+from virtgauge.execution.progress import (
+    GuestStarting,
+    Notice,
+    ProgressDisplay,
+    RunEnded,
+    RunStarted,
+    TrialEnded,
+    TrialProgress,
+)
+from virtgauge.execution.trial import Outcome, run_trial
+from virtgauge.host.scope import Scope
+from virtgauge.ledger.records import Flag, TrialRecord, TrialStatus
+from virtgauge.ledger.store import Ledger, utc_now
+from virtgauge.plan.model import Plan
+from virtgauge.plan.schedule import Session, schedule
+from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
+from virtgauge.suites.base import Cell
+
+_SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
+_LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
+
+
+@dataclasses.dataclass
+class _Attempts:
+    """What the ledger says of one trial key."""
+
+    made: int = 0
+    settled: bool = False
+
+
+class Runner:
+    """One execution of a plan, from wherever its ledger stands to the end.
+
+    Args:
+        carried_flags: non-fatal flags put on every trial from now on (a host that changed since the run began).
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        design: Design,
+        arms: Sequence[Arm],
+        ledger: Ledger,
+        scope: Scope,
+        agent: AgentBinary,
+        display: ProgressDisplay,
+        carried_flags: tuple[Flag, ...] = (),
+    ) -> None:
+        assert plan.seed is not None
+        self._plan, self._design, self._ledger = plan, design, ledger
+        self._scope, self._agent, self._display = scope, agent, display
+        self._carried_flags = carried_flags
+        self._arms = {arm.record.name: arm for arm in arms if arm.record.usable}
+        self._sessions = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells))
+        self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
+        self._launch_failures: Counter[str] = Counter()
+        self._guests_launched = 0
+        self._position = 0
+        self._total = sum(len(session.cells) for session in self._sessions)
+        self._done = 0
+        self._clock = _RemainingTime()
+        for trial in ledger.trials():
+            self._count(trial.key, trial.attempt, trial.status)
+
+    async def run(self) -> bool:
+        """Execute what is not yet done; True when nothing remains.
+
+        Raises:
+            asyncio.CancelledError: interrupted; the guest under way was ended, all finished trials are kept.
+        """
+        started = time.monotonic()
+        self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))
+        complete = False
+        try:
+            for self._position, session in enumerate(self._sessions):
+                await self._run_session(session)
+            complete = self._done == self._total
+        finally:
+            statuses = Counter(trial.status for trial in self._ledger.trials())
+            valid = statuses.pop(TrialStatus.VALID, 0)
+            self._display.show(RunEnded(complete, valid, statuses.total(), time.monotonic() - started))
+        return complete
+
+    # -- sessions ----------------------------------------------------------------------------------------
+
+    async def _run_session(self, session: Session[Cell]) -> None:
+        while pending := self._pending(session):
+            began = time.monotonic()
+            guest = await self._launch(session)
+            if guest is None:
+                self._record_unlaunched(session, pending)
+                continue
+            try:
+                await self._measure(session, pending, *guest)
+            finally:
+                await guest[0].close()
+            self._clock.add(session.arm, time.monotonic() - began)
+
+    async def _launch(self, session: Session[Cell]) -> tuple[Guest, int] | None:
+        """A fresh guest and its number in the ledger; None when it did not come up."""
+        arm = self._arms[session.arm]
+        self._display.show(GuestStarting(session.arm, session.block))
+        self._guests_launched += 1
+        spec = GuestSpec(name=f"g{self._guests_launched}", scope=self._scope, agent=self._agent)
+        launched_at = utc_now()
+        try:
+            guest = await arm.platform.launch(spec)
+            try:
+                facts = await guest.channel.facts()
+            except BaseException:
+                await guest.close()
+                raise
+        except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
+            self._launch_failures[session.arm] += 1
+            self._display.show(Notice(f"{session.arm}: the guest did not come up: {error}"))
+            self._add_guest(session, launched_at, ready_ns=None, facts={}, error=str(error) or repr(error))
+            return None
+        self._launch_failures[session.arm] = 0
+        number = self._add_guest(session, launched_at, ready_ns=guest.ready_ns, facts=facts, error=None)
+        return guest, number
+
+    def _add_guest(
+        self,
+        session: Session[Cell],
+        launched_at: str,
+        *,
+        ready_ns: int | None,
+        facts: dict[str, object],
+        error: str | None,
+    ) -> int:
+        return self._ledger.add_guest(
+            arm=session.arm,
+            platform=self._arms[session.arm].record.kind,
+            block=session.block,
+            launched_at=launched_at,
+            ready_ns=ready_ns,
+            facts=facts,
+            error=error,
+        )
+
+    def _record_unlaunched(self, session: Session[Cell], pending: Sequence[Cell]) -> None:
+        failure = "the guest did not come up"
+        for cell in pending:
+            self._record(session, cell, _not_measured(failure), guest_id=None, started_at=utc_now())
+        if self._launch_failures[session.arm] == _LAUNCH_FAILURES_BEFORE_GIVING_UP:
+            text = f"{session.arm}: given up after {_LAUNCH_FAILURES_BEFORE_GIVING_UP} launches in a row failed"
+            self._ledger.add_event("arm-given-up", text)
+            self._display.show(Notice(text))
+
+    async def _measure(self, session: Session[Cell], pending: Sequence[Cell], guest: Guest, guest_id: int) -> None:
+        for cell in pending:
+            key, started_at = session.trial_key(cell), utc_now()
+            on_progress = self._progress_of(key)
+            on_progress(0.0)
+            suite = self._design.suites[cell.key]
+            outcome = await run_trial(cell, suite, guest, self._plan.validity, on_progress)
+            self._record(session, cell, outcome, guest_id=guest_id, started_at=started_at)
+            if outcome.guest_lost or guest.channel.closed:
+                return  # what is still pending gets a fresh guest
+
+    def _progress_of(self, key: str) -> Callable[[float], None]:
+        return lambda done: self._display.show(TrialProgress(key, done))
+
+    # -- the ledger --------------------------------------------------------------------------------------
+
+    def _pending(self, session: Session[Cell]) -> list[Cell]:
+        """Cells of a session that need a further attempt and may have one."""
+        if self._launch_failures[session.arm] >= _LAUNCH_FAILURES_BEFORE_GIVING_UP:
+            return []
+        return [cell for cell in session.cells if not self._needs_no_more(self._attempts[session.trial_key(cell)])]
+
+    def _record(
+        self, session: Session[Cell], cell: Cell, outcome: Outcome, *, guest_id: int | None, started_at: str
+    ) -> None:
+        key = session.trial_key(cell)
+        attempt = self._attempts[key].made + 1
+        trial = TrialRecord(
+            trial_id=0,
+            key=key,
+            suite=cell.suite,
+            probe=cell.probe,
+            arm=session.arm,
+            platform=self._arms[session.arm].record.kind,
+            block=session.block,
+            attempt=attempt,
+            factors=dict(cell.factors),
+            status=outcome.status,
+            flags=outcome.flags + self._carried_flags,
+            result=outcome.result,
+            accounting=outcome.accounting,
+            error=outcome.error,
+            guest_id=guest_id,
+            started_at=started_at,
+            elapsed_ns=outcome.elapsed_ns,
+        )
+        self._ledger.add_trial(trial, outcome.histograms, outcome.samples)
+        self._count(key, attempt, outcome.status)
+        reason = outcome.error or next((f"{f.name}: {f.detail}" for f in outcome.flags if f.fatal), None)
+        self._display.show(
+            TrialEnded(
+                key=key,
+                arm=session.arm,
+                status=outcome.status.value,
+                reason=reason,
+                trials_done=self._done,
+                trials_total=self._total,
+                remaining_s=self._clock.remaining([s.arm for s in self._sessions[self._position :]]),
+            )
+        )
+
+    def _count(self, key: str, attempt: int, status: TrialStatus) -> None:
+        entry = self._attempts[key]
+        was_done = self._needs_no_more(entry)
+        entry.made = max(entry.made, attempt)
+        entry.settled = entry.settled or status in _SETTLED
+        self._done += self._needs_no_more(entry) and not was_done
+
+    def _needs_no_more(self, attempts: _Attempts) -> bool:
+        return attempts.settled or attempts.made >= self._plan.attempts
+
+
+class _RemainingTime:
+    """Expects of every session still to come what the sessions of its arm have taken so far."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+
+    def add(self, arm: str, seconds: float) -> None:
+        self._seconds[arm].append(seconds)
+
+    def remaining(self, arms: Sequence[str]) -> float | None:
+        means = {arm: sum(seconds) / len(seconds) for arm, seconds in self._seconds.items()}
+        if not means:
+            return None
+        overall = sum(means.values()) / len(means)
+        return sum(means.get(arm, overall) for arm in arms)
+
+
+def _not_measured(error: str) -> Outcome:
+    return Outcome(TrialStatus.FAILED, (), {}, {}, error, elapsed_ns=0, guest_lost=True)

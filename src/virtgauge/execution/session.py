@@ -1,0 +1,231 @@
+"""Starting, resuming and ending a run: everything around the runner that must happen exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import fcntl
+import os
+import signal
+from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from virtgauge import __version__
+from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
+from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
+from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.execution.runner import Runner
+from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.reclaim import reclaim_dead
+from virtgauge.host.scope import Scope, state_root
+from virtgauge.ledger.records import Flag, Manifest
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
+from virtgauge.plan.load import parse_plan
+from virtgauge.plan.model import Plan
+
+
+class InterruptedRunError(VirtgaugeError):
+    """Ctrl-C or SIGTERM; what had finished is in the ledger."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+def new_run_folder(parent: Path, plan_name: str) -> Path:
+    """A folder name for a run: the plan and the time, made unique."""
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    base = parent / f"{plan_name}-{stamp}"
+    candidates = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 100))]
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def start_run(plan: Plan, source: str, folder: Path, display: ProgressDisplay) -> bool:
+    """Check, probe, and execute a plan into a new run folder; True when it is complete.
+
+    Raises:
+        UsageError, UnavailableError: before anything is started.
+        InterruptedRunError: by a signal; `resume_run` goes on.
+    """
+    design = check_plan(plan, source)
+    agent = find_agent()
+    with _machine_to_ourselves():
+        _report_reclaimed(display)
+        return asyncio.run(_interruptible(_start(plan, design, agent, folder, display), folder))
+
+
+def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: bool = False) -> bool:
+    """Execute what is missing of a run; True when it is complete.
+
+    Raises:
+        UsageError: no run there, or this host or agent is no longer the one that the run began with.
+        UnavailableError: the reference cannot be used any more.
+        InterruptedRunError: by a signal; may be resumed again.
+    """
+    with Ledger.open(folder) as ledger:
+        manifest = ledger.manifest()
+        source = f"{folder}/plan.toml"
+        plan = parse_plan(manifest.plan_text, source)
+        design = check_plan(plan, source)
+        agent = find_agent()
+        carried = _compare_host(manifest, agent, ledger, accept=accept_changed_host)
+        with _machine_to_ourselves(), _run_to_ourselves(folder):
+            _report_reclaimed(display)
+            ledger.discard_unfinished_samples()
+            work = _resume(manifest, plan, design, agent, ledger, display, carried)
+            return asyncio.run(_interruptible(work, folder))
+
+
+async def _start(plan: Plan, design: Design, agent: AgentBinary, folder: Path, display: ProgressDisplay) -> bool:
+    arms = await probe_arms(plan, design.platforms)
+    for arm in arms:
+        if not arm.record.usable and arm.record.role != "aa":
+            fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
+            display.show(Notice(f"skipped {arm.record.name}: {arm.record.reason}{fix}"))
+    assert plan.seed is not None
+    manifest = Manifest(
+        run_id=folder.name,
+        created_at=utc_now(),
+        tool_version=__version__,
+        plan_name=plan.name,
+        plan_text=plan.to_toml(),
+        seed=plan.seed,
+        confidence=plan.confidence,
+        agent_sha256=agent.sha256,
+        fingerprint=fingerprint(),
+        arms=tuple(arm.record for arm in arms),
+    )
+    with Ledger.create(folder, manifest) as ledger, _run_to_ourselves(folder):
+        (folder / "plan.toml").write_text(manifest.plan_text)
+        ledger.add_event("started", f"virtgauge {__version__}")
+        return await _execute(plan, design, arms, agent, ledger, display, ())
+
+
+async def _resume(
+    manifest: Manifest,
+    plan: Plan,
+    design: Design,
+    agent: AgentBinary,
+    ledger: Ledger,
+    display: ProgressDisplay,
+    carried: tuple[Flag, ...],
+) -> bool:
+    usable_then = {arm.name for arm in manifest.arms if arm.usable}
+    arms = [arm for arm in await probe_arms(plan, design.platforms) if arm.record.name in usable_then]
+    for arm in arms:
+        if not arm.record.usable:
+            text = f"{arm.record.name} can no longer be used: {arm.record.reason}"
+            ledger.add_event("arm-lost", text)
+            display.show(Notice(text))
+    ledger.add_event("resumed", f"virtgauge {__version__}")
+    return await _execute(plan, design, arms, agent, ledger, display, carried)
+
+
+async def _execute(
+    plan: Plan,
+    design: Design,
+    arms: Sequence[Arm],
+    agent: AgentBinary,
+    ledger: Ledger,
+    display: ProgressDisplay,
+    carried: tuple[Flag, ...],
+) -> bool:
+    try:
+        with Scope() as scope:
+            runner = Runner(
+                plan=plan,
+                design=design,
+                arms=arms,
+                ledger=ledger,
+                scope=scope,
+                agent=agent,
+                display=display,
+                carried_flags=carried,
+            )
+            complete = await runner.run()
+    except asyncio.CancelledError:
+        ledger.add_event("interrupted", "by a signal")
+        raise
+    ledger.add_event("completed" if complete else "ended incomplete", "")
+    return complete
+
+
+def _compare_host(manifest: Manifest, agent: AgentBinary, ledger: Ledger, *, accept: bool) -> tuple[Flag, ...]:
+    """Flags for trials made on a host that is no longer the one the run began with."""
+    then, now = manifest.fingerprint["identity"], fingerprint()["identity"]
+    changed = [f"{key}: {then.get(key)!r} then, {now.get(key)!r} now" for key in now if then.get(key) != now[key]]
+    if agent.sha256 != manifest.agent_sha256:
+        changed.append(f"agent: {manifest.agent_sha256[:12]} then, {agent.sha256[:12]} now")
+    if not changed:
+        return ()
+    text = "; ".join(changed)
+    if not accept:
+        raise UsageError(
+            f"this host is not the one that the run began with: {text}",
+            "start a new run, or go on with --accept-changed-host (later trials are then marked)",
+        )
+    ledger.add_event("changed-host", text)
+    return (Flag("changed-host", text, fatal=False),)
+
+
+def _report_reclaimed(display: ProgressDisplay) -> None:
+    for line in reclaim_dead():
+        display.show(Notice(f"reclaimed what an earlier run left: {line}", warning=False))
+
+
+@contextlib.contextmanager
+def _machine_to_ourselves() -> Iterator[None]:
+    """Trials never share a machine: one measuring controller at a time."""
+    state_root().mkdir(parents=True, exist_ok=True)
+    with _locked(
+        state_root() / "measuring.lock",
+        "another virtgauge run is measuring on this machine; two would disturb each other",
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _run_to_ourselves(folder: Path) -> Iterator[None]:
+    with _locked(folder / "controller.lock", f"another virtgauge is at work on {folder}"):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path, refusal: str) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UnavailableError(refusal, "wait until it has ended, or end it") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def _interruptible(work: Coroutine[Any, Any, bool], folder: Path) -> bool:
+    """Run until done; the first SIGINT or SIGTERM cancels it, and its clean-up is left to finish.
+
+    Raises:
+        InterruptedRunError: it was cancelled by a signal.
+    """
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def interrupt() -> None:
+        for number in signals:
+            loop.add_signal_handler(number, lambda: None)
+        task.cancel()
+
+    for number in signals:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        remedy = f"virtgauge resume {folder}" if (folder / LEDGER_NAME).exists() else None
+        raise InterruptedRunError("interrupted; every finished trial is kept", remedy) from None
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,100 @@
+"""The plan: which platforms, which suites at which levels, how often, and what counts as valid.
+
+A plan is TOML.  This module knows its frame; the sections of a platform and of a suite are checked by the platform and the
+suite themselves (:mod:`virtgauge.execution.prepare`), before anything is started.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+AA_SUFFIX = "-aa"
+"""The A/A arm is the reference under its own name and this suffix."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
+
+
+class PlatformSection(BaseModel):
+    """One ``[[platform]]``: a name for the reports, a kind, and that kind's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field(description="how reports call it; letters, digits, dots and dashes")
+    kind: str = Field(description="host, oci, qemu, simulated")
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError("use 1 to 40 letters, digits, dots and dashes, beginning with a letter or digit")
+        if value.endswith(AA_SUFFIX):
+            raise ValueError(f"names ending in {AA_SUFFIX!r} are kept for the A/A arm; choose another")
+        return value
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The kind's own settings."""
+        return dict(self.model_extra or {})
+
+
+class ValidityLimits(BaseModel):
+    """Beyond these a trial is invalid.  Shares are of the whole machine's CPU time during the trial."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    foreign_load: Annotated[float, Field(gt=0, le=1)] = 0.03
+    """CPU time used by neither the guest nor the controller."""
+    steal: Annotated[float, Field(gt=0, le=1)] = 0.02
+    """CPU time that the hypervisor below this machine gave to others."""
+    clock_ppm: Annotated[float, Field(gt=0)] = 300.0
+    """Disagreement between TSC, CLOCK_MONOTONIC_RAW and CLOCK_MONOTONIC over the trial, parts per million."""
+
+
+class Plan(BaseModel):
+    """A whole plan."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = "plan"
+    description: str = ""
+    repetitions: Annotated[int, Field(ge=1, le=10_000)] = 6
+    """Independent repeats: every one on a fresh guest of every platform."""
+    attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    """How often an invalid or failed trial is tried in all."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Of the random order; drawn and recorded when absent."""
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
+    reference: str = "host"
+    """The platform that the others are compared with."""
+    aa: bool = True
+    """Measure the reference a second time under another name: what differs between the two is noise."""
+    platform: Annotated[tuple[PlatformSection, ...], Field(min_length=1)]
+    suite: Annotated[dict[str, tuple[dict[str, Any], ...]], Field(min_length=1)]
+    """Per suite, one or more factorial designs (``[[suite.timing]]``)."""
+    validity: ValidityLimits = ValidityLimits()
+
+    @field_validator("suite", mode="before")
+    @classmethod
+    def _one_design_may_stand_alone(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: [design] if isinstance(design, dict) else design for name, design in value.items()}
+        return value
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Plan:
+        names = [section.name for section in self.platform]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two platforms are named {name!r}; give each its own name")
+        if self.reference not in names:
+            raise ValueError(f"reference = {self.reference!r} is no platform of the plan; choose one of {names}")
+        return self
+
+    def to_toml(self) -> str:
+        """The plan with every default written out, for the record."""
+        import tomli_w
+
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))

@@ -1,0 +1,54 @@
+"""The order of a run: randomized blocks.
+
+A block is one independent repetition: a fresh guest of every arm, in random order, so that slow drift of the
+machine falls on all arms alike and the arms of a block can be compared as pairs.  Within a guest, the cells of
+the design follow in random order too.  The order depends on the recorded seed alone, never on progress, so a resumed
+run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+
+class Keyed(Protocol):
+    """Something with a stable name within its design."""
+
+    @property
+    def key(self) -> str: ...
+
+
+CellT = TypeVar("CellT", bound=Keyed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Session(Generic[CellT]):
+    """One fresh guest: the arm it belongs to, its block, and its cells in the order of measuring."""
+
+    block: int
+    arm: str
+    cells: tuple[CellT, ...]
+
+    def trial_key(self, cell: CellT) -> str:
+        """The name of a cell's trial in the ledger; the same for every attempt."""
+        return f"b{self.block:04d}/{self.arm}/{cell.key}"
+
+
+def schedule(seed: int, repetitions: int, arms: Sequence[str], cells: Sequence[CellT]) -> Iterator[Session[CellT]]:
+    """All sessions of a run, in order.
+
+    Args:
+        seed: of the order; recorded with the run.
+        repetitions: number of blocks.
+        arms: names of the arms; each appears once in every block.
+        cells: the cells of the design; each is measured once in every session.
+    """
+    for block in range(repetitions):
+        # A generator of its own for every block: block 7 has the same order in a run of 8 and of 80.
+        order = random.Random(f"{seed}/{block}")
+        for arm in order.sample(sorted(arms), len(arms)):
+            shuffled = order.sample(sorted(cells, key=lambda cell: cell.key), len(cells))
+            yield Session(block=block, arm=arm, cells=tuple(shuffled))

@@ -1,0 +1,96 @@
+"""The simulated platform: real interface, real protocol, invented guests."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.agent.channel import Channel
+from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.simulated.agent import SimulatedAgent
+from virtgauge.platforms.simulated.truth import Distribution, Fault
+
+
+class SimulatedSettings(BaseModel):
+    """A plan's section of kind ``simulated``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of all that is drawn; two platforms with the same seed and truth give the same values."""
+    truth: dict[str, Distribution] = Field(default_factory=lambda: {"*": Distribution(median_ns=25.0)})
+    """Distribution by function; ``*`` stands for every function not named."""
+    load_factor: Annotated[float, Field(gt=0)] = 1.0
+    """What the CPU-bound load multiplies every value with."""
+    faults: tuple[Fault, ...] = ()
+    usable: bool = True
+    """False: the platform reports itself as unusable."""
+    emulated: bool = False
+
+
+class SimulatedGuest(Guest):
+    """An agent task in this process, at the other end of a socket pair."""
+
+    def __init__(self, channel: Channel, task: asyncio.Task[None], ready_ns: int) -> None:
+        self.channel, self.ready_ns, self.label = channel, ready_ns, "simulated"
+        self._task = task
+
+    def accounting(self) -> Accounting:
+        return Accounting(cpu_ns=None, method="simulated")
+
+    async def close(self) -> None:
+        await self.channel.close()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+class SimulatedPlatform(Platform):
+    """See the module."""
+
+    kind: ClassVar[str] = "simulated"
+    Settings: ClassVar[type[BaseModel]] = SimulatedSettings
+
+    def __init__(self, settings: SimulatedSettings) -> None:
+        self._settings = settings
+        if "*" not in settings.truth:
+            settings.truth["*"] = Distribution(median_ns=25.0)
+        self._seeds = np.random.default_rng(settings.seed)
+        self._launched = 0
+
+    @property
+    def label(self) -> str:
+        return "simulated"
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind} | self._settings.model_dump(mode="json")
+
+    async def probe(self) -> Availability:
+        if not self._settings.usable:
+            return Availability(False, "the plan says that it is not", "set usable = true", self._settings.emulated)
+        return Availability(True, "always there", emulated=self._settings.emulated)
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        began = time.monotonic_ns()
+        self._launched += 1
+        seed = int(self._seeds.integers(2**63))
+        faults = [f for f in self._settings.faults if not f.first_guests or self._launched <= f.first_guests]
+        random = np.random.default_rng(seed)
+        if any(f.kind == "no-launch" and random.random() < f.probability for f in faults):
+            raise LaunchError("boot", "the simulation was told not to come up")
+        here, there = socket.socketpair()
+        agent = SimulatedAgent(
+            truth=self._settings.truth,
+            load_factor=self._settings.load_factor,
+            faults=faults,
+            sha256=spec.agent.sha256,
+            seed=seed,
+        )
+        task = asyncio.create_task(agent.serve(*await asyncio.open_connection(sock=there)))
+        reader, writer = await asyncio.open_connection(sock=here)
+        channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
+        return SimulatedGuest(channel, task, time.monotonic_ns() - began)

@@ -1,0 +1,73 @@
+"""The truth of a simulated guest: distributions with known quantiles, and the faults it shall show."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+_SUB_BUCKET_BITS = 11  # an HDR histogram with 3 significant digits has 2048 sub-buckets
+
+
+class Distribution(BaseModel):
+    """Lognormal values with a known median, plus rare stalls.
+
+    Every guest draws a factor of its own, lognormal with median 1 and ``guest_sigma``: repetitions on fresh guests differ, as
+    they do in reality, and the median over guests is still ``median_ns``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    median_ns: Annotated[float, Field(gt=0)]
+    sigma: Annotated[float, Field(ge=0, le=5)] = 0.1
+    guest_sigma: Annotated[float, Field(ge=0, le=5)] = 0.02
+    stall_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    stall_ns: Annotated[float, Field(ge=0)] = 1_000_000.0
+
+    def draw(self, n: int, factor: float, random: np.random.Generator) -> npt.NDArray[np.int64]:
+        """``n`` values in picoseconds, for a guest with this factor."""
+        values = self.median_ns * factor * np.exp(self.sigma * random.standard_normal(n))
+        if self.stall_probability > 0:
+            values += self.stall_ns * (random.random(n) < self.stall_probability)
+        return np.maximum(np.rint(values * 1000), 1).astype(np.int64)
+
+    def guest_factor(self, random: np.random.Generator) -> float:
+        """A guest's own factor; its median over guests is 1."""
+        return float(np.exp(self.guest_sigma * random.standard_normal()))
+
+
+class Fault(BaseModel):
+    """Something that goes wrong.
+
+    Attributes:
+        kind: ``hang`` (never answers), ``crash`` (the stream ends inside a frame), ``garbage`` (random bytes), ``refuse``
+            (an error answer), ``unsupported``, ``no-launch`` (the guest does not come up), ``clock-drift`` (its clocks disagree).
+        function: only in trials of this function.
+        probability: per trial (per launch for ``no-launch``).
+        first_guests: only in so many guests, counted from the first; 0 means in all.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["hang", "crash", "garbage", "refuse", "unsupported", "no-launch", "clock-drift"]
+    function: str | None = None
+    probability: Annotated[float, Field(ge=0, le=1)] = 1.0
+    first_guests: Annotated[int, Field(ge=0)] = 0
+
+
+def distribution_message(values: npt.NDArray[np.int64], unit: str = "ps") -> dict[str, Any]:
+    """Values as the ``distribution`` of docs/protocol.md, binned as an HDR histogram would."""
+    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - _SUB_BUCKET_BITS, 0)
+    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)  # the middle of a bin stands for it
+    bins, counts = np.unique(((values >> shift) << shift) + half, return_counts=True)
+    return {
+        "unit": unit,
+        "values": bins.astype("<i8").tobytes(),
+        "counts": counts.astype("<u8").tobytes(),
+        "min": int(values.min()),
+        "max": int(values.max()),
+        "mean": float(values.mean()),
+        "n": len(values),
+    }

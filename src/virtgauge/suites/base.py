@@ -1,0 +1,100 @@
+"""The interface of a suite: the cells of its design, and how one cell is measured on a guest."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.platforms.base import Guest
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One measurement with every factor but the platform and the repetition fixed.
+
+    Attributes:
+        suite, probe: what is measured.
+        factors: level by factor, as text, in a fixed order: they name the cell.
+        params: what the suite needs to measure it.
+        timeout_s: a trial that has not ended by then is failed and its guest is ended.
+    """
+
+    suite: str
+    probe: str
+    factors: Mapping[str, str]
+    params: Mapping[str, Any]
+    timeout_s: float
+
+    @property
+    def key(self) -> str:
+        """The cell's name, unique within a plan."""
+        levels = ",".join(f"{factor}={level}" for factor, level in self.factors.items())
+        return f"{self.suite}/{self.probe}/{levels}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Elapsed:
+    """How long a trial took by one clock, with that reading's uncertainty; both in nanoseconds."""
+
+    clock: str
+    elapsed_ns: float
+    uncertainty_ns: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What a trial brought.
+
+    Attributes:
+        result: scalars for tables; JSON-able.
+        histograms: by measure.
+        samples: raw reservoirs by series.
+        flags: what the suite itself found wrong or worth saying.
+        guest_clocks: the trial's duration by each of the guest's clocks.
+        controller_elapsed_ns: the same span by the controller's clock; None where it was not observed.
+        guest_steal_ns: steal as the guest saw it; None where it sees none.
+    """
+
+    result: dict[str, Any]
+    histograms: dict[str, Histogram]
+    samples: dict[str, npt.NDArray[np.int64]]
+    flags: tuple[Flag, ...] = ()
+    guest_clocks: tuple[Elapsed, ...] = ()
+    controller_elapsed_ns: int | None = None
+    guest_steal_ns: int | None = None
+
+
+class Suite(abc.ABC):
+    """One of the five suites, with one factorial design."""
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[BaseModel]]
+
+    @classmethod
+    @abc.abstractmethod
+    def create(cls, settings: Mapping[str, Any]) -> Suite:
+        """The suite for one section of a plan.
+
+        Raises:
+            pydantic.ValidationError: the section is refused.
+        """
+
+    @abc.abstractmethod
+    def cells(self) -> list[Cell]:
+        """Every cell of the design."""
+
+    @abc.abstractmethod
+    async def measure(self, cell: Cell, guest: Guest, on_progress: Callable[[float], None]) -> Measurement:
+        """Measure one cell on a guest.
+
+        Raises:
+            AgentError: the agent refused or failed; code ``unsupported`` when this guest cannot do it at all.
+            ChannelClosedError, ProtocolError: the guest was lost.
+        """

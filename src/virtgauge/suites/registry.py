@@ -1,0 +1,8 @@
+"""The suites by name."""
+
+from __future__ import annotations
+
+from virtgauge.suites.base import Suite
+from virtgauge.suites.timing import TimingSuite
+
+SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (TimingSuite,)}

@@ -1,0 +1,196 @@
+"""Timing: what reading a clock costs, and how late a sleep wakes (Kirova et al. 2019, sections 2.1, 2.3, 3.1, 3.2).
+
+Timer cost is the time to read a clock once, sampled read by read.  Sleep lateness (the paper's miss time) is
+the signed distance of a wake-up from its absolute target.  Both are measured idle and beside a load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.agent.channel import Channel, Reply
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.platforms.base import Guest
+from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
+
+Timer = Literal["rdtsc", "rdtscp", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
+Sleep = Literal["usleep", "nanosleep", "clock_nanosleep"]
+Slack = Literal["default", "minimal"]
+Policy = Literal["other", "fifo"]
+Load = Literal["idle", "cpu"]
+
+_MINIMAL_SLACK_NS = 1
+_SET_UP_S = 30.0  # for the load to start and stop and the answer to arrive, on a crowded guest
+
+
+class TimingSettings(BaseModel):
+    """One factorial design: timers × loads, and sleeps × slacks × policies × targets × loads."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    timers: tuple[Timer, ...] = ("rdtscp", "clock_gettime")
+    reads: Annotated[int, Field(ge=1000, le=10**10)] = 1_000_000
+    """Reads of the clock in one trial."""
+    sleeps: tuple[Sleep, ...] = ("usleep", "clock_nanosleep")
+    slacks: Annotated[tuple[Slack, ...], Field(min_length=1)] = ("default", "minimal")
+    policies: Annotated[tuple[Policy, ...], Field(min_length=1)] = ("other",)
+    targets_us: Annotated[tuple[Annotated[int, Field(ge=1, le=10_000_000)], ...], Field(min_length=1)] = (100,)
+    sleep_samples: Annotated[int, Field(ge=10, le=10**8)] = 1000
+    """Sleeps in one trial."""
+    loads: Annotated[tuple[Load, ...], Field(min_length=1)] = ("idle", "cpu")
+    cpu_threads: Annotated[int, Field(ge=1, le=4096)] = 100
+    """Threads of square roots that are the CPU-bound load (the paper's 100)."""
+    max_seconds: Annotated[float, Field(ge=0.1, le=86_400)] = 20.0
+    """A trial that takes longer ends with the samples it has, and says so."""
+    reservoir: Annotated[int, Field(ge=0, le=1_000_000)] = 2000
+    """Raw values kept of each trial."""
+
+
+class TimingSuite(Suite):
+    """See the module."""
+
+    name: ClassVar[str] = "timing"
+    Settings: ClassVar[type[BaseModel]] = TimingSettings
+
+    def __init__(self, settings: TimingSettings) -> None:
+        self._settings = settings
+
+    @classmethod
+    def create(cls, settings: Mapping[str, Any]) -> TimingSuite:
+        return cls(TimingSettings.model_validate(settings))
+
+    def cells(self) -> list[Cell]:
+        return [*self._timer_cells(), *self._sleep_cells()]
+
+    def _timer_cells(self) -> Iterator[Cell]:
+        for function, load in itertools.product(self._settings.timers, self._settings.loads):
+            params = {"function": function, "samples": self._settings.reads}
+            yield self._cell("timer_cost", {"function": function, "load": load}, params, self._settings.max_seconds)
+
+    def _sleep_cells(self) -> Iterator[Cell]:
+        s = self._settings
+        for function, slack, policy, target, load in itertools.product(
+            s.sleeps, s.slacks, s.policies, s.targets_us, s.loads
+        ):
+            target_ns = target * 1000
+            factors = {
+                "function": function,
+                "target_ns": str(target_ns),
+                "slack": slack,
+                "policy": policy,
+                "load": load,
+            }
+            params = {
+                "function": function,
+                "samples": s.sleep_samples,
+                "target_ns": target_ns,
+                "slack_ns": _MINIMAL_SLACK_NS if slack == "minimal" else 0,
+                "policy": policy,
+            }
+            yield self._cell("sleep_lateness", factors, params, s.max_seconds)
+
+    def _cell(self, probe: str, factors: dict[str, str], params: dict[str, Any], max_seconds: float) -> Cell:
+        common = {"max_ns": int(max_seconds * 1e9), "reservoir": self._settings.reservoir}
+        return Cell(
+            suite=self.name,
+            probe=probe,
+            factors=factors,
+            params=params | common,
+            timeout_s=2 * max_seconds + _SET_UP_S,
+        )
+
+    async def measure(self, cell: Cell, guest: Guest, on_progress: Callable[[float], None]) -> Measurement:
+        """Run the cell's probe beside its load."""
+        seed = random.getrandbits(63)  # which raw values are kept and how sleeps are dephased: no part of the design
+        async with _load(guest.channel, cell.factors["load"], self._settings.cpu_threads) as achieved:
+            reply = await guest.channel.request(
+                "probe", name=cell.probe, params=dict(cell.params) | {"seed": seed}, on_progress=on_progress
+            )
+        return _measurement(cell, reply, achieved)
+
+
+@contextlib.asynccontextmanager
+async def _load(channel: Channel, load: str, cpu_threads: int) -> AsyncIterator[dict[str, Any]]:
+    """Keep a load running; the map it gives is filled with what the load achieved when it has ended."""
+    achieved: dict[str, Any] = {}
+    if load == "idle":
+        yield achieved
+        return
+    started = await channel.request("load_start", name=load, params={"threads": cpu_threads})
+    try:
+        yield achieved
+    finally:
+        if not channel.closed:
+            achieved |= (await channel.request("load_stop", load=started.value["load"])).value
+
+
+def _measurement(cell: Cell, reply: Reply, achieved: dict[str, Any]) -> Measurement:
+    value = reply.value
+    try:
+        histogram = decode_histogram(value["distribution"])
+        usage, start, end = value["usage"], value["clocks_start"], value["clocks_end"]
+        clocks = _elapsed(start, end)
+        steal = usage.get("steal_ns")
+        flags = _flags(cell, histogram, value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the result of {cell.probe} is not what docs/protocol.md says: {error!r}") from error
+    passed_on = {k: v for k, v in value.items() if k not in {"distribution", "clocks_start", "clocks_end"}}
+    return Measurement(
+        result=passed_on | {"n": histogram.n} | ({"load_achieved": achieved} if achieved else {}),
+        histograms={cell.probe: histogram},
+        samples=reply.samples,
+        flags=flags,
+        guest_clocks=clocks,
+        controller_elapsed_ns=None if reply.started_ns is None else reply.finished_ns - reply.started_ns,
+        guest_steal_ns=steal,
+    )
+
+
+def _flags(cell: Cell, histogram: Histogram, value: dict[str, Any]) -> tuple[Flag, ...]:
+    flags = []
+    wanted = int(cell.params["samples"])
+    if histogram.n == 0:
+        flags.append(Flag("empty", "the probe brought no sample"))
+    elif histogram.n < wanted:
+        flags.append(Flag("short", f"{histogram.n} of {wanted} samples in the time allowed", fatal=False))
+    if (backward := int(value.get("backward") or 0)) > 0:
+        flags.append(Flag("clock-backward", f"{backward} reads gave an earlier time than the one before", fatal=False))
+    return tuple(flags)
+
+
+def _elapsed(start: dict[str, Any], end: dict[str, Any]) -> tuple[Elapsed, ...]:
+    uncertainty = float(start["bracket_ns"]) + float(end["bracket_ns"])
+    names = {"monotonic_raw_ns": "CLOCK_MONOTONIC_RAW", "monotonic_ns": "CLOCK_MONOTONIC", "tsc_ns": "TSC"}
+    return tuple(
+        Elapsed(clock=clock, elapsed_ns=float(end[field]) - float(start[field]), uncertainty_ns=uncertainty)
+        for field, clock in names.items()
+        if start.get(field) is not None and end.get(field) is not None
+    )
+
+
+def decode_histogram(value: dict[str, Any]) -> Histogram:
+    """A ``distribution`` of docs/protocol.md.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not one.
+    """
+    values = np.frombuffer(value["values"], dtype="<i8").astype(np.int64)
+    counts = np.frombuffer(value["counts"], dtype="<u8").astype(np.uint64)
+    if len(values) != len(counts) or np.any(np.diff(values) <= 0) or int(counts.sum()) != int(value["n"]):
+        raise ValueError("bins do not ascend, or do not add up to n")
+    return Histogram(
+        unit=str(value["unit"]),
+        values=values,
+        counts=counts,
+        minimum=int(value["min"]),
+        maximum=int(value["max"]),
+        mean=float(value["mean"]),
+    )
