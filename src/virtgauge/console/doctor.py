@@ -29,11 +29,14 @@ def doctor_text(found: Sequence[ReportedPlatform], console: Console) -> None:
         table.add_column(heading, overflow="fold")
     for entry in found:
         a = entry.availability
-        verdict = (
-            Text("no", "red") if not a.usable else Text("emulated", "yellow") if a.emulated else Text("yes", "green")
-        )
-        table.add_row(Text(f"{entry.name} ({entry.label})"), verdict, Text(a.reason), Text(a.fix or ""))
+        table.add_row(Text(f"{entry.name} ({entry.label})"), _verdict(a), Text(a.reason), Text(a.fix or ""))
     console.print(table)
+
+
+def _verdict(availability: Availability) -> Text:
+    if not availability.usable:
+        return Text("no", "red")
+    return Text("emulated", "yellow") if availability.emulated else Text("yes", "green")
 
 
 def doctor_json(found: Sequence[ReportedPlatform]) -> str:

@@ -9,6 +9,7 @@ import dataclasses
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
@@ -89,7 +90,8 @@ class Runner:
         self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))
         complete = False
         try:
-            for self._position, session in enumerate(self._sessions):
+            for position, session in enumerate(self._sessions):
+                self._position = position
                 await self._run_session(session)
             complete = self._done == self._total
         finally:
@@ -142,7 +144,7 @@ class Runner:
         launched_at: str,
         *,
         ready_ns: int | None,
-        facts: dict[str, object],
+        facts: dict[str, Any],
         error: str | None,
     ) -> int:
         return self._ledger.add_guest(

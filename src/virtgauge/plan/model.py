@@ -1,7 +1,7 @@
 """The plan: which platforms, which suites at which levels, how often, and what counts as valid.
 
-A plan is TOML.  This module knows its frame; the sections of a platform and of a suite are checked by the platform and the
-suite themselves (:mod:`virtgauge.execution.prepare`), before anything is started.
+A plan is TOML.  This module knows its frame; the sections of a platform and of a suite are checked by the platform
+and the suite themselves (:mod:`virtgauge.execution.prepare`), before anything is started.
 """
 
 from __future__ import annotations

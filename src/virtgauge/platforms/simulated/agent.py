@@ -1,7 +1,7 @@
 """An agent inside the controller's own process: speaks the real protocol, and invents its samples.
 
-It measures nothing and takes no time, so that statistics can be tested over thousands of trials; it breaks in
-every way that :class:`~virtgauge.platforms.simulated.truth.Fault` names, so that the controller's answers to that can be.
+It measures nothing and takes no time, so that statistics can be tested over thousands of trials; and it breaks in
+every way that :class:`~virtgauge.platforms.simulated.truth.Fault` names, so that the controller's answers can be.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ class SimulatedAgent:
 
     def _fault(self, function: str) -> str | None:
         for fault in self._faults:
-            if fault.kind != "no-launch" and fault.function in {None, function}:
-                if self._random.random() < fault.probability:
-                    return fault.kind
+            concerned = fault.kind != "no-launch" and fault.function in {None, function}
+            if concerned and self._random.random() < fault.probability:
+                return fault.kind
         return None
 
     async def _result(self, message: dict[str, Any], value: dict[str, Any]) -> None:

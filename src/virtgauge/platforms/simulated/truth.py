@@ -14,8 +14,8 @@ _SUB_BUCKET_BITS = 11  # an HDR histogram with 3 significant digits has 2048 sub
 class Distribution(BaseModel):
     """Lognormal values with a known median, plus rare stalls.
 
-    Every guest draws a factor of its own, lognormal with median 1 and ``guest_sigma``: repetitions on fresh guests differ, as
-    they do in reality, and the median over guests is still ``median_ns``.
+    Every guest draws a factor of its own, lognormal with median 1 and ``guest_sigma``: repetitions on fresh guests
+    differ, as they do in reality, and the median over guests is still ``median_ns``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,8 +42,9 @@ class Fault(BaseModel):
     """Something that goes wrong.
 
     Attributes:
-        kind: ``hang`` (never answers), ``crash`` (the stream ends inside a frame), ``garbage`` (random bytes), ``refuse``
-            (an error answer), ``unsupported``, ``no-launch`` (the guest does not come up), ``clock-drift`` (its clocks disagree).
+        kind: ``hang`` (never answers), ``crash`` (the stream ends inside a frame), ``garbage`` (random bytes),
+            ``refuse`` (an error answer), ``unsupported``, ``no-launch`` (the guest does not come up),
+            ``clock-drift`` (its clocks disagree).
         function: only in trials of this function.
         probability: per trial (per launch for ``no-launch``).
         first_guests: only in so many guests, counted from the first; 0 means in all.
