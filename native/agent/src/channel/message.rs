@@ -1,0 +1,299 @@
+//! The controller's requests, decoded.
+//!
+//! A payload is decoded straight into its types: fields that are not asked for are skipped without being stored, lists and
+//! maps have a largest length, and nesting is bounded.  Memory is therefore a small multiple of what arrived.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Cursor;
+use std::marker::PhantomData;
+
+use requests::{
+    Cancel, Envelope, Facts, Hello, LoadStart, LoadStop, Network, Probe, Run, Shutdown,
+};
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
+};
+
+use crate::parameters::Parameters;
+
+/// Version of the protocol.
+pub const PROTOCOL: u32 = 1;
+
+/// Deepest nesting of a payload.
+const DEEPEST: usize = 16;
+
+/// Longest list or map within a payload.
+const LONGEST: usize = 4096;
+
+/// What the controller asks for.
+#[derive(Debug, PartialEq)]
+pub enum Request {
+    /// The first message: which protocol, and a token to echo.
+    Hello(Hello),
+    /// Facts about this guest.
+    Facts(Facts),
+    /// Run a probe.
+    Probe(Probe),
+    /// Start a load.
+    LoadStart(LoadStart),
+    /// Stop a load.
+    LoadStop(LoadStop),
+    /// Configure network interfaces.
+    Network(Network),
+    /// Run a program.
+    Run(Run),
+    /// Cancel a probe or a program.
+    Cancel(Cancel),
+    /// Stop everything and exit.
+    Shutdown(Shutdown),
+}
+
+pub mod requests {
+    //! The fields of each request, by name.
+
+    use serde::Deserialize;
+
+    use super::{Bounded, BoundedMap, Parameters};
+    use crate::network::Interface;
+
+    /// What every message holds.
+    #[derive(Debug, Deserialize)]
+    pub(super) struct Envelope {
+        pub(super) seq: u64,
+        #[serde(rename = "type")]
+        pub(super) kind: String,
+    }
+
+    /// Fields of `hello`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Hello {
+        /// Version of the protocol that the controller speaks.
+        pub protocol: u32,
+        /// Echoed in the answer.
+        pub token: String,
+    }
+
+    /// Fields of `facts`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Facts {
+        /// Number of the request.
+        pub id: u64,
+    }
+
+    /// Fields of `probe`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Probe {
+        /// Number of the request.
+        pub id: u64,
+        /// Which probe.
+        pub name: String,
+        /// Its parameters.
+        pub params: Parameters,
+    }
+
+    /// Fields of `load_start`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct LoadStart {
+        /// Number of the request.
+        pub id: u64,
+        /// Which load.
+        pub name: String,
+        /// Its parameters.
+        pub params: Parameters,
+    }
+
+    /// Fields of `load_stop`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct LoadStop {
+        /// Number of the request.
+        pub id: u64,
+        /// The load, as `load_start` named it.
+        pub load: u64,
+    }
+
+    /// Fields of `network`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Network {
+        /// Number of the request.
+        pub id: u64,
+        /// What each named interface shall become.
+        pub interfaces: Bounded<Interface>,
+        /// Whether IPv4 packets are forwarded between interfaces.
+        pub forwarding: bool,
+    }
+
+    /// Fields of `run`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Run {
+        /// Number of the request.
+        pub id: u64,
+        /// Program and arguments.
+        pub argv: Bounded<String>,
+        /// Variables added to the agent's own environment.
+        pub env: BoundedMap,
+        /// The program is killed after this long.
+        pub timeout_ms: u64,
+        /// Bytes kept of each of the program's two outputs.
+        pub output_limit: u64,
+    }
+
+    /// Fields of `cancel`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Cancel {
+        /// Number of the request.
+        pub id: u64,
+        /// Number of the request to cancel.
+        pub target: u64,
+    }
+
+    /// Fields of `shutdown`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Shutdown {
+        /// Number of the request.
+        pub id: u64,
+    }
+}
+
+/// Why a payload is no request; ends the session.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Decodes the payload of the frame that must have this sequence number.
+pub fn decode(payload: &[u8], expected_seq: u64) -> Result<Request, Violation> {
+    if !payload
+        .first()
+        .is_some_and(|&marker| matches!(marker, 0x80..=0x8f | 0xde | 0xdf))
+    {
+        return Err(Violation("the payload is not a map".into()));
+    }
+    let envelope: Envelope = fields(payload, "message")?;
+    if envelope.seq != expected_seq {
+        return Err(Violation(format!(
+            "seq is {}, expected {expected_seq}",
+            envelope.seq
+        )));
+    }
+    let kind = envelope.kind.as_str();
+    Ok(match kind {
+        "hello" => Request::Hello(fields(payload, kind)?),
+        "facts" => Request::Facts(fields(payload, kind)?),
+        "probe" => Request::Probe(fields(payload, kind)?),
+        "load_start" => Request::LoadStart(fields(payload, kind)?),
+        "load_stop" => Request::LoadStop(fields(payload, kind)?),
+        "network" => Request::Network(fields(payload, kind)?),
+        "run" => Request::Run(fields(payload, kind)?),
+        "cancel" => Request::Cancel(fields(payload, kind)?),
+        "shutdown" => Request::Shutdown(fields(payload, kind)?),
+        unknown => return Err(Violation(format!("unknown type {:?}", excerpt(unknown)))),
+    })
+}
+
+/// Decodes one map, which must fill the payload.
+fn fields<T: DeserializeOwned>(payload: &[u8], kind: &str) -> Result<T, Violation> {
+    let mut decoder = rmp_serde::Deserializer::new(Cursor::new(payload));
+    decoder.set_max_depth(DEEPEST);
+    let value = T::deserialize(&mut decoder)
+        .map_err(|error| Violation(format!("{kind}: {}", excerpt(&error.to_string()))))?;
+    match payload.len() as u64 - decoder.position() {
+        0 => Ok(value),
+        rest => Err(Violation(format!("{kind}: {rest} bytes after the map"))),
+    }
+}
+
+/// The beginning of a text that a stranger sent, for a message.
+#[must_use]
+pub fn excerpt(text: &str) -> String {
+    const KEPT: usize = 200;
+    if text.chars().nth(KEPT).is_none() {
+        text.to_owned()
+    } else {
+        text.chars().take(KEPT).chain(['…']).collect()
+    }
+}
+
+/// A list of at most [`LONGEST`] elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bounded<T>(pub Vec<T>);
+
+impl<T> Default for Bounded<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+            type Value = Bounded<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a list of at most {LONGEST} elements")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = list.next_element()? {
+                    if elements.len() == LONGEST {
+                        return Err(A::Error::custom(format_args!(
+                            "a list of more than {LONGEST} elements"
+                        )));
+                    }
+                    elements.push(element);
+                }
+                Ok(Bounded(elements))
+            }
+        }
+        deserializer.deserialize_seq(List(PhantomData))
+    }
+}
+
+/// A map from text to text of at most [`LONGEST`] entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BoundedMap(pub BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for BoundedMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(deserializer.deserialize_map(Entries(PhantomData))?))
+    }
+}
+
+/// Reads a bounded map from text to some value.
+pub(crate) struct Entries<V>(pub(crate) PhantomData<V>);
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+    type Value = BTreeMap<String, V>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "a map of at most {LONGEST} entries")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = BTreeMap::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if entries.len() == LONGEST {
+                return Err(A::Error::custom(format_args!(
+                    "a map of more than {LONGEST} entries"
+                )));
+            }
+            if entries.contains_key(&key) {
+                map.next_value::<IgnoredAny>()?;
+                return Err(A::Error::custom(format_args!(
+                    "the key {:?} twice",
+                    excerpt(&key)
+                )));
+            }
+            let value = map.next_value()?;
+            entries.insert(key, value);
+        }
+        Ok(entries)
+    }
+}

@@ -1,0 +1,7 @@
+//! The conversation with the controller, as `docs/protocol.md` lays it down.
+
+pub mod frame;
+pub mod message;
+pub mod session;
+pub mod stream;
+pub mod writer;

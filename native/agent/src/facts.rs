@@ -1,0 +1,273 @@
+//! What this guest is: kernel, processor, clocks, limits.  A fact that cannot be had is nil.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fs;
+use std::path::Path;
+
+use hptime::OsClock;
+use serde::Serialize;
+
+use crate::clocks::Timebase;
+use crate::identity::Identity;
+use crate::probes::sleep_lateness;
+
+/// The facts, as `docs/protocol.md` lists them.
+#[derive(Debug, Serialize)]
+pub struct Facts {
+    agent_version: &'static str,
+    agent_sha256: Option<String>,
+    kernel: Kernel,
+    hostname: String,
+    boot_id: Option<String>,
+    init: bool,
+    cpu: Cpu,
+    memory_bytes: Option<u64>,
+    clocksource: Clocksource,
+    hypervisor: Hypervisor,
+    tsc: Tsc,
+    vdso: bool,
+    timer_slack_ns: Option<u64>,
+    uid: u32,
+    capabilities: Option<String>,
+    cgroup: Option<String>,
+    mitigations: BTreeMap<String, String>,
+    cmdline: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Kernel {
+    sysname: String,
+    release: String,
+    version: String,
+    machine: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Cpu {
+    model: Option<String>,
+    vendor: Option<String>,
+    count: Option<u64>,
+    microcode: Option<String>,
+    flags: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Clocksource {
+    current: Option<String>,
+    available: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Hypervisor {
+    present: bool,
+    signature: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tsc {
+    invariant: bool,
+    nonstop: Option<bool>,
+    frequency_hz: Option<f64>,
+    frequency_source: Option<&'static str>,
+    error_ppm: Option<f64>,
+    read_p50_ns: Option<f64>,
+}
+
+/// Collects the facts; the first time it also calibrates the counter.
+#[must_use]
+pub fn collect(identity: &Identity) -> Facts {
+    let timebase = Timebase::get();
+    let capability = &timebase.capability;
+    let (kernel, hostname) = kernel();
+    let signature = capability
+        .hypervisor
+        .as_ref()
+        .map(|hypervisor| hypervisor.signature.clone());
+    Facts {
+        agent_version: identity.version,
+        agent_sha256: identity.sha256.clone(),
+        kernel,
+        hostname,
+        boot_id: text("/proc/sys/kernel/random/boot_id"),
+        init: identity.init,
+        cpu: cpu(
+            &fs::read_to_string("/proc/cpuinfo").unwrap_or_default(),
+            &capability.vendor,
+        ),
+        memory_bytes: fs::read_to_string("/proc/meminfo")
+            .ok()
+            .as_deref()
+            .and_then(memory_bytes),
+        clocksource: Clocksource {
+            current: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            available: text("/sys/devices/system/clocksource/clocksource0/available_clocksource")
+                .map(|names| names.split_whitespace().map(str::to_owned).collect()),
+        },
+        hypervisor: Hypervisor {
+            present: capability.hypervisor.is_some(),
+            signature: signature.filter(|signature| !signature.is_empty()),
+        },
+        tsc: Tsc {
+            invariant: capability.invariant,
+            nonstop: hptime::capability::nonstop(),
+            frequency_hz: timebase.frequency.map(|frequency| frequency.hz),
+            frequency_source: timebase.frequency.map(|frequency| frequency.source),
+            error_ppm: timebase.frequency.map(|frequency| frequency.error_ppm),
+            read_p50_ns: timebase.frequency.map(|frequency| frequency.read_p50_ns),
+        },
+        vdso: vdso_answers(),
+        timer_slack_ns: sleep_lateness::slack(),
+        uid: nix::unistd::geteuid().as_raw(),
+        capabilities: fs::read_to_string("/proc/self/status")
+            .ok()
+            .and_then(|status| field(&status, "CapEff").map(str::to_owned)),
+        cgroup: text("/proc/self/cgroup"),
+        mitigations: mitigations(Path::new("/sys/devices/system/cpu/vulnerabilities")),
+        cmdline: text("/proc/cmdline"),
+    }
+}
+
+fn text(path: &str) -> Option<String> {
+    fs::read(path)
+        .ok()
+        .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// The text after `name:` or `name<tab>:` at the beginning of a line.
+fn field<'a>(lines: &'a str, name: &str) -> Option<&'a str> {
+    lines.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim_end() == name).then(|| value.trim())
+    })
+}
+
+fn kernel() -> (Kernel, String) {
+    // SAFETY: utsname is arrays of characters, for which zero is a value; the call fills them, terminated.
+    let names = unsafe {
+        let mut names: libc::utsname = std::mem::zeroed();
+        libc::uname(&raw mut names);
+        names
+    };
+    let text = |characters: &[libc::c_char]| {
+        // SAFETY: every field is terminated within its array: by the kernel, or by the zeros before the call.
+        unsafe { CStr::from_ptr(characters.as_ptr()) }
+            .to_string_lossy()
+            .into_owned()
+    };
+    let kernel = Kernel {
+        sysname: text(&names.sysname),
+        release: text(&names.release),
+        version: text(&names.version),
+        machine: text(&names.machine),
+    };
+    (kernel, text(&names.nodename))
+}
+
+fn cpu(cpuinfo: &str, vendor: &str) -> Cpu {
+    let count = cpuinfo
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count() as u64;
+    let text = |name| field(cpuinfo, name).map(str::to_owned);
+    Cpu {
+        model: text("model name"),
+        vendor: text("vendor_id").or_else(|| (!vendor.is_empty()).then(|| vendor.to_owned())),
+        count: (count > 0).then_some(count),
+        microcode: text("microcode"),
+        flags: field(cpuinfo, "flags")
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+fn memory_bytes(meminfo: &str) -> Option<u64> {
+    let kib: u64 = field(meminfo, "MemTotal")?
+        .strip_suffix("kB")?
+        .trim()
+        .parse()
+        .ok()?;
+    Some(kib * 1024)
+}
+
+fn mitigations(folder: &Path) -> BTreeMap<String, String> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return BTreeMap::new();
+    };
+    let named = entries.flatten().filter_map(|entry| {
+        let state = fs::read_to_string(entry.path()).ok()?;
+        Some((
+            entry.file_name().to_string_lossy().into_owned(),
+            state.trim().to_owned(),
+        ))
+    });
+    named.collect()
+}
+
+/// Whether `clock_gettime` is answered in user space: it costs less than half of the system call.
+///
+/// A mapped vDSO proves little, since it falls back to the system call under clock sources that it cannot read.
+fn vdso_answers() -> bool {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let called = median_ns(|| {
+        // SAFETY: writes one timespec through a valid reference.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    });
+    let system = median_ns(|| {
+        // SAFETY: the arguments are those of clock_gettime; it writes one timespec through a valid reference.
+        unsafe {
+            libc::syscall(
+                libc::SYS_clock_gettime,
+                libc::CLOCK_MONOTONIC,
+                &raw mut time,
+            )
+        };
+    });
+    called * 2 < system
+}
+
+/// Median time of sixteen calls, over rounds.
+fn median_ns(mut call: impl FnMut()) -> u64 {
+    let mut rounds: Vec<u64> = (0..64)
+        .map(|_| {
+            let start_ns = OsClock::Monotonic.now_ns();
+            (0..16).for_each(|_| call());
+            OsClock::Monotonic.now_ns().saturating_sub(start_ns)
+        })
+        .collect();
+    rounds.sort_unstable();
+    rounds[rounds.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_and_memory_are_read_from_the_kernels_tables() {
+        let table = "processor\t: 0\nvendor_id\t: Maker\nmodel name\t: Model: 9\nmicrocode\t: 0x1\nflags\t\t: fpu tsc\n\n\
+                     processor\t: 1\nvendor_id\t: Maker\n";
+        let cpu = cpu(table, "");
+        assert_eq!(
+            (cpu.count, cpu.model.as_deref(), cpu.flags.len()),
+            (Some(2), Some("Model: 9"), 2)
+        );
+        assert_eq!(
+            memory_bytes("MemTotal:        2048 kB\nMemFree: 1 kB\n"),
+            Some(2_097_152)
+        );
+        assert_eq!(memory_bytes(""), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_nil_not_empty() {
+        let cpu = cpu("", "");
+        assert_eq!((cpu.count, cpu.model, cpu.vendor), (None, None, None));
+        assert_eq!(text("/does/not/exist"), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! File systems, console and power of the machine.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, sync};
+
+use super::BootError;
+
+/// What is mounted, in this order: source and type, folder, options, whether the machine is of no use without it.
+const MOUNTS: [(&str, &str, MsFlags, Option<&str>, bool); 7] = [
+    ("proc", "/proc", MsFlags::empty(), None, true),
+    ("sysfs", "/sys", MsFlags::empty(), None, true),
+    ("devtmpfs", "/dev", MsFlags::empty(), None, true),
+    (
+        "devpts",
+        "/dev/pts",
+        MsFlags::empty(),
+        Some("ptmxmode=0666,mode=0620"),
+        false,
+    ),
+    ("tmpfs", "/run", MsFlags::empty(), Some("mode=0755"), false),
+    ("tmpfs", "/tmp", MsFlags::empty(), Some("mode=1777"), false),
+    ("cgroup2", "/sys/fs/cgroup", MsFlags::empty(), None, false),
+];
+
+/// How long programs have between being asked to end and being killed.
+const GRACE: Duration = Duration::from_millis(100);
+
+pub(super) fn mount_all() -> Result<(), BootError> {
+    for (kind, folder, flags, options, needed) in MOUNTS {
+        // On a read-only root the folders exist already, or the mount says what is missing.
+        let _ = fs::create_dir_all(folder);
+        match mount(Some(kind), Path::new(folder), Some(kind), flags, options) {
+            // The kernel may have mounted it itself.
+            Ok(()) | Err(Errno::EBUSY) => {}
+            Err(errno) if needed => {
+                return Err(BootError(format!(
+                    "cannot mount {kind} on {folder}: {errno}"
+                )));
+            }
+            Err(errno) => say(&format!("{kind} on {folder} is missing: {errno}")),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the console standard input, output and error, which a machine without one at the start lacks.
+pub(super) fn attach_console() {
+    let Ok(console) = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/console")
+    else {
+        return;
+    };
+    for standard in 0..3 {
+        // SAFETY: replaces a descriptor that nothing in this process owns.
+        unsafe { libc::dup2(console.as_raw_fd(), standard) };
+    }
+}
+
+/// Prints on the console, wherever that works.
+pub(super) fn say(message: &str) {
+    let line = format!("virtgauge-agent: {message}\n");
+    for path in ["/dev/kmsg", "/dev/console"] {
+        let written = OpenOptions::new()
+            .write(true)
+            .open(path)
+            .and_then(|mut console| console.write_all(line.as_bytes()));
+        if written.is_ok() {
+            return;
+        }
+    }
+    eprint!("{line}");
+}
+
+/// Ends all processes, writes everything back, and powers off.
+pub(super) fn power_off() {
+    let everyone = Pid::from_raw(-1);
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        if kill(everyone, signal) == Ok(()) {
+            thread::sleep(GRACE);
+        }
+    }
+    sync();
+    for (_, folder, ..) in MOUNTS.iter().rev() {
+        // Busy ones are let go; everything on them is in memory.
+        let _ = umount2(Path::new(folder), MntFlags::MNT_DETACH);
+    }
+    // A root that was written to (a disk of the machine) must not be left dirty.
+    let _ = mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
+        None::<&str>,
+    );
+    sync();
+    let _ = reboot(RebootMode::RB_POWER_OFF);
+    // Without power management the call above fails, and a restart ends a virtual machine that was told not to restart.
+    let _ = reboot(RebootMode::RB_AUTOBOOT);
+}

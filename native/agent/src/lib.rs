@@ -1,0 +1,16 @@
+//! The agent of virtgauge: one static program that runs on the host and in every guest, measures there on behalf of the
+//! controller, and is the first process of a virtual machine.
+
+pub mod cancellation;
+pub mod channel;
+pub mod clocks;
+pub mod facts;
+pub mod failure;
+pub mod identity;
+pub mod init;
+pub mod loads;
+pub mod network;
+pub mod parameters;
+pub mod probes;
+pub mod program;
+pub mod usage;

@@ -1,0 +1,170 @@
+//! The command line of the agent.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use virtgauge_agent::channel::message::PROTOCOL;
+use virtgauge_agent::channel::session::{self, Broken};
+use virtgauge_agent::channel::stream::{Input, Output};
+use virtgauge_agent::identity::Identity;
+use virtgauge_agent::init::{self, Port};
+
+const USAGE: &str = "\
+The agent of virtgauge; the controller starts it.
+
+usage: virtgauge-agent                 converse on standard input and output
+       virtgauge-agent --channel PATH  converse over a device or a Unix socket
+       virtgauge-agent --init          be the first process of a virtual machine (also when started as `init`)
+       virtgauge-agent --version
+
+exit codes: 0 the controller closed the channel or asked for the end; 1 the channel could not be opened;
+            2 wrong usage; 3 the controller broke the protocol; 4 the channel broke, or ended inside a frame
+";
+
+const NO_CHANNEL: u8 = 1;
+const WRONG_USAGE: u8 = 2;
+const PROTOCOL_BROKEN: u8 = 3;
+const CHANNEL_BROKEN: u8 = 4;
+
+enum Mode {
+    Standard,
+    Channel(PathBuf),
+    Init,
+    Version,
+    Help,
+}
+
+fn main() -> ExitCode {
+    // A controller that went away must be seen as an error of the write.
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    match mode(env::args_os(), std::process::id()) {
+        Ok(Mode::Standard) => opened(standard_streams()),
+        Ok(Mode::Channel(path)) => opened(Port::at(&path)),
+        Ok(Mode::Init) => init::run(|port| converse(port, true)),
+        Ok(Mode::Version) => {
+            println!(
+                "virtgauge-agent {} (protocol {PROTOCOL})",
+                env!("CARGO_PKG_VERSION")
+            );
+            ExitCode::SUCCESS
+        }
+        Ok(Mode::Help) => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            eprintln!("virtgauge-agent: {message}\n\n{USAGE}");
+            ExitCode::from(WRONG_USAGE)
+        }
+    }
+}
+
+/// What the arguments ask for.  A container's agent is process 1, too; only the name or the option makes it an init.
+fn mode(mut arguments: impl Iterator<Item = OsString>, pid: u32) -> Result<Mode, String> {
+    let program = arguments.next().unwrap_or_default();
+    let arguments: Vec<OsString> = arguments.collect();
+    let named_init = Path::new(&program).file_name() == Some(OsStr::new("init"));
+    let asked_for_init = arguments.iter().any(|argument| argument == "--init");
+    if pid == 1 && (named_init || asked_for_init) {
+        // The kernel hands its unknown options on; they are not meant for us.
+        return Ok(Mode::Init);
+    }
+    let words: Vec<&str> = arguments
+        .iter()
+        .map(|argument| argument.to_str().unwrap_or("?"))
+        .collect();
+    match words.as_slice() {
+        [] => Ok(Mode::Standard),
+        ["--channel", _] => Ok(Mode::Channel(PathBuf::from(&arguments[1]))),
+        ["--version"] => Ok(Mode::Version),
+        ["--help" | "-h"] => Ok(Mode::Help),
+        ["--init"] => Err(format!(
+            "--init is for process 1 of a machine; this is process {pid}"
+        )),
+        _ => Err(format!("cannot make sense of: {}", words.join(" "))),
+    }
+}
+
+fn opened(port: io::Result<Port>) -> ExitCode {
+    match port {
+        Ok(port) => converse(port, false),
+        Err(error) => {
+            eprintln!("virtgauge-agent: cannot open the channel: {error}");
+            ExitCode::from(NO_CHANNEL)
+        }
+    }
+}
+
+fn converse(port: Port, init: bool) -> ExitCode {
+    let identity = Identity::of_this_process(init);
+    match session::serve(Input::new(port.input), Output::new(port.output), &identity) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(broken) => {
+            eprintln!("virtgauge-agent: {broken}");
+            ExitCode::from(match broken {
+                Broken::Protocol(_) => PROTOCOL_BROKEN,
+                Broken::Channel(_) => CHANNEL_BROKEN,
+            })
+        }
+    }
+}
+
+/// Takes standard input and output for the channel, and leaves nothing in their place that could disturb it.
+fn standard_streams() -> io::Result<Port> {
+    let port = Port {
+        input: duplicate(libc::STDIN_FILENO)?,
+        output: duplicate(libc::STDOUT_FILENO)?,
+    };
+    // A sandbox without /dev/null keeps its standard streams; nothing here prints to them.
+    if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        for (source, target) in [
+            (nothing.as_raw_fd(), libc::STDIN_FILENO),
+            (libc::STDERR_FILENO, libc::STDOUT_FILENO),
+        ] {
+            // SAFETY: the standard descriptors belong to no object of this process.
+            unsafe { libc::dup2(source, target) };
+        }
+    }
+    Ok(port)
+}
+
+fn duplicate(descriptor: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved; a bad number is an error.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made the descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode_of(words: &[&str], pid: u32) -> Result<Mode, String> {
+        mode(words.iter().map(OsString::from), pid)
+    }
+
+    #[test]
+    fn only_name_or_option_make_process_one_an_init() {
+        assert!(matches!(mode_of(&["/init"], 1), Ok(Mode::Init)));
+        assert!(matches!(mode_of(&["/init", "splash"], 1), Ok(Mode::Init)));
+        assert!(matches!(mode_of(&["/agent", "--init"], 1), Ok(Mode::Init)));
+        assert!(matches!(mode_of(&["/agent"], 1), Ok(Mode::Standard)));
+        assert!(matches!(mode_of(&["/init"], 7), Ok(Mode::Standard)));
+        assert!(mode_of(&["/agent", "--init"], 7).is_err());
+    }
+
+    #[test]
+    fn unknown_arguments_are_refused() {
+        assert!(mode_of(&["/agent", "--chanel", "x"], 9).is_err());
+        assert!(mode_of(&["/agent", "--channel"], 9).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! Parameters of probes and loads: looked up by name, checked against what is accepted.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::channel::message::{Entries, excerpt};
+use crate::failure::Failure;
+
+/// The parameters of one probe or load.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameters(BTreeMap<String, Parameter>);
+
+/// One value; what no probe or load takes is remembered only as such.
+#[derive(Clone, Debug, PartialEq)]
+enum Parameter {
+    Unsigned(u64),
+    Text(String),
+    Other(String),
+}
+
+impl Parameters {
+    /// An integer within the range.
+    pub fn unsigned(&self, field: &str, accepted: RangeInclusive<u64>) -> Result<u64, Failure> {
+        let range = format!("an integer from {} to {}", accepted.start(), accepted.end());
+        match self.0.get(field) {
+            Some(&Parameter::Unsigned(value)) if accepted.contains(&value) => Ok(value),
+            other => Err(refusal(field, other, &range)),
+        }
+    }
+
+    /// One of the named choices.
+    pub fn choice<T: Copy>(&self, field: &str, choices: &[(&str, T)]) -> Result<T, Failure> {
+        let given = self.0.get(field);
+        if let Some(Parameter::Text(text)) = given {
+            if let Some(&(_, value)) = choices.iter().find(|(name, _)| name == text) {
+                return Ok(value);
+            }
+        }
+        let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
+        Err(refusal(field, given, &names.join(", ")))
+    }
+
+    /// For callers inside the agent, tests above all.
+    #[must_use]
+    pub fn with_unsigned(mut self, field: &str, value: u64) -> Self {
+        self.0.insert(field.into(), Parameter::Unsigned(value));
+        self
+    }
+
+    /// For callers inside the agent, tests above all.
+    #[must_use]
+    pub fn with_text(mut self, field: &str, value: &str) -> Self {
+        self.0.insert(field.into(), Parameter::Text(value.into()));
+        self
+    }
+}
+
+fn refusal(field: &str, given: Option<&Parameter>, accepted: &str) -> Failure {
+    let given = match given {
+        None => "missing".to_owned(),
+        Some(Parameter::Unsigned(value)) => value.to_string(),
+        Some(Parameter::Text(text)) => format!("{:?}", excerpt(text)),
+        Some(Parameter::Other(description)) => description.clone(),
+    };
+    Failure::bad_request(format!("params.{field} is {given}; accepted: {accepted}"))
+}
+
+impl<'de> Deserialize<'de> for Parameters {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(deserializer.deserialize_map(Entries(PhantomData))?))
+    }
+}
+
+impl<'de> Deserialize<'de> for Parameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyParameter)
+    }
+}
+
+struct AnyParameter;
+
+fn other<E>(value: impl Display) -> Result<Parameter, E> {
+    Ok(Parameter::Other(value.to_string()))
+}
+
+impl<'de> Visitor<'de> for AnyParameter {
+    type Value = Parameter;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a parameter")
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Parameter, E> {
+        Ok(Parameter::Unsigned(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Parameter, E> {
+        // Other encoders use a signed marker for any integer.
+        u64::try_from(value).map_or_else(|_| other(value), |value| Ok(Parameter::Unsigned(value)))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Parameter, E> {
+        other(value)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
+        other(value)
+    }
+
+    fn visit_unit<E>(self) -> Result<Parameter, E> {
+        other("nil")
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Parameter, E> {
+        Ok(Parameter::Text(value.to_owned()))
+    }
+
+    fn visit_bytes<E>(self, value: &[u8]) -> Result<Parameter, E> {
+        other(format_args!("{} bytes", value.len()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Parameter, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        other("a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parameter, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        other("a map")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Parameter, D::Error> {
+        // A MessagePack extension.
+        IgnoredAny::deserialize(deserializer)?;
+        other("an extension value")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_field_the_value_and_what_is_accepted() {
+        let parameters = Parameters::default()
+            .with_unsigned("samples", 0)
+            .with_text("function", "rdtsq");
+        let message = |failure: Failure| failure.message;
+        assert_eq!(
+            message(parameters.unsigned("samples", 1..=10).unwrap_err()),
+            "params.samples is 0; accepted: an integer from 1 to 10"
+        );
+        assert_eq!(
+            message(parameters.unsigned("seed", 0..=9).unwrap_err()),
+            "params.seed is missing; accepted: an integer from 0 to 9"
+        );
+        assert_eq!(
+            message(
+                parameters
+                    .choice("function", &[("rdtsc", 1), ("rdtscp", 2)])
+                    .unwrap_err()
+            ),
+            "params.function is \"rdtsq\"; accepted: rdtsc, rdtscp"
+        );
+        assert_eq!(
+            message(parameters.choice("samples", &[("x", 1)]).unwrap_err()),
+            "params.samples is 0; accepted: x"
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! Probes: one measurement kernel each, parameters in, samples out.
+
+pub mod distribution;
+pub mod random;
+pub mod reservoir;
+pub mod sleep_lateness;
+pub mod timer_cost;
+
+use std::io;
+use std::sync::Arc;
+
+use hptime::OsClock;
+use serde::Serialize;
+
+use crate::cancellation::Cancellation;
+use crate::channel::writer::Writer;
+use crate::clocks::{Clocks, Timebase};
+use crate::failure::{Code, Failure};
+use crate::parameters::Parameters;
+
+use distribution::Distribution;
+use reservoir::Reservoir;
+
+/// Shortest time between two `progress` messages.
+const PROGRESS_INTERVAL_NS: u64 = 500_000_000;
+
+/// Most raw values that a trial keeps; they fit into one frame.
+const LARGEST_RESERVOIR: u64 = 500_000;
+
+/// Most samples of one trial.
+const MOST_SAMPLES: u64 = 1_000_000_000_000;
+
+/// Longest trial: a day.
+const LONGEST_NS: u64 = 86_400_000_000_000;
+
+/// What a probe found.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Finding {
+    /// Of `timer_cost`.
+    TimerCost(timer_cost::TimerCost),
+    /// Of `sleep_lateness`.
+    SleepLateness(sleep_lateness::SleepLateness),
+}
+
+/// Runs the named probe on the calling thread, which should be its own: scheduling class and slack may change.
+pub fn run(name: &str, parameters: &Parameters, trial: &mut Trial) -> Result<Finding, Failure> {
+    match name {
+        "timer_cost" => timer_cost::run(parameters, trial).map(Finding::TimerCost),
+        "sleep_lateness" => sleep_lateness::run(parameters, trial).map(Finding::SleepLateness),
+        unknown => {
+            let unknown = crate::channel::message::excerpt(unknown);
+            Err(Failure::new(
+                Code::NotFound,
+                format!("no probe {unknown:?}; there are: timer_cost, sleep_lateness"),
+            ))
+        }
+    }
+}
+
+/// One running probe's way to the controller.
+pub struct Trial {
+    id: u64,
+    writer: Arc<Writer>,
+    cancellation: Arc<Cancellation>,
+    started_ns: u64,
+    reported_ns: u64,
+}
+
+/// How long a trial goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Samples to take.
+    pub samples: u64,
+    /// Stop early after this long.
+    pub max_ns: u64,
+}
+
+impl Extent {
+    fn from_parameters(parameters: &Parameters) -> Result<Self, Failure> {
+        Ok(Self {
+            samples: parameters.unsigned("samples", 1..=MOST_SAMPLES)?,
+            max_ns: parameters.unsigned("max_ns", 1..=LONGEST_NS)?,
+        })
+    }
+}
+
+impl Trial {
+    /// For the request of this number.
+    #[must_use]
+    pub fn new(id: u64, writer: Arc<Writer>, cancellation: Arc<Cancellation>) -> Self {
+        Self {
+            id,
+            writer,
+            cancellation,
+            started_ns: 0,
+            reported_ns: 0,
+        }
+    }
+
+    /// Tells the controller that measuring begins; the last thing before the first sample.
+    fn start(&mut self, timebase: &Timebase) -> Result<Clocks, Failure> {
+        let clocks = Clocks::read(timebase);
+        sent(self.writer.started(self.id, &clocks))?;
+        self.started_ns = OsClock::Monotonic.now_ns();
+        self.reported_ns = self.started_ns;
+        Ok(clocks)
+    }
+
+    /// Between samples: whether to go on, and now and then a word to the controller.
+    fn goes_on(&mut self, done: u64, extent: Extent) -> Result<bool, Failure> {
+        if self.cancellation.requested() {
+            return Err(Failure::cancelled());
+        }
+        let now_ns = OsClock::Monotonic.now_ns();
+        let elapsed_ns = now_ns.saturating_sub(self.started_ns);
+        if done >= extent.samples || elapsed_ns >= extent.max_ns {
+            return Ok(false);
+        }
+        if now_ns.saturating_sub(self.reported_ns) >= PROGRESS_INTERVAL_NS {
+            self.reported_ns = now_ns;
+            let share =
+                (done as f64 / extent.samples as f64).max(elapsed_ns as f64 / extent.max_ns as f64);
+            sent(self.writer.progress(self.id, share))?;
+        }
+        Ok(true)
+    }
+
+    fn samples(&self, series: &str, values: &[i64]) -> Result<(), Failure> {
+        sent(self.writer.samples(self.id, series, values))
+    }
+}
+
+/// A message that cannot be sent ends the trial: nobody listens any more.
+fn sent(result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|error| Failure::os("sending to the controller", &error))
+}
+
+/// Every value of a trial, as distribution and as a uniform choice of raw values.  Memory does not grow with their number.
+#[derive(Debug)]
+pub struct Recorder {
+    distribution: Distribution,
+    reservoir: Reservoir,
+}
+
+impl Recorder {
+    fn from_parameters(parameters: &Parameters) -> Result<Self, Failure> {
+        let kept = parameters.unsigned("reservoir", 0..=LARGEST_RESERVOIR)? as usize;
+        let seed = parameters.unsigned("seed", 0..=u64::MAX)?;
+        Ok(Self {
+            distribution: Distribution::new(),
+            reservoir: Reservoir::new(kept, seed),
+        })
+    }
+
+    #[inline]
+    fn record(&mut self, value_ps: i64) {
+        self.distribution.record(value_ps);
+        self.reservoir.offer(value_ps);
+    }
+}

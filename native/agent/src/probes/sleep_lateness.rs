@@ -1,0 +1,295 @@
+//! How late a sleeper wakes, against its absolute target.
+//!
+//! One sample: `CLOCK_MONOTONIC` is read, the sleep is called for so long that it should end at start + target, and the
+//! clock is read again.  The lateness is the second reading less the target; it is negative when the sleep ended early.
+
+use hptime::OsClock;
+use serde::Serialize;
+
+use super::distribution::Summary;
+use super::random::SplitMix64;
+use super::{Extent, Recorder, Trial};
+use crate::clocks::{Clocks, Timebase};
+use crate::failure::{Code, Failure};
+use crate::parameters::Parameters;
+use crate::usage::Usage;
+
+/// Longest sleep; a cancelled probe ends within it.
+const LONGEST_TARGET_NS: u64 = 10_000_000_000;
+
+/// Longest of the random spins between two sleeps.
+const LONGEST_SPIN_NS: u64 = 50_000;
+
+/// Priority in the FIFO class: above the threaded interrupt handlers of a stock kernel is not needed to preempt programs.
+const FIFO_PRIORITY: i32 = 50;
+
+/// Empty samples taken to learn what the reads around a sleep cost themselves.
+const EMPTY_SAMPLES: u32 = 256;
+
+/// Result of the probe.
+#[derive(Debug, Serialize)]
+pub struct SleepLateness {
+    function: &'static str,
+    target_ns: u64,
+    distribution: Summary,
+    requested: u64,
+    cpu_ns_per_sleep: f64,
+    clock: &'static str,
+    slack_ns: Option<u64>,
+    policy: &'static str,
+    interrupted: u64,
+    clocks_start: Clocks,
+    clocks_end: Clocks,
+    usage: Usage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policy {
+    Other,
+    Fifo,
+}
+
+impl Policy {
+    const CHOICES: [(&'static str, Self); 2] = [("other", Self::Other), ("fifo", Self::Fifo)];
+
+    fn number(self) -> i32 {
+        match self {
+            Self::Other => libc::SCHED_OTHER,
+            Self::Fifo => libc::SCHED_FIFO,
+        }
+    }
+}
+
+/// One way to sleep; false when a signal ended it.
+type Sleep = fn(start_ns: u64, target_ns: u64) -> bool;
+
+/// `usleep`: whole microseconds, relative.
+fn usleep(_start_ns: u64, target_ns: u64) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::usleep((target_ns / 1000) as libc::useconds_t) == 0 }
+}
+
+/// `nanosleep`: relative.
+fn nanosleep(_start_ns: u64, target_ns: u64) -> bool {
+    let request = timespec(target_ns);
+    // SAFETY: reads one timespec; the remaining time is not asked for.
+    unsafe { libc::nanosleep(&raw const request, std::ptr::null_mut()) == 0 }
+}
+
+/// `clock_nanosleep` until an absolute time of `CLOCK_MONOTONIC`.
+fn clock_nanosleep(start_ns: u64, target_ns: u64) -> bool {
+    let deadline = timespec(start_ns + target_ns);
+    // SAFETY: reads one timespec; an absolute sleep has no remaining time.
+    unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const deadline,
+            std::ptr::null_mut(),
+        ) == 0
+    }
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    }
+}
+
+/// Runs the probe.  Slack and scheduling class of the calling thread are changed and stay so.
+pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, Failure> {
+    let functions: [(&'static str, (&'static str, Sleep)); 3] = [
+        ("usleep", ("usleep", usleep)),
+        ("nanosleep", ("nanosleep", nanosleep)),
+        ("clock_nanosleep", ("clock_nanosleep", clock_nanosleep)),
+    ];
+    let (function, sleep) = parameters.choice("function", &functions)?;
+    let target_ns = parameters.unsigned("target_ns", 1..=LONGEST_TARGET_NS)?;
+    if function == "usleep" && target_ns % 1000 != 0 {
+        return Err(Failure::bad_request(format!(
+            "params.target_ns is {target_ns}; accepted for usleep: whole microseconds, multiples of 1000"
+        )));
+    }
+    let extent = Extent::from_parameters(parameters)?;
+    let slack_ns = parameters.unsigned("slack_ns", 0..=1_000_000_000)?;
+    let policy = parameters.choice("policy", &Policy::CHOICES)?;
+    let mut recorder = Recorder::from_parameters(parameters)?;
+    let mut random = SplitMix64::new(parameters.unsigned("seed", 0..=u64::MAX)?);
+    set_slack(slack_ns)?;
+    set_policy(policy)?;
+
+    let timebase = Timebase::get();
+    let reads_cpu_ns = cpu_ns_of_reads();
+    let (mut done, mut interrupted, mut cpu_ns) = (0, 0, 0);
+    let spin_bound_ns = (target_ns / 4).min(LONGEST_SPIN_NS);
+    let clocks_start = trial.start(timebase)?;
+    let usage_start = Usage::now();
+    loop {
+        // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
+        spin(random.below(spin_bound_ns + 1));
+        let (sample, completed) = sample(sleep, target_ns);
+        done += 1;
+        if completed {
+            recorder.record((sample.end_ns as i64 - (sample.start_ns + target_ns) as i64) * 1000);
+            cpu_ns += sample.cpu_ns;
+        } else {
+            interrupted += 1;
+        }
+        if !trial.goes_on(done, extent)? {
+            break;
+        }
+    }
+    let usage = Usage::now().since(&usage_start);
+    let clocks_end = Clocks::read(timebase);
+    if done == interrupted {
+        return Err(Failure::new(
+            Code::Os,
+            format!("signals ended all of {done} sleeps"),
+        ));
+    }
+    trial.samples("reservoir", recorder.reservoir.values())?;
+    Ok(SleepLateness {
+        function,
+        target_ns,
+        distribution: recorder.distribution.summary()?,
+        requested: extent.samples,
+        cpu_ns_per_sleep: (cpu_ns as f64 / (done - interrupted) as f64 - reads_cpu_ns).max(0.0),
+        clock: "CLOCK_MONOTONIC",
+        slack_ns: slack(),
+        policy: policy_name()?,
+        interrupted,
+        clocks_start,
+        clocks_end,
+        usage,
+    })
+}
+
+struct Sample {
+    start_ns: u64,
+    end_ns: u64,
+    cpu_ns: u64,
+}
+
+/// One sleep between two readings of the clock, and those between two of the thread's CPU time; the spin before it is outside.
+fn sample(sleep: Sleep, target_ns: u64) -> (Sample, bool) {
+    let cpu_start_ns = OsClock::ThreadCpu.now_ns();
+    let start_ns = OsClock::Monotonic.now_ns();
+    let completed = sleep(start_ns, target_ns);
+    let end_ns = OsClock::Monotonic.now_ns();
+    let cpu_ns = OsClock::ThreadCpu.now_ns().saturating_sub(cpu_start_ns);
+    (
+        Sample {
+            start_ns,
+            end_ns,
+            cpu_ns,
+        },
+        completed,
+    )
+}
+
+/// Mean CPU time that a sample without a sleep reads: the cost of the clocks, which the sleep must not be charged with.
+fn cpu_ns_of_reads() -> f64 {
+    let total: u64 = (0..EMPTY_SAMPLES)
+        .map(|_| sample(|_, _| true, 0).0.cpu_ns)
+        .sum();
+    total as f64 / f64::from(EMPTY_SAMPLES)
+}
+
+fn spin(duration_ns: u64) {
+    let start_ns = OsClock::Monotonic.now_ns();
+    while OsClock::Monotonic.now_ns().saturating_sub(start_ns) < duration_ns {
+        std::hint::spin_loop();
+    }
+}
+
+fn set_slack(slack_ns: u64) -> Result<(), Failure> {
+    if slack_ns == 0 {
+        return Ok(());
+    }
+    // SAFETY: no memory is involved.
+    let set = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns as libc::c_ulong) } == 0;
+    if set && slack() == Some(slack_ns) {
+        return Ok(());
+    }
+    Err(Failure::unsupported(format!(
+        "this kernel does not take a timer slack of {slack_ns} ns (PR_SET_TIMERSLACK; it reads back {})",
+        slack().map_or("nothing".into(), |ns| format!("{ns} ns"))
+    )))
+}
+
+/// Timer slack of the calling thread; `None` where the kernel does not say.
+pub(crate) fn slack() -> Option<u64> {
+    // SAFETY: no memory is involved.
+    u64::try_from(unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }).ok()
+}
+
+fn set_policy(policy: Policy) -> Result<(), Failure> {
+    if policy == Policy::Fifo {
+        let priority = libc::sched_param {
+            sched_priority: FIFO_PRIORITY,
+        };
+        // SAFETY: reads one sched_param; zero means the calling thread.
+        let set = unsafe { libc::sched_setscheduler(0, policy.number(), &raw const priority) } == 0;
+        if !set {
+            let error = std::io::Error::last_os_error();
+            return Err(Failure {
+                errno: error.raw_os_error(),
+                ..Failure::unsupported(format!(
+                    "SCHED_FIFO was refused ({error}): the agent needs CAP_SYS_NICE, and real-time time in its cgroup"
+                ))
+            });
+        }
+    }
+    // A sandbox may accept the call and do nothing.
+    let name = policy_name()?;
+    if Policy::CHOICES.contains(&(name, policy)) {
+        return Ok(());
+    }
+    Err(Failure::unsupported(format!(
+        "the scheduling class was set, but reads back as {name}"
+    )))
+}
+
+/// Scheduling class of the calling thread, as read back.
+fn policy_name() -> Result<&'static str, Failure> {
+    // SAFETY: no memory is involved; zero means the calling thread.
+    let number = unsafe { libc::sched_getscheduler(0) };
+    match Policy::CHOICES
+        .iter()
+        .find(|(_, policy)| policy.number() == number & !libc::SCHED_RESET_ON_FORK)
+    {
+        Some((name, _)) => Ok(name),
+        None => Err(Failure::unsupported(format!(
+            "the agent runs in the scheduling class of number {number}, not in other or fifo"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sleep_lasts_at_least_its_target() {
+        for sleep in [usleep as Sleep, nanosleep, clock_nanosleep] {
+            for _ in 0..20 {
+                let (sample, completed) = sample(sleep, 300_000);
+                assert!(!completed || sample.end_ns - sample.start_ns >= 300_000);
+            }
+        }
+    }
+
+    #[test]
+    fn slack_is_set_for_the_calling_thread_only() {
+        let before = slack();
+        std::thread::spawn(|| {
+            if set_slack(12_345).is_ok() {
+                assert_eq!(slack(), Some(12_345));
+            }
+        })
+        .join()
+        .unwrap();
+        assert_eq!(slack(), before);
+    }
+}
