@@ -214,7 +214,7 @@ def synthetic_ledger(
                     )
                     ledger.add_trial(record, {probe: _histogram(rng, arm, probe, factors, spread)})
     if finished:
-        ledger.add_event("finished", "all trials done")
+        ledger.add_event("completed", "")
     return ledger
 
 

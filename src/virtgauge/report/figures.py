@@ -16,10 +16,15 @@ import altair as alt
 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.model import Cell, Report
-from virtgauge.report.words import load_label, probe_meaning, probe_title
+from virtgauge.report.words import load_label, probe_title
 
+# Vega measures labels in this font before it places them; the page uses the same.
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 REFERENCE_COLOUR = "#7b8494"
-_COLOURS = ("#2f7ff0", "#ee7d22", "#12a594", "#c44fb8", "#b89400", "#8a63f0", "#e5484d", "#56a336", "#0ea5d0", "#a1745a")
+_COLOURS = (
+    *("#2f7ff0", "#ee7d22", "#12a594", "#c44fb8", "#b89400"),
+    *("#8a63f0", "#e5484d", "#56a336", "#0ea5d0", "#a1745a"),
+)
 
 _TIME_LABEL = (
     "datum.value >= 1e9 ? format(datum.value / 1e9, ',~g') + ' s'"
@@ -28,6 +33,11 @@ _TIME_LABEL = (
     " : format(datum.value, '~g') + ' ns'"
 )
 _SHARE_LABEL = "datum.value >= 1 ? 'all' : '1 in ' + format(round(1 / datum.value), '~s')"
+
+_CCDF_CAPTIONS = {
+    "timer_cost": "How often reading the clock takes longer than the time below.",
+    "sleep_lateness": "How often a sleep wakes later after its deadline than the time below.",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +88,8 @@ def ccdf_figures(report: Report) -> list[Figure]:
         )
         title = probe_title(probe) + (f", {load_label(load)}" if load else "")
         caption = (
-            f"How often {probe_meaning(probe) or 'the value'} is larger than the value below. Further left is better; "
-            "a long tail to the right is what a deadline meets. Vertical rules: means."
+            f"{_CCDF_CAPTIONS.get(probe, 'How often the value is larger than the one below.')} Further left is better; "
+            "a long tail to the right is what a deadline meets. Dashed vertical rules stand at the means."
         )
         figures.append(Figure(title, caption, panels))
     return figures
@@ -110,12 +120,13 @@ def median_figures(report: Report) -> list[Figure]:
             Panel(function, _medians(median_data_name(probe, place), report, domain, cells))
             for place, function in enumerate(functions)
         )
-        caption = (
-            "Median over repetitions with its interval. Crosses: published figures of the same function, measured on "
-            "other hardware."
-            if published
-            else "Median over repetitions with its interval."
-        )
+        loads = list(dict.fromkeys(load_label(cell.load) for cell in cells))
+        marks = "; ".join(f"{_SHAPES[place % 4][1]}: {load}" for place, load in enumerate(loads) if load)
+        caption = "Median over repetitions with its interval, where wider than its mark."
+        if marks:
+            caption += f" {marks}."
+        if published:
+            caption += " Crosses: published figures of the same function, measured on other hardware."
         figures.append(Figure(f"{probe_title(probe)}: medians", caption, panels))
     return figures
 
@@ -246,15 +257,18 @@ def _medians(data: str, report: Report, domain: tuple[float, float], cells: Sequ
     return _finished(alt.layer(rules, dots, crosses), height=max(len(labels) * 14 * max(len(loads), 1) + 24, 90))
 
 
+_SHAPES = (("circle", "Circles"), ("diamond", "diamonds"), ("square", "squares"), ("triangle-up", "triangles"))
+
+
 def _shapes(number: int) -> list[str]:
-    return [("circle", "diamond", "square", "triangle-up")[place % 4] for place in range(number)]
+    return [_SHAPES[place % 4][0] for place in range(number)]
 
 
-def _finished(chart: alt.LayerChart, height: int) -> dict[str, Any]:
+def _finished(chart: alt.LayerChart | alt.FacetChart, height: int) -> dict[str, Any]:
     spec: dict[str, Any] = (
         chart.properties(width="container", height=height)
-        .configure_view(stroke=None)
-        .configure(background="transparent", font="inherit")
+        .configure(background="transparent", font=FONT)
+        .configure_view(stroke="transparent")
         .configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", tickSize=4, domain=True)
         .to_dict(validate=True)
     )

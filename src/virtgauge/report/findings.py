@@ -15,8 +15,10 @@ from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run
 from virtgauge.report.published import citations, published_rows
 from virtgauge.report.series import CellBuilder, CellKey, TrialFigures, cell_key, ordered_cells, read_figures
 
-FINISHED = "finished"
-"""The kind of the event that marks a run's end; without it, a run is under way or was interrupted."""
+COMPLETED = "completed"
+"""The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""
+CHANGED_HOST = "changed-host"
+"""The kind of the event that a run went on although its host had changed."""
 
 
 def build(ledger: Ledger) -> Report:
@@ -50,7 +52,7 @@ def build(ledger: Ledger) -> Report:
         schema_version=SCHEMA_VERSION,
         run=run,
         headlines=headlines(arms, cells),
-        caveats=_caveats(run, arms, cells, trials, agrees, events),
+        caveats=_caveats(run, cells, trials, agrees, events),
         agreement=agrees,
         arms=arms,
         cells=cells,
@@ -64,8 +66,8 @@ def build(ledger: Ledger) -> Report:
 
 def _finished(events: Sequence[EventRecord]) -> bool:
     """Whether the last that was said of the run's course is that it ended whole."""
-    course = [event.kind for event in events if event.kind in (FINISHED, "started", "resumed", "interrupted")]
-    return bool(course) and course[-1] == FINISHED
+    course = [event.kind for event in events if event.kind in (COMPLETED, "started", "resumed", "interrupted")]
+    return bool(course) and course[-1] == COMPLETED
 
 
 def _arm_summary(
@@ -86,7 +88,6 @@ def _arm_summary(
 
 def _caveats(
     run: Run,
-    arms: Sequence[ArmSummary],
     cells: Sequence[Cell],
     trials: Sequence[TrialRecord],
     agrees: Agreement,
@@ -106,13 +107,8 @@ def _caveats(
             f"Identical arms (A/A) differ in {agrees.excluding} of {agrees.cells} cells, more than chance explains "
             f"({agrees.tolerated}): order or placement on this machine matters. Smaller differences are inconclusive."
         )
-    confidences = [
-        estimate.confidence
-        for cell in cells
-        for series in cell.series
-        if (estimate := series.statistics["p50"]).confidence is not None
-    ]
-    lowest = min((value for value in confidences if value is not None), default=None)
+    medians = [series.statistics["p50"] for cell in cells for series in cell.series]
+    lowest = min((median.confidence for median in medians if median.confidence is not None), default=None)
     if lowest is None:
         said.append("One repetition gives no interval. Six are the least for a 95 % one.")
     elif lowest < run.confidence:
@@ -120,14 +116,8 @@ def _caveats(
             f"With the repetitions at hand some intervals reach {lowest:.1%} confidence, not the {run.confidence:.0%} "
             "asked for; each says which it has."
         )
-    if any(arm.record.emulated and arm.guests for arm in arms):
-        said.append(
-            "Figures marked “emulated” come from a processor simulated in software. They show that the method works, "
-            "not what the platform can do on hardware, and are not ranked."
-        )
-    changed = sum(event.kind.startswith("fingerprint") for event in events)
-    if changed:
-        said.append("The host changed during this run (see the events); figures from before and after are mixed.")
+    if any(event.kind == CHANGED_HOST for event in events):
+        said.append("The host changed during this run (see its course); figures from before and after are mixed.")
     return tuple(said)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.report.model import ArmSummary, Cell, Headline, Series, Tone
-from virtgauge.report.words import clock_phrase, duration, exact_duration, load_label, sleep_phrase
+from virtgauge.report.words import comparison_phrases, duration, exact_duration, load_label
 
 _FIRST_CHOICE = {
     # What a program meets that does nothing special: the libc's clock through the vDSO, a plain sleep.
@@ -14,6 +15,8 @@ _FIRST_CHOICE = {
     "sleep_lateness": ("usleep", "nanosleep", "clock_nanosleep"),
 }
 _COLUMN_TITLES = {"timer_cost": "Reading the clock", "sleep_lateness": "Waking from a sleep"}
+_NEWS = 1.5
+"""A ratio under load is worth a clause of its own when it differs from the idle one by this factor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +54,19 @@ def _detail(cell: Cell) -> str:
 def headlines(arms: Sequence[ArmSummary], cells: Sequence[Cell]) -> tuple[Headline, ...]:
     """One sentence per arm of the plan (not the A/A arm), the reference first, emulated and skipped ones last."""
     first: dict[str, Cell] = {}
+    others: list[Cell] = []
     for highlight in highlights(cells):
-        first.setdefault(highlight.cell.probe, highlight.cell)
+        if first.setdefault(highlight.cell.probe, highlight.cell) is not highlight.cell:
+            others.append(highlight.cell)
     reference = next((arm for arm in arms if arm.record.role == "reference"), None)
-    made = [_headline(arm, reference, first) for arm in arms if arm.record.role != "aa"]
+    made = [_headline(arm, reference, first, others) for arm in arms if arm.record.role != "aa"]
     order = {tone: 0 for tone in Tone} | {Tone.REFERENCE: -1, Tone.EMULATED: 1, Tone.MISSING: 2}
     return tuple(sorted(made, key=lambda headline: order[headline.tone]))
 
 
-def _headline(arm: ArmSummary, reference: ArmSummary | None, first: dict[str, Cell]) -> Headline:
+def _headline(
+    arm: ArmSummary, reference: ArmSummary | None, first: dict[str, Cell], others: Sequence[Cell]
+) -> Headline:
     record = arm.record
 
     def say(tone: Tone, text: str) -> Headline:
@@ -73,28 +80,47 @@ def _headline(arm: ArmSummary, reference: ArmSummary | None, first: dict[str, Ce
         reasons = [series.missing for series in found.values() if series.missing]
         return say(Tone.MISSING, f"no valid figures: {reasons[0] if reasons else 'not measured yet'}.")
     if record.role == "reference":
-        return say(Tone.REFERENCE, f"the reference: {_absolute(measured, first)}.")
+        return say(Tone.REFERENCE, f"{_absolute(measured, first)}.")
     if record.emulated:
-        return say(Tone.EMULATED, f"emulated in software, not ranked: {_absolute(measured, first)}.")
+        return say(Tone.EMULATED, f"not ranked: {_absolute(measured, first)}.")
     name = "the host" if reference is None or reference.record.kind == "host" else reference.record.label
-    return _compared(_tone(measured), record.name, record.label, measured, name)
+    compared = {probe: series.comparisons["p50"] for probe, series in measured.items()}
+    worth_adding = _worth_adding(record.name, compared, others)
+    text = comparison_phrases(compared, name)
+    for load, under_load in worth_adding.items():
+        text += f"; under {load} it {comparison_phrases(under_load, '')}".replace("it sleeps", "sleeps")
+    judged = [*compared.values(), *(one for under_load in worth_adding.values() for one in under_load.values())]
+    return say(_tone(judged), text + ".")
 
 
-def _tone(measured: dict[str, Series]) -> Tone:
+def _worth_adding(
+    arm: str, compared: Mapping[str, Comparison], others: Sequence[Cell]
+) -> dict[str, dict[str, Comparison]]:
+    """Comparisons under the other loads that say something new, by load and probe."""
+    found: dict[str, dict[str, Comparison]] = {}
+    for cell in others:
+        series, first = cell.of(arm), compared.get(cell.probe)
+        loaded = series.comparisons.get("p50") if series else None
+        if loaded is None or first is None or not loaded.distinguishable:
+            continue
+        if loaded.judgement is not first.judgement or _factor_between(loaded, first) > _NEWS:
+            found.setdefault(load_label(cell.load), {})[cell.probe] = loaded
+    return found
+
+
+def _factor_between(one: Comparison, other: Comparison) -> float:
+    if one.ratio.point is None or other.ratio.point is None:
+        return 1.0
+    factor = one.ratio.point / other.ratio.point
+    return max(factor, 1 / factor)
+
+
+def _tone(comparisons: Sequence[Comparison]) -> Tone:
     """Slower when anything is, else faster when anything is, else the same."""
-    judgements = {series.comparisons["p50"].judgement.value for series in measured.values() if series.comparisons}
-    if "higher" in judgements:
+    judgements = {comparison.judgement for comparison in comparisons}
+    if Judgement.HIGHER in judgements:
         return Tone.SLOWER
-    return Tone.FASTER if "lower" in judgements else Tone.SAME
-
-
-def _compared(tone: Tone, arm: str, label: str, measured: dict[str, Series], reference: str) -> Headline:
-    phrases = []
-    if "timer_cost" in measured:
-        phrases.append(clock_phrase(measured["timer_cost"].comparisons["p50"], reference))
-    if "sleep_lateness" in measured:
-        phrases.append(sleep_phrase(measured["sleep_lateness"].comparisons["p50"]))
-    return Headline(arm, label, tone, "; ".join(phrases) + ".")
+    return Tone.FASTER if Judgement.LOWER in judgements else Tone.SAME
 
 
 def _absolute(measured: dict[str, Series], first: dict[str, Cell]) -> str:

@@ -232,4 +232,3 @@ def function_label(factors: dict[str, str]) -> str:
         parts.append(f"SCHED_{factors['policy'].upper()}")
     parts += [f"{name} {level}" for name, level in factors.items() if name not in known]
     return ", ".join(part for part in parts if part.strip())
-

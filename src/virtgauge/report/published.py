@@ -35,9 +35,7 @@ def citations(rows: Sequence[PublishedRow]) -> tuple[str, ...]:
     """The full citations of the papers that these rows come from."""
     sources = [table(name).source for name in dict.fromkeys(_TABLES.values())]
     return tuple(
-        dict.fromkeys(
-            source.citation for source in sources if any(row.source.startswith(source.short) for row in rows)
-        )
+        dict.fromkeys(source.citation for source in sources if any(row.source.startswith(source.short) for row in rows))
     )
 
 

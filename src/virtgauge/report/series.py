@@ -158,9 +158,7 @@ class CellBuilder:
         if self._aa is None or self._aa not in by_arm:
             return {}
         again = by_arm[self._aa]
-        return {
-            name: paired_ratio(_values(again, name), _values(reference, name), self._nominal) for name in COMPARED
-        }
+        return {name: paired_ratio(_values(again, name), _values(reference, name), self._nominal) for name in COMPARED}
 
     def _series(
         self,
@@ -187,11 +185,7 @@ class CellBuilder:
 
 
 def _values(measured: Mapping[int, TrialFigures], statistic: str) -> dict[int, float]:
-    return {
-        block: value
-        for block, figures in measured.items()
-        if (value := figures.statistics[statistic]) is not None
-    }
+    return {block: value for block, figures in measured.items() if (value := figures.statistics[statistic]) is not None}
 
 
 def _estimates(measured: Mapping[int, TrialFigures], nominal: float) -> dict[str, Estimate]:

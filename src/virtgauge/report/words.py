@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.analysis.estimate import Estimate
@@ -75,27 +76,40 @@ def exact_duration(ns: float) -> str:
 
 
 def duration_interval(estimate: Estimate) -> str:
-    """``22.8–23.4 ns``: both ends in one unit; a dash without an interval."""
+    """``22.8–23.4 ns``, ``650 ns–1.15 µs``; a dash without an interval."""
     if estimate.low is None or estimate.high is None:
         return NONE
-    size, name = _unit_of(max(abs(estimate.low), abs(estimate.high)))
-    return f"{significant(estimate.low / size)}–{significant(estimate.high / size)} {name}"
+    low, high = duration(estimate.low), duration(estimate.high)
+    if low.split()[1] == high.split()[1]:
+        low = low.split()[0]
+    return f"{low}–{high}"
 
 
-def ratio(value: float | None) -> str:
-    """``53×``, ``1.31×``; a dash for None."""
-    return NONE if value is None else f"{_ratio_digits(value)}×"
+def ratio(estimate: Estimate) -> str:
+    """The point of a ratio: ``53×``, ``1.31×``, ``1.004×``; a dash when missing."""
+    if estimate.point is None:
+        return NONE
+    return f"{_ratio_digits(estimate.point, _decimals(estimate))}×"
 
 
 def ratio_interval(estimate: Estimate) -> str:
     """``50–56×``; a dash without an interval."""
     if estimate.low is None or estimate.high is None:
         return NONE
-    return f"{_ratio_digits(estimate.low)}–{_ratio_digits(estimate.high)}×"
+    decimals = _decimals(estimate)
+    return f"{_ratio_digits(estimate.low, decimals)}–{_ratio_digits(estimate.high, decimals)}×"
 
 
-def _ratio_digits(value: float) -> str:
-    return significant(value, 3) if value < 10 else significant(value, 2 if value < 100 else 3)
+def _decimals(estimate: Estimate) -> int:
+    """Two, and three where an interval that excludes 1 would otherwise seem to reach it."""
+    figures = [figure for figure in (estimate.low, estimate.point, estimate.high) if figure is not None]
+    return 3 if estimate.excludes(1) and any(abs(figure - 1) < 0.005 for figure in figures) else 2
+
+
+def _ratio_digits(value: float, decimals: int = 2) -> str:
+    if 0.1 <= value < 9.995:
+        return f"{value:.{decimals}f}"
+    return significant(value, 2 if value < 99.5 else 3)
 
 
 def confidence(value: float | None) -> str:
@@ -107,34 +121,51 @@ def share(value: float | None) -> str:
     return NONE if value is None else f"{value:.1%}".replace("%", " %")
 
 
-def _against(comparison: Comparison, worse: str, better: str, same: str) -> str:
-    """``53× slower (50–56×)``, ``4.1 % faster (2.0–5.5 %)``, or that no difference was shown."""
+def comparison_phrases(medians: Mapping[str, Comparison], reference: str) -> str:
+    """How an arm's medians compare with the reference's, by probe: what differs first, then what was not shown to.
+
+    ``reads the clock 53× slower than the host (50–56×); sleeps wake 32 % later (28–35 %)``
+    """
+    differing, undecided = [], []
+    for probe, comparison in medians.items():
+        about, higher, lower = _DIFFERENCES.get(probe, (probe_title(probe), "is higher: {}", "is lower: {}"))
+        if comparison.distinguishable:
+            word = higher if comparison.judgement is Judgement.HIGHER else lower
+            amount, interval = _amount(comparison)
+            differing.append(f"{word.format(amount)} {interval}")
+        elif comparison.ratio.has_interval:
+            undecided.append(f"{about} ({ratio_interval(comparison.ratio)})")
+        else:
+            undecided.append(f"{about} ({comparison.reason})")
+    if differing and reference:
+        differing[0] = _with_reference(differing[0], reference)
+    if undecided:
+        to = "" if differing else f" to {reference}"
+        differing.append(f"no difference{to} shown in {' or '.join(undecided)}")
+    return "; ".join(differing)
+
+
+def _with_reference(phrase: str, reference: str) -> str:
+    """Name the reference just before the interval."""
+    head, _, interval = phrase.rpartition(" (")
+    return f"{head} than {reference} ({interval}"
+
+
+_DIFFERENCES = {
+    "timer_cost": ("reading the clock", "reads the clock {} slower", "reads the clock {} faster"),
+    "sleep_lateness": ("waking from a sleep", "sleeps wake {} later", "sleeps wake {} closer to their deadline"),
+}
+
+
+def _amount(comparison: Comparison) -> tuple[str, str]:
+    """``53×`` and ``(50–56×)``; below 1.5, ``32 %`` and ``(28–35 %)``."""
     estimate = comparison.ratio
-    if estimate.point is None or estimate.low is None or estimate.high is None:
-        return f"{same}: {comparison.reason}"
-    if comparison.judgement is Judgement.INCONCLUSIVE:
-        return f"{same} ({ratio_interval(estimate)})"
-    word = worse if comparison.judgement is Judgement.HIGHER else better
+    assert estimate.point is not None and estimate.low is not None and estimate.high is not None
     point, low, high = estimate.point, estimate.low, estimate.high
     if comparison.judgement is Judgement.LOWER:
         point, low, high = 1 / point, 1 / high, 1 / low
     if point >= 1.5:
-        return f"{ratio(point)} {word} ({_ratio_digits(low)}–{_ratio_digits(high)}×)"
-    # In per cent of the reference, so that "faster" never exceeds 100 %.
-    change = sorted(abs(value - 1) * 100 for value in (estimate.low, estimate.high))
-    text = f"{significant(abs(estimate.point - 1) * 100, 2)} % {word}"
-    return f"{text} ({significant(change[0], 2)}–{significant(change[1], 2)} %)"
-
-
-def clock_phrase(comparison: Comparison, reference: str) -> str:
-    """How reading the clock compares with the reference."""
-    if not comparison.distinguishable:
-        return _against(comparison, "", "", f"no difference to {reference} shown in reading the clock")
-    return f"reads the clock {_against(comparison, f'slower than {reference}', f'faster than {reference}', '')}"
-
-
-def sleep_phrase(comparison: Comparison) -> str:
-    """How sleeping compares with the reference."""
-    if not comparison.distinguishable:
-        return _against(comparison, "", "", "no difference shown in how late sleeps wake")
-    return f"sleeps wake {_against(comparison, 'later', 'closer to their deadline', '')}"
+        return f"{_ratio_digits(point)}×", f"({_ratio_digits(low)}–{_ratio_digits(high)}×)"
+    # In per cent of the reference, so that nothing is more than 100 % faster.
+    ends = sorted(abs(value - 1) * 100 for value in (estimate.low, estimate.high))
+    return f"{significant(abs(estimate.point - 1) * 100, 2)} %", f"({'–'.join(significant(end, 2) for end in ends)} %)"
