@@ -12,6 +12,7 @@ export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/virtgauge/target
 PY := .venv/bin/python
 STAMP := .venv/.virtgauge-environment
 LOCK := requirements-dev.lock
+PURPOSES := guests building
 
 .PHONY: help
 help: ## show this list
@@ -22,14 +23,15 @@ run: setup ## set up, then measure host, container, gVisor and QEMU with the qui
 	.venv/bin/virtgauge run quick $(ARGS)
 
 .PHONY: test
-test: setup-test lint test-rust pytest ## set up, lint, and run every test
+test: PURPOSES += browser
+test: setup lint test-rust pytest ## set up, lint, and run every test
 
 .PHONY: test-quick
-test-quick: environment agent ## the tests that boot nothing, in under two minutes (ARGS="..." is passed on)
+test-quick: setup ## the tests that boot nothing, in under two minutes (ARGS="..." is passed on)
 	$(PY) -m pytest -m "not slow" $(ARGS)
 
 .PHONY: setup
-setup: environment packages agent provision ## everything that `make run` needs, without running it
+setup: environment provision agent ## everything that `make run` needs, without running it
 
 .PHONY: lint
 lint: environment ## formatting, lint, types, layering, clippy
@@ -64,21 +66,14 @@ $(STAMP): $(LOCK) requirements-uv.lock pyproject.toml hatch_build.py setup/envir
 	@VIRTGAUGE_SKIP_AGENT=1 setup/environment.sh $(LOCK)
 	@touch $@
 
-.PHONY: packages
-packages: environment
-	@$(PY) -m virtgauge.provision packages --for guests --for building
-
 .PHONY: agent
 agent:
 	@$(PY) setup/agent.py
 
+# Before the agent, because a linker may have to come first.
 .PHONY: provision
 provision: environment
-	@$(PY) -m virtgauge.provision all
-
-.PHONY: setup-test
-setup-test: setup
-	@$(PY) -m virtgauge.provision packages --for browser
+	@$(PY) -m virtgauge.provision all $(addprefix --for ,$(PURPOSES))
 
 .PHONY: test-rust
 test-rust:

@@ -20,6 +20,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+Purposes = Annotated[
+    list[Purpose] | None,
+    typer.Option("--for", help="What to install packages for; repeat it for several.  [default: guests]"),
+]
+
 
 def _show(outcomes: Iterable[Outcome]) -> bool:
     """Print outcomes, one line each; returns whether nothing was skipped."""
@@ -55,10 +60,7 @@ def _end(whole: bool) -> None:
 
 @app.command(epilog="Example: [bold]sudo virtgauge provision packages[/bold]")
 def packages(
-    purposes: Annotated[
-        list[Purpose] | None,
-        typer.Option("--for", help="What to install packages for; repeat it for several.  [default: guests]"),
-    ] = None,
+    purposes: Purposes = None,
 ) -> None:
     """Install the Debian packages that are missing (as root), or name them and the command."""
     _end(_packages(purposes or [Purpose.GUESTS]))
@@ -77,8 +79,10 @@ def gvisor() -> None:
 
 
 @app.command("all", epilog="Example: [bold]virtgauge provision all[/bold], then [bold]virtgauge doctor[/bold]")
-def everything() -> None:
+def everything(
+    purposes: Purposes = None,
+) -> None:
     """All of the above. What cannot be had is said and skipped, and is no failure."""
-    _packages([Purpose.GUESTS])
+    _packages(purposes or [Purpose.GUESTS])
     _kernel()
     _gvisor()

@@ -13,6 +13,9 @@ from virtgauge.provision.tools import output_of, run_logged, start_log
 RUNSC_VERSION = "v0.0.0-20260905035102-160fafc42237"
 """A pseudo-version of gVisor's ``go`` branch, the branch whose modules build with the plain Go tool."""
 
+GO_FOLDER = "/usr/local/go/bin"
+"""Go's own installation instructions put it there, and leave PATH to the shell's profile."""
+
 _MODULE = "gvisor.dev/gvisor/runsc"
 
 
@@ -46,8 +49,7 @@ def _folder() -> Path:
 
 
 def _go() -> str:
-    # Go's own installation instructions put it there and leave PATH to the shell's profile.
-    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    found = shutil.which("go") or shutil.which("go", path=GO_FOLDER)
     if found is None:
         raise ProvisionError("Go is not installed, and gVisor is built with it", "install Go from go.dev or golang-go")
     return found

@@ -41,7 +41,7 @@ class Outcome:
     def line(self) -> str:
         """The outcome as one line of text."""
         fix = f" ({self.fix})" if self.fix else ""
-        return f"{self.step:<10} {self.state}: {self.detail}{fix}"
+        return f"{self.step:<10} " + " ".join(f"{self.state}: {self.detail}{fix}".split())
 
 
 class Progress(Protocol):

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from provision_machine import Machine
+
+from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc, provision_runsc
+from virtgauge.provision.progress import Silence, State
+
+GO = """#!/bin/sh
+[ "$1" = version ] && { echo "go version go9.9 linux/amd64"; exit; }
+echo "$CGO_ENABLED $GOFLAGS $*" >>"$MACHINE/go-calls"
+cp "$MACHINE/built-runsc" "$GOBIN/runsc"
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(tmp_path, monkeypatch)
+    (tmp_path / "built-runsc").write_text("#!/bin/sh\necho runsc version pinned\n")
+    return machine
+
+
+def test_without_go_there_is_no_gvisor_and_the_reason_is_said(machine: Machine) -> None:
+    outcome = provision_runsc(Silence())
+    assert outcome.state is State.SKIPPED
+    assert "Go is not installed" in outcome.detail
+    assert outcome.fix is not None
+    assert find_runsc() is None
+
+
+def test_the_pinned_version_is_built_without_c_and_without_paths(machine: Machine) -> None:
+    machine.add_program("go", GO)
+    assert provision_runsc(Silence()).state is State.MADE
+    (call,) = (machine.folder / "go-calls").read_text().splitlines()
+    assert call == f"0 -trimpath install -ldflags -s -w gvisor.dev/gvisor/runsc@{RUNSC_VERSION}"
+    assert find_runsc() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"
+
+
+def test_a_second_set_up_builds_nothing(machine: Machine) -> None:
+    machine.add_program("go", GO)
+    provision_runsc(Silence())
+    assert provision_runsc(Silence()).state is State.OK
+    assert len((machine.folder / "go-calls").read_text().splitlines()) == 1
+
+
+def test_a_rotten_runsc_is_built_anew(machine: Machine) -> None:
+    machine.add_program("go", GO)
+    provision_runsc(Silence())
+    runsc = find_runsc()
+    assert runsc is not None
+    whole = runsc.read_text()
+    runsc.write_text(whole.replace("pinned", "pinneD"))
+    assert provision_runsc(Silence()).state is State.MADE
+    assert runsc.read_text() == whole
+
+
+def test_a_runsc_that_does_not_start_is_not_kept(machine: Machine) -> None:
+    machine.add_program("go", GO)
+    (machine.folder / "built-runsc").write_text("#!/bin/sh\nexit 1\n")
+    outcome = provision_runsc(Silence())
+    assert outcome.state is State.SKIPPED
+    assert find_runsc() is None
+
+
+def test_a_build_that_fails_says_the_compilers_last_word(machine: Machine) -> None:
+    machine.add_program("go", "#!/bin/sh\n[ $1 = version ] || { echo 'go: module lookup disabled'; exit 1; }\n")
+    outcome = provision_runsc(Silence())
+    assert outcome.state is State.SKIPPED
+    assert "module lookup disabled" in outcome.detail
+    assert list((machine.cache / "runsc").iterdir()) == []
+
+
+def test_the_pinned_runsc_comes_before_the_one_on_path(machine: Machine) -> None:
+    machine.add_program("runsc", "#!/bin/sh\n")
+    assert find_runsc() == machine.programs / "runsc"
+    machine.add_program("go", GO)
+    provision_runsc(Silence())
+    assert find_runsc() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"
