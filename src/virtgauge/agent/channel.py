@@ -56,16 +56,14 @@ class Reply:
     Attributes:
         value: the result map.
         samples: raw values by series (int64).
-        started_ns: controller's CLOCK_MONOTONIC at the receipt of ``started``; None for requests that have none.
+        sent_ns: controller's CLOCK_MONOTONIC before the request was sent.
         finished_ns: the same at the receipt of ``result``.
-        started_clocks: the agent's clocks in ``started``.
     """
 
     value: dict[str, Any]
     samples: dict[str, npt.NDArray[np.int64]]
-    started_ns: int | None
+    sent_ns: int
     finished_ns: int
-    started_clocks: dict[str, Any] | None
 
 
 class _Pending:
@@ -74,8 +72,7 @@ class _Pending:
         self.on_progress = on_progress
         self.samples: dict[str, list[bytes]] = {}
         self.sample_bytes = 0
-        self.started_ns: int | None = None
-        self.started_clocks: dict[str, Any] | None = None
+        self.sent_ns = time.monotonic_ns()
 
 
 class Channel:
@@ -276,9 +273,8 @@ class Channel:
                 pending.future.set_exception(error)
 
 
-def _on_started(pending: _Pending, message: dict[str, Any]) -> None:
-    pending.started_ns = time.monotonic_ns()
-    pending.started_clocks = _field(message, "clocks", dict)
+def _on_started(_pending: _Pending, message: dict[str, Any]) -> None:
+    _field(message, "clocks", dict)  # its receipt may be late by any time, so it dates nothing
 
 
 def _on_progress(pending: _Pending, message: dict[str, Any]) -> None:
@@ -303,9 +299,8 @@ def _on_result(pending: _Pending, message: dict[str, Any]) -> None:
                 series: np.frombuffer(b"".join(parts), dtype="<i8").astype(np.int64)
                 for series, parts in pending.samples.items()
             },
-            started_ns=pending.started_ns,
+            sent_ns=pending.sent_ns,
             finished_ns=time.monotonic_ns(),
-            started_clocks=pending.started_clocks,
         )
     )
 

@@ -128,6 +128,7 @@ class LinesDisplay(ProgressDisplay):
                 if event.reason:
                     self._line(f"{event.key}: {event.status}: {event.reason}")
                 if time.monotonic() - self._last >= _LINE_EVERY_S or event.trials_done == event.trials_total:
+                    self._last = time.monotonic()
                     remaining = duration_text(event.remaining_s)
                     self._line(f"{event.trials_done}/{event.trials_total} trials, {remaining} left")
             case Notice():
@@ -136,7 +137,6 @@ class LinesDisplay(ProgressDisplay):
                 pass
 
     def _line(self, text: str) -> None:
-        self._last = time.monotonic()
         print(text, file=self._stream, flush=True)
 
 

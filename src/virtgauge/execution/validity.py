@@ -17,10 +17,11 @@ from virtgauge.suites.base import Elapsed
 _CPU_FLOOR_NS = 10_000_000
 """CPU time below which a share is not judged: one tick of the kernel's own accounting."""
 _STEAL_FLOOR_NS = 20_000_000
-_GUEST_FAST_SHARE, _GUEST_FAST_NS = 0.001, 2_000_000
+_GUEST_FAST_NS = 1_000_000
+"""How far a guest's clock may run ahead of the controller's, beside ``clock_ppm``: its span lies within the
+controller's, so it can never be the longer one."""
 _GUEST_SLOW_SHARE, _GUEST_SLOW_NS = 0.20, 500_000_000
-"""How far a guest's clock may be from the controller's: ahead hardly at all; behind by what a loaded guest may
-need to send its answer."""
+"""How far it may stay behind: what a loaded guest may need to begin, and to send its answer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,10 +81,11 @@ def clock_flags(clocks: Sequence[Elapsed], controller_elapsed_ns: int | None, li
     if clocks and controller_elapsed_ns is not None:
         guest = clocks[0].elapsed_ns
         ahead = guest - controller_elapsed_ns
-        if ahead > _GUEST_FAST_NS + _GUEST_FAST_SHARE * controller_elapsed_ns:
+        if ahead > _GUEST_FAST_NS + limits.clock_ppm * 1e-6 * controller_elapsed_ns:
             flags.append(Flag("clock-drift", f"the guest counted {ahead / 1e6:.1f} ms more than passed outside"))
         if -ahead > _GUEST_SLOW_NS + _GUEST_SLOW_SHARE * controller_elapsed_ns:
-            flags.append(Flag("clock-drift", f"the guest counted {-ahead / 1e6:.1f} ms less than passed outside"))
+            text = f"the guest counted {-ahead / 1e6:.0f} ms less than passed outside: answered late, or stood still"
+            flags.append(Flag("late-answer", text, fatal=False))
     return flags
 
 

@@ -58,7 +58,8 @@ class Measurement:
         samples: raw reservoirs by series.
         flags: what the suite itself found wrong or worth saying.
         guest_clocks: the trial's duration by each of the guest's clocks.
-        controller_elapsed_ns: the same span by the controller's clock; None where it was not observed.
+        controller_elapsed_ns: from request to answer by the controller's clock, which the guest's span lies within;
+            None where it was not observed.
         guest_steal_ns: steal as the guest saw it; None where it sees none.
     """
 

@@ -149,7 +149,7 @@ def _measurement(cell: Cell, reply: Reply, achieved: dict[str, Any]) -> Measurem
         samples=reply.samples,
         flags=flags,
         guest_clocks=clocks,
-        controller_elapsed_ns=None if reply.started_ns is None else reply.finished_ns - reply.started_ns,
+        controller_elapsed_ns=reply.finished_ns - reply.sent_ns,
         guest_steal_ns=steal,
     )
 
