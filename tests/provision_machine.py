@@ -83,6 +83,7 @@ class Machine:
         patch.setenv("MACHINE", str(folder))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setattr("virtgauge.provision.gvisor.GO_FOLDER", str(folder / "no-go"))
+        patch.setattr("virtgauge.provision.packages.SYSTEM_FOLDERS", str(folder / "sbin"))
         self._patch = patch
         self.as_root(True)
 

@@ -22,6 +22,16 @@ def test_what_is_there_is_not_installed_again(machine: Machine) -> None:
     assert machine.calls == []
 
 
+def test_programs_of_the_administrators_folders_count_although_no_users_path_names_them(machine: Machine) -> None:
+    machine.as_root(False)
+    machine.add_program("qemu-system-x86_64", "#!/bin/sh\n")
+    machine.add_program("runc", "#!/bin/sh\n")
+    (machine.folder / "sbin").mkdir()
+    (machine.programs / "runc").rename(machine.folder / "sbin" / "runc")
+    (outcome,) = provision_packages(Silence(), [Purpose.GUESTS])
+    assert outcome.state is State.OK
+
+
 def test_without_root_one_line_names_what_is_missing_and_the_command(machine: Machine) -> None:
     machine.as_root(False)
     machine.add_program("runc", "#!/bin/sh\n")

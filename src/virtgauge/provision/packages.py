@@ -38,8 +38,12 @@ class Need:
     packages: tuple[str, ...]
 
 
+SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Debian installs runc there, and an ordinary user's PATH does not name it."""
+
+
 def _on_path(*programs: str) -> Callable[[], bool]:
-    return lambda: any(shutil.which(program) for program in programs)
+    return lambda: any(shutil.which(name) or shutil.which(name, path=SYSTEM_FOLDERS) for name in programs)
 
 
 def _links_statically() -> bool:
