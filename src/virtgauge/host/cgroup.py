@@ -20,6 +20,7 @@ from pathlib import Path
 from virtgauge.host.mounts import mounts
 
 _POLL_S = 0.002
+_PLAIN_OPTIONS = ("rw", "ro", "xattr", "noprefix", "clone_children")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,25 +30,29 @@ class Hierarchies:
     Attributes:
         v1: mount point by controller name (``cpuacct``, ``freezer``, …).
         v2: mount point of the unified tree, with or without controllers; None where there is none.
+        named: mount points of v1 hierarchies without a controller (``name=systemd``), where runtimes make groups too.
     """
 
     v1: dict[str, Path]
     v2: Path | None
+    named: tuple[Path, ...] = ()
 
     @classmethod
     def detect(cls, mountinfo: Path = Path("/proc/self/mountinfo")) -> Hierarchies:
         """Read them from a mountinfo file; both parts are empty where nothing is mounted."""
         v1: dict[str, Path] = {}
         v2: Path | None = None
+        named: list[Path] = []
         for mount in mounts(mountinfo):
             if mount.fstype == "cgroup2":
                 v2 = v2 or mount.point
             elif mount.fstype == "cgroup":
                 for option in mount.super_options:
-                    # a named hierarchy (name=systemd) has no controller; rw and xattr are plain options
-                    if "=" not in option and option not in ("rw", "ro", "xattr", "noprefix", "clone_children"):
+                    if option.startswith("name="):
+                        named.append(mount.point)
+                    elif "=" not in option and option not in _PLAIN_OPTIONS:
                         v1.setdefault(option, mount.point)
-        return cls(v1=v1, v2=v2)
+        return cls(v1=v1, v2=v2, named=tuple(named))
 
     @property
     def layout(self) -> str:
@@ -58,8 +63,8 @@ class Hierarchies:
 
     def all_roots(self) -> list[Path]:
         """Every mount point in which a group may have been made, each once."""
-        roots = list(dict.fromkeys(self.v1.values()))
-        return [*roots, self.v2] if self.v2 else roots
+        roots = [*self.v1.values(), *self.named, *([self.v2] if self.v2 else [])]
+        return list(dict.fromkeys(roots))
 
 
 class Cgroup:

@@ -53,10 +53,10 @@ class HostPlatform(Platform):
             cgroup = spec.scope.cgroup(spec.name)
             removal.callback(cgroup.remove)
             removal.callback(cgroup.kill_all)
-            attempt = ProcessAttempt(spec, folder / "agent.log", "the agent")
+            attempt = ProcessAttempt(spec, "the agent", log_file := folder / "agent.log")
             pipes = PipePair()
             removal.callback(pipes.close)
-            with cgroup.entrance() as join, attempt.log.open("wb") as log:
+            with cgroup.entrance() as join, log_file.open("wb") as log:
                 try:
                     process = subprocess.Popen(
                         [spec.agent.path],

@@ -78,9 +78,9 @@ class LocalGuest(Guest):
 class LaunchAttempt(abc.ABC):
     """What a launch needs to tell a failure well: when it began, until when it may last, and where output goes."""
 
-    def __init__(self, spec: GuestSpec, log: Path) -> None:
+    def __init__(self, spec: GuestSpec, *logs: Path) -> None:
         self.spec = spec
-        self.log = log
+        self.logs = logs
         self.started_ns = time.monotonic_ns()
 
     @abc.abstractmethod
@@ -109,8 +109,12 @@ class LaunchAttempt(abc.ABC):
                 await self.settle()
             ended = self.end_of_process()
             if ended is not None:
-                raise LaunchError("boot", f"{ended} before its agent answered", log_tail(self.log)) from error
-            raise LaunchError("handshake", str(error), log_tail(self.log)) from error
+                raise self.failure("boot", f"{ended} before its agent answered") from error
+            raise self.failure("handshake", str(error)) from error
+
+    def failure(self, stage: str, message: str) -> LaunchError:
+        """The error for a failed stage, with what the guest printed last."""
+        return LaunchError(stage, message, "\n".join(tail for log in self.logs if (tail := log_tail(log))))
 
     def ready_ns(self) -> int:
         """From the beginning of the launch until now."""
@@ -125,8 +129,8 @@ class ProcessAttempt(LaunchAttempt):
         what: what to call it in an error.
     """
 
-    def __init__(self, spec: GuestSpec, log: Path, what: str) -> None:
-        super().__init__(spec, log)
+    def __init__(self, spec: GuestSpec, what: str, *logs: Path) -> None:
+        super().__init__(spec, *logs)
         self.what = what
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -22,7 +22,7 @@ from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.host import child_setup
-from virtgauge.platforms.local import LaunchAttempt, LocalGuest, ending, log_tail
+from virtgauge.platforms.local import LaunchAttempt, LocalGuest, ending
 from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
 from virtgauge.platforms.streams import PipePair
 from virtgauge.provision.gvisor import find_runsc
@@ -173,7 +173,8 @@ class _Container(LaunchAttempt):
     """One container, by the runtime's command line."""
 
     def __init__(self, runtime: Path, options: tuple[str, ...], folder: Path, spec: GuestSpec) -> None:
-        super().__init__(spec, folder / "container.log")
+        self._log = folder / "container.log"
+        super().__init__(spec, self._log)
         self.folder = folder
         self.bundle = folder / "bundle"
         self.name = f"{spec.scope.tag}-{spec.name}"
@@ -225,7 +226,7 @@ class _Container(LaunchAttempt):
         await self.wait()
 
     async def _call(self, arguments: list[str], *, stdin: int, stdout: int) -> None:
-        with self.log.open("ab") as log:
+        with self._log.open("ab") as log:
             try:
                 process = subprocess.Popen(
                     [*self._command, *arguments],
@@ -244,9 +245,9 @@ class _Container(LaunchAttempt):
         finally:
             end_process(process)
         if code is None:
-            raise LaunchError(arguments[0], f"{self._command[0]} did not finish in time", log_tail(self.log))
+            raise self.failure(arguments[0], f"{self._command[0]} did not finish in time")
         if code != 0:
-            raise LaunchError(arguments[0], f"{self._command[0]} {ending(code)}", log_tail(self.log))
+            raise self.failure(arguments[0], f"{self._command[0]} {ending(code)}")
 
 
 async def _version(runtime: Path) -> str | None:

@@ -1,0 +1,311 @@
+"""Virtual machines by QEMU, with hardware virtualization (kvm) or without (tcg, labelled "emulated")."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from qemu.qmp import QMPClient, QMPError
+
+from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.errors import UnavailableError
+from virtgauge.host.process import end_process, wait_for_exit
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.host import HostPlatform, child_setup
+from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
+from virtgauge.platforms.local import LocalGuest, ProcessAttempt
+from virtgauge.platforms.qemu_accelerator import Verdict, judge
+from virtgauge.platforms.qemu_command import MACHINES, Boot
+from virtgauge.platforms.streams import SocketPair
+from virtgauge.platforms.vmlinux import direct_kernel
+from virtgauge.provision.cache import cache_root
+from virtgauge.provision.kernel import GuestKernel, find_kernel
+
+_EXIT_S = 1.0
+_MONITOR_S = 5.0
+_FACTS_S = 5.0
+_DEFAULT_VCPUS = 2
+_DEFAULT_MEMORY_MIB = 512
+
+# The client reports every broken connection, and a machine that powers off breaks its own.
+logging.getLogger("qemu.qmp").addHandler(logging.NullHandler())
+
+_tsc_khz: dict[str, int | None] = {}
+"""The host's TSC frequency as the agent (by hash) found it; it does not change while the machine runs."""
+
+
+class QemuPlatform(Platform):
+    """The agent as the first process of a virtual machine, on a virtio port."""
+
+    kind: ClassVar[str] = "qemu"
+
+    class Settings(BaseModel):
+        """A plan's section of kind ``qemu``."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+        machine: Literal["microvm", "q35", "pc"] = "microvm"
+        accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+        """``auto``: kvm where a guest really boots with it, else tcg."""
+        vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
+        """2 by default, or 1 where the host has no more."""
+        memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or self.Settings()
+        chosen = self.settings.accelerator
+        self._accelerator: str | None = None if chosen == "auto" else chosen
+
+    @property
+    def label(self) -> str:
+        """Names the accelerator once it is known, which it is after :meth:`probe`."""
+        suffix = {"kvm": " (kvm)", "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
+        return f"QEMU {self.settings.machine}{suffix}"
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            **self.settings.model_dump(mode="json"),
+            "vcpus": self.settings.vcpus or _default_vcpus(),
+            "accelerator": self._accelerator or self.settings.accelerator,
+        }
+
+    async def probe(self) -> Availability:
+        """Boot a guest (or remember that one booted), with KVM first where that may be used."""
+        binary = _find_qemu()
+        if binary is None:
+            return Availability(False, "QEMU is not installed", "apt install qemu-system-x86")
+        kernel = find_kernel()
+        if kernel is None:
+            return Availability(False, "there is no guest kernel in the cache", "run `make` to download one")
+        try:
+            agent = find_agent()
+        except UnavailableError as error:
+            return Availability(False, error.message, error.remedy)
+        version = await _version(binary)
+        if version is None:
+            return Availability(False, f"`{binary} --version` fails", "apt install --reinstall qemu-system-x86")
+        details = {"qemu": version, "kernel": kernel.package, "machine": self.settings.machine}
+        wanted = ("kvm", "tcg") if self.settings.accelerator == "auto" else (self.settings.accelerator,)
+        verdicts: dict[str, Verdict] = {}
+        for accelerator in wanted:
+            verdicts[accelerator] = await self._judge(accelerator, version, kernel, agent)
+            if verdicts[accelerator].usable:
+                self._accelerator = accelerator
+                break
+        return self._availability(verdicts, details)
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        if self._accelerator is None:
+            availability = await self.probe()
+            if not availability.usable:
+                raise LaunchError("probe", availability.reason)
+        return await self._launch(spec, self._accelerator or "tcg")
+
+    def _availability(self, verdicts: dict[str, Verdict], details: dict[str, str]) -> Availability:
+        kvm, tcg = verdicts.get("kvm"), verdicts.get("tcg")
+        if kvm is not None and kvm.usable:
+            return Availability(True, f"kvm: {kvm.reason}", details=details | {"accelerator": "kvm"})
+        if tcg is None:
+            assert kvm is not None
+            fix = kvm.fix or 'set accelerator = "tcg" to measure an emulated guest instead'
+            return Availability(False, f"kvm: {kvm.reason}", fix, details=details)
+        without_kvm = f"; kvm: {kvm.reason}" if kvm else ""
+        return Availability(
+            tcg.usable,
+            f"tcg (emulated): {tcg.reason}{without_kvm}",
+            kvm.fix if kvm else None,
+            emulated=True,
+            details=details | {"accelerator": "tcg"} | ({"kvm": kvm.reason} if kvm else {}),
+        )
+
+    async def _judge(self, accelerator: str, version: str, kernel: GuestKernel, agent: AgentBinary) -> Verdict:
+        async def boot(bound_s: float) -> int:
+            with Scope() as scope:
+                spec = GuestSpec(name=f"probe-{accelerator}", scope=scope, agent=agent, ready_timeout_s=bound_s)
+                guest = await self._launch(spec, accelerator)
+                await guest.close()
+                return guest.ready_ns
+
+        return await judge(accelerator, (version, kernel.package, agent.sha256, self.settings.machine), boot)
+
+    async def _launch(self, spec: GuestSpec, accelerator: str) -> Guest:
+        with contextlib.ExitStack() as removal:
+            folder = spec.scope.guest_folder(spec.name)
+            removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            cgroup = spec.scope.cgroup(spec.name)
+            removal.callback(cgroup.remove)
+            removal.callback(cgroup.kill_all)
+            console, messages = folder / "console.log", folder / "qemu.log"
+            attempt = ProcessAttempt(spec, "QEMU", messages, console)
+            boot = self._boot(spec, accelerator, await _host_tsc_khz(spec) if accelerator == "tcg" else None)
+            channel_pair, monitor_pair = SocketPair(), SocketPair()
+            removal.callback(channel_pair.close)
+            removal.callback(monitor_pair.close)
+            descriptors = channel_pair.theirs.fileno(), monitor_pair.theirs.fileno()
+            command = boot.arguments(
+                console=console, agent_descriptor=descriptors[0], monitor_descriptor=descriptors[1]
+            )
+            with cgroup.entrance() as join, messages.open("wb") as log:
+                try:
+                    process = subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env=spec.scope.environment(),
+                        cwd=folder,
+                        preexec_fn=child_setup(join),
+                        pass_fds=descriptors,
+                        start_new_session=True,
+                    )
+                except (OSError, subprocess.SubprocessError) as error:
+                    raise LaunchError("start", f"{command[0]}: {error}") from error
+            attempt.process = process
+            removal.callback(end_process, process)
+            channel_pair.theirs.close()
+            monitor_pair.theirs.close()
+            channel = await attempt.open_channel(*await channel_pair.streams())
+            monitor = await _connect_monitor(monitor_pair, attempt)
+
+            async def end() -> None:
+                await _power_off(monitor, process)
+
+            return QemuGuest(
+                monitor=monitor,
+                boot=boot,
+                channel=channel,
+                ready_ns=attempt.ready_ns(),
+                label=self.label,
+                cgroup=cgroup,
+                pid=process.pid,
+                removal=removal.pop_all(),
+                before_removal=end,
+            )
+
+    def _boot(self, spec: GuestSpec, accelerator: str, tsc_khz: int | None) -> Boot:
+        binary, kernel = _find_qemu(), find_kernel()
+        if binary is None or kernel is None:
+            raise LaunchError("start", "QEMU or the guest kernel is missing; `virtgauge doctor` tells which")
+        try:
+            modules = module_closure(kernel.modules, MACHINES[self.settings.machine].modules)
+            initramfs = build_initramfs(spec.agent, modules, cache_root() / "initramfs")
+            image = direct_kernel(kernel.image, cache_root() / "vmlinux")
+        except (OSError, ModuleError) as error:
+            raise LaunchError("initramfs", str(error)) from error
+        return Boot(
+            binary=binary,
+            machine=self.settings.machine,
+            accelerator=accelerator,
+            vcpus=spec.vcpus or self.settings.vcpus or _default_vcpus(),
+            memory_mib=spec.memory_mib or self.settings.memory_mib,
+            kernel=image,
+            initramfs=initramfs,
+            modules=[canonical(path.stem) for path in modules],
+            tsc_khz=tsc_khz,
+        )
+
+
+class QemuGuest(LocalGuest):
+    """A running virtual machine.
+
+    Attributes:
+        boot: what was started.
+    """
+
+    def __init__(self, *, monitor: QMPClient, boot: Boot, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.boot = boot
+        self._monitor = monitor
+
+    async def vcpu_threads(self) -> list[int]:
+        """Thread ids of the vCPUs on the host, by vCPU.
+
+        Raises:
+            QMPError: QEMU is gone.
+        """
+        cpus: Any = await self._monitor.execute("query-cpus-fast")
+        return [int(cpu["thread-id"]) for cpu in sorted(cpus, key=lambda cpu: int(cpu["cpu-index"]))]
+
+    async def hardware_virtualization(self) -> bool:
+        """Whether QEMU itself says that it runs on KVM.
+
+        Raises:
+            QMPError: QEMU is gone.
+        """
+        answer: Any = await self._monitor.execute("query-kvm")
+        return bool(answer["enabled"])
+
+
+async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClient:
+    monitor = QMPClient("virtgauge")
+    try:
+        async with asyncio.timeout(_MONITOR_S):
+            await monitor.connect(pair.ours)
+    except (QMPError, OSError, EOFError, TimeoutError) as error:
+        raise attempt.failure("monitor", f"QEMU's monitor does not answer: {error}") from error
+    return monitor
+
+
+async def _power_off(monitor: QMPClient, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the machine that its agent powers off; else tell QEMU to end.  What then remains is killed."""
+    if await wait_for_exit(process, _EXIT_S) is None:
+        with contextlib.suppress(QMPError, OSError, EOFError, TimeoutError):
+            async with asyncio.timeout(_EXIT_S):
+                await monitor.execute("quit")
+        await wait_for_exit(process, _EXIT_S)
+    with contextlib.suppress(QMPError, OSError, EOFError, TimeoutError):
+        async with asyncio.timeout(_EXIT_S):
+            await monitor.disconnect()
+
+
+async def _host_tsc_khz(spec: GuestSpec) -> int | None:
+    """Frequency of the host's time-stamp counter as the agent finds it; None where it is not invariant or not there."""
+    if spec.agent.sha256 not in _tsc_khz:
+        host = await HostPlatform().launch(
+            GuestSpec(name=f"{spec.name}-tsc", scope=spec.scope, agent=spec.agent, ready_timeout_s=_FACTS_S)
+        )
+        tsc: dict[str, Any] = {}
+        try:
+            tsc = (await host.channel.facts(_FACTS_S)).get("tsc") or {}
+        except (AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
+            raise LaunchError("clock", f"the agent does not tell the host's TSC frequency: {error}") from error
+        finally:
+            await host.close()
+        frequency = tsc.get("frequency_hz") if tsc.get("invariant") else None
+        _tsc_khz[spec.agent.sha256] = round(frequency / 1000) if frequency else None
+    return _tsc_khz[spec.agent.sha256]
+
+
+def _default_vcpus() -> int:
+    return min(_DEFAULT_VCPUS, os.cpu_count() or 1)
+
+
+def _find_qemu() -> Path | None:
+    found = shutil.which("qemu-system-x86_64")
+    return Path(found) if found else None
+
+
+async def _version(binary: Path) -> str | None:
+    process = await asyncio.create_subprocess_exec(
+        binary, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _MONITOR_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+    found = re.search(rb"version (\S+)", output)
+    return found[1].decode() if found else None

@@ -1,0 +1,119 @@
+"""Which accelerator really works here, found by booting a guest, and remembered until the machine boots again.
+
+``/dev/kvm`` may exist and be useless: nested and paravirtual KVMs abort on a register or hang a stock kernel.  Nothing
+but a boot tells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from virtgauge.host.process import boot_id
+from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms.initramfs import write_whole
+from virtgauge.provision.cache import cache_root
+
+KVM_BOUND_S = 5.0
+"""A guest with hardware virtualization boots in a fraction of this; one that has not by then hangs."""
+
+TCG_BOUND_S = 45.0
+"""An emulated guest takes two seconds on an idle machine and many more on a busy one."""
+
+_KVM_DEVICE = Path("/dev/kvm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Whether a guest boots with an accelerator.
+
+    Attributes:
+        usable: it did.
+        reason: one line: how long it took, or what went wrong.
+        fix: what would help; None where nothing is known to.
+    """
+
+    usable: bool
+    reason: str
+    fix: str | None = None
+
+
+async def judge(
+    accelerator: str, key: tuple[str, ...], boot: Callable[[float], Awaitable[int]], *, kvm: Path = _KVM_DEVICE
+) -> Verdict:
+    """Boot once, or remember having done so.
+
+    Args:
+        accelerator: ``kvm`` or ``tcg``.
+        key: everything else on which the answer depends: versions, hashes, machine type.
+        boot: starts a guest within that many seconds, ends it, and returns the nanoseconds until it was ready.
+        kvm: the device.
+
+    Returns:
+        the verdict.  A failure of KVM is remembered, too, or every run would pay for it; one of tcg is
+        tried again each time.
+    """
+    if accelerator == "kvm" and (missing := _kvm_missing(kvm)) is not None:
+        return missing
+    record = _record(accelerator, key)
+    remembered = _read(record)
+    if remembered is not None:
+        return remembered
+    bound_s = KVM_BOUND_S if accelerator == "kvm" else TCG_BOUND_S
+    try:
+        ready_ns = await boot(bound_s)
+        verdict = Verdict(True, f"a guest boots in {ready_ns / 1e9:.1f} s")
+    except LaunchError as error:
+        verdict = Verdict(False, f"no guest boots within {bound_s:g} s ({_one_line(error)})")
+    if verdict.usable or accelerator == "kvm":
+        _write(record, verdict)
+    return verdict
+
+
+def forget() -> None:
+    """Forget all verdicts, so that the next question is answered by a boot."""
+    shutil.rmtree(_folder(), ignore_errors=True)
+
+
+def _kvm_missing(device: Path) -> Verdict | None:
+    if not device.exists():
+        return Verdict(False, f"there is no {device}", "enable virtualization in the firmware, and `modprobe kvm`")
+    if not os.access(device, os.R_OK | os.W_OK):
+        return Verdict(False, f"{device} is not accessible", "sudo usermod -aG kvm $USER, then log in again")
+    return None
+
+
+def _folder() -> Path:
+    return cache_root() / "qemu-boots"
+
+
+def _record(accelerator: str, key: tuple[str, ...]) -> Path:
+    text = "\0".join((boot_id(), accelerator, *key))
+    return _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def _read(record: Path) -> Verdict | None:
+    try:
+        value = json.loads(record.read_text())
+        return Verdict(usable=bool(value["usable"]), reason=str(value["reason"]), fix=value["fix"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(record: Path, verdict: Verdict) -> None:
+    try:
+        write_whole(record, json.dumps(dataclasses.asdict(verdict)).encode())
+    except OSError:
+        return  # a cache that cannot be written costs the next run a few seconds, no more
+
+
+def _one_line(error: LaunchError) -> str:
+    """The message, and the last line that the guest or QEMU printed."""
+    message = str(error).splitlines()[0]
+    last = error.log_tail.strip().splitlines()[-1:]
+    return "; ".join([message, *last])
