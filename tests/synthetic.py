@@ -140,7 +140,9 @@ def trial(arm: ArmRecord, probe: str, factors: Mapping[str, str], block: int, **
         "attempt": 1,
         "status": TrialStatus.VALID,
         "flags": (),
-        "result": {"n": 1_000_000, "method": "self", "overhead_ps": 0},
+        "result": {"method": "self", "overhead_ps": 0, "resolution_ps": 1000, "zero_share": 0.0}
+        if probe == "timer_cost"
+        else {"cpu_ns_per_sleep": 3200.0},
         "accounting": {"foreign_load": 0.004, "steal": 0.0},
         "error": None,
         "guest_id": None,
@@ -169,6 +171,8 @@ def synthetic_ledger(
     spread: float = 0.02,
     invalid_share: float = 0.0,
     finished: bool = True,
+    reads: int = 1_000_000,
+    run: Mapping[str, Any] | None = None,
 ) -> Ledger:
     """Write a run of which the truth is known.
 
@@ -181,11 +185,13 @@ def synthetic_ledger(
         spread: log standard deviation of a repetition's median about its arm's truth.
         invalid_share: of first attempts that a foreign load spoilt; each is repeated and valid then.
         finished: whether the run recorded its end.
+        reads: of the clock in one trial.
+        run: fields of the manifest to set.
     """
     rng = np.random.default_rng(seed)
     arms = usual_arms() if arms is None else arms
     design = list(cells()) if design is None else design
-    ledger = Ledger.create(folder, manifest([arm.record for arm in arms]))
+    ledger = Ledger.create(folder, manifest([arm.record for arm in arms], **(run or {})))
     ledger.add_event("started", f"{blocks} blocks")
     for block in range(blocks):
         for arm in (arm for arm in arms if arm.record.usable):
@@ -212,18 +218,18 @@ def synthetic_ledger(
                         status=TrialStatus.INVALID if spoilt else TrialStatus.VALID,
                         flags=(Flag("foreign-load", "9.1 % of the machine, more than 3 %"),) if spoilt else (),
                     )
-                    ledger.add_trial(record, {probe: _histogram(rng, arm, probe, factors, spread)})
+                    ledger.add_trial(record, {probe: _histogram(rng, arm, probe, factors, spread, reads)})
     if finished:
         ledger.add_event("completed", "")
     return ledger
 
 
 def _histogram(
-    rng: np.random.Generator, arm: SyntheticArm, probe: str, factors: Mapping[str, str], spread: float
+    rng: np.random.Generator, arm: SyntheticArm, probe: str, factors: Mapping[str, str], spread: float, reads: int
 ) -> Histogram:
     loaded = factors["load"] != "idle"
     wobble = rng.lognormal(0, spread)
     if probe == "timer_cost":
-        return timer_histogram(rng, TIMERS_NS[factors["function"]] * arm.timer_factor * wobble, loaded=loaded)
+        return timer_histogram(rng, TIMERS_NS[factors["function"]] * arm.timer_factor * wobble, reads, loaded)
     truth = SLEEPS_NS[factors["function"], factors["slack"]] * arm.sleep_factor
     return sleep_histogram(rng, truth * wobble, loaded=loaded)

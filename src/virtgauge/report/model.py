@@ -22,6 +22,14 @@ STATISTICS = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", 
 COMPARED = ("p50", "p99", "p99.9")
 """Statistics that are compared with the reference."""
 
+SCALARS = {
+    "resolution_ps": ("resolution", "ns", 1e-3),
+    "overhead_ps": ("overhead", "ns", 1e-3),
+    "zero_share": ("zero_share", "share", 1.0),
+    "cpu_ns_per_sleep": ("cpu_per_sleep", "ns", 1.0),
+}
+"""Scalars of a trial's result that a report passes on: name and unit here, and the factor to that unit."""
+
 
 class Tone(enum.StrEnum):
     """How a headline is to be taken."""
@@ -54,6 +62,8 @@ class Series:
         samples: values in all of them together.
         statistics: estimate by name (see :data:`STATISTICS`), ns; a missing one says why.
         comparisons: with the reference, by statistic (see :data:`COMPARED`); empty for the reference itself.
+        scalars: what the probe itself reported, by name, as estimates over repetitions (see :data:`SCALARS`).
+        methods: how its trials measured, as the probe calls it; more than one is worth a look.
         missing: why there is no figure at all; None when there is one.
     """
 
@@ -62,6 +72,8 @@ class Series:
     samples: int
     statistics: dict[str, Estimate]
     comparisons: dict[str, Comparison]
+    scalars: dict[str, Estimate]
+    methods: tuple[str, ...]
     missing: str | None
 
 

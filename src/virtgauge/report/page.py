@@ -58,6 +58,7 @@ def render_html(report: Report) -> str:
         dashed={name for name, dash in arm_dashes(records).items() if dash[1]},
         verdict_class=tables.verdict_class,
         note_of=tables.note_of,
+        aside=tables.aside,
         # Not of the run: our own assets, and JSON that cannot leave its element.
         style=markupsafe.Markup(_asset("page.css")),
         library=markupsafe.Markup(library),

@@ -13,7 +13,7 @@ from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.model import COMPARED, STATISTICS, Cell, Curve, Series
+from virtgauge.report.model import COMPARED, SCALARS, STATISTICS, Cell, Curve, Series
 
 CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
 
@@ -41,6 +41,7 @@ class TrialFigures:
 
 
 def cell_key(trial: TrialRecord) -> CellKey:
+    """The cell that a trial belongs to, whatever its arm and block."""
     return trial.suite, trial.probe, tuple(trial.factors.items())
 
 
@@ -144,13 +145,17 @@ class CellBuilder:
                 curves.append(_curve(arm.name, list(measured.values())))
         return Cell(suite, probe, dict(factors), tuple(series), tuple(curves))
 
-    def _valid(self, key: CellKey, arm: str) -> dict[int, TrialFigures]:
-        """The valid trial of each block (the last, should there be several)."""
-        return {
-            trial.block: self._figures[trial.trial_id]
+    def _counted(self, key: CellKey, arm: str) -> list[TrialRecord]:
+        """The valid trial of each block (the last, should there be several) that brought a histogram."""
+        by_block = {
+            trial.block: trial
             for trial in self._trials[key, arm]
             if trial.status is TrialStatus.VALID and trial.trial_id in self._figures
         }
+        return list(by_block.values())
+
+    def _valid(self, key: CellKey, arm: str) -> dict[int, TrialFigures]:
+        return {trial.block: self._figures[trial.trial_id] for trial in self._counted(key, arm)}
 
     def _aa_ratios(
         self, by_arm: Mapping[str, Mapping[int, TrialFigures]], reference: Mapping[int, TrialFigures]
@@ -168,6 +173,7 @@ class CellBuilder:
         reference: Mapping[int, TrialFigures],
         aa: Mapping[str, Estimate],
     ) -> Series:
+        counted = self._counted(key, arm.name)
         comparisons: dict[str, Comparison] = {}
         if arm.role != "reference" and measured:
             for name in COMPARED:
@@ -180,6 +186,8 @@ class CellBuilder:
             samples=sum(figures.samples for figures in measured.values()),
             statistics=_estimates(measured, self._nominal),
             comparisons=comparisons,
+            scalars=_scalars(counted, self._nominal),
+            methods=tuple(sorted({str(trial.result["method"]) for trial in counted if "method" in trial.result})),
             missing=None if measured else _why_missing(self._trials[key, arm.name]),
         )
 
@@ -202,6 +210,15 @@ def _estimates(measured: Mapping[int, TrialFigures], nominal: float) -> dict[str
             estimates[name] = median_estimate(values, "ns", nominal)
         else:
             estimates[name] = _pooled_tail(list(measured.values()), _TAILS[name])
+    return estimates
+
+
+def _scalars(counted: Sequence[TrialRecord], nominal: float) -> dict[str, Estimate]:
+    estimates = {}
+    for field, (name, unit, factor) in SCALARS.items():
+        values = [trial.result[field] for trial in counted if isinstance(trial.result.get(field), int | float)]
+        if values:
+            estimates[name] = median_estimate([value * factor for value in values], unit, nominal)
     return estimates
 
 

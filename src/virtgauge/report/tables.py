@@ -10,7 +10,7 @@ from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.report.headlines import Highlight, highlights
 from virtgauge.report.model import ArmSummary, Cell, PublishedRow, Report, Series, TrialLine
-from virtgauge.report.words import load_label, probe_meaning, probe_title
+from virtgauge.report.words import duration, load_label, probe_meaning, probe_title
 
 MOST_SPOILT_TRIALS = 200
 """Of those that do not count, at most so many stand in the page's markup; all are in its table of trials."""
@@ -32,6 +32,8 @@ class GlanceCell:
 
 @dataclasses.dataclass(frozen=True)
 class GlanceRow:
+    """One platform; None where a cell is not part of its design."""
+
     arm: ArmSummary
     cells: tuple[GlanceCell | None, ...]
 
@@ -107,6 +109,16 @@ def detail(report: Report) -> list[DetailGroup]:
     return [
         DetailGroup(probe, probe_title(probe), probe_meaning(probe), tuple(tables)) for probe, tables in groups.items()
     ]
+
+
+def aside(series: Series) -> str:
+    """What a probe said of its own measuring, in one line: method, the clock's resolution, CPU time of a sleep."""
+    said = [f"method {method}" for method in series.methods]
+    for name, text in (("resolution", "resolution"), ("overhead", "overhead taken off"), ("cpu_per_sleep", "CPU")):
+        estimate = series.scalars.get(name)
+        if estimate is not None and estimate.point:
+            said.append(f"{text} {duration(estimate.point)}" + (" a sleep" if name == "cpu_per_sleep" else ""))
+    return " · ".join(said)
 
 
 def published(report: Report) -> list[PublishedLine]:

@@ -73,11 +73,11 @@ def _group_table(group: tables.DetailGroup, width: int) -> Table:
     for part in group.tables:
         table.add_row(Text(_clean(part.title), style="bold"))
         for arm, series in part.rows:
-            name = Text(f"  {_clean(arm.record.name)}")
+            platform = Text(f"  {_clean(arm.record.name)}")
             if arm.record.emulated:
-                name.append(" (emulated)", style="yellow")
+                platform.append(" (emulated)", style="yellow")
             figures = _figures(series, arm.record.emulated)
-            table.add_row(name, *(figures[column] for column in columns))
+            table.add_row(platform, *(figures[column] for column in columns))
         table.add_section()
     return table
 

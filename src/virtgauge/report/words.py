@@ -31,14 +31,17 @@ _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
 def load_label(load: str) -> str:
+    """``CPU load`` for ``cpu``; a load without a name of its own keeps its level's."""
     return LOADS.get(load, load)
 
 
 def probe_title(probe: str) -> str:
+    """What a probe measures, as a heading."""
     return PROBES[probe][0] if probe in PROBES else probe.replace("_", " ")
 
 
 def probe_meaning(probe: str) -> str:
+    """What a probe measures, in a clause; empty for one that is not known here."""
     return PROBES[probe][1] if probe in PROBES else ""
 
 
@@ -93,7 +96,7 @@ def ratio(estimate: Estimate) -> str:
 
 
 def ratio_interval(estimate: Estimate) -> str:
-    """``50–56×``; a dash without an interval."""
+    """``50–56×``, ``10.6–11.2×``; a dash without an interval."""
     if estimate.low is None or estimate.high is None:
         return NONE
     decimals = _decimals(estimate)
@@ -109,7 +112,7 @@ def _decimals(estimate: Estimate) -> int:
 def _ratio_digits(value: float, decimals: int = 2) -> str:
     if 0.1 <= value < 9.995:
         return f"{value:.{decimals}f}"
-    return significant(value, 2 if value < 99.5 else 3)
+    return significant(value, 2 if 19.95 <= value < 99.5 or value < 0.1 else 3)
 
 
 def confidence(value: float | None) -> str:
@@ -118,6 +121,7 @@ def confidence(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
+    """``3.1 %``; a dash for None."""
     return NONE if value is None else f"{value:.1%}".replace("%", " %")
 
 

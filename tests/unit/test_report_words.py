@@ -1,0 +1,113 @@
+"""Figures in a person's units."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtgauge.analysis.comparison import Comparison, Judgement
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.report import words
+
+
+def estimate(point: float, low: float | None, high: float | None, unit: str = "ratio") -> Estimate:
+    return Estimate(point, low, high, None if low is None else 0.95, 6, unit, "given")
+
+
+def comparison(point: float, low: float, high: float, judgement: Judgement) -> Comparison:
+    return Comparison(estimate(point, low, high), Estimate.missing("ns", ""), 1.02, judgement, "because")
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (None, "–"),
+        (0, "0 ns"),
+        (0.192, "0.192 ns"),
+        (23.04, "23.0 ns"),
+        (999.4, "999 ns"),
+        (999.7, "1.00 µs"),
+        (62_070, "62.1 µs"),
+        (3_900_000, "3.90 ms"),
+        (1.5e9, "1.50 s"),
+        (1.234e11, "123 s"),
+        (-4_200, "-4.20 µs"),
+    ],
+)
+def test_durations(ns: float | None, text: str) -> None:
+    assert words.duration(ns) == text
+
+
+@given(st.floats(1e-3, 1e12))
+def test_a_duration_is_within_half_a_percent_of_what_it_says(ns: float) -> None:
+    number, unit = words.duration(ns).split()
+    factor = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert math.isclose(float(number) * factor, ns, rel_tol=0.0051)
+
+
+@pytest.mark.parametrize(("ns", "text"), [(100_000, "100 µs"), (1_500_000, "1.5 ms"), (1e9, "1 s")])
+def test_a_given_duration_has_no_invented_digits(ns: float, text: str) -> None:
+    assert words.exact_duration(ns) == text
+
+
+def test_an_interval_shares_its_unit_or_names_both() -> None:
+    assert words.duration_interval(estimate(23, 22.8, 23.4, "ns")) == "22.8–23.4 ns"
+    assert words.duration_interval(estimate(900, 650, 1150, "ns")) == "650 ns–1.15 µs"
+    assert words.duration_interval(estimate(900, None, None, "ns")) == "–"
+
+
+@pytest.mark.parametrize(
+    ("point", "low", "high", "text", "interval"),
+    [
+        (53.2, 49.8, 56.1, "53×", "50–56×"),
+        (10.9, 10.6, 11.2, "10.9×", "10.6–11.2×"),
+        (1.314, 1.28, 1.35, "1.31×", "1.28–1.35×"),
+        (1.004, 0.98, 1.02, "1.00×", "0.98–1.02×"),
+        (1.004, 1.003, 1.005, "1.004×", "1.003–1.005×"),
+        (1234.0, 1200.0, 1300.0, "1230×", "1200–1300×"),
+    ],
+)
+def test_ratios(point: float, low: float, high: float, text: str, interval: str) -> None:
+    given_ratio = estimate(point, low, high)
+    assert words.ratio(given_ratio) == text
+    assert words.ratio_interval(given_ratio) == interval
+
+
+def test_a_large_difference_is_a_factor() -> None:
+    phrase = words.comparison_phrases({"timer_cost": comparison(53, 50, 56, Judgement.HIGHER)}, "the host")
+    assert phrase == "reads the clock 53× slower than the host (50–56×)"
+
+
+def test_a_small_difference_is_a_percentage() -> None:
+    phrase = words.comparison_phrases({"sleep_lateness": comparison(1.32, 1.28, 1.35, Judgement.HIGHER)}, "the host")
+    assert phrase == "sleeps wake 32 % later than the host (28–35 %)"
+
+
+def test_faster_counts_the_other_way_round() -> None:
+    assert "4.00× faster" in words.comparison_phrases(
+        {"timer_cost": comparison(0.25, 0.2, 0.3, Judgement.LOWER)}, "the host"
+    )
+    assert "20 % faster than the host (10–30 %)" in words.comparison_phrases(
+        {"timer_cost": comparison(0.8, 0.7, 0.9, Judgement.LOWER)}, "the host"
+    )
+
+
+def test_what_differs_comes_before_what_was_not_shown_to() -> None:
+    phrase = words.comparison_phrases(
+        {
+            "timer_cost": comparison(1.0, 0.97, 1.06, Judgement.INCONCLUSIVE),
+            "sleep_lateness": comparison(2.0, 1.9, 2.1, Judgement.HIGHER),
+        },
+        "the host",
+    )
+    assert phrase == (
+        "sleeps wake 2.00× later than the host (1.90–2.10×); no difference shown in reading the clock (0.97–1.06×)"
+    )
+
+
+def test_no_difference_shown_is_not_called_equality() -> None:
+    phrase = words.comparison_phrases({"timer_cost": comparison(1.0, 0.97, 1.06, Judgement.INCONCLUSIVE)}, "the host")
+    assert phrase == "no difference to the host shown in reading the clock (0.97–1.06×)"
