@@ -102,7 +102,7 @@ class Cgroup:
                 return False
             # Pressure accounting costs time at every context switch; the group is there only to count.
             with contextlib.suppress(OSError):
-                (folder / "cgroup.pressure").write_text("0")
+                _write_existing(folder / "cgroup.pressure", "0")
         self.reason = None
         return True
 

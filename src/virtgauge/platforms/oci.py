@@ -25,7 +25,7 @@ from virtgauge.platforms.host import child_setup
 from virtgauge.platforms.local import LaunchAttempt, LocalGuest, ending
 from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
 from virtgauge.platforms.streams import PipePair
-from virtgauge.provision.gvisor import find_runsc
+from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc
 
 _PROBE_S = 10.0
 _VERSION_S = 5.0
@@ -251,7 +251,7 @@ class _Container(LaunchAttempt):
 
 
 async def _version(runtime: Path) -> str | None:
-    """First line of ``--version``; None when that fails."""
+    """What ``--version`` says first; None when it fails."""
     try:
         process = await asyncio.create_subprocess_exec(
             runtime, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -265,7 +265,10 @@ async def _version(runtime: Path) -> str | None:
         await process.wait()
         return None
     lines = output.decode(errors="replace").splitlines()
-    return lines[0].strip() if process.returncode == 0 and lines else None
+    if process.returncode != 0 or not lines:
+        return None
+    # a runsc made by the plain Go tool does not know its version; its folder in the cache does
+    return f"runsc {RUNSC_VERSION}" if runtime.parent.name == RUNSC_VERSION else lines[0].strip()
 
 
 def _first_lines(text: str) -> str:

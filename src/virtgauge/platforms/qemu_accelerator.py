@@ -69,7 +69,7 @@ async def judge(
         ready_ns = await boot(bound_s)
         verdict = Verdict(True, f"a guest boots in {ready_ns / 1e9:.1f} s")
     except LaunchError as error:
-        verdict = Verdict(False, f"no guest boots within {bound_s:g} s ({_one_line(error)})")
+        verdict = Verdict(False, f"no guest boots: {_one_line(error)}")
     if verdict.usable or accelerator == "kvm":
         _write(record, verdict)
     return verdict
@@ -113,7 +113,8 @@ def _write(record: Path, verdict: Verdict) -> None:
 
 
 def _one_line(error: LaunchError) -> str:
-    """The message, and the last line that the guest or QEMU printed."""
+    """The message, and the first line of the log that speaks of an error (else its last)."""
     message = str(error).splitlines()[0]
-    last = error.log_tail.strip().splitlines()[-1:]
-    return "; ".join([message, *last])
+    lines = error.log_tail.strip().splitlines()
+    telling = [line for line in lines if "error" in line.lower() or "panic" in line.lower()] or lines[-1:]
+    return "; ".join([message, *telling[:1]])

@@ -1,0 +1,137 @@
+"""Processes: who they are, what they used, how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from virtgauge.host.process import (
+    ProcessIdentity,
+    die_with_parent,
+    end_process,
+    environment_of,
+    tree_cpu_ns,
+    tree_pids,
+    wait_for_end,
+    wait_for_exit,
+    wait_until_gone,
+)
+
+
+def test_an_identity_survives_its_notations() -> None:
+    me = ProcessIdentity.current()
+    assert ProcessIdentity.from_dict(me.as_dict()) == me
+    assert ProcessIdentity.from_text(me.as_text()) == me
+    assert me.alive()
+    for text in ("", "1:2", "a:b:c", "1:2:3:4"):
+        with pytest.raises(ValueError, match=r".*"):
+            ProcessIdentity.from_text(text)
+
+
+def test_a_recycled_pid_is_another_process_and_is_not_killed() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        real = ProcessIdentity.of(process.pid)
+        assert real is not None
+        for other in (
+            dataclasses.replace(real, start_ticks=real.start_ticks - 1),
+            dataclasses.replace(real, boot_id="another"),
+        ):
+            assert not other.alive()
+            assert not other.kill()
+        assert process.poll() is None
+        assert real.kill()
+        assert process.wait() == -signal.SIGKILL
+    assert not real.alive()
+    assert not real.kill()
+
+
+def test_a_zombie_is_no_live_process() -> None:
+    process = subprocess.Popen(["true"])
+    while (state := os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)) is None:
+        pass
+    assert state.si_pid == process.pid
+    assert ProcessIdentity.of(process.pid) is None
+    process.wait()
+
+
+def test_the_tree_is_counted_with_live_and_waited_for_children() -> None:
+    burn = "import time; t=time.process_time\nwhile t() < 0.15: pass\n"
+    script = (
+        f"import subprocess, sys, time\nsubprocess.run([sys.executable, '-c', {burn!r}])\n"
+        f"p = subprocess.Popen([sys.executable, '-c', {burn + 'time.sleep(60)'!r}])\n"
+        "print('burnt', flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        deadline = time.monotonic() + 30
+        while (tree_cpu_ns(process.pid) or 0) < 270_000_000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        counted, pids = tree_cpu_ns(process.pid), tree_pids(process.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    assert counted is not None
+    assert counted >= 270_000_000
+    assert len(pids) == 2
+    assert tree_cpu_ns(process.pid) is None
+
+
+def test_a_child_dies_with_its_parent() -> None:
+    script = (
+        "import os, subprocess, sys, time\n"
+        "from virtgauge.host.process import die_with_parent\n"
+        "me = os.getpid()\n"
+        "p = subprocess.Popen(['sleep', '60'], preexec_fn=lambda: die_with_parent(me))\n"
+        "print(p.pid, flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = ProcessIdentity.of(int(parent.stdout.readline()))
+        assert child is not None
+        parent.kill()
+    assert wait_until_gone([child], 10) == []
+
+
+def test_a_child_whose_parent_is_gone_already_does_not_start() -> None:
+    process = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: die_with_parent(2**22 + 1))
+    assert process.wait(10) == 127
+
+
+async def test_waiting_for_an_exit_is_bounded_and_leaves_the_code_to_the_caller() -> None:
+    process = subprocess.Popen(["sh", "-c", "sleep 0.2; exit 7"])
+    identity = ProcessIdentity.of(process.pid)
+    assert identity is not None
+    assert await wait_for_exit(process, 0.01) is None
+    assert not await wait_for_end(identity, 0.01)
+    assert await wait_for_exit(process, 10) == 7
+    assert await wait_for_end(identity, 10)
+    assert await wait_for_exit(process, 10) == 7
+
+
+async def test_waiting_can_be_cancelled() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    task = asyncio.create_task(wait_for_exit(process, 60))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert end_process(process)
+    assert end_process(process)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_an_environment_is_read_and_a_missing_process_has_none() -> None:
+    with subprocess.Popen(["sleep", "60"], env={"A": "b=c", "EMPTY": ""}) as process:
+        deadline = time.monotonic() + 10
+        while "A" not in environment_of(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert environment_of(process.pid) == {"A": "b=c", "EMPTY": ""}
+        process.kill()
+    assert environment_of(process.pid) == {}
