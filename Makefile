@@ -54,7 +54,7 @@ lock: ## resolve the dependencies anew into the lock files (hashes, no addresses
 .PHONY: clean
 clean: ## remove what was built in this checkout; caches and runs stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	rm -f src/virtgauge/native/virtgauge-agent
+	rm -rf src/virtgauge/native
 	find src tests benchmarks setup -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # -- the parts of the set-up ------------------------------------------------------------------------------------
