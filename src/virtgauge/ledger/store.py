@@ -14,6 +14,7 @@ file without a row is an unfinished trial's and is removed when the run is resum
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -29,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.ledger.records import (
     ArmRecord,
     EventRecord,
@@ -66,6 +67,16 @@ CREATE TABLE events (at TEXT NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL)
 def utc_now() -> str:
     """The time as the ledger writes it: ISO 8601 in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+class LedgerWriteError(VirtgaugeError):
+    """A trial could not be recorded, so measuring on would be in vain."""
+
+    def __init__(self, folder: Path, cause: Exception) -> None:
+        super().__init__(
+            f"cannot write to the run in {folder}: {cause}",
+            f"free some space, then `virtgauge resume {folder}`; every trial recorded so far is kept",
+        )
 
 
 class Ledger:
@@ -135,10 +146,23 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction.
+
+        Raises:
+            LedgerWriteError: the disk is full, or gone.
+        """
+        try:
+            with self._db:
+                yield
+        except (OSError, sqlite3.OperationalError) as error:
+            raise LedgerWriteError(self.folder, error) from error
+
     # -- writing -----------------------------------------------------------------------------------------
 
     def add_event(self, kind: str, detail: str) -> None:
-        with self._db:
+        with self._writing():
             self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (utc_now(), kind, detail))
 
     def add_guest(
@@ -153,7 +177,7 @@ class Ledger:
         error: str | None = None,
     ) -> int:
         """Record a launched guest, or a launch that failed; returns its number."""
-        with self._db:
+        with self._writing():
             cursor = self._db.execute(
                 "INSERT INTO guests (arm, platform, block, launched_at, ready_ns, facts, error) VALUES (?,?,?,?,?,?,?)",
                 (arm, platform, block, launched_at, ready_ns, json.dumps(facts), error),
@@ -176,12 +200,16 @@ class Ledger:
 
         Returns:
             The trial's number.  When this returns, a kill -9 loses nothing of it.
+
+        Raises:
+            LedgerWriteError: the disk is full, or gone; what was committed before is kept.
         """
         (newest,) = self._db.execute("SELECT coalesce(max(trial_id), 0) FROM trials").fetchone()
         trial_id = int(newest) + 1
-        if samples:
-            self._write_samples(trial_id, samples)
-        with self._db:
+        kept = {series: values for series, values in (samples or {}).items() if len(values)}
+        if kept:
+            self._write_samples(trial_id, kept)
+        with self._writing():
             self._db.execute(
                 "INSERT INTO trials VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (
@@ -226,10 +254,13 @@ class Ledger:
             for series, values in samples.items()
         )
         partial = path.with_suffix(".partial")
-        pq.write_table(table, partial, compression="zstd")
-        _sync(partial)
-        partial.rename(path)
-        _sync(path.parent)
+        try:
+            pq.write_table(table, partial, compression="zstd")
+            _sync(partial)
+            partial.rename(path)
+            _sync(path.parent)
+        except OSError as error:
+            raise LedgerWriteError(self.folder, error) from error
 
     def discard_unfinished_samples(self) -> int:
         """Remove sample files of trials that never reached the ledger; returns how many."""

@@ -1,0 +1,151 @@
+"""The ledger: what was committed comes back as it was, whatever happened to the writer."""
+
+import dataclasses
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import synthetic
+
+from virtgauge.errors import UsageError
+from virtgauge.ledger.records import Flag, Histogram, TrialStatus
+from virtgauge.ledger.store import LEDGER_NAME, Ledger
+
+HOST = synthetic.arm_record("host", "host", "host", role="reference")
+MANIFEST = synthetic.manifest([HOST])
+
+
+def a_trial(**fields):
+    return synthetic.trial(HOST, "timer_cost", {"function": "rdtsc", "load": "idle"}, 0, **fields)
+
+
+HISTOGRAM = Histogram(
+    unit="ps",
+    values=np.array([-5, 10, 20, 4_000_000_000], dtype=np.int64),
+    counts=np.array([1, 2, 3, 2**40], dtype=np.uint64),
+    minimum=-5,
+    maximum=4_000_000_123,
+    mean=12.5,
+)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger.create(tmp_path / "run", MANIFEST) as ledger:
+        yield ledger
+
+
+def test_the_manifest_comes_back(ledger):
+    assert Ledger.open(ledger.folder).manifest() == MANIFEST
+
+
+def test_a_trial_comes_back_with_histogram_and_samples(ledger):
+    trial = a_trial(flags=(Flag("short", "3 of 4", fatal=False),), result={"n": 3, "none": None})
+    samples = np.array([3, -1, 2**62], dtype=np.int64)
+    number = ledger.add_trial(trial, {"timer_cost": HISTOGRAM}, {"reservoir": samples})
+    (back,) = ledger.trials()
+    assert back == dataclasses.replace(trial, trial_id=number)
+    histogram = ledger.histogram(number, "timer_cost")
+    assert histogram.values.tolist() == HISTOGRAM.values.tolist()
+    assert histogram.counts.tolist() == HISTOGRAM.counts.tolist()
+    assert (histogram.minimum, histogram.maximum, histogram.mean) == (-5, 4_000_000_123, 12.5)
+    assert ledger.samples(number, "reservoir").tolist() == samples.tolist()
+    assert ledger.samples(number, "no such series").tolist() == []
+
+
+def test_a_missing_histogram_is_missing(ledger):
+    number = ledger.add_trial(a_trial())
+    with pytest.raises(KeyError):
+        ledger.histogram(number, "timer_cost")
+    assert ledger.samples(number, "reservoir").tolist() == []
+
+
+def test_the_same_attempt_is_never_recorded_twice(ledger):
+    ledger.add_trial(a_trial())
+    with pytest.raises(sqlite3.IntegrityError):
+        ledger.add_trial(a_trial())
+    assert len(ledger.trials()) == 1
+
+
+def test_guests_and_events_come_back(ledger):
+    number = ledger.add_guest(
+        arm="host", platform="host", block=3, launched_at="t", ready_ns=7, facts={"a": [1]}, error=None
+    )
+    ledger.add_event("started", "now")
+    (guest,) = ledger.guests()
+    assert (guest.guest_id, guest.block, guest.facts) == (number, 3, {"a": [1]})
+    assert [(event.kind, event.detail) for event in ledger.events()] == [("started", "now")]
+
+
+def test_a_run_is_not_overwritten(ledger):
+    with pytest.raises(UsageError, match="already holds a run"):
+        Ledger.create(ledger.folder, MANIFEST)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no run in"):
+        Ledger.open(tmp_path)
+
+
+def test_a_ledger_of_another_version_is_refused(ledger):
+    ledger.close()
+    db = sqlite3.connect(ledger.folder / LEDGER_NAME)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(UsageError, match="version 99"):
+        Ledger.open(ledger.folder)
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path):
+    (tmp_path / LEDGER_NAME).write_bytes(b"garbage" * 1000)
+    with pytest.raises(UsageError, match="is no ledger"):
+        Ledger.open(tmp_path)
+
+
+def test_samples_of_a_trial_that_never_ended_are_discarded(ledger):
+    number = ledger.add_trial(a_trial(), samples={"reservoir": np.arange(3)})
+    ledger.samples_path(number + 1).write_bytes(b"orphan")
+    ledger.samples_path(number + 2).with_suffix(".partial").write_bytes(b"half")
+    assert ledger.discard_unfinished_samples() == 2
+    assert ledger.samples(number, "reservoir").tolist() == [0, 1, 2]
+
+
+WRITER = """
+    import dataclasses, pathlib, sys
+    import numpy as np
+    import synthetic
+    from virtgauge.ledger.store import Ledger
+    host = synthetic.arm_record("host", "host", "host", role="reference")
+    trial = synthetic.trial(host, "timer_cost", {"function": "rdtsc", "load": "idle"}, 0)
+    with Ledger.create(pathlib.Path(sys.argv[1]), synthetic.manifest([host])) as ledger:
+        for block in range(100_000):
+            ledger.add_trial(dataclasses.replace(trial, key=f"b{block}"), samples={"reservoir": np.arange(50)})
+            print(block, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 7, 40])
+def test_every_trial_whose_recording_returned_survives_kill_9(tmp_path, after):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    writer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    acknowledged = [int(writer.stdout.readline()) for _ in range(after)]
+    writer.send_signal(signal.SIGKILL)
+    acknowledged += [int(line) for line in writer.stdout.read().split()]
+    writer.wait()
+    with Ledger.open(tmp_path / "run") as ledger:
+        ledger.discard_unfinished_samples()
+        trials = ledger.trials()
+        assert [trial.key for trial in trials][: len(acknowledged)] == [f"b{block}" for block in acknowledged]
+        assert len(trials) <= len(acknowledged) + 1  # one may have been committed but not yet said
+        assert all(len(ledger.samples(trial.trial_id, "reservoir")) == 50 for trial in trials)
+        assert all(trial.status is TrialStatus.VALID for trial in trials)

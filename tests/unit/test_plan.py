@@ -1,0 +1,118 @@
+"""Plans: good ones load with their defaults, bad ones are refused with file, field, value and remedy."""
+
+import textwrap
+import tomllib
+
+import pytest
+
+from virtgauge.errors import UsageError
+from virtgauge.execution.prepare import check_plan
+from virtgauge.plan.load import load_plan, parse_plan, preset_names
+
+MINIMAL = """
+[[platform]]
+name = "host"
+kind = "host"
+[[suite.timing]]
+"""
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        check_plan(parse_plan(textwrap.dedent(text), "my.toml"), "my.toml")
+    return str(caught.value)
+
+
+def test_a_minimal_plan_is_complete():
+    plan = parse_plan(MINIMAL, "my.toml")
+    design = check_plan(plan, "my.toml")
+    assert plan.reference == "host"
+    assert plan.seed is not None
+    assert {cell.probe for cell in design.cells} == {"timer_cost", "sleep_lateness"}
+
+
+def test_a_plan_written_out_reads_back_as_itself():
+    plan = parse_plan(MINIMAL, "my.toml")
+    assert parse_plan(plan.to_toml(), "again") == plan
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_passes_its_own_check(name):
+    plan, source = load_plan(name)
+    assert check_plan(plan, source).cells
+    assert plan.name == name
+    assert plan.description
+
+
+def test_the_papers_design_has_its_two_clocks_and_its_loads():
+    plan, source = load_plan("timing-2019")
+    cells = check_plan(plan, source).cells
+    timers = {cell.factors["function"] for cell in cells if cell.probe == "timer_cost"}
+    assert timers == {"rdtscp", "clock_gettime"}
+    assert {cell.factors["load"] for cell in cells} == {"idle", "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("not toml [", ["my.toml is not TOML"]),
+        ("", ["my.toml", "platform: missing", "suite: missing"]),
+        (MINIMAL.replace('"host"\nkind', '"vm one"\nkind'), ["platform[0].name = 'vm one'", "letters, digits"]),
+        (MINIMAL.replace('name = "host"', 'name = "host-aa"'), ["host-aa", "A/A arm"]),
+        (MINIMAL.replace('kind = "host"', 'kind = "vmware"'), ["platform[0].kind = 'vmware'", "use one of", "qemu"]),
+        ("repetitons = 3\n" + MINIMAL, ["repetitons: unknown field", "did you mean 'repetitions'"]),
+        ("repetitions = 0\n" + MINIMAL, ["repetitions = 0", "greater than or equal to 1"]),
+        ("confidence = 1.5\n" + MINIMAL, ["confidence = 1.5", "less than 1"]),
+        ('reference = "xen"\n' + MINIMAL, ["reference = 'xen'", "choose one of ['host']"]),
+        (MINIMAL + 'timers = ["rdtcs"]', ["suite.timing[0].timers[0] = 'rdtcs'", "'rdtscp'"]),
+        (MINIMAL + "reads = 10", ["suite.timing[0].reads = 10", "1000"]),
+        (MINIMAL + "targets_us = []", ["suite.timing[0].targets_us", "at least 1"]),
+        (MINIMAL + "read = 5000", ["suite.timing[0].read: unknown field", "did you mean 'reads'"]),
+        (MINIMAL + "timers = []\nsleeps = []", ["no cell to measure"]),
+        (MINIMAL.replace("suite.timing", "suite.tming"), ["suite.tming", "use one of timing"]),
+        (MINIMAL + '[[platform]]\nname = "host"\nkind = "host"', ["two platforms are named 'host'"]),
+        (MINIMAL + '[[platform]]\nname = "q"\nkind = "qemu"\nmachine = "mircovm"', ["platform[1].machine", "microvm"]),
+        (MINIMAL + "[validity]\nforeign_load = 3.0", ["validity.foreign_load = 3.0"]),
+    ],
+)
+def test_a_bad_plan_is_refused_with_field_value_and_remedy(text, wanted):
+    message = refusal(text)
+    for part in wanted:
+        assert part in message
+    assert "→" in message
+
+
+def test_every_problem_is_told_at_once():
+    message = refusal("repetitions = 0\nattempts = 0\n" + MINIMAL)
+    assert "2 problems" in message
+
+
+def test_an_unknown_preset_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'quick'"):
+        load_plan("quik")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read the plan .*none\.toml"):
+        load_plan(str(tmp_path / "none.toml"))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "x.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot read the plan"):
+        load_plan(str(tmp_path / "x.toml"))
+
+
+def test_one_design_may_be_written_as_a_single_table():
+    plan = parse_plan(MINIMAL.replace("[[suite.timing]]", "[suite.timing]"), "my.toml")
+    assert len(plan.suite["timing"]) == 1
+
+
+def test_two_designs_that_share_a_cell_measure_it_once():
+    plan = parse_plan(MINIMAL + "[[suite.timing]]\n", "my.toml")
+    keys = [cell.key for cell in check_plan(plan, "my.toml").cells]
+    assert len(keys) == len(set(keys))
+
+
+def test_a_written_out_plan_is_toml():
+    assert tomllib.loads(parse_plan(MINIMAL, "x").to_toml())["name"] == "plan"
