@@ -246,7 +246,8 @@ class Channel:
                     self._dispatch(message)
         except (ProtocolError, ChannelClosedError) as error:
             self._fail(error)
-            self._writer.transport.abort()  # a peer that goes on sending is not left waiting for a reader
+            if not self._writer.is_closing():  # a pipe's transport cannot be aborted once it has seen the end itself
+                self._writer.transport.abort()  # a peer that goes on sending is not left waiting for a reader
 
     def _dispatch(self, message: dict[str, Any]) -> None:
         kind, request_id = message["type"], message.get("id")
