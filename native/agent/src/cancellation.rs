@@ -17,10 +17,7 @@ impl Cancellation {
     /// Not yet requested.
     pub fn new() -> io::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        Ok(Self {
-            requested: AtomicBool::new(false),
-            event,
-        })
+        Ok(Self { requested: AtomicBool::new(false), event })
     }
 
     /// Asks to stop; repeating it changes nothing.

@@ -36,11 +36,7 @@ impl Clocks {
 
     fn read_once(timebase: &Timebase) -> Self {
         let counter = timebase.capability.counter;
-        let before = if counter {
-            tsc::read_ordered_start()
-        } else {
-            0
-        };
+        let before = if counter { tsc::read_ordered_start() } else { 0 };
         let monotonic_ns = OsClock::Monotonic.now_ns();
         let monotonic_raw_ns = OsClock::MonotonicRaw.now_ns();
         let realtime_ns = OsClock::Realtime.now_ns();
@@ -52,14 +48,7 @@ impl Clocks {
             None => OsClock::Monotonic.now_ns().saturating_sub(monotonic_ns),
         };
         let tsc = before.wrapping_add(width / 2);
-        Self {
-            tsc,
-            monotonic_ns,
-            monotonic_raw_ns,
-            realtime_ns,
-            boottime_ns,
-            bracket_ns,
-        }
+        Self { tsc, monotonic_ns, monotonic_raw_ns, realtime_ns, boottime_ns, bracket_ns }
     }
 }
 
@@ -79,18 +68,14 @@ impl Timebase {
         TIMEBASE.get_or_init(|| {
             let capability = Capability::detect();
             let frequency = Frequency::calibrate(&capability);
-            Self {
-                capability,
-                frequency,
-            }
+            Self { capability, frequency }
         })
     }
 
     /// The frequency, or why there is none.
     pub fn frequency(&self) -> Result<Frequency, Failure> {
-        self.frequency.ok_or_else(|| {
-            Failure::unsupported("the time stamp counter of this guest is missing or stands still")
-        })
+        self.frequency
+            .ok_or_else(|| Failure::unsupported("the time stamp counter of this guest is missing or stands still"))
     }
 }
 
@@ -109,10 +94,7 @@ mod tests {
         assert!(((second.monotonic_ns - first.monotonic_ns) as f64 - raw_ns).abs() <= slack_ns);
         if let Some(frequency) = timebase.frequency {
             let tsc_ns = second.tsc.wrapping_sub(first.tsc) as f64 / frequency.hz * 1e9;
-            assert!(
-                (tsc_ns - raw_ns).abs() <= slack_ns,
-                "{first:?} {second:?} {frequency:?}"
-            );
+            assert!((tsc_ns - raw_ns).abs() <= slack_ns, "{first:?} {second:?} {frequency:?}");
         }
     }
 }

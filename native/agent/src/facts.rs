@@ -80,10 +80,7 @@ pub fn collect(identity: &Identity) -> Facts {
     let timebase = Timebase::get();
     let capability = &timebase.capability;
     let (kernel, hostname) = kernel();
-    let signature = capability
-        .hypervisor
-        .as_ref()
-        .map(|hypervisor| hypervisor.signature.clone());
+    let signature = capability.hypervisor.as_ref().map(|hypervisor| hypervisor.signature.clone());
     Facts {
         agent_version: identity.version,
         agent_sha256: identity.sha256.clone(),
@@ -91,14 +88,8 @@ pub fn collect(identity: &Identity) -> Facts {
         hostname,
         boot_id: text("/proc/sys/kernel/random/boot_id"),
         init: identity.init,
-        cpu: cpu(
-            &fs::read_to_string("/proc/cpuinfo").unwrap_or_default(),
-            &capability.vendor,
-        ),
-        memory_bytes: fs::read_to_string("/proc/meminfo")
-            .ok()
-            .as_deref()
-            .and_then(memory_bytes),
+        cpu: cpu(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default(), &capability.vendor),
+        memory_bytes: fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(memory_bytes),
         clocksource: Clocksource {
             current: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             available: text("/sys/devices/system/clocksource/clocksource0/available_clocksource")
@@ -129,9 +120,7 @@ pub fn collect(identity: &Identity) -> Facts {
 }
 
 fn text(path: &str) -> Option<String> {
-    fs::read(path)
-        .ok()
-        .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
+    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// The text after `name:` or `name<tab>:` at the beginning of a line.
@@ -151,9 +140,7 @@ fn kernel() -> (Kernel, String) {
     };
     let text = |characters: &[libc::c_char]| {
         // SAFETY: every field is terminated within its array: by the kernel, or by the zeros before the call.
-        unsafe { CStr::from_ptr(characters.as_ptr()) }
-            .to_string_lossy()
-            .into_owned()
+        unsafe { CStr::from_ptr(characters.as_ptr()) }.to_string_lossy().into_owned()
     };
     let kernel = Kernel {
         sysname: text(&names.sysname),
@@ -165,30 +152,19 @@ fn kernel() -> (Kernel, String) {
 }
 
 fn cpu(cpuinfo: &str, vendor: &str) -> Cpu {
-    let count = cpuinfo
-        .lines()
-        .filter(|line| line.starts_with("processor"))
-        .count() as u64;
+    let count = cpuinfo.lines().filter(|line| line.starts_with("processor")).count() as u64;
     let text = |name| field(cpuinfo, name).map(str::to_owned);
     Cpu {
         model: text("model name"),
         vendor: text("vendor_id").or_else(|| (!vendor.is_empty()).then(|| vendor.to_owned())),
         count: (count > 0).then_some(count),
         microcode: text("microcode"),
-        flags: field(cpuinfo, "flags")
-            .unwrap_or_default()
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect(),
+        flags: field(cpuinfo, "flags").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
     }
 }
 
 fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let kib: u64 = field(meminfo, "MemTotal")?
-        .strip_suffix("kB")?
-        .trim()
-        .parse()
-        .ok()?;
+    let kib: u64 = field(meminfo, "MemTotal")?.strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
 
@@ -198,10 +174,7 @@ fn mitigations(folder: &Path) -> BTreeMap<String, String> {
     };
     let named = entries.flatten().filter_map(|entry| {
         let state = fs::read_to_string(entry.path()).ok()?;
-        Some((
-            entry.file_name().to_string_lossy().into_owned(),
-            state.trim().to_owned(),
-        ))
+        Some((entry.file_name().to_string_lossy().into_owned(), state.trim().to_owned()))
     });
     named.collect()
 }
@@ -210,23 +183,14 @@ fn mitigations(folder: &Path) -> BTreeMap<String, String> {
 ///
 /// A mapped vDSO proves little, since it falls back to the system call under clock sources that it cannot read.
 fn vdso_answers() -> bool {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let called = median_ns(|| {
         // SAFETY: writes one timespec through a valid reference.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     });
     let system = median_ns(|| {
         // SAFETY: the arguments are those of clock_gettime; it writes one timespec through a valid reference.
-        unsafe {
-            libc::syscall(
-                libc::SYS_clock_gettime,
-                libc::CLOCK_MONOTONIC,
-                &raw mut time,
-            )
-        };
+        unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time) };
     });
     called * 2 < system
 }
@@ -253,14 +217,8 @@ mod tests {
         let table = "processor\t: 0\nvendor_id\t: Maker\nmodel name\t: Model: 9\nmicrocode\t: 0x1\nflags\t\t: fpu tsc\n\n\
                      processor\t: 1\nvendor_id\t: Maker\n";
         let cpu = cpu(table, "");
-        assert_eq!(
-            (cpu.count, cpu.model.as_deref(), cpu.flags.len()),
-            (Some(2), Some("Model: 9"), 2)
-        );
-        assert_eq!(
-            memory_bytes("MemTotal:        2048 kB\nMemFree: 1 kB\n"),
-            Some(2_097_152)
-        );
+        assert_eq!((cpu.count, cpu.model.as_deref(), cpu.flags.len()), (Some(2), Some("Model: 9"), 2));
+        assert_eq!(memory_bytes("MemTotal:        2048 kB\nMemFree: 1 kB\n"), Some(2_097_152));
         assert_eq!(memory_bytes(""), None);
     }
 

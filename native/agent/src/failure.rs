@@ -64,11 +64,7 @@ impl Failure {
     /// A failure without the operating system's number.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            errno: None,
-        }
+        Self { code, message: message.into(), errno: None }
     }
 
     /// A parameter is missing or outside what is accepted.
@@ -92,11 +88,7 @@ impl Failure {
     /// The operating system refused: what was attempted, and its error.
     #[must_use]
     pub fn os(attempt: &str, error: &io::Error) -> Self {
-        Self {
-            code: Code::Os,
-            message: format!("{attempt}: {error}"),
-            errno: error.raw_os_error(),
-        }
+        Self { code: Code::Os, message: format!("{attempt}: {error}"), errno: error.raw_os_error() }
     }
 
     /// The operating system refused: what was attempted, and its number.

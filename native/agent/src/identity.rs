@@ -21,11 +21,7 @@ impl Identity {
     /// Hashes the running executable.
     #[must_use]
     pub fn of_this_process(init: bool) -> Self {
-        Self {
-            version: env!("CARGO_PKG_VERSION"),
-            sha256: sha256_of_file("/proc/self/exe").ok(),
-            init,
-        }
+        Self { version: env!("CARGO_PKG_VERSION"), sha256: sha256_of_file("/proc/self/exe").ok(), init }
     }
 }
 
@@ -39,13 +35,10 @@ fn sha256_of_file(path: &str) -> io::Result<String> {
             count => digest.update(&block[..count]),
         }
     }
-    Ok(digest
-        .finalize()
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("a String takes any text");
-            text
-        }))
+    Ok(digest.finalize().iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes any text");
+        text
+    }))
 }
 
 #[cfg(test)]

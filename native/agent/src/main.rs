@@ -1,5 +1,7 @@
 //! The command line of the agent.
 
+mod early;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -48,10 +50,7 @@ fn main() -> ExitCode {
         Ok(Mode::Channel(path)) => opened(Port::at(&path)),
         Ok(Mode::Init) => init::run(|port| converse(port, true)),
         Ok(Mode::Version) => {
-            println!(
-                "virtgauge-agent {} (protocol {PROTOCOL})",
-                env!("CARGO_PKG_VERSION")
-            );
+            println!("virtgauge-agent {} (protocol {PROTOCOL})", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
         Ok(Mode::Help) => {
@@ -75,18 +74,13 @@ fn mode(mut arguments: impl Iterator<Item = OsString>, pid: u32) -> Result<Mode,
         // The kernel hands its unknown options on; they are not meant for us.
         return Ok(Mode::Init);
     }
-    let words: Vec<&str> = arguments
-        .iter()
-        .map(|argument| argument.to_str().unwrap_or("?"))
-        .collect();
+    let words: Vec<&str> = arguments.iter().map(|argument| argument.to_str().unwrap_or("?")).collect();
     match words.as_slice() {
         [] => Ok(Mode::Standard),
         ["--channel", _] => Ok(Mode::Channel(PathBuf::from(&arguments[1]))),
         ["--version"] => Ok(Mode::Version),
         ["--help" | "-h"] => Ok(Mode::Help),
-        ["--init"] => Err(format!(
-            "--init is for process 1 of a machine; this is process {pid}"
-        )),
+        ["--init"] => Err(format!("--init is for process 1 of a machine; this is process {pid}")),
         _ => Err(format!("cannot make sense of: {}", words.join(" "))),
     }
 }
@@ -117,16 +111,11 @@ fn converse(port: Port, init: bool) -> ExitCode {
 
 /// Takes standard input and output for the channel, and leaves nothing in their place that could disturb it.
 fn standard_streams() -> io::Result<Port> {
-    let port = Port {
-        input: duplicate(libc::STDIN_FILENO)?,
-        output: duplicate(libc::STDOUT_FILENO)?,
-    };
+    let port = Port { input: duplicate(libc::STDIN_FILENO)?, output: duplicate(libc::STDOUT_FILENO)? };
     // A sandbox without /dev/null keeps its standard streams; nothing here prints to them.
     if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
-        for (source, target) in [
-            (nothing.as_raw_fd(), libc::STDIN_FILENO),
-            (libc::STDERR_FILENO, libc::STDOUT_FILENO),
-        ] {
+        for (source, target) in [(nothing.as_raw_fd(), libc::STDIN_FILENO), (libc::STDERR_FILENO, libc::STDOUT_FILENO)]
+        {
             // SAFETY: the standard descriptors belong to no object of this process.
             unsafe { libc::dup2(source, target) };
         }

@@ -5,14 +5,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
-    NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
-};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -72,11 +69,8 @@ pub struct Configured {
 pub fn configure(interfaces: &[Interface], forwarding: bool) -> Result<Configured, Failure> {
     let mut names = Vec::new();
     if !interfaces.is_empty() {
-        let mut netlink =
-            Netlink::open().map_err(|error| Failure::os("opening a netlink socket", &error))?;
-        let links = netlink
-            .links()
-            .map_err(|error| Failure::os("listing the interfaces", &error))?;
+        let mut netlink = Netlink::open().map_err(|error| Failure::os("opening a netlink socket", &error))?;
+        let links = netlink.links().map_err(|error| Failure::os("listing the interfaces", &error))?;
         for interface in interfaces {
             let link = find(&links, interface)?;
             netlink.configure(link, interface)?;
@@ -94,8 +88,7 @@ fn set_forwarding(on: bool) -> Result<(), Failure> {
     if fs::read_to_string(SWITCH).is_ok_and(|now| now.trim() == wanted) {
         return Ok(());
     }
-    fs::write(SWITCH, wanted)
-        .map_err(|error| Failure::os(&format!("writing {wanted} to {SWITCH}"), &error))
+    fs::write(SWITCH, wanted).map_err(|error| Failure::os(&format!("writing {wanted} to {SWITCH}"), &error))
 }
 
 #[derive(Clone, Debug)]
@@ -106,72 +99,34 @@ struct Link {
 }
 
 fn find<'a>(links: &'a [Link], wanted: &Interface) -> Result<&'a Link, Failure> {
-    let mac = wanted
-        .mac
-        .as_deref()
-        .map(|text| parse_mac("interfaces.mac", text))
-        .transpose()?;
+    let mac = wanted.mac.as_deref().map(|text| parse_mac("interfaces.mac", text)).transpose()?;
     if mac.is_none() && wanted.name.is_none() {
-        return Err(Failure::bad_request(
-            "interfaces: an entry has neither mac nor name; accepted: one of them",
-        ));
+        return Err(Failure::bad_request("interfaces: an entry has neither mac nor name; accepted: one of them"));
     }
     let matches = |link: &&Link| {
-        mac.as_ref().is_none_or(|mac| link.mac == mac)
-            && wanted.name.as_ref().is_none_or(|name| &link.name == name)
+        mac.as_ref().is_none_or(|mac| link.mac == mac) && wanted.name.as_ref().is_none_or(|name| &link.name == name)
     };
     links.iter().find(matches).ok_or_else(|| {
-        let present: Vec<String> = links
-            .iter()
-            .map(|link| format!("{} ({})", link.name, mac_text(&link.mac)))
-            .collect();
-        let asked = wanted
-            .mac
-            .as_deref()
-            .or(wanted.name.as_deref())
-            .unwrap_or_default();
-        Failure::new(
-            Code::NotFound,
-            format!(
-                "no interface {}; there are: {}",
-                excerpt(asked),
-                present.join(", ")
-            ),
-        )
+        let present: Vec<String> =
+            links.iter().map(|link| format!("{} ({})", link.name, mac_text(&link.mac))).collect();
+        let asked = wanted.mac.as_deref().or(wanted.name.as_deref()).unwrap_or_default();
+        Failure::new(Code::NotFound, format!("no interface {}; there are: {}", excerpt(asked), present.join(", ")))
     })
 }
 
 fn mac_text(mac: &[u8]) -> String {
-    mac.iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<Vec<_>>()
-        .join(":")
+    mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
 fn parse_mac(field: &str, text: &str) -> Result<[u8; 6], Failure> {
-    let refusal = || {
-        Failure::bad_request(format!(
-            "{field} is {:?}; accepted: six hex bytes, 52:54:00:00:00:01",
-            excerpt(text)
-        ))
-    };
-    let bytes: Result<Vec<u8>, _> = text
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16))
-        .collect();
-    bytes
-        .ok()
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(refusal)
+    let refusal =
+        || Failure::bad_request(format!("{field} is {:?}; accepted: six hex bytes, 52:54:00:00:00:01", excerpt(text)));
+    let bytes: Result<Vec<u8>, _> = text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
+    bytes.ok().and_then(|bytes| bytes.try_into().ok()).ok_or_else(refusal)
 }
 
 fn parse_ip(field: &str, text: &str) -> Result<IpAddr, Failure> {
-    text.parse().map_err(|_| {
-        Failure::bad_request(format!(
-            "{field} is {:?}; accepted: an IP address",
-            excerpt(text)
-        ))
-    })
+    text.parse().map_err(|_| Failure::bad_request(format!("{field} is {:?}; accepted: an IP address", excerpt(text))))
 }
 
 fn parse_prefix(field: &str, text: &str) -> Result<(IpAddr, u8), Failure> {
@@ -190,11 +145,7 @@ fn parse_prefix(field: &str, text: &str) -> Result<(IpAddr, u8), Failure> {
 }
 
 fn family(address: IpAddr) -> AddressFamily {
-    if address.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    }
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
 fn route_address(address: IpAddr) -> RouteAddress {
@@ -214,10 +165,7 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        Ok(Self {
-            socket,
-            sequence: 0,
-        })
+        Ok(Self { socket, sequence: 0 })
     }
 
     fn configure(&mut self, link: &Link, wanted: &Interface) -> Result<(), Failure> {
@@ -230,10 +178,7 @@ impl Netlink {
         for text in &wanted.addresses.0 {
             let (address, length) = parse_prefix("interfaces.addresses", text)?;
             let message = address_message(link, address, length);
-            self.change(
-                &format!("giving {name} the address {text}"),
-                RouteNetlinkMessage::NewAddress(message),
-            )?;
+            self.change(&format!("giving {name} the address {text}"), RouteNetlinkMessage::NewAddress(message))?;
         }
         for route in &wanted.routes.0 {
             let message = route_message(link, route)?;
@@ -244,10 +189,7 @@ impl Netlink {
         }
         for neighbour in &wanted.neighbours.0 {
             let message = neighbour_message(link, neighbour)?;
-            let attempt = format!(
-                "making {} a neighbour on {name}",
-                excerpt(&neighbour.address)
-            );
+            let attempt = format!("making {} a neighbour on {name}", excerpt(&neighbour.address));
             self.change(&attempt, RouteNetlinkMessage::NewNeighbour(message))?;
         }
         Ok(())
@@ -255,8 +197,7 @@ impl Netlink {
 
     fn change(&mut self, attempt: &str, message: RouteNetlinkMessage) -> Result<(), Failure> {
         let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
-        self.exchange(message, flags, |_| ())
-            .map_err(|error| Failure::os(attempt, &error))
+        self.exchange(message, flags, |_| ()).map_err(|error| Failure::os(attempt, &error))
     }
 
     fn links(&mut self) -> io::Result<Vec<Link>> {
@@ -264,11 +205,7 @@ impl Netlink {
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         self.exchange(request, NLM_F_REQUEST | NLM_F_DUMP, |answer| {
             if let RouteNetlinkMessage::NewLink(message) = answer {
-                let mut link = Link {
-                    index: message.header.index,
-                    name: String::new(),
-                    mac: Vec::new(),
-                };
+                let mut link = Link { index: message.header.index, name: String::new(), mac: Vec::new() };
                 for attribute in message.attributes {
                     match attribute {
                         LinkAttribute::IfName(name) => link.name = name,
@@ -301,8 +238,7 @@ impl Netlink {
             let (datagram, _) = self.socket.recv_from_full()?;
             let mut rest = datagram.as_slice();
             while !rest.is_empty() {
-                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(io::Error::other)?;
+                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
                 let length = (answer.header.length as usize).next_multiple_of(4).max(16);
                 rest = rest.get(length..).unwrap_or_default();
                 if answer.header.sequence_number != self.sequence {
@@ -311,9 +247,7 @@ impl Netlink {
                 match answer.payload {
                     NetlinkPayload::Done(_) => return Ok(()),
                     NetlinkPayload::Error(error) => {
-                        return error.code.map_or(Ok(()), |code| {
-                            Err(io::Error::from_raw_os_error(-code.get()))
-                        });
+                        return error.code.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(-code.get())));
                     }
                     NetlinkPayload::InnerMessage(message) => each(message),
                     _ => {}
@@ -339,50 +273,30 @@ fn address_message(link: &Link, address: IpAddr, length: u8) -> AddressMessage {
     message.header.family = family(address);
     message.header.prefix_len = length;
     message.header.index = link.index;
-    message.attributes = vec![
-        AddressAttribute::Local(address),
-        AddressAttribute::Address(address),
-    ];
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
     if let (IpAddr::V4(address), ..31) = (address, length) {
         let broadcast = u32::from(address) | u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
-        message
-            .attributes
-            .push(AddressAttribute::Broadcast(Ipv4Addr::from(broadcast)));
+        message.attributes.push(AddressAttribute::Broadcast(Ipv4Addr::from(broadcast)));
     }
     message
 }
 
 fn route_message(link: &Link, route: &Route) -> Result<RouteMessage, Failure> {
-    let via = route
-        .via
-        .as_deref()
-        .map(|text| parse_ip("interfaces.routes.via", text))
-        .transpose()?;
+    let via = route.via.as_deref().map(|text| parse_ip("interfaces.routes.via", text)).transpose()?;
     let destination = match route.to.as_str() {
         "default" => None,
         text => Some(parse_prefix("interfaces.routes.to", text)?),
     };
     let mut message = RouteMessage::default();
-    message.header.address_family = destination
-        .map(|(address, _)| address)
-        .or(via)
-        .map_or(AddressFamily::Inet, family);
+    message.header.address_family = destination.map(|(address, _)| address).or(via).map_or(AddressFamily::Inet, family);
     message.header.destination_prefix_length = destination.map_or(0, |(_, length)| length);
     message.header.table = RouteHeader::RT_TABLE_MAIN;
     message.header.protocol = RouteProtocol::Static;
-    message.header.scope = if via.is_some() {
-        RouteScope::Universe
-    } else {
-        RouteScope::Link
-    };
+    message.header.scope = if via.is_some() { RouteScope::Universe } else { RouteScope::Link };
     message.header.kind = RouteType::Unicast;
     message.attributes.push(RouteAttribute::Oif(link.index));
-    message.attributes.extend(
-        destination.map(|(address, _)| RouteAttribute::Destination(route_address(address))),
-    );
-    message
-        .attributes
-        .extend(via.map(|address| RouteAttribute::Gateway(route_address(address))));
+    message.attributes.extend(destination.map(|(address, _)| RouteAttribute::Destination(route_address(address))));
+    message.attributes.extend(via.map(|address| RouteAttribute::Gateway(route_address(address))));
     Ok(message)
 }
 
@@ -398,10 +312,8 @@ fn neighbour_message(link: &Link, neighbour: &Neighbour) -> Result<NeighbourMess
         IpAddr::V4(address) => NeighbourAddress::Inet(address),
         IpAddr::V6(address) => NeighbourAddress::Inet6(address),
     };
-    message.attributes = vec![
-        NeighbourAttribute::Destination(address),
-        NeighbourAttribute::LinkLocalAddress(mac.to_vec()),
-    ];
+    message.attributes =
+        vec![NeighbourAttribute::Destination(address), NeighbourAttribute::LinkLocalAddress(mac.to_vec())];
     Ok(message)
 }
 
@@ -415,60 +327,28 @@ mod tests {
 
     #[test]
     fn addresses_outside_their_family_are_refused() {
-        assert_eq!(
-            parse_prefix("x", "10.0.0.1/24").unwrap(),
-            (Ipv4Addr::new(10, 0, 0, 1).into(), 24)
-        );
-        for text in [
-            "10.0.0.1",
-            "10.0.0.1/33",
-            "10.0.0.256/8",
-            "fe80::1/129",
-            "/8",
-            "x/8",
-            "10.0.0.1/-1",
-        ] {
+        assert_eq!(parse_prefix("x", "10.0.0.1/24").unwrap(), (Ipv4Addr::new(10, 0, 0, 1).into(), 24));
+        for text in ["10.0.0.1", "10.0.0.1/33", "10.0.0.256/8", "fe80::1/129", "/8", "x/8", "10.0.0.1/-1"] {
             assert!(refused(parse_prefix("x", text)), "{text}");
         }
-        assert_eq!(
-            parse_mac("x", "52:54:00:ab:CD:ef").unwrap(),
-            [0x52, 0x54, 0, 0xab, 0xcd, 0xef]
-        );
-        for text in [
-            "",
-            "52:54",
-            "52:54:00:ab:cd:ef:01",
-            "52:54:00:ab:cd:fff",
-            "g0:54:00:ab:cd:ef",
-        ] {
+        assert_eq!(parse_mac("x", "52:54:00:ab:CD:ef").unwrap(), [0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
+        for text in ["", "52:54", "52:54:00:ab:cd:ef:01", "52:54:00:ab:cd:fff", "g0:54:00:ab:cd:ef"] {
             assert!(refused(parse_mac("x", text)), "{text}");
         }
     }
 
     #[test]
     fn an_interface_is_found_by_address_or_name_and_a_missing_one_names_those_present() {
-        let links = [Link {
-            index: 2,
-            name: "eth0".into(),
-            mac: vec![2, 0, 0, 0, 0, 1],
-        }];
+        let links = [Link { index: 2, name: "eth0".into(), mac: vec![2, 0, 0, 0, 0, 1] }];
         let by = |mac: Option<&str>, name: Option<&str>| Interface {
             mac: mac.map(str::to_owned),
             name: name.map(str::to_owned),
             ..Interface::default()
         };
-        assert_eq!(
-            find(&links, &by(Some("02:00:00:00:00:01"), None))
-                .unwrap()
-                .index,
-            2
-        );
+        assert_eq!(find(&links, &by(Some("02:00:00:00:00:01"), None)).unwrap().index, 2);
         assert_eq!(find(&links, &by(None, Some("eth0"))).unwrap().index, 2);
         let missing = find(&links, &by(None, Some("eth9"))).unwrap_err();
-        assert_eq!(
-            (missing.code, missing.message.contains("eth0")),
-            (Code::NotFound, true)
-        );
+        assert_eq!((missing.code, missing.message.contains("eth0")), (Code::NotFound, true));
         assert!(refused(find(&links, &by(None, None))));
     }
 

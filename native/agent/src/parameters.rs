@@ -83,8 +83,8 @@ impl<'de> Deserialize<'de> for Parameter {
 
 struct AnyParameter;
 
-fn other<E>(value: impl Display) -> Result<Parameter, E> {
-    Ok(Parameter::Other(value.to_string()))
+fn other(value: impl Display) -> Parameter {
+    Parameter::Other(value.to_string())
 }
 
 impl<'de> Visitor<'de> for AnyParameter {
@@ -100,19 +100,19 @@ impl<'de> Visitor<'de> for AnyParameter {
 
     fn visit_i64<E>(self, value: i64) -> Result<Parameter, E> {
         // Other encoders use a signed marker for any integer.
-        u64::try_from(value).map_or_else(|_| other(value), |value| Ok(Parameter::Unsigned(value)))
+        u64::try_from(value).map_or_else(|_| Ok(other(value)), |value| Ok(Parameter::Unsigned(value)))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Parameter, E> {
-        other(value)
+        Ok(other(value))
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
-        other(value)
+        Ok(other(value))
     }
 
     fn visit_unit<E>(self) -> Result<Parameter, E> {
-        other("nil")
+        Ok(other("nil"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Parameter, E> {
@@ -120,26 +120,23 @@ impl<'de> Visitor<'de> for AnyParameter {
     }
 
     fn visit_bytes<E>(self, value: &[u8]) -> Result<Parameter, E> {
-        other(format_args!("{} bytes", value.len()))
+        Ok(other(format_args!("{} bytes", value.len())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Parameter, A::Error> {
         while list.next_element::<IgnoredAny>()?.is_some() {}
-        other("a list")
+        Ok(other("a list"))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parameter, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        other("a map")
+        Ok(other("a map"))
     }
 
-    fn visit_newtype_struct<D: Deserializer<'de>>(
-        self,
-        deserializer: D,
-    ) -> Result<Parameter, D::Error> {
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Parameter, D::Error> {
         // A MessagePack extension.
         IgnoredAny::deserialize(deserializer)?;
-        other("an extension value")
+        Ok(other("an extension value"))
     }
 }
 
@@ -149,9 +146,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_field_the_value_and_what_is_accepted() {
-        let parameters = Parameters::default()
-            .with_unsigned("samples", 0)
-            .with_text("function", "rdtsq");
+        let parameters = Parameters::default().with_unsigned("samples", 0).with_text("function", "rdtsq");
         let message = |failure: Failure| failure.message;
         assert_eq!(
             message(parameters.unsigned("samples", 1..=10).unwrap_err()),
@@ -162,16 +157,9 @@ mod tests {
             "params.seed is missing; accepted: an integer from 0 to 9"
         );
         assert_eq!(
-            message(
-                parameters
-                    .choice("function", &[("rdtsc", 1), ("rdtscp", 2)])
-                    .unwrap_err()
-            ),
+            message(parameters.choice("function", &[("rdtsc", 1), ("rdtscp", 2)]).unwrap_err()),
             "params.function is \"rdtsq\"; accepted: rdtsc, rdtscp"
         );
-        assert_eq!(
-            message(parameters.choice("samples", &[("x", 1)]).unwrap_err()),
-            "params.samples is 0; accepted: x"
-        );
+        assert_eq!(message(parameters.choice("samples", &[("x", 1)]).unwrap_err()), "params.samples is 0; accepted: x");
     }
 }

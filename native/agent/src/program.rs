@@ -56,12 +56,7 @@ impl<Pipe: Read + AsFd> Kept<Pipe> {
             fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
                 .map_err(|errno| Failure::errno("making a pipe non-blocking", errno))?;
         }
-        Ok(Self {
-            pipe,
-            bytes: Vec::new(),
-            limit: limit as usize,
-            truncated: false,
-        })
+        Ok(Self { pipe, bytes: Vec::new(), limit: limit as usize, truncated: false })
     }
 
     /// Takes what is there; beyond the limit it is read and dropped, so that the program is not held up.
@@ -94,32 +89,26 @@ impl<Pipe: Read + AsFd> Kept<Pipe> {
 /// outputs are killed after a short grace.
 pub fn run(request: &Run, cancellation: &Cancellation) -> Result<Ended, Failure> {
     let Some((program, arguments)) = request.argv.0.split_first() else {
-        return Err(Failure::bad_request(
-            "argv is empty; accepted: a program and its arguments",
-        ));
+        return Err(Failure::bad_request("argv is empty; accepted: a program and its arguments"));
     };
     check("timeout_ms", request.timeout_ms, 1, LONGEST_MS)?;
     check("output_limit", request.output_limit, 0, LARGEST_OUTPUT)?;
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .envs(&request.env.0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(arguments).envs(&request.env.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0);
     // SAFETY: the calls are async-signal-safe and touch no memory of the parent.
-    unsafe { command.pre_exec(before_exec) };
-    let mut child = command
-        .spawn()
-        .map_err(|error| Failure::os(&format!("starting {program:?}"), &error))?;
-    let group = Pid::from_raw(child.id().cast_signed());
+    unsafe {
+        command.pre_exec(|| {
+            before_exec();
+            Ok(())
+        })
+    };
+    let mut child = command.spawn().map_err(|error| Failure::os(&format!("starting {program:?}"), &error))?;
+    let group = Pid::from_raw(child.id() as i32);
     let watched = watch(&mut child, request, cancellation);
     // Whatever is left of the group, also when watching failed.
     let _ = killpg(group, Signal::SIGKILL);
-    let status = child
-        .wait()
-        .map_err(|error| Failure::os(&format!("waiting for {program:?}"), &error))?;
+    let status = child.wait().map_err(|error| Failure::os(&format!("waiting for {program:?}"), &error))?;
     let watched = watched?;
     if watched.cancelled {
         return Err(Failure::cancelled());
@@ -148,18 +137,14 @@ impl Watched {
 }
 
 /// Collects the outputs until the program has ended and both are closed, or until it must be killed.
-fn watch(
-    child: &mut Child,
-    request: &Run,
-    cancellation: &Cancellation,
-) -> Result<Watched, Failure> {
+fn watch(child: &mut Child, request: &Run, cancellation: &Cancellation) -> Result<Watched, Failure> {
     let mut watched = Watched {
         stdout: Kept::new(child.stdout.take(), request.output_limit)?,
         stderr: Kept::new(child.stderr.take(), request.output_limit)?,
         timed_out: false,
         cancelled: false,
     };
-    let exit = exit_event(Pid::from_raw(child.id().cast_signed()))?;
+    let exit = exit_event(Pid::from_raw(child.id() as i32))?;
     let started = Instant::now();
     let mut deadline = started + Duration::from_millis(request.timeout_ms);
     let mut ended = false;
@@ -174,23 +159,10 @@ fn watch(
             if !ended {
                 polled.push(PollFd::new(exit.as_fd(), PollFlags::POLLIN));
             }
-            polled.extend(
-                watched
-                    .stdout
-                    .pipe
-                    .iter()
-                    .map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)),
-            );
-            polled.extend(
-                watched
-                    .stderr
-                    .pipe
-                    .iter()
-                    .map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)),
-            );
+            polled.extend(watched.stdout.pipe.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)));
+            polled.extend(watched.stderr.pipe.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)));
             // One millisecond more than remains, so that rounding down does not make it spin.
-            let wait = PollTimeout::try_from(remaining + Duration::from_millis(1))
-                .unwrap_or(PollTimeout::MAX);
+            let wait = PollTimeout::try_from(remaining + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             match poll(&mut polled, wait) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(Failure::errno("waiting for a program", errno)),
@@ -216,15 +188,12 @@ fn watch(
 /// A thread waits, because sandboxes lack `pidfd_open`.
 fn exit_event(pid: Pid) -> Result<Arc<EventFd>, Failure> {
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-    let event =
-        Arc::new(EventFd::from_flags(flags).map_err(|errno| Failure::errno("eventfd", errno))?);
+    let event = Arc::new(EventFd::from_flags(flags).map_err(|errno| Failure::errno("eventfd", errno))?);
     let signalled = Arc::clone(&event);
     let builder = thread::Builder::new().name("program-exit".into());
     let waiter = builder.spawn(move || {
         // Left as a zombie, its number cannot be given to another process before the group was killed.
-        while waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR)
-        {
-        }
+        while waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
         // The counter cannot overflow by its one write.
         let _ = signalled.write(1);
     });
@@ -233,21 +202,18 @@ fn exit_event(pid: Pid) -> Result<Arc<EventFd>, Failure> {
 }
 
 /// In the child: die with the agent, and have the signal handling of a fresh process.
-fn before_exec() -> std::io::Result<()> {
+fn before_exec() {
     // SAFETY: both calls are async-signal-safe and involve no memory.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         // Where a sandbox lacks it, the kill of the process group at the end of the session remains.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
     }
-    Ok(())
 }
 
 fn check(field: &str, value: u64, least: u64, most: u64) -> Result<(), Failure> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Failure::bad_request(format!(
-        "{field} is {value}; accepted: an integer from {least} to {most}"
-    )))
+    Err(Failure::bad_request(format!("{field} is {value}; accepted: an integer from {least} to {most}")))
 }

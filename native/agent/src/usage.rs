@@ -32,11 +32,7 @@ impl Usage {
             voluntary_switches: counters.ru_nvcsw as u64,
             involuntary_switches: counters.ru_nivcsw as u64,
             major_faults: counters.ru_majflt as u64,
-            steal_ns: fs::read_to_string("/proc/stat")
-                .ok()
-                .as_deref()
-                .and_then(steal_ticks)
-                .map(ticks_to_ns),
+            steal_ns: fs::read_to_string("/proc/stat").ok().as_deref().and_then(steal_ticks).map(ticks_to_ns),
             elapsed_ns: OsClock::Monotonic.now_ns(),
         }
     }
@@ -46,17 +42,10 @@ impl Usage {
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
-            voluntary_switches: self
-                .voluntary_switches
-                .saturating_sub(earlier.voluntary_switches),
-            involuntary_switches: self
-                .involuntary_switches
-                .saturating_sub(earlier.involuntary_switches),
+            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
             major_faults: self.major_faults.saturating_sub(earlier.major_faults),
-            steal_ns: self
-                .steal_ns
-                .zip(earlier.steal_ns)
-                .map(|(now, then)| now.saturating_sub(then)),
+            steal_ns: self.steal_ns.zip(earlier.steal_ns).map(|(now, then)| now.saturating_sub(then)),
             elapsed_ns: self.elapsed_ns.saturating_sub(earlier.elapsed_ns),
         }
     }
@@ -80,10 +69,7 @@ mod tests {
 
     #[test]
     fn steal_is_the_eighth_figure_of_the_sum_line() {
-        assert_eq!(
-            steal_ticks("cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 0 0 0 0 0 0 0 1 0 0\n"),
-            Some(88)
-        );
+        assert_eq!(steal_ticks("cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 0 0 0 0 0 0 0 1 0 0\n"), Some(88));
         assert_eq!(steal_ticks("cpu  1 2 3 4\n"), None);
         assert_eq!(steal_ticks("intr 5\n"), None);
     }

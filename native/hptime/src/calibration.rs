@@ -39,22 +39,14 @@ impl Bracket {
     /// Reads the clock [`BRACKETS`] times and keeps the tightest.
     #[must_use]
     pub fn tightest(clock: OsClock) -> Self {
-        let mut best = Self {
-            ticks: 0,
-            width: u64::MAX,
-            clock_ns: 0,
-        };
+        let mut best = Self { ticks: 0, width: u64::MAX, clock_ns: 0 };
         for _ in 0..BRACKETS {
             let before = arch::read_ordered_start();
             let clock_ns = clock.now_ns();
             let after = arch::read_ordered_end();
             let width = after.wrapping_sub(before);
             if width < best.width {
-                best = Self {
-                    ticks: before.wrapping_add(width / 2),
-                    width,
-                    clock_ns,
-                };
+                best = Self { ticks: before.wrapping_add(width / 2), width, clock_ns };
             }
         }
         best
@@ -79,11 +71,8 @@ impl Measured {
         if ticks <= 0 || ns == 0 {
             return None;
         }
-        let half_widths = (first.width as f64 + second.width as f64) / 2.0;
-        Some(Self {
-            hz: ticks as f64 * 1e9 / ns as f64,
-            error_ppm: half_widths / ticks as f64 * 1e6,
-        })
+        let half_widths = first.width.midpoint(second.width) as f64;
+        Some(Self { hz: ticks as f64 * 1e9 / ns as f64, error_ppm: half_widths / ticks as f64 * 1e6 })
     }
 }
 
@@ -119,12 +108,9 @@ impl Frequency {
             if measured.error_ppm <= WANTED_ERROR_PPM || waited >= LONGEST {
                 break measured;
             }
-            pause = waited.min(LONGEST - waited);
+            pause = waited.min(LONGEST.saturating_sub(waited));
         };
-        Some(Self {
-            read_p50_ns: read_p50_ticks() / measured.hz * 1e9,
-            ..Self::choose(measured, capability)
-        })
+        Some(Self { read_p50_ns: read_p50_ticks() / measured.hz * 1e9, ..Self::choose(measured, capability) })
     }
 
     /// Takes a stated frequency when the measurement agrees with it, else the measurement.
@@ -133,20 +119,10 @@ impl Frequency {
             let difference_ppm = (stated.hz / measured.hz - 1.0).abs() * 1e6;
             if difference_ppm <= measured.error_ppm + AGREEMENT_PPM {
                 let error_ppm = measured.error_ppm + difference_ppm;
-                return Self {
-                    hz: stated.hz,
-                    source: stated.source,
-                    error_ppm,
-                    read_p50_ns: 0.0,
-                };
+                return Self { hz: stated.hz, source: stated.source, error_ppm, read_p50_ns: 0.0 };
             }
         }
-        Self {
-            hz: measured.hz,
-            source: "calibrated",
-            error_ppm: measured.error_ppm,
-            read_p50_ns: 0.0,
-        }
+        Self { hz: measured.hz, source: "calibrated", error_ppm: measured.error_ppm, read_p50_ns: 0.0 }
     }
 
     /// Picoseconds of a signed number of ticks, rounded to the nearest.
@@ -169,17 +145,14 @@ impl TickScale {
     /// For a counter of `hz` ticks a second.
     #[must_use]
     pub fn new(hz: f64) -> Self {
-        Self {
-            multiplier: (1e12 / hz * (1u64 << Self::FRACTION_BITS) as f64).round() as i128,
-        }
+        Self { multiplier: (1e12 / hz * (1u64 << Self::FRACTION_BITS) as f64).round() as i128 }
     }
 
     /// Picoseconds of a signed number of ticks, rounded to the nearest.
     #[inline]
     #[must_use]
     pub fn picoseconds(self, ticks: i64) -> i64 {
-        ((i128::from(ticks) * self.multiplier + (1 << (Self::FRACTION_BITS - 1)))
-            >> Self::FRACTION_BITS) as i64
+        ((i128::from(ticks) * self.multiplier + (1 << (Self::FRACTION_BITS - 1))) >> Self::FRACTION_BITS) as i64
     }
 }
 
@@ -189,10 +162,7 @@ fn read_p50_ticks() -> f64 {
     for stamp in &mut stamps {
         *stamp = arch::read();
     }
-    let mut steps: Vec<u64> = stamps
-        .windows(2)
-        .map(|pair| pair[1].wrapping_sub(pair[0]))
-        .collect();
+    let mut steps: Vec<u64> = stamps.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
     steps.sort_unstable();
     steps[steps.len() / 2] as f64
 }
@@ -203,10 +173,7 @@ mod tests {
     use crate::capability::StatedFrequency;
 
     fn capability(stated: &[(&'static str, f64)]) -> Capability {
-        let stated = stated
-            .iter()
-            .map(|&(source, hz)| StatedFrequency { source, hz })
-            .collect();
+        let stated = stated.iter().map(|&(source, hz)| StatedFrequency { source, hz }).collect();
         Capability {
             counter: true,
             serialized_read: true,
@@ -219,16 +186,8 @@ mod tests {
 
     #[test]
     fn frequency_is_ticks_over_time_and_its_error_the_brackets_over_the_distance() {
-        let first = Bracket {
-            ticks: 1_000,
-            width: 100,
-            clock_ns: 500,
-        };
-        let second = Bracket {
-            ticks: 1_000 + 60_000_000,
-            width: 20,
-            clock_ns: 500 + 20_000_000,
-        };
+        let first = Bracket { ticks: 1_000, width: 100, clock_ns: 500 };
+        let second = Bracket { ticks: 1_000 + 60_000_000, width: 20, clock_ns: 500 + 20_000_000 };
         let measured = Measured::between(first, second).unwrap();
         assert!((measured.hz - 3e9).abs() < 1e-3);
         assert!((measured.error_ppm - 1.0).abs() < 1e-9);
@@ -236,53 +195,26 @@ mod tests {
 
     #[test]
     fn a_clock_that_stands_still_gives_no_frequency() {
-        let bracket = Bracket {
-            ticks: 10,
-            width: 1,
-            clock_ns: 10,
-        };
+        let bracket = Bracket { ticks: 10, width: 1, clock_ns: 10 };
         assert_eq!(Measured::between(bracket, bracket), None);
-        assert_eq!(
-            Measured::between(
-                bracket,
-                Bracket {
-                    ticks: 5,
-                    ..bracket
-                }
-            ),
-            None
-        );
+        assert_eq!(Measured::between(bracket, Bracket { ticks: 5, ..bracket }), None);
     }
 
     #[test]
     fn counter_wrap_between_the_brackets_is_no_problem() {
-        let first = Bracket {
-            ticks: u64::MAX - 999,
-            width: 2,
-            clock_ns: 0,
-        };
-        let second = Bracket {
-            ticks: 1_000,
-            width: 2,
-            clock_ns: 1_000,
-        };
+        let first = Bracket { ticks: u64::MAX - 999, width: 2, clock_ns: 0 };
+        let second = Bracket { ticks: 1_000, width: 2, clock_ns: 1_000 };
         assert!((Measured::between(first, second).unwrap().hz - 2e9).abs() < 1e-3);
     }
 
     #[test]
     fn a_stated_frequency_is_believed_only_when_the_measurement_agrees() {
-        let measured = Measured {
-            hz: 2_500_000_000.0,
-            error_ppm: 1.0,
-        };
+        let measured = Measured { hz: 2_500_000_000.0, error_ppm: 1.0 };
         let near = Frequency::choose(measured, &capability(&[("cpuid-15h", 2_500_050_000.0)]));
         assert_eq!(near.source, "cpuid-15h");
         assert!((near.error_ppm - 21.0).abs() < 1e-6);
         let far = Frequency::choose(measured, &capability(&[("cpuid-16h", 2_600_000_000.0)]));
-        assert_eq!(
-            (far.source, far.hz.to_bits()),
-            ("calibrated", measured.hz.to_bits())
-        );
+        assert_eq!((far.source, far.hz.to_bits()), ("calibrated", measured.hz.to_bits()));
     }
 
     #[test]
@@ -306,9 +238,6 @@ mod tests {
         std::thread::sleep(Duration::from_millis(100));
         let again = Measured::between(first, Bracket::tightest(OsClock::MonotonicRaw)).unwrap();
         let difference_ppm = (again.hz / frequency.hz - 1.0).abs() * 1e6;
-        assert!(
-            difference_ppm <= again.error_ppm + frequency.error_ppm + 20.0,
-            "{frequency:?} then {again:?}"
-        );
+        assert!(difference_ppm <= again.error_ppm + frequency.error_ppm + 20.0, "{frequency:?} then {again:?}");
     }
 }

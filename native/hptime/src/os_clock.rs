@@ -23,10 +23,7 @@ impl OsClock {
     #[inline]
     #[must_use]
     pub fn now_ns(self) -> u64 {
-        let mut time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes one timespec through a valid pointer.
         unsafe { libc::clock_gettime(self as i32, &raw mut time) };
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

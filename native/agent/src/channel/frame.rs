@@ -29,15 +29,9 @@ impl fmt::Display for FrameError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated { received, expected } => {
-                write!(
-                    formatter,
-                    "the peer went away inside a frame, after {received} of {expected} bytes"
-                )
+                write!(formatter, "the peer went away inside a frame, after {received} of {expected} bytes")
             }
-            Self::Length(length) => write!(
-                formatter,
-                "a frame of {length} bytes: accepted are 1 to {LARGEST}"
-            ),
+            Self::Length(length) => write!(formatter, "a frame of {length} bytes: accepted are 1 to {LARGEST}"),
             Self::Io(error) => write!(formatter, "the channel failed: {error}"),
         }
     }
@@ -61,10 +55,7 @@ pub fn read<R: Read>(reader: &mut R, payload: &mut Vec<u8>) -> Result<bool, Fram
         return if header.is_empty() {
             Ok(false)
         } else {
-            Err(FrameError::Truncated {
-                received: header.len(),
-                expected: 4,
-            })
+            Err(FrameError::Truncated { received: header.len(), expected: 4 })
         };
     };
     let announced = u32::from_be_bytes(header);
@@ -72,15 +63,9 @@ pub fn read<R: Read>(reader: &mut R, payload: &mut Vec<u8>) -> Result<bool, Fram
     if length == 0 || length > LARGEST {
         return Err(FrameError::Length(announced));
     }
-    reader
-        .by_ref()
-        .take(u64::from(announced))
-        .read_to_end(payload)?;
+    reader.by_ref().take(u64::from(announced)).read_to_end(payload)?;
     if payload.len() < length {
-        return Err(FrameError::Truncated {
-            received: 4 + payload.len(),
-            expected: 4 + length,
-        });
+        return Err(FrameError::Truncated { received: 4 + payload.len(), expected: 4 + length });
     }
     Ok(true)
 }
@@ -182,10 +167,7 @@ mod tests {
     fn a_huge_announcement_without_bytes_allocates_next_to_nothing() {
         let stream = (LARGEST as u32).to_be_bytes();
         let mut payload = Vec::new();
-        assert!(matches!(
-            read(&mut stream.as_slice(), &mut payload),
-            Err(FrameError::Truncated { .. })
-        ));
+        assert!(matches!(read(&mut stream.as_slice(), &mut payload), Err(FrameError::Truncated { .. })));
         assert!(payload.capacity() < 1024);
     }
 }

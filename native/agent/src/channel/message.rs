@@ -8,13 +8,8 @@ use std::fmt;
 use std::io::Cursor;
 use std::marker::PhantomData;
 
-use requests::{
-    Cancel, Envelope, Facts, Hello, LoadStart, LoadStop, Network, Probe, Run, Shutdown,
-};
-use serde::de::{
-    Deserialize, DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
-    Visitor,
-};
+use requests::{Cancel, Envelope, Facts, Hello, LoadStart, LoadStop, Network, Probe, Run, Shutdown};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::parameters::Parameters;
 
@@ -168,18 +163,12 @@ impl fmt::Display for Violation {
 
 /// Decodes the payload of the frame that must have this sequence number.
 pub fn decode(payload: &[u8], expected_seq: u64) -> Result<Request, Violation> {
-    if !payload
-        .first()
-        .is_some_and(|&marker| matches!(marker, 0x80..=0x8f | 0xde | 0xdf))
-    {
+    if !payload.first().is_some_and(|&marker| matches!(marker, 0x80..=0x8f | 0xde | 0xdf)) {
         return Err(Violation("the payload is not a map".into()));
     }
     let envelope: Envelope = fields(payload, "message")?;
     if envelope.seq != expected_seq {
-        return Err(Violation(format!(
-            "seq is {}, expected {expected_seq}",
-            envelope.seq
-        )));
+        return Err(Violation(format!("seq is {}, expected {expected_seq}", envelope.seq)));
     }
     let kind = envelope.kind.as_str();
     Ok(match kind {
@@ -200,8 +189,8 @@ pub fn decode(payload: &[u8], expected_seq: u64) -> Result<Request, Violation> {
 fn fields<T: DeserializeOwned>(payload: &[u8], kind: &str) -> Result<T, Violation> {
     let mut decoder = rmp_serde::Deserializer::new(Cursor::new(payload));
     decoder.set_max_depth(DEEPEST);
-    let value = T::deserialize(&mut decoder)
-        .map_err(|error| Violation(format!("{kind}: {}", excerpt(&error.to_string()))))?;
+    let value =
+        T::deserialize(&mut decoder).map_err(|error| Violation(format!("{kind}: {}", excerpt(&error.to_string()))))?;
     match payload.len() as u64 - decoder.position() {
         0 => Ok(value),
         rest => Err(Violation(format!("{kind}: {rest} bytes after the map"))),
@@ -212,11 +201,7 @@ fn fields<T: DeserializeOwned>(payload: &[u8], kind: &str) -> Result<T, Violatio
 #[must_use]
 pub fn excerpt(text: &str) -> String {
     const KEPT: usize = 200;
-    if text.chars().nth(KEPT).is_none() {
-        text.to_owned()
-    } else {
-        text.chars().take(KEPT).chain(['…']).collect()
-    }
+    if text.chars().nth(KEPT).is_none() { text.to_owned() } else { text.chars().take(KEPT).chain(['…']).collect() }
 }
 
 /// A list of at most [`LONGEST`] elements.
@@ -243,9 +228,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
                 let mut elements = Vec::new();
                 while let Some(element) = list.next_element()? {
                     if elements.len() == LONGEST {
-                        return Err(A::Error::custom(format_args!(
-                            "a list of more than {LONGEST} elements"
-                        )));
+                        return Err(A::Error::custom(format_args!("a list of more than {LONGEST} elements")));
                     }
                     elements.push(element);
                 }
@@ -280,16 +263,11 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
         let mut entries = BTreeMap::new();
         while let Some(key) = map.next_key::<String>()? {
             if entries.len() == LONGEST {
-                return Err(A::Error::custom(format_args!(
-                    "a map of more than {LONGEST} entries"
-                )));
+                return Err(A::Error::custom(format_args!("a map of more than {LONGEST} entries")));
             }
             if entries.contains_key(&key) {
                 map.next_value::<IgnoredAny>()?;
-                return Err(A::Error::custom(format_args!(
-                    "the key {:?} twice",
-                    excerpt(&key)
-                )));
+                return Err(A::Error::custom(format_args!("the key {:?} twice", excerpt(&key))));
             }
             let value = map.next_value()?;
             entries.insert(key, value);

@@ -55,11 +55,7 @@ impl fmt::Display for Broken {
 }
 
 /// Serves one controller until the stream ends; then everything that it started has been told to stop.
-pub fn serve(
-    mut input: impl Read,
-    output: impl Write + Send + 'static,
-    identity: &Identity,
-) -> Result<Ending, Broken> {
+pub fn serve(mut input: impl Read, output: impl Write + Send + 'static, identity: &Identity) -> Result<Ending, Broken> {
     let mut session = Session {
         writer: Arc::new(Writer::new(Box::new(output))),
         tasks: Arc::new(Tasks::default()),
@@ -106,8 +102,7 @@ impl Session<'_> {
                 }
                 Err(error) => return Err(Broken::Channel(error)),
             }
-            let request = message::decode(&payload, seq)
-                .map_err(|Violation(message)| self.refuse(message))?;
+            let request = message::decode(&payload, seq).map_err(|Violation(message)| self.refuse(message))?;
             if let Some(ending) = self.answer(request)? {
                 return Ok(ending);
             }
@@ -125,12 +120,10 @@ impl Session<'_> {
     fn part(&self, failure: Failure) {
         let writer = Arc::clone(&self.writer);
         let (sent, wait) = mpsc::channel();
-        let sender = thread::Builder::new()
-            .name("farewell".into())
-            .spawn(move || {
-                let _ = writer.error(None, &failure);
-                let _ = sent.send(());
-            });
+        let sender = thread::Builder::new().name("farewell".into()).spawn(move || {
+            let _ = writer.error(None, &failure);
+            let _ = sent.send(());
+        });
         if sender.is_ok() {
             let _ = wait.recv_timeout(FAREWELL);
         }
@@ -147,8 +140,7 @@ impl Session<'_> {
             }
             (Request::Probe(request), true) => self.start_probe(request)?,
             (Request::LoadStart(request), true) => {
-                let started =
-                    self.guarded(|session| session.loads.start(&request.name, &request.params));
+                let started = self.guarded(|session| session.loads.start(&request.name, &request.params));
                 self.reply(request.id, started.map(|load| LoadStarted { load }))?;
             }
             (Request::LoadStop(request), true) => {
@@ -156,8 +148,7 @@ impl Session<'_> {
                 self.reply(request.id, stopped)?;
             }
             (Request::Network(request), true) => {
-                let configured =
-                    self.guarded(|_| network::configure(&request.interfaces.0, request.forwarding));
+                let configured = self.guarded(|_| network::configure(&request.interfaces.0, request.forwarding));
                 self.reply(request.id, configured)?;
             }
             (Request::Run(request), true) => self.start_program(request)?,
@@ -176,34 +167,20 @@ impl Session<'_> {
 
     fn greet(&mut self, hello: &Hello) -> Result<(), Broken> {
         if hello.protocol != PROTOCOL {
-            let message = format!(
-                "protocol {} is spoken here, not {}",
-                PROTOCOL, hello.protocol
-            );
+            let message = format!("protocol {} is spoken here, not {}", PROTOCOL, hello.protocol);
             self.part(Failure::new(Code::Version, message.clone()));
             return Err(Broken::Protocol(message));
         }
         self.greeted = true;
-        self.writer
-            .welcome(&hello.token, self.identity)
-            .map_err(|error| Broken::Channel(error.into()))
+        self.writer.welcome(&hello.token, self.identity).map_err(|error| Broken::Channel(error.into()))
     }
 
-    fn reply<Value: Serialize>(
-        &self,
-        id: u64,
-        outcome: Result<Value, Failure>,
-    ) -> Result<(), Broken> {
-        self.writer
-            .outcome(id, outcome)
-            .map_err(|error| Broken::Channel(error.into()))
+    fn reply<Value: Serialize>(&self, id: u64, outcome: Result<Value, Failure>) -> Result<(), Broken> {
+        self.writer.outcome(id, outcome).map_err(|error| Broken::Channel(error.into()))
     }
 
     /// Does something on this thread; a defect in it becomes an error of the request, not the end of the session.
-    fn guarded<Value>(
-        &mut self,
-        action: impl FnOnce(&mut Self) -> Result<Value, Failure>,
-    ) -> Result<Value, Failure> {
+    fn guarded<Value>(&mut self, action: impl FnOnce(&mut Self) -> Result<Value, Failure>) -> Result<Value, Failure> {
         catch_unwind(AssertUnwindSafe(|| action(self))).unwrap_or_else(|_| Err(defect()))
     }
 
@@ -216,9 +193,7 @@ impl Session<'_> {
     }
 
     fn start_program(&self, request: Run) -> Result<(), Broken> {
-        self.start_task(request.id, Kind::Program, move |cancellation| {
-            program::run(&request, &cancellation)
-        })
+        self.start_task(request.id, Kind::Program, move |cancellation| program::run(&request, &cancellation))
     }
 
     /// Does something on a thread of its own and sends what it came to.
@@ -232,17 +207,14 @@ impl Session<'_> {
             Err(failure) => return self.reply::<Nothing>(id, Err(failure)),
         };
         let (tasks, writer) = (Arc::clone(&self.tasks), Arc::clone(&self.writer));
-        let spawned = thread::Builder::new()
-            .name(kind.name().into())
-            .spawn(move || {
-                let outcome = catch_unwind(AssertUnwindSafe(|| action(cancellation)))
-                    .unwrap_or_else(|_| Err(defect()));
-                // In this order: whoever reads the outcome may start the next probe at once, and whoever waits for the
-                // removal knows that the outcome was sent.  When it cannot be sent, the reader of the channel ends the session.
-                tasks.set_done(id);
-                let _ = writer.outcome(id, outcome);
-                tasks.remove(id);
-            });
+        let spawned = thread::Builder::new().name(kind.name().into()).spawn(move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| action(cancellation))).unwrap_or_else(|_| Err(defect()));
+            // In this order: whoever reads the outcome may start the next probe at once, and whoever waits for the
+            // removal knows that the outcome was sent.  When it cannot be sent, the reader of the channel ends the session.
+            tasks.set_done(id);
+            let _ = writer.outcome(id, outcome);
+            tasks.remove(id);
+        });
         if let Err(error) = spawned {
             self.tasks.remove(id);
             return self.reply::<Nothing>(id, Err(Failure::os("starting a thread", &error)));
@@ -258,10 +230,7 @@ impl Session<'_> {
 }
 
 fn defect() -> Failure {
-    Failure::new(
-        Code::Internal,
-        "the agent has a defect; its standard error says where",
-    )
+    Failure::new(Code::Internal, "the agent has a defect; its standard error says where")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,35 +271,15 @@ impl Tasks {
     fn add(&self, id: u64, kind: Kind) -> Result<Arc<Cancellation>, Failure> {
         let mut active = self.lock();
         if active.contains_key(&id) {
-            return Err(Failure::bad_request(format!(
-                "id is {id}, which is still in use; accepted: a new number"
-            )));
+            return Err(Failure::bad_request(format!("id is {id}, which is still in use; accepted: a new number")));
         }
-        let running = active
-            .values()
-            .filter(|task| task.kind == kind && !task.done)
-            .count();
-        let most = if kind == Kind::Probe {
-            1
-        } else {
-            MOST_PROGRAMS
-        };
+        let running = active.values().filter(|task| task.kind == kind && !task.done).count();
+        let most = if kind == Kind::Probe { 1 } else { MOST_PROGRAMS };
         if running >= most {
-            return Err(Failure::new(
-                Code::Busy,
-                format!("{running} {} runs already, of at most {most}", kind.name()),
-            ));
+            return Err(Failure::new(Code::Busy, format!("{running} {} runs already, of at most {most}", kind.name())));
         }
-        let cancellation =
-            Arc::new(Cancellation::new().map_err(|error| Failure::os("eventfd", &error))?);
-        active.insert(
-            id,
-            Task {
-                kind,
-                cancellation: Arc::clone(&cancellation),
-                done: false,
-            },
-        );
+        let cancellation = Arc::new(Cancellation::new().map_err(|error| Failure::os("eventfd", &error))?);
+        active.insert(id, Task { kind, cancellation: Arc::clone(&cancellation), done: false });
         Ok(cancellation)
     }
 
@@ -349,21 +298,15 @@ impl Tasks {
     fn cancel(&self, id: u64) -> bool {
         let active = self.lock();
         let running = active.get(&id).filter(|task| !task.done);
-        running
-            .inspect(|task| task.cancellation.request())
-            .is_some()
+        running.inspect(|task| task.cancellation.request()).is_some()
     }
 
     fn cancel_all(&self) {
-        self.lock()
-            .values()
-            .for_each(|task| task.cancellation.request());
+        self.lock().values().for_each(|task| task.cancellation.request());
     }
 
     fn wait_until_none(&self, bound: Duration) {
-        let waited = self
-            .removed
-            .wait_timeout_while(self.lock(), bound, |active| !active.is_empty());
+        let waited = self.removed.wait_timeout_while(self.lock(), bound, |active| !active.is_empty());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -79,13 +79,7 @@ impl Writer {
     /// Sends through this output, numbering from zero.
     #[must_use]
     pub fn new(output: Box<dyn Write + Send>) -> Self {
-        Self {
-            sending: Mutex::new(Sending {
-                output,
-                next_seq: 0,
-                buffer: Vec::new(),
-            }),
-        }
+        Self { sending: Mutex::new(Sending { output, next_seq: 0, buffer: Vec::new() }) }
     }
 
     /// The answer to `hello`.
@@ -108,29 +102,13 @@ impl Writer {
 
     /// How much of a probe is done, 0 to 1.
     pub fn progress(&self, id: u64, done: f64) -> io::Result<()> {
-        self.send(
-            "progress",
-            Progress {
-                id,
-                done: done.clamp(0.0, 1.0),
-            },
-        )
+        self.send("progress", Progress { id, done: done.clamp(0.0, 1.0) })
     }
 
     /// Raw values of a probe.
     pub fn samples(&self, id: u64, series: &str, values: &[i64]) -> io::Result<()> {
-        let bytes: Vec<u8> = values
-            .iter()
-            .flat_map(|value| value.to_le_bytes())
-            .collect();
-        self.send(
-            "samples",
-            Samples {
-                id,
-                series,
-                values: Bytes::new(&bytes),
-            },
-        )
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.send("samples", Samples { id, series, values: Bytes::new(&bytes) })
     }
 
     /// The result of a request: anything that serializes as a map.
@@ -140,45 +118,22 @@ impl Writer {
 
     /// Why a request, or with no id the session, failed.
     pub fn error(&self, id: Option<u64>, failure: &Failure) -> io::Result<()> {
-        let Failure {
-            code,
-            message,
-            errno,
-        } = failure;
-        self.send(
-            "error",
-            Error {
-                id,
-                code: code.as_str(),
-                message,
-                errno: *errno,
-            },
-        )
+        let Failure { code, message, errno } = failure;
+        self.send("error", Error { id, code: code.as_str(), message, errno: *errno })
     }
 
     fn send<Fields: Serialize>(&self, kind: &str, fields: Fields) -> io::Result<()> {
         const KEPT_CAPACITY: usize = 65_536;
         let mut guard = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        let Sending {
-            output,
-            next_seq,
-            buffer,
-        } = &mut *guard;
+        let Sending { output, next_seq, buffer } = &mut *guard;
         buffer.clear();
         buffer.shrink_to(KEPT_CAPACITY);
         buffer.extend_from_slice(&[0; 4]);
-        let envelope = Envelope {
-            seq: *next_seq,
-            kind,
-            fields,
-        };
+        let envelope = Envelope { seq: *next_seq, kind, fields };
         rmp_serde::encode::write_named(buffer, &envelope).map_err(io::Error::other)?;
         if !frame::seal(buffer) {
             // Nothing of it was sent, so the session can go on, and says why instead.
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("a {kind} of {} bytes", buffer.len()),
-            ));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("a {kind} of {} bytes", buffer.len())));
         }
         output.write_all(buffer)?;
         output.flush()?;
@@ -187,11 +142,7 @@ impl Writer {
     }
 
     /// Sends what a request came to.
-    pub fn outcome<Value: Serialize>(
-        &self,
-        id: u64,
-        outcome: Result<Value, Failure>,
-    ) -> io::Result<()> {
+    pub fn outcome<Value: Serialize>(&self, id: u64, outcome: Result<Value, Failure>) -> io::Result<()> {
         match outcome {
             Ok(value) => match self.result(id, value) {
                 Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {

@@ -5,12 +5,13 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, sync};
 
 use super::BootError;
@@ -20,13 +21,7 @@ const MOUNTS: [(&str, &str, MsFlags, Option<&str>, bool); 7] = [
     ("proc", "/proc", MsFlags::empty(), None, true),
     ("sysfs", "/sys", MsFlags::empty(), None, true),
     ("devtmpfs", "/dev", MsFlags::empty(), None, true),
-    (
-        "devpts",
-        "/dev/pts",
-        MsFlags::empty(),
-        Some("ptmxmode=0666,mode=0620"),
-        false,
-    ),
+    ("devpts", "/dev/pts", MsFlags::empty(), Some("ptmxmode=0666,mode=0620"), false),
     ("tmpfs", "/run", MsFlags::empty(), Some("mode=0755"), false),
     ("tmpfs", "/tmp", MsFlags::empty(), Some("mode=1777"), false),
     ("cgroup2", "/sys/fs/cgroup", MsFlags::empty(), None, false),
@@ -43,9 +38,7 @@ pub(super) fn mount_all() -> Result<(), BootError> {
             // The kernel may have mounted it itself.
             Ok(()) | Err(Errno::EBUSY) => {}
             Err(errno) if needed => {
-                return Err(BootError(format!(
-                    "cannot mount {kind} on {folder}: {errno}"
-                )));
+                return Err(BootError(format!("cannot mount {kind} on {folder}: {errno}")));
             }
             Err(errno) => say(&format!("{kind} on {folder} is missing: {errno}")),
         }
@@ -55,11 +48,7 @@ pub(super) fn mount_all() -> Result<(), BootError> {
 
 /// Makes the console standard input, output and error, which a machine without one at the start lacks.
 pub(super) fn attach_console() {
-    let Ok(console) = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/console")
-    else {
+    let Ok(console) = OpenOptions::new().read(true).write(true).open("/dev/console") else {
         return;
     };
     for standard in 0..3 {
@@ -71,11 +60,10 @@ pub(super) fn attach_console() {
 /// Prints on the console, wherever that works.
 pub(super) fn say(message: &str) {
     let line = format!("virtgauge-agent: {message}\n");
-    for path in ["/dev/kmsg", "/dev/console"] {
-        let written = OpenOptions::new()
-            .write(true)
-            .open(path)
-            .and_then(|mut console| console.write_all(line.as_bytes()));
+    // The kernel's log comes first, since it reaches every console; as an error, so that `quiet` does not hide it.
+    for (path, level) in [("/dev/kmsg", "<3>"), ("/dev/console", "")] {
+        let text = format!("{level}{line}");
+        let written = OpenOptions::new().write(true).open(path).and_then(|mut log| log.write_all(text.as_bytes()));
         if written.is_ok() {
             return;
         }
@@ -83,13 +71,25 @@ pub(super) fn say(message: &str) {
     eprint!("{line}");
 }
 
+/// Waits until no child is left; every process of the machine is a child by now, or becomes one when its parent dies.
+fn reap_all(bound: Duration) {
+    let started = Instant::now();
+    while started.elapsed() < bound {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Err(Errno::ECHILD) => return,
+            Ok(WaitStatus::StillAlive) => thread::sleep(Duration::from_millis(1)),
+            _ => {}
+        }
+    }
+}
+
 /// Ends all processes, writes everything back, and powers off.
 pub(super) fn power_off() {
     let everyone = Pid::from_raw(-1);
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-        if kill(everyone, signal) == Ok(()) {
-            thread::sleep(GRACE);
-        }
+        // Also kernel threads count as reached, so the result says nothing.
+        let _ = kill(everyone, signal);
+        reap_all(GRACE);
     }
     sync();
     for (_, folder, ..) in MOUNTS.iter().rev() {
@@ -97,13 +97,7 @@ pub(super) fn power_off() {
         let _ = umount2(Path::new(folder), MntFlags::MNT_DETACH);
     }
     // A root that was written to (a disk of the machine) must not be left dirty.
-    let _ = mount(
-        None::<&str>,
-        "/",
-        None::<&str>,
-        MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
-        None::<&str>,
-    );
+    let _ = mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, None::<&str>);
     sync();
     let _ = reboot(RebootMode::RB_POWER_OFF);
     // Without power management the call above fails, and a restart ends a virtual machine that was told not to restart.

@@ -31,9 +31,7 @@ impl fmt::Display for BootError {
 
 /// The settings on the kernel's command line that begin with `virtgauge.`, without that.
 fn settings(command_line: &str) -> HashMap<&str, &str> {
-    let settings = command_line
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix("virtgauge.")?.split_once('='));
+    let settings = command_line.split_whitespace().filter_map(|word| word.strip_prefix("virtgauge.")?.split_once('='));
     settings.collect()
 }
 
@@ -43,9 +41,7 @@ pub fn run(serve: impl FnOnce(Port) -> ExitCode) -> ExitCode {
         Ok(port) => {
             // SAFETY: no other thread exists yet, so the child may do whatever the parent could.
             match unsafe { fork() } {
-                Ok(ForkResult::Child) => {
-                    std::process::exit(i32::from(serve(port) != ExitCode::SUCCESS))
-                }
+                Ok(ForkResult::Child) => std::process::exit(i32::from(serve(port) != ExitCode::SUCCESS)),
                 Ok(ForkResult::Parent { child }) => {
                     drop(port);
                     reap_until_end_of(child);
@@ -66,11 +62,12 @@ fn boot() -> Result<Port, BootError> {
         .map_err(|error| BootError(format!("cannot read /proc/cmdline: {error}")))?;
     let settings = settings(&command_line);
     if let Some(names) = settings.get("modules") {
-        modules::Modules::in_folder("/modules".as_ref())?
-            .load(names.split(',').filter(|name| !name.is_empty()))?;
+        modules::Modules::in_folder("/modules".as_ref())?.load(names.split(',').filter(|name| !name.is_empty()))?;
     }
     let channel = settings.get("channel").ok_or_else(|| {
-        BootError("the kernel's command line has no virtgauge.channel=virtio:NAME or virtgauge.channel=serial:DEVICE".into())
+        BootError(
+            "the kernel's command line has no virtgauge.channel=virtio:NAME or virtgauge.channel=serial:DEVICE".into(),
+        )
     })?;
     Port::open(channel)
 }
@@ -101,9 +98,8 @@ mod tests {
 
     #[test]
     fn settings_are_the_words_of_the_command_line_with_our_prefix() {
-        let settings = settings(
-            "quiet virtgauge.channel=virtio:org.virtgauge.agent x=virtgauge.y=1 virtgauge.modules=a,b\n",
-        );
+        let settings =
+            settings("quiet virtgauge.channel=virtio:org.virtgauge.agent x=virtgauge.y=1 virtgauge.modules=a,b\n");
         assert_eq!(settings.get("channel"), Some(&"virtio:org.virtgauge.agent"));
         assert_eq!(settings.get("modules"), Some(&"a,b"));
         assert_eq!(settings.len(), 2);

@@ -22,29 +22,20 @@ pub struct Modules {
 impl Modules {
     /// Lists the folder.
     pub fn in_folder(folder: &Path) -> Result<Self, BootError> {
-        let unreadable = |error| {
-            BootError(format!(
-                "cannot list the modules in {}: {error}",
-                folder.display()
-            ))
-        };
+        let unreadable = |error| BootError(format!("cannot list the modules in {}: {error}", folder.display()));
         let entries = fs::read_dir(folder).map_err(unreadable)?;
         let files = entries.flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             Some((normalized(name.strip_suffix(".ko")?), entry.path()))
         });
-        Ok(Self {
-            files: files.collect(),
-        })
+        Ok(Self { files: files.collect() })
     }
 
     /// Loads the named modules in this order, each after what it depends on.
     pub fn load<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), BootError> {
         for path in self.in_order(names)? {
-            let failed =
-                |errno: Errno| BootError(format!("cannot load {}: {errno}", path.display()));
-            let file = File::open(path)
-                .map_err(|error| BootError(format!("{}: {error}", path.display())))?;
+            let failed = |errno: Errno| BootError(format!("cannot load {}: {errno}", path.display()));
+            let file = File::open(path).map_err(|error| BootError(format!("{}: {error}", path.display())))?;
             match finit_module(&file, &CString::default(), ModuleInitFlags::empty()) {
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(errno) => return Err(failed(errno)),
@@ -63,10 +54,7 @@ impl Modules {
             let name = normalized(name);
             if !self.files.contains_key(&name) {
                 let present: Vec<&str> = self.files.keys().map(String::as_str).collect();
-                return Err(BootError(format!(
-                    "there is no module {name}; there are: {}",
-                    present.join(", ")
-                )));
+                return Err(BootError(format!("there is no module {name}; there are: {}", present.join(", "))));
             }
             self.visit(name, &mut seen, &mut order)?;
         }
@@ -85,11 +73,9 @@ impl Modules {
         if !seen.insert(name) {
             return Ok(());
         }
-        let image = fs::read(path)
-            .map_err(|error| BootError(format!("cannot read {}: {error}", path.display())))?;
-        let depends = depends(&image).ok_or_else(|| {
-            BootError(format!("{} is no kernel module of 64 bits", path.display()))
-        })?;
+        let image = fs::read(path).map_err(|error| BootError(format!("cannot read {}: {error}", path.display())))?;
+        let depends =
+            depends(&image).ok_or_else(|| BootError(format!("{} is no kernel module of 64 bits", path.display())))?;
         for dependency in depends {
             self.visit(dependency, seen, order)?;
         }
@@ -107,17 +93,9 @@ fn normalized(name: &str) -> String {
 #[must_use]
 pub fn depends(image: &[u8]) -> Option<Vec<String>> {
     let info = section(image, b".modinfo")?;
-    let entry = info
-        .split(|&byte| byte == 0)
-        .find_map(|entry| entry.strip_prefix(b"depends="));
+    let entry = info.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(b"depends="));
     let names = std::str::from_utf8(entry.unwrap_or_default()).ok()?;
-    Some(
-        names
-            .split(',')
-            .filter(|name| !name.is_empty())
-            .map(normalized)
-            .collect(),
-    )
+    Some(names.split(',').filter(|name| !name.is_empty()).map(normalized).collect())
 }
 
 /// A section of an ELF file of 64 bits, little endian (ELF specification, "Sections").
@@ -147,10 +125,7 @@ fn section<'a>(image: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
 
 fn integer(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
     let field = bytes.get(at..at.checked_add(width)?)?;
-    let value = field
-        .iter()
-        .rev()
-        .fold(0u64, |value, &byte| value << 8 | u64::from(byte));
+    let value = field.iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
     usize::try_from(value).ok()
 }
 
@@ -172,11 +147,7 @@ mod tests {
         image[0x3e..0x40].copy_from_slice(&1u16.to_le_bytes());
         image.extend_from_slice(names);
         image.extend_from_slice(info);
-        for (name, start, length) in [
-            (0u32, 0, 0),
-            (1, names_at, names.len()),
-            (11, info_at, info.len()),
-        ] {
+        for (name, start, length) in [(0u32, 0, 0), (1, names_at, names.len()), (11, info_at, info.len())] {
             let mut header = [0; 64];
             header[..4].copy_from_slice(&name.to_le_bytes());
             header[0x18..0x20].copy_from_slice(&(start as u64).to_le_bytes());
@@ -190,8 +161,7 @@ mod tests {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder =
-            std::env::temp_dir().join(format!("virtgauge-modules-{}-{number}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("virtgauge-modules-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         for (name, depends) in modules {
             let info = format!("license=GPL\0depends={depends}\0name={name}\0");
@@ -204,10 +174,7 @@ mod tests {
         let folder = folder(modules);
         let result = Modules::in_folder(&folder).and_then(|modules| {
             let paths = modules.in_order(names.iter().copied())?;
-            Ok(paths
-                .iter()
-                .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-                .collect())
+            Ok(paths.iter().map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect())
         });
         fs::remove_dir_all(folder).unwrap();
         result
@@ -215,12 +182,8 @@ mod tests {
 
     #[test]
     fn dependencies_come_first_and_once_with_either_spelling() {
-        let modules = [
-            ("virtio-net", "net_failover,virtio"),
-            ("net_failover", "failover"),
-            ("failover", ""),
-            ("virtio", ""),
-        ];
+        let modules =
+            [("virtio-net", "net_failover,virtio"), ("net_failover", "failover"), ("failover", ""), ("virtio", "")];
         assert_eq!(
             order(&modules, &["virtio_net", "virtio"]).unwrap(),
             ["failover", "net_failover", "virtio", "virtio-net"]
@@ -229,10 +192,7 @@ mod tests {
 
     #[test]
     fn a_circle_ends_and_a_dependency_without_a_file_is_built_in() {
-        assert_eq!(
-            order(&[("a", "b"), ("b", "a,built_in")], &["a"]).unwrap(),
-            ["b", "a"]
-        );
+        assert_eq!(order(&[("a", "b"), ("b", "a,built_in")], &["a"]).unwrap(), ["b", "a"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The channel's device inside a virtual machine.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,9 @@ const DEVICE_WAIT: Duration = Duration::from_secs(10);
 
 /// How long the host may take to connect to the other end.
 const HOST_WAIT: Duration = Duration::from_secs(60);
+
+/// Sent first on a serial line, where the controller waits for it (ASCII ENQ).
+pub const ENQUIRY: u8 = 0x05;
 
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -44,9 +47,7 @@ impl Port {
                 let port = wait_for(path, || open_nonblocking(Path::new(path)).ok())?;
                 Self::from_device(port)
             }
-            _ => Err(BootError(format!(
-                "virtgauge.channel is {channel:?}; accepted: virtio:NAME or serial:DEVICE"
-            ))),
+            _ => Err(BootError(format!("virtgauge.channel is {channel:?}; accepted: virtio:NAME or serial:DEVICE"))),
         }
     }
 
@@ -68,21 +69,19 @@ impl Port {
     fn from_device(device: File) -> Result<Self, BootError> {
         if let Ok(mut settings) = tcgetattr(&device) {
             cfmakeraw(&mut settings);
-            tcsetattr(&device, SetArg::TCSANOW, &settings).map_err(|errno| {
-                BootError(format!("cannot switch the terminal to raw mode: {errno}"))
-            })?;
+            tcsetattr(&device, SetArg::TCSANOW, &settings)
+                .map_err(|errno| BootError(format!("cannot switch the terminal to raw mode: {errno}")))?;
+            // Bytes that came before the line was opened are lost, so the controller must not speak before this.
+            (&device)
+                .write_all(&[ENQUIRY])
+                .map_err(|error| BootError(format!("cannot write to the terminal: {error}")))?;
         }
         Self::both_directions(device)
     }
 
     fn both_directions(device: File) -> Result<Self, BootError> {
-        let output = device
-            .try_clone()
-            .map_err(|error| BootError(format!("cannot duplicate the channel: {error}")))?;
-        Ok(Self {
-            input: device.into(),
-            output: output.into(),
-        })
+        let output = device.try_clone().map_err(|error| BootError(format!("cannot duplicate the channel: {error}")))?;
+        Ok(Self { input: device.into(), output: output.into() })
     }
 }
 
@@ -97,9 +96,9 @@ fn open_nonblocking(path: &Path) -> io::Result<File> {
 /// The device of the port that the host gave this name.
 fn virtio_port(name: &str) -> Option<PathBuf> {
     let ports = fs::read_dir("/sys/class/virtio-ports").ok()?;
-    let port = ports.flatten().find(|port| {
-        fs::read_to_string(port.path().join("name")).is_ok_and(|text| text.trim() == name)
-    })?;
+    let port = ports
+        .flatten()
+        .find(|port| fs::read_to_string(port.path().join("name")).is_ok_and(|text| text.trim() == name))?;
     Some(Path::new("/dev").join(port.file_name()))
 }
 
@@ -108,22 +107,17 @@ fn wait_for_host(port: &File) -> Result<(), BootError> {
     let connected = || {
         let mut polled = [PollFd::new(port.as_fd(), PollFlags::POLLIN)];
         poll(&mut polled, PollTimeout::ZERO).ok()?;
-        let hung_up = polled[0]
-            .revents()
-            .is_some_and(|events| events.contains(PollFlags::POLLHUP));
+        let hung_up = polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP));
         (!hung_up).then_some(())
     };
     wait_up_to(HOST_WAIT, connected).ok_or_else(|| {
-        BootError(format!(
-            "the host did not connect to the virtio port within {} s",
-            HOST_WAIT.as_secs()
-        ))
+        BootError(format!("the host did not connect to the virtio port within {} s", HOST_WAIT.as_secs()))
     })
 }
 
 fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> Result<T, BootError> {
     wait_up_to(DEVICE_WAIT, look)
-        .ok_or_else(|| BootError(format!("no {what} within {} s", DEVICE_WAIT.as_secs())))
+        .ok_or_else(|| BootError(format!("{what} did not appear within {} s", DEVICE_WAIT.as_secs())))
 }
 
 fn wait_up_to<T>(bound: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
@@ -141,7 +135,7 @@ fn wait_up_to<T>(bound: Duration, mut look: impl FnMut() -> Option<T>) -> Option
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::Read;
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -154,8 +148,7 @@ mod tests {
 
     #[test]
     fn a_socket_is_connected_to() {
-        let path =
-            std::env::temp_dir().join(format!("virtgauge-port-{}.socket", std::process::id()));
+        let path = std::env::temp_dir().join(format!("virtgauge-port-{}.socket", std::process::id()));
         let listener = UnixListener::bind(&path).unwrap();
         let port = Port::at(&path).unwrap();
         let (mut host, _) = listener.accept().unwrap();

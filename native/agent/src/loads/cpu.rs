@@ -65,19 +65,13 @@ impl Gate {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.arrived += 1;
         self.changed.notify_all();
-        drop(
-            self.changed
-                .wait_while(state, |state| !state.open)
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        drop(self.changed.wait_while(state, |state| !state.open).unwrap_or_else(PoisonError::into_inner));
     }
 
     fn open_after(&self, count: usize) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self
-            .changed
-            .wait_while(state, |state| state.arrived < count)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state =
+            self.changed.wait_while(state, |state| state.arrived < count).unwrap_or_else(PoisonError::into_inner);
         state.open = true;
         self.changed.notify_all();
     }
@@ -88,25 +82,16 @@ impl CpuLoad {
     pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
         let count = parameters.unsigned("threads", 1..=MOST_THREADS)? as usize;
         let gate = Arc::new(Gate::default());
-        let mut load = Self {
-            gate: Arc::clone(&gate),
-            threads: Vec::with_capacity(count),
-            started_ns: 0,
-        };
+        let mut load = Self { gate: Arc::clone(&gate), threads: Vec::with_capacity(count), started_ns: 0 };
         for _ in 0..count {
             let gate = Arc::clone(&gate);
-            let builder = thread::Builder::new()
-                .name("cpu-load".into())
-                .stack_size(STACK_BYTES);
+            let builder = thread::Builder::new().name("cpu-load".into()).stack_size(STACK_BYTES);
             match builder.spawn(move || work(&gate)) {
                 Ok(thread) => load.threads.push(thread),
                 Err(error) => {
                     let existing = load.threads.len();
                     load.stop();
-                    return Err(Failure::os(
-                        &format!("starting thread {} of {count}", existing + 1),
-                        &error,
-                    ));
+                    return Err(Failure::os(&format!("starting thread {} of {count}", existing + 1), &error));
                 }
             }
         }
@@ -116,15 +101,11 @@ impl CpuLoad {
     }
 
     /// Stops the threads and adds up what they did.
+    #[allow(clippy::must_use_candidate, reason = "stopping is the purpose; the figures are often not wanted")]
     pub fn stop(self) -> CpuWork {
         self.gate.stop.store(true, Ordering::Relaxed);
         self.gate.open_after(0);
-        let mut total = CpuWork {
-            threads: self.threads.len() as u32,
-            elapsed_ns: 0,
-            cpu_ns: 0,
-            operations: 0,
-        };
+        let mut total = CpuWork { threads: self.threads.len() as u32, elapsed_ns: 0, cpu_ns: 0, operations: 0 };
         for thread in self.threads {
             // A thread that panicked has nothing to add; its message is on standard error.
             if let Ok(work) = thread.join() {
@@ -150,10 +131,7 @@ fn work(gate: &Gate) -> ThreadWork {
         operations += BATCH;
     }
     black_box(value);
-    ThreadWork {
-        cpu_ns: OsClock::ThreadCpu.now_ns().saturating_sub(cpu_start_ns),
-        operations,
-    }
+    ThreadWork { cpu_ns: OsClock::ThreadCpu.now_ns().saturating_sub(cpu_start_ns), operations }
 }
 
 #[cfg(test)]
@@ -169,10 +147,7 @@ mod tests {
         assert!(work.elapsed_ns >= 100_000_000);
         assert!(work.operations > 0 && work.cpu_ns > 0);
         let processors = thread::available_parallelism().unwrap().get() as u64;
-        assert!(
-            work.cpu_ns <= work.elapsed_ns * (processors + 1),
-            "{work:?}"
-        );
+        assert!(work.cpu_ns <= work.elapsed_ns * (processors + 1), "{work:?}");
     }
 
     #[test]

@@ -24,18 +24,12 @@ impl Loads {
     /// Starts the named load; it runs in full when this returns.
     pub fn start(&mut self, name: &str, parameters: &Parameters) -> Result<u64, Failure> {
         if self.running.len() == MOST {
-            return Err(Failure::new(
-                Code::Busy,
-                format!("{MOST} loads run already"),
-            ));
+            return Err(Failure::new(Code::Busy, format!("{MOST} loads run already")));
         }
         let load = match name {
             "cpu" => CpuLoad::start(parameters)?,
             unknown => {
-                return Err(Failure::new(
-                    Code::NotFound,
-                    format!("no load {:?}; there are: cpu", excerpt(unknown)),
-                ));
+                return Err(Failure::new(Code::NotFound, format!("no load {:?}; there are: cpu", excerpt(unknown))));
             }
         };
         self.last += 1;
@@ -47,10 +41,7 @@ impl Loads {
     pub fn stop(&mut self, number: u64) -> Result<CpuWork, Failure> {
         match self.running.remove(&number) {
             Some(load) => Ok(load.stop()),
-            None => Err(Failure::new(
-                Code::NotFound,
-                format!("no load of number {number} runs"),
-            )),
+            None => Err(Failure::new(Code::NotFound, format!("no load of number {number} runs"))),
         }
     }
 

@@ -23,13 +23,7 @@ impl Distribution {
     /// Empty, with the memory for all values of 64 bits taken.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            positive: histogram(),
-            negative: None,
-            smallest: i64::MAX,
-            largest: i64::MIN,
-            sum: 0,
-        }
+        Self { positive: histogram(), negative: None, smallest: i64::MAX, largest: i64::MIN, sum: 0 }
     }
 
     /// Counts one value.
@@ -47,9 +41,7 @@ impl Distribution {
 
     #[cold]
     fn record_negative(&mut self, value_ps: i64) {
-        self.negative
-            .get_or_insert_with(histogram)
-            .saturating_record(value_ps.unsigned_abs());
+        self.negative.get_or_insert_with(histogram).saturating_record(value_ps.unsigned_abs());
     }
 
     /// How many values were counted.
@@ -70,11 +62,7 @@ impl Distribution {
     #[must_use]
     pub fn bins(&self) -> Vec<(i64, u64)> {
         let middle = |magnitude| i64::try_from(magnitude).unwrap_or(i64::MAX);
-        let negative = self
-            .negative
-            .iter()
-            .flat_map(counted)
-            .map(|(magnitude, count)| (-middle(magnitude), count));
+        let negative = self.negative.iter().flat_map(counted).map(|(magnitude, count)| (-middle(magnitude), count));
         let mut bins: Vec<(i64, u64)> = negative.collect();
         bins.reverse();
         bins.extend(counted(&self.positive).map(|(magnitude, count)| (middle(magnitude), count)));
@@ -87,19 +75,10 @@ impl Distribution {
     /// The form on the wire; fails when nothing was counted.
     pub fn summary(&self) -> Result<Summary, Failure> {
         if self.is_empty() {
-            return Err(Failure::new(
-                Code::Internal,
-                "the trial ended without a single value",
-            ));
+            return Err(Failure::new(Code::Internal, "the trial ended without a single value"));
         }
         let n = self.len();
-        Ok(Summary {
-            bins: self.bins(),
-            min: self.smallest,
-            max: self.largest,
-            mean: self.sum as f64 / n as f64,
-            n,
-        })
+        Ok(Summary { bins: self.bins(), min: self.smallest, max: self.largest, mean: self.sum as f64 / n as f64, n })
     }
 }
 
@@ -110,18 +89,12 @@ impl Default for Distribution {
 }
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, i64::MAX as u64, DIGITS)
-        .expect("these bounds and digits are valid")
+    Histogram::new_with_bounds(1, i64::MAX as u64, DIGITS).expect("these bounds and digits are valid")
 }
 
 /// Middles and counts of the bins that hold something.
 fn counted(histogram: &Histogram<u64>) -> impl Iterator<Item = (u64, u64)> + '_ {
-    histogram.iter_recorded().map(|bin| {
-        (
-            histogram.median_equivalent(bin.value_iterated_to()),
-            bin.count_at_value(),
-        )
-    })
+    histogram.iter_recorded().map(|bin| (histogram.median_equivalent(bin.value_iterated_to()), bin.count_at_value()))
 }
 
 /// A distribution as `docs/protocol.md` defines it.
@@ -146,16 +119,8 @@ impl Serialize for Summary {
             mean: f64,
             n: u64,
         }
-        let values: Vec<u8> = self
-            .bins
-            .iter()
-            .flat_map(|(value, _)| value.to_le_bytes())
-            .collect();
-        let counts: Vec<u8> = self
-            .bins
-            .iter()
-            .flat_map(|(_, count)| count.to_le_bytes())
-            .collect();
+        let values: Vec<u8> = self.bins.iter().flat_map(|(value, _)| value.to_le_bytes()).collect();
+        let counts: Vec<u8> = self.bins.iter().flat_map(|(_, count)| count.to_le_bytes()).collect();
         let fields = Fields {
             unit: "ps",
             values: ByteBuf::from(values),
@@ -177,7 +142,9 @@ mod tests {
 
     fn distribution_of(values: &[i64]) -> Distribution {
         let mut distribution = Distribution::new();
-        values.iter().for_each(|&value| distribution.record(value));
+        for &value in values {
+            distribution.record(value);
+        }
         distribution
     }
 
@@ -229,10 +196,7 @@ mod tests {
     #[test]
     fn values_below_two_thousand_are_exact() {
         let values: Vec<i64> = (-2047..2048).collect();
-        assert_eq!(
-            distribution_of(&values).bins(),
-            values.iter().map(|&value| (value, 1)).collect::<Vec<_>>()
-        );
+        assert_eq!(distribution_of(&values).bins(), values.iter().map(|&value| (value, 1)).collect::<Vec<_>>());
     }
 
     #[test]

@@ -50,10 +50,7 @@ pub fn run(name: &str, parameters: &Parameters, trial: &mut Trial) -> Result<Fin
         "sleep_lateness" => sleep_lateness::run(parameters, trial).map(Finding::SleepLateness),
         unknown => {
             let unknown = crate::channel::message::excerpt(unknown);
-            Err(Failure::new(
-                Code::NotFound,
-                format!("no probe {unknown:?}; there are: timer_cost, sleep_lateness"),
-            ))
+            Err(Failure::new(Code::NotFound, format!("no probe {unknown:?}; there are: timer_cost, sleep_lateness")))
         }
     }
 }
@@ -89,13 +86,7 @@ impl Trial {
     /// For the request of this number.
     #[must_use]
     pub fn new(id: u64, writer: Arc<Writer>, cancellation: Arc<Cancellation>) -> Self {
-        Self {
-            id,
-            writer,
-            cancellation,
-            started_ns: 0,
-            reported_ns: 0,
-        }
+        Self { id, writer, cancellation, started_ns: 0, reported_ns: 0 }
     }
 
     /// Tells the controller that measuring begins; the last thing before the first sample.
@@ -119,8 +110,7 @@ impl Trial {
         }
         if now_ns.saturating_sub(self.reported_ns) >= PROGRESS_INTERVAL_NS {
             self.reported_ns = now_ns;
-            let share =
-                (done as f64 / extent.samples as f64).max(elapsed_ns as f64 / extent.max_ns as f64);
+            let share = (done as f64 / extent.samples as f64).max(elapsed_ns as f64 / extent.max_ns as f64);
             sent(self.writer.progress(self.id, share))?;
         }
         Ok(true)
@@ -147,10 +137,7 @@ impl Recorder {
     fn from_parameters(parameters: &Parameters) -> Result<Self, Failure> {
         let kept = parameters.unsigned("reservoir", 0..=LARGEST_RESERVOIR)? as usize;
         let seed = parameters.unsigned("seed", 0..=u64::MAX)?;
-        Ok(Self {
-            distribution: Distribution::new(),
-            reservoir: Reservoir::new(kept, seed),
-        })
+        Ok(Self { distribution: Distribution::new(), reservoir: Reservoir::new(kept, seed) })
     }
 
     #[inline]

@@ -38,9 +38,6 @@ mod tests {
     #[test]
     fn sequence_is_the_published_one() {
         let mut random = SplitMix64::new(1_234_567);
-        assert_eq!(
-            [random.next_u64(), random.next_u64()],
-            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]
-        );
+        assert_eq!([random.next_u64(), random.next_u64()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
     }
 }

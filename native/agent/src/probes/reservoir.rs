@@ -21,14 +21,8 @@ impl Reservoir {
     pub fn new(capacity: usize, seed: u64) -> Self {
         let mut kept = vec![1; capacity];
         kept.clear();
-        let mut reservoir = Self {
-            kept,
-            capacity,
-            seen: 0,
-            next: u64::MAX,
-            weight: 1.0,
-            random: SplitMix64::new(seed),
-        };
+        let mut reservoir =
+            Self { kept, capacity, seen: 0, next: u64::MAX, weight: 1.0, random: SplitMix64::new(seed) };
         if capacity > 0 {
             reservoir.next = capacity as u64 - 1;
             reservoir.skip();
@@ -88,22 +82,13 @@ mod tests {
         for seed in 0..ROUNDS {
             let mut reservoir = Reservoir::new(CAPACITY, seed.wrapping_mul(0x9e37_79b9));
             (0..LENGTH as i64).for_each(|value| reservoir.offer(value));
-            reservoir
-                .values()
-                .iter()
-                .for_each(|&value| kept[value as usize] += 1);
+            reservoir.values().iter().for_each(|&value| kept[value as usize] += 1);
         }
         // Pearson's statistic has about LENGTH - 1 degrees of freedom; six standard deviations above is never by chance.
         let expected = ROUNDS as f64 * CAPACITY as f64 / LENGTH as f64;
-        let statistic: f64 = kept
-            .iter()
-            .map(|&count| (f64::from(count) - expected).powi(2) / expected)
-            .sum();
+        let statistic: f64 = kept.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
         let freedom = LENGTH as f64 - 1.0;
-        assert!(
-            statistic < freedom + 6.0 * (2.0 * freedom).sqrt(),
-            "{statistic}"
-        );
+        assert!(statistic < freedom + 6.0 * (2.0 * freedom).sqrt(), "{statistic}");
     }
 
     #[test]

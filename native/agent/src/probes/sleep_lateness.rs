@@ -81,20 +81,13 @@ fn clock_nanosleep(start_ns: u64, target_ns: u64) -> bool {
     let deadline = timespec(start_ns + target_ns);
     // SAFETY: reads one timespec; an absolute sleep has no remaining time.
     unsafe {
-        libc::clock_nanosleep(
-            libc::CLOCK_MONOTONIC,
-            libc::TIMER_ABSTIME,
-            &raw const deadline,
-            std::ptr::null_mut(),
-        ) == 0
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const deadline, std::ptr::null_mut())
+            == 0
     }
 }
 
 fn timespec(ns: u64) -> libc::timespec {
-    libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    }
+    libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// Runs the probe.  Slack and scheduling class of the calling thread are changed and stay so.
@@ -128,10 +121,10 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
     loop {
         // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
         spin(random.below(spin_bound_ns + 1));
-        let (sample, completed) = sample(sleep, target_ns);
+        let sample = sample(sleep, target_ns);
         done += 1;
-        if completed {
-            recorder.record((sample.end_ns as i64 - (sample.start_ns + target_ns) as i64) * 1000);
+        if sample.completed {
+            recorder.record(sample.lateness_ns * 1000);
             cpu_ns += sample.cpu_ns;
         } else {
             interrupted += 1;
@@ -143,10 +136,7 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
     let usage = Usage::now().since(&usage_start);
     let clocks_end = Clocks::read(timebase);
     if done == interrupted {
-        return Err(Failure::new(
-            Code::Os,
-            format!("signals ended all of {done} sleeps"),
-        ));
+        return Err(Failure::new(Code::Os, format!("signals ended all of {done} sleeps")));
     }
     trial.samples("reservoir", recorder.reservoir.values())?;
     Ok(SleepLateness {
@@ -165,34 +155,29 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
     })
 }
 
+/// What one sleep came to, in nanoseconds.
 struct Sample {
-    start_ns: u64,
-    end_ns: u64,
+    /// Wake-up less absolute target; negative when early.
+    lateness_ns: i64,
+    /// CPU time of the sleep and of the reads around it.
     cpu_ns: u64,
+    /// No signal ended it.
+    completed: bool,
 }
 
-/// One sleep between two readings of the clock, and those between two of the thread's CPU time; the spin before it is outside.
-fn sample(sleep: Sleep, target_ns: u64) -> (Sample, bool) {
+/// One sleep between two readings of the clock, and those between two of the thread's CPU time.
+fn sample(sleep: Sleep, target_ns: u64) -> Sample {
     let cpu_start_ns = OsClock::ThreadCpu.now_ns();
     let start_ns = OsClock::Monotonic.now_ns();
     let completed = sleep(start_ns, target_ns);
     let end_ns = OsClock::Monotonic.now_ns();
     let cpu_ns = OsClock::ThreadCpu.now_ns().saturating_sub(cpu_start_ns);
-    (
-        Sample {
-            start_ns,
-            end_ns,
-            cpu_ns,
-        },
-        completed,
-    )
+    Sample { lateness_ns: end_ns as i64 - (start_ns + target_ns) as i64, cpu_ns, completed }
 }
 
 /// Mean CPU time that a sample without a sleep reads: the cost of the clocks, which the sleep must not be charged with.
 fn cpu_ns_of_reads() -> f64 {
-    let total: u64 = (0..EMPTY_SAMPLES)
-        .map(|_| sample(|_, _| true, 0).0.cpu_ns)
-        .sum();
+    let total: u64 = (0..EMPTY_SAMPLES).map(|_| sample(|_, _| true, 0).cpu_ns).sum();
     total as f64 / f64::from(EMPTY_SAMPLES)
 }
 
@@ -226,9 +211,7 @@ pub(crate) fn slack() -> Option<u64> {
 
 fn set_policy(policy: Policy) -> Result<(), Failure> {
     if policy == Policy::Fifo {
-        let priority = libc::sched_param {
-            sched_priority: FIFO_PRIORITY,
-        };
+        let priority = libc::sched_param { sched_priority: FIFO_PRIORITY };
         // SAFETY: reads one sched_param; zero means the calling thread.
         let set = unsafe { libc::sched_setscheduler(0, policy.number(), &raw const priority) } == 0;
         if !set {
@@ -246,19 +229,14 @@ fn set_policy(policy: Policy) -> Result<(), Failure> {
     if Policy::CHOICES.contains(&(name, policy)) {
         return Ok(());
     }
-    Err(Failure::unsupported(format!(
-        "the scheduling class was set, but reads back as {name}"
-    )))
+    Err(Failure::unsupported(format!("the scheduling class was set, but reads back as {name}")))
 }
 
 /// Scheduling class of the calling thread, as read back.
 fn policy_name() -> Result<&'static str, Failure> {
     // SAFETY: no memory is involved; zero means the calling thread.
     let number = unsafe { libc::sched_getscheduler(0) };
-    match Policy::CHOICES
-        .iter()
-        .find(|(_, policy)| policy.number() == number & !libc::SCHED_RESET_ON_FORK)
-    {
+    match Policy::CHOICES.iter().find(|(_, policy)| policy.number() == number & !libc::SCHED_RESET_ON_FORK) {
         Some((name, _)) => Ok(name),
         None => Err(Failure::unsupported(format!(
             "the agent runs in the scheduling class of number {number}, not in other or fifo"
@@ -274,8 +252,8 @@ mod tests {
     fn every_sleep_lasts_at_least_its_target() {
         for sleep in [usleep as Sleep, nanosleep, clock_nanosleep] {
             for _ in 0..20 {
-                let (sample, completed) = sample(sleep, 300_000);
-                assert!(!completed || sample.end_ns - sample.start_ns >= 300_000);
+                let sample = sample(sleep, 300_000);
+                assert!(!sample.completed || sample.lateness_ns >= 0);
             }
         }
     }

@@ -100,10 +100,7 @@ impl Function for Rdtscp {
     }
 }
 
-const NO_TIME: libc::timespec = libc::timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
+const NO_TIME: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec_step_ps(earlier: &libc::timespec, later: &libc::timespec) -> i64 {
     (later.tv_sec - earlier.tv_sec) * 1_000_000_000_000 + (later.tv_nsec - earlier.tv_nsec) * 1_000
@@ -142,13 +139,7 @@ impl Function for ClockGettimeSyscall {
     #[inline(always)]
     fn read(stamp: &mut libc::timespec) {
         // SAFETY: the arguments are those of clock_gettime; it writes one timespec through a valid reference.
-        unsafe {
-            libc::syscall(
-                libc::SYS_clock_gettime,
-                libc::CLOCK_MONOTONIC,
-                std::ptr::from_mut(stamp),
-            )
-        };
+        unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, std::ptr::from_mut(stamp)) };
     }
 
     #[inline(always)]
@@ -173,14 +164,7 @@ impl Function for Gettimeofday {
     type Stamp = BracketedCall;
     const NAME: &'static str = "gettimeofday";
     const METHOD: &'static str = "tsc";
-    const ZERO: BracketedCall = BracketedCall {
-        before: 0,
-        time: libc::timeval {
-            tv_sec: 0,
-            tv_usec: 0,
-        },
-        after: 0,
-    };
+    const ZERO: BracketedCall = BracketedCall { before: 0, time: libc::timeval { tv_sec: 0, tv_usec: 0 }, after: 0 };
 
     #[inline(always)]
     fn read(stamp: &mut BracketedCall) {
@@ -229,11 +213,7 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<TimerCost, Fail
     measure(extent, recorder, trial)
 }
 
-fn measure<F: Function>(
-    extent: Extent,
-    mut recorder: Recorder,
-    trial: &mut Trial,
-) -> Result<TimerCost, Failure> {
+fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Trial) -> Result<TimerCost, Failure> {
     let timebase = Timebase::get();
     let scale = scale_for::<F>(timebase)?;
     let mut stamps = vec![F::ZERO; CHUNK + 1];
@@ -286,16 +266,10 @@ fn fill<F: Function>(stamps: &mut [F::Stamp]) {
 /// Ticks to picoseconds for functions that need them, after checking that the machine has the function.
 fn scale_for<F: Function>(timebase: &Timebase) -> Result<TickScale, Failure> {
     if F::NAME == Rdtscp::NAME && !timebase.capability.serialized_read {
-        return Err(Failure::unsupported(
-            "the processor of this guest has no rdtscp",
-        ));
+        return Err(Failure::unsupported("the processor of this guest has no rdtscp"));
     }
     let counts_ticks = F::METHOD == "tsc" || F::NAME.starts_with("rdtsc");
-    let hz = if counts_ticks {
-        timebase.frequency()?.hz
-    } else {
-        1.0
-    };
+    let hz = if counts_ticks { timebase.frequency()?.hz } else { 1.0 };
     Ok(TickScale::new(hz))
 }
 
@@ -313,12 +287,7 @@ impl Steps {
         match step_ps {
             0 => self.standing += 1,
             ..0 => self.backward += 1,
-            _ => {
-                self.smallest_ps = Some(
-                    self.smallest_ps
-                        .map_or(step_ps, |smallest| smallest.min(step_ps)),
-                )
-            }
+            _ => self.smallest_ps = Some(self.smallest_ps.map_or(step_ps, |smallest| smallest.min(step_ps))),
         }
     }
 }
@@ -330,13 +299,10 @@ mod tests {
     #[test]
     fn steps_tell_standing_backward_and_the_smallest_advance_apart() {
         let mut steps = Steps::default();
-        [0, 5, -3, 2, 0, 9]
-            .iter()
-            .for_each(|&step| steps.count(step));
-        assert_eq!(
-            (steps.standing, steps.backward, steps.smallest_ps),
-            (2, 1, Some(2))
-        );
+        for step in [0, 5, -3, 2, 0, 9] {
+            steps.count(step);
+        }
+        assert_eq!((steps.standing, steps.backward, steps.smallest_ps), (2, 1, Some(2)));
         assert_eq!(Steps::default().smallest_ps, None);
     }
 
@@ -345,22 +311,9 @@ mod tests {
         let scale = TickScale::new(1e9);
         assert_eq!(Rdtsc::step_ps(scale, &10, &7), -3_000);
         let time = |tv_sec, tv_nsec| libc::timespec { tv_sec, tv_nsec };
-        assert_eq!(
-            ClockGettime::step_ps(scale, &time(2, 5), &time(1, 999_999_999)),
-            -6_000
-        );
-        let call = |tv_sec, tv_usec| BracketedCall {
-            before: 0,
-            time: libc::timeval { tv_sec, tv_usec },
-            after: 9,
-        };
-        assert_eq!(
-            Gettimeofday::step_ps(scale, &call(2, 0), &call(1, 999_999)),
-            -1_000_000
-        );
-        assert_eq!(
-            Gettimeofday::cost_ps(scale, &call(2, 0), &call(1, 999_999)),
-            9_000
-        );
+        assert_eq!(ClockGettime::step_ps(scale, &time(2, 5), &time(1, 999_999_999)), -6_000);
+        let call = |tv_sec, tv_usec| BracketedCall { before: 0, time: libc::timeval { tv_sec, tv_usec }, after: 9 };
+        assert_eq!(Gettimeofday::step_ps(scale, &call(2, 0), &call(1, 999_999)), -1_000_000);
+        assert_eq!(Gettimeofday::cost_ps(scale, &call(2, 0), &call(1, 999_999)), 9_000);
     }
 }

@@ -11,6 +11,4 @@ pub(crate) use x86_64::capability;
 pub use x86_64::{read, read_ordered_end, read_ordered_start, read_serialized};
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!(
-    "hptime has no time stamp counter for this architecture yet: add a module beside arch/x86_64.rs"
-);
+compile_error!("hptime has no time stamp counter for this architecture yet: add a module beside arch/x86_64.rs");

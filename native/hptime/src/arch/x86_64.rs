@@ -49,11 +49,7 @@ pub(crate) fn capability() -> Capability {
     let features = if basic.eax >= 1 { leaf(1) } else { EMPTY };
     let extended_max = leaf(0x8000_0000).eax;
     let extended = |number: u32| {
-        if extended_max >= number {
-            leaf(number)
-        } else {
-            EMPTY
-        }
+        if extended_max >= number { leaf(number) } else { EMPTY }
     };
     let power = extended(0x8000_0007);
     let present = features.ecx & (1 << 31) != 0;
@@ -67,12 +63,7 @@ pub(crate) fn capability() -> Capability {
     }
 }
 
-const EMPTY: CpuidResult = CpuidResult {
-    eax: 0,
-    ebx: 0,
-    ecx: 0,
-    edx: 0,
-};
+const EMPTY: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
 
 fn leaf(number: u32) -> CpuidResult {
     // SAFETY: every x86-64 processor has CPUID.
@@ -92,10 +83,7 @@ fn leaf_count(number: u32, sub: u32) -> CpuidResult {
 
 fn hypervisor() -> Hypervisor {
     let base = leaf(0x4000_0000);
-    Hypervisor {
-        signature: text(&[base.ebx, base.ecx, base.edx]),
-        max_leaf: base.eax,
-    }
+    Hypervisor { signature: text(&[base.ebx, base.ecx, base.edx]), max_leaf: base.eax }
 }
 
 /// The frequency as stated, most trustworthy first: by the hypervisor, then by crystal and ratio, then as the nominal clock.
@@ -106,29 +94,20 @@ fn stated_frequency(basic_max: u32, hypervisor_present: bool) -> Vec<StatedFrequ
     if hypervisor_present && (0x4000_0010..0x4000_1000).contains(&leaf(0x4000_0000).eax) {
         let khz = leaf(0x4000_0010).eax;
         if khz != 0 {
-            stated.push(StatedFrequency {
-                source: "cpuid-40000010h",
-                hz: f64::from(khz) * 1e3,
-            });
+            stated.push(StatedFrequency { source: "cpuid-40000010h", hz: f64::from(khz) * 1e3 });
         }
     }
     if basic_max >= 0x15 {
         let ratio = leaf_count(0x15, 0);
         if ratio.eax != 0 && ratio.ebx != 0 && ratio.ecx != 0 {
             let hz = f64::from(ratio.ecx) * f64::from(ratio.ebx) / f64::from(ratio.eax);
-            stated.push(StatedFrequency {
-                source: "cpuid-15h",
-                hz,
-            });
+            stated.push(StatedFrequency { source: "cpuid-15h", hz });
         }
     }
     if basic_max >= 0x16 {
         let mhz = leaf_count(0x16, 0).eax & 0xffff;
         if mhz != 0 {
-            stated.push(StatedFrequency {
-                source: "cpuid-16h",
-                hz: f64::from(mhz) * 1e6,
-            });
+            stated.push(StatedFrequency { source: "cpuid-16h", hz: f64::from(mhz) * 1e6 });
         }
     }
     stated
@@ -136,24 +115,9 @@ fn stated_frequency(basic_max: u32, hypervisor_present: bool) -> Vec<StatedFrequ
 
 /// The text in registers, without padding; characters that do not print become dots.
 fn text(registers: &[u32]) -> String {
-    let bytes: Vec<u8> = registers
-        .iter()
-        .flat_map(|register| register.to_le_bytes())
-        .collect();
-    let end = bytes
-        .iter()
-        .rposition(|&byte| byte != 0 && byte != b' ')
-        .map_or(0, |last| last + 1);
-    bytes[..end]
-        .iter()
-        .map(|&byte| {
-            if (0x20..0x7f).contains(&byte) {
-                char::from(byte)
-            } else {
-                '.'
-            }
-        })
-        .collect()
+    let bytes: Vec<u8> = registers.iter().flat_map(|register| register.to_le_bytes()).collect();
+    let end = bytes.iter().rposition(|&byte| byte != 0 && byte != b' ').map_or(0, |last| last + 1);
+    bytes[..end].iter().map(|&byte| if (0x20..0x7f).contains(&byte) { char::from(byte) } else { '.' }).collect()
 }
 
 #[cfg(test)]
@@ -163,11 +127,7 @@ mod tests {
     #[test]
     fn text_drops_padding_only() {
         assert_eq!(
-            text(&[
-                u32::from_le_bytes(*b"KVMK"),
-                u32::from_le_bytes(*b"VMKV"),
-                u32::from_le_bytes(*b"M\0\0\0")
-            ]),
+            text(&[u32::from_le_bytes(*b"KVMK"), u32::from_le_bytes(*b"VMKV"), u32::from_le_bytes(*b"M\0\0\0")]),
             "KVMKVMKVM"
         );
         assert_eq!(text(&[0, 0]), "");
