@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special  # and not scipy.stats, which takes over a second to import
 
 from virtgauge.analysis.estimate import Estimate
 
@@ -50,8 +50,8 @@ def expanded_tail(n: int, confidence: float) -> float:
     """The share to cut from each end of the bootstrap distribution (Hesterberg 2015): Φ(−√(n/(n−1))·t)."""
     if n < 2:
         raise ValueError("an interval needs at least two repetitions")
-    t = stats.t.ppf(0.5 + confidence / 2, n - 1)
-    return float(stats.norm.cdf(-np.sqrt(n / (n - 1)) * t))
+    t = special.stdtrit(n - 1, 0.5 + confidence / 2)
+    return float(special.ndtr(-np.sqrt(n / (n - 1)) * t))
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     rank = np.arange(1, n + 1)
     if n % 2:
         # P(median* ≤ x(k)) = P(at least (n+1)/2 of n draws are among the k smallest).
-        below = stats.binom.sf((n - 1) // 2, n, rank / n)
+        below = special.bdtrc((n - 1) // 2, n, rank / n)
         weight = np.diff(below, prepend=0.0)
         keep = weight > _NEGLIGIBLE
         place = rank[keep] - 1
@@ -81,7 +81,7 @@ def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     log_pairs = special.gammaln(n + 1) - 2 * special.gammaln(half + 1) + log_step[:, None] + log_step[::-1][None, :]
     log_pairs[np.tri(n, dtype=bool)] = -np.inf  # i ≥ j cannot be
     pairs = np.exp(log_pairs)
-    lower = np.diff(stats.binom.sf(half - 1, n, rank / n), prepend=0.0)  # P(the half-th draw is x(i))
+    lower = np.diff(special.bdtrc(half - 1, n, rank / n), prepend=0.0)  # P(the half-th draw is x(i))
     np.fill_diagonal(pairs, np.clip(lower - pairs.sum(axis=1), 0, None))
     i, j = np.nonzero(pairs > _NEGLIGIBLE)
     weight = pairs[i, j]

@@ -23,7 +23,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 
-from scipy import stats
+from scipy import special
 
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
@@ -158,7 +158,8 @@ def agreement(ratios: Sequence[Estimate]) -> Agreement:
     confidences = [ratio.confidence for ratio in usable if ratio.confidence is not None]
     if not confidences:
         return Agreement(0, 0, 0, None)
-    tolerated = int(stats.binom.ppf(1 - AA_ALARM, len(usable), 1 - min(confidences)))
+    chance = 1 - min(confidences)
+    tolerated = next(k for k in range(len(usable) + 1) if special.bdtr(k, len(usable), chance) >= 1 - AA_ALARM)
     excluding = sum(not _includes_one(ratio) for ratio in usable)
     return Agreement(len(usable), excluding, tolerated, max(aa_band(ratio) or 1.0 for ratio in usable))
 

@@ -40,20 +40,31 @@ _CCDF_CAPTIONS = {
 }
 
 
+ROWS = "rows"
+"""The name that a specification gives to its panel's data."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One chart: its title and specification."""
+    """One chart of a figure: its title, and the name of its data."""
 
     title: str
-    spec: dict[str, Any]
+    data: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Panels that belong together, with what they show and how to read it."""
+    """Panels that belong together and are drawn alike.
+
+    Attributes:
+        title, caption: what the figure shows and how to read it.
+        spec: the chart of every panel; its data is called :data:`ROWS`.
+        panels: one for each function.
+    """
 
     title: str
     caption: str
+    spec: dict[str, Any]
     panels: tuple[Panel, ...]
 
 
@@ -83,15 +94,13 @@ def ccdf_figures(report: Report) -> list[Figure]:
         cells = [report.cells[index] for index in indices]
         domain = _domain(value for cell in cells for curve in cell.curves for value in curve.values_ns)
         least = min(share for cell in cells for curve in cell.curves for share in curve.shares)
-        panels = tuple(
-            Panel(report.cells[index].function, _ccdf(f"ccdf-{index}", report, domain, least)) for index in indices
-        )
+        panels = tuple(Panel(report.cells[index].function, f"ccdf-{index}") for index in indices)
         title = probe_title(probe) + (f", {load_label(load)}" if load else "")
         caption = (
             f"{_CCDF_CAPTIONS.get(probe, 'How often the value is larger than the one below.')} Further left is better; "
             "a long tail to the right is what a deadline meets. Dashed vertical rules stand at the means."
         )
-        figures.append(Figure(title, caption, panels))
+        figures.append(Figure(title, caption, _ccdf(report, domain, least), panels))
     return figures
 
 
@@ -116,19 +125,30 @@ def median_figures(report: Report) -> list[Figure]:
         functions = list(dict.fromkeys(cell.function for cell in cells))
         published = [row.median_ns for row in report.published if report.cells[row.cell].probe == probe]
         domain = _domain([*measured, *published])
-        panels = tuple(
-            Panel(function, _medians(median_data_name(probe, place), report, domain, cells))
-            for place, function in enumerate(functions)
-        )
+        panels = tuple(Panel(function, median_data_name(probe, place)) for place, function in enumerate(functions))
         loads = list(dict.fromkeys(load_label(cell.load) for cell in cells))
         marks = "; ".join(f"{_SHAPES[place % 4][1]}: {load}" for place, load in enumerate(loads) if load)
         caption = "Median over repetitions with its interval, where wider than its mark."
         if marks:
             caption += f" {marks}."
+        if any(arm.record.emulated and arm.trials for arm in report.arms):
+            caption += " Hollow marks are emulated."
         if published:
             caption += " Crosses: published figures of the same function, measured on other hardware."
-        figures.append(Figure(f"{probe_title(probe)}: medians", caption, panels))
+        spec = _medians(report, domain, cells)
+        figures.append(Figure(f"{probe_title(probe)}: medians", caption, spec, panels))
     return figures
+
+
+def _row_labels(report: Report) -> dict[str, str]:
+    """A label for every arm, told apart by its name where two arms share one."""
+    labels = [arm.record.label for arm in report.arms]
+    return {
+        arm.record.name: arm.record.label
+        if labels.count(arm.record.label) == 1
+        else f"{arm.record.label} [{arm.record.name}]"
+        for arm in report.arms
+    }
 
 
 def median_data_name(probe: str, place: int) -> str:
@@ -138,7 +158,8 @@ def median_data_name(probe: str, place: int) -> str:
 
 def median_data(report: Report) -> dict[str, list[dict[str, Any]]]:
     """The rows behind every panel of :func:`median_figures`."""
-    labels = {arm.record.name: arm.record.label for arm in report.arms}
+    labels = _row_labels(report)
+    emulated = {arm.record.name for arm in report.arms if arm.record.emulated}
     data: dict[str, list[dict[str, Any]]] = {}
     for probe in dict.fromkeys(cell.probe for cell in report.cells):
         cells = [(index, cell) for index, cell in enumerate(report.cells) if cell.probe == probe and cell.curves]
@@ -150,7 +171,8 @@ def median_data(report: Report) -> dict[str, list[dict[str, Any]]]:
                 if estimate.point is None:
                     continue
                 row = {"arm": series.arm, "label": labels[series.arm], "load": load_label(cell.load), "kind": "ours"}
-                rows.append(row | {"x": estimate.point, "low": estimate.low, "high": estimate.high})
+                row |= {"x": estimate.point, "low": estimate.low, "high": estimate.high}
+                rows.append(row | {"emulated": series.arm in emulated})
             for published in report.published:
                 if published.cell == index:
                     row = {"arm": published.arm, "label": labels[published.arm], "load": load_label(cell.load)}
@@ -186,7 +208,7 @@ def _arm_scale(report: Report, values: dict[str, Any]) -> alt.Scale:
     return alt.Scale(domain=names, range=[values[name] for name in names])
 
 
-def _ccdf(data: str, report: Report, domain: tuple[float, float], least: float) -> dict[str, Any]:
+def _ccdf(report: Report, domain: tuple[float, float], least: float) -> dict[str, Any]:
     records = [arm.record for arm in report.arms]
     colour = alt.Color("arm:N", scale=_arm_scale(report, arm_colours(records)), legend=None)
     dash = alt.StrokeDash("arm:N", scale=_arm_scale(report, arm_dashes(records)), legend=None)
@@ -200,7 +222,7 @@ def _ccdf(data: str, report: Report, domain: tuple[float, float], least: float) 
         alt.Tooltip("t:N", title="above"),
         alt.Tooltip("s:N", title="share"),
     ]
-    source = alt.NamedData(name=data)
+    source = alt.NamedData(name=ROWS)
     x = _time_axis(domain)
     lines = (
         alt.Chart(source)
@@ -217,16 +239,17 @@ def _ccdf(data: str, report: Report, domain: tuple[float, float], least: float) 
     return _finished(alt.layer(means, lines), height=210)
 
 
-def _medians(data: str, report: Report, domain: tuple[float, float], cells: Sequence[Cell]) -> dict[str, Any]:
+def _medians(report: Report, domain: tuple[float, float], cells: Sequence[Cell]) -> dict[str, Any]:
     records = [arm.record for arm in report.arms]
     measured = {series.arm for cell in cells for series in cell.series if series.missing is None}
-    labels = [record.label for record in records if record.name in measured]
+    names = _row_labels(report)
+    labels = [names[record.name] for record in records if record.name in measured]
     loads = list(dict.fromkeys(load_label(cell.load) for cell in cells))
     colour = alt.Color("arm:N", scale=_arm_scale(report, arm_colours(records)), legend=None)
     y = alt.Y("label:N", sort=labels, scale=alt.Scale(domain=labels), axis=alt.Axis(title=None, labelLimit=170))
     offset = alt.YOffset("load:N", sort=loads, scale=alt.Scale(domain=loads, paddingOuter=0.35))
     x = _time_axis(domain)
-    source = alt.NamedData(name=data)
+    source = alt.NamedData(name=ROWS)
     ours = alt.Chart(source).transform_filter("datum.kind == 'ours'")
     tooltip = [
         alt.Tooltip("label:N", title="platform"),
@@ -240,11 +263,13 @@ def _medians(data: str, report: Report, domain: tuple[float, float], cells: Sequ
         .encode(x=x.copy(), x2="high:Q", y=y, yOffset=offset, color=colour, tooltip=tooltip)
     )
     rules.encoding.x.shorthand = "low:Q"
-    dots = ours.mark_point(filled=True, size=62, opacity=1, clip=True).encode(
+    dots = ours.mark_point(filled=True, size=58, opacity=1, strokeWidth=1.5, clip=True).encode(
         x=x,
         y=y,
         yOffset=offset,
         color=colour,
+        stroke=alt.Stroke("arm:N", scale=_arm_scale(report, arm_colours(records)), legend=None),
+        fillOpacity=alt.condition("datum.emulated", alt.value(0), alt.value(1)),
         shape=alt.Shape("load:N", scale=alt.Scale(domain=loads, range=_shapes(len(loads))), legend=None),
         tooltip=tooltip,
     )

@@ -27,7 +27,7 @@ def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
     records = [arm.record for arm in report.arms]
     figures = [*ccdf_figures(report), *median_figures(report)]
-    data = embeddable(_page_data(report, [panel.spec for figure in figures for panel in figure.panels]))
+    data = embeddable(_page_data(report, [figure.spec for figure in figures]))
     library, boot = _library(), _asset("page.js")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),

@@ -36,17 +36,10 @@
       }));
 
   const draw = async (place) => {
-    const spec = data.specs[Number(place.dataset.panel)];
-    const datasets = {};
-    const collect = (part) => {
-      const name = part.data && part.data.name;
-      if (name && !(name in datasets)) {
-        datasets[name] = name in data.curves ? curveRows(data.curves[name]) : medianRows(data.medians[name] || []);
-      }
-      (part.layer || []).forEach(collect);
-    };
-    collect(spec);
-    await vegaEmbed(place, { ...spec, datasets }, { renderer: "svg", actions: false, ast: true, mode: "vega-lite" });
+    const name = place.dataset.rows;
+    const rows = name in data.curves ? curveRows(data.curves[name]) : medianRows(data.medians[name]);
+    const spec = { ...data.specs[Number(place.dataset.spec)], datasets: { rows } };
+    await vegaEmbed(place, spec, { renderer: "svg", actions: false, ast: true, mode: "vega-lite" });
   };
 
   // -- the list of trials: made when it is opened, a page at a time ------------------------------------
@@ -105,6 +98,6 @@
   filter.addEventListener("input", restart);
   more.addEventListener("click", showMore);
 
-  for (const place of document.querySelectorAll("[data-panel]")) await draw(place);
+  for (const place of document.querySelectorAll("[data-spec]")) await draw(place);
   document.documentElement.dataset.figures = "drawn";
 })();

@@ -1,0 +1,80 @@
+"""Time and size of the report over 10,000 trials.
+
+Usage: python benchmarks/report_scale.py [--trials 10000] [--keep FOLDER]
+
+Writes a synthetic run (10 arms × the 18 cells of the full timing suite, a million reads a trial), then makes its report
+in a fresh process, as ``virtgauge report RUN --format html`` would, and prints wall time, peak memory and size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+
+
+def make_run(folder: Path, trials: int) -> int:
+    """Write a run of at least so many trials; returns how many it has."""
+    sys.path.insert(0, str(TESTS))
+    from synthetic import SyntheticArm, arm_record, cells, synthetic_ledger
+
+    arms = [
+        SyntheticArm(arm_record("host", "host", "Host", "reference")),
+        SyntheticArm(arm_record("host-aa", "host", "Host (A/A)", "aa")),
+        *(SyntheticArm(arm_record(f"guest-{n}", "oci", f"Guest {n}"), 1 + n / 2, 1 + n / 8) for n in range(8)),
+    ]
+    design = list(cells())
+    blocks = -(-trials // (len(arms) * len(design)))
+    with synthetic_ledger(folder, arms, blocks, design, invalid_share=0.02) as ledger:
+        return len(ledger.trials())
+
+
+def report(folder: Path) -> None:
+    """Make the page of a run, and say how long each part took."""
+    began = time.perf_counter()
+    from virtgauge import report
+    from virtgauge.ledger.store import Ledger
+
+    imported = time.perf_counter()
+    with Ledger.open(folder) as ledger:
+        built = report.build(ledger)
+    analysed = time.perf_counter()
+    page = report.render_html(built)
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    rendered, cpu = time.perf_counter(), time.process_time()
+    text = report.render_json(built)
+    written = time.perf_counter()
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"imports           {imported - began:6.2f} s")
+    print(f"analysis          {analysed - imported:6.2f} s")
+    print(f"page              {rendered - analysed:6.2f} s   {len(page.encode()) / 1e6:.2f} MB")
+    print(f"report.html total {rendered - began:6.2f} s   (CPU time of the process so far {cpu:.2f} s)")
+    print(f"(JSON besides     {written - rendered:6.2f} s   {len(text.encode()) / 1e6:.2f} MB)")
+    print(f"peak memory       {peak_mib:6.0f} MiB")
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--keep", type=Path, help="write the run here and keep it")
+    parser.add_argument("--of", type=Path, help="only make the report of this run")
+    arguments = parser.parse_args()
+    if arguments.of:
+        report(arguments.of)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.keep or Path(scratch) / "run"
+        trials = make_run(folder, arguments.trials)
+        print(f"trials            {trials:6d}", flush=True)
+        subprocess.run([sys.executable, __file__, "--of", str(folder)], check=True)
+
+
+if __name__ == "__main__":
+    main()

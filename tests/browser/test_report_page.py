@@ -1,0 +1,188 @@
+"""The report in a real browser without any network: figures drawn, no error, and no name that acts."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
+
+from virtgauge import report
+from virtgauge.ledger.store import Ledger
+
+pytestmark = pytest.mark.slow
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+ARGUMENTS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+DRAWN = "document.documentElement.dataset.figures === 'drawn'"
+MARKS = """[...document.querySelectorAll('.chart')].map(
+    chart => chart.querySelectorAll('svg .mark-line path, svg .mark-symbol path').length)"""
+EVIL = '</script><script>window.pwned=1</script><img src=x onerror="window.pwned=2">\'"><svg onload=window.pwned=3>'
+
+
+class Visit:
+    """One page, opened offline, with everything that it complained about or asked for."""
+
+    def __init__(self, context: BrowserContext, path: Path) -> None:
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        context.set_offline(True)
+        context.route("**/*", self._only_files)
+        self.page: Page = context.new_page()
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_function(DRAWN, timeout=120_000)
+
+    def _only_files(self, route: Route) -> None:
+        address = route.request.url
+        if address.startswith(("file:", "data:", "blob:")):
+            route.continue_()
+            return
+        self.requests.append(address)
+        route.abort()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a usual run."""
+    folder = tmp_path_factory.mktemp("usual")
+    built = report.build(synthetic_ledger(folder / "run", blocks=4, invalid_share=0.05))
+    return written(built, folder / "report.html")
+
+
+def written(built: report.Report, path: Path) -> Path:
+    path.write_text(report.render_html(built), encoding="utf-8")
+    return path
+
+
+def variety(png: bytes) -> int:
+    """How many different stretches of 64 bytes the pixels of a PNG have; a blank picture has a handful."""
+    data, place = b"", 8
+    while place < len(png):
+        length, kind = struct.unpack(">I4s", png[place : place + 8])
+        if kind == b"IDAT":
+            data += png[place + 8 : place + 8 + length]
+        place += 12 + length
+    pixels = zlib.decompress(data)
+    return len({pixels[at : at + 64] for at in range(0, len(pixels), 64)})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_draws_every_figure_offline_and_without_complaint(
+    browser: Browser, usual: Path, tmp_path: Path, scheme: str
+) -> None:
+    context = browser.new_context(viewport={"width": 1366, "height": 800}, color_scheme=scheme)
+    visit = Visit(context, usual)
+    marks = visit.page.evaluate(MARKS)
+    assert len(marks) == 18 + 9  # a CCDF for each cell, a panel of medians for each function
+    assert min(marks) >= 5, marks
+    shot = visit.page.screenshot(path=tmp_path / f"{scheme}.png")
+    assert variety(shot) > 1000
+    assert visit.complaints == []
+    assert visit.requests == []
+    context.close()
+
+
+def test_light_and_dark_differ_and_text_stands_out_in_both(browser: Browser, usual: Path) -> None:
+    paper = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    seen = {}
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        background, ink = Visit(context, usual).page.evaluate(paper)
+        levels = [sum(int(part) for part in colour[4:-1].split(",")) for colour in (background, ink)]
+        assert abs(levels[0] - levels[1]) > 450
+        seen[scheme] = background
+        context.close()
+    assert seen["light"] != seen["dark"]
+
+
+def test_the_first_screen_holds_every_verdict_and_the_table_at_a_glance(browser: Browser, usual: Path) -> None:
+    context = browser.new_context(viewport={"width": 1366, "height": 800})
+    page = Visit(context, usual).page
+    bottoms = page.evaluate(
+        "[...document.querySelectorAll('.verdicts li, .glance tbody tr')].map(e => e.getBoundingClientRect().bottom)"
+    )
+    assert len(bottoms) == 5 + 5
+    assert max(bottoms) <= 800
+    context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1366])
+def test_the_page_itself_never_scrolls_sideways(browser: Browser, usual: Path, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    page = Visit(context, usual).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+def test_all_trials_can_be_opened_and_filtered(browser: Browser, usual: Path) -> None:
+    context = browser.new_context()
+    page = Visit(context, usual).page
+    page.click("#all-trials summary")
+    page.wait_for_selector("#trial-rows tr")
+    assert page.locator("#trial-rows tr").count() == 200
+    page.click("#trial-more")
+    assert page.locator("#trial-rows tr").count() > 200
+    page.fill("#trial-filter", "invalid gvisor")
+    rows = page.locator("#trial-rows tr").all_inner_texts()
+    assert rows
+    assert all("invalid" in row and "gVisor" in row for row in rows)
+    context.close()
+
+
+def test_names_that_would_run_are_shown_and_do_not(browser: Browser, tmp_path: Path) -> None:
+    arms = [
+        SyntheticArm(arm_record("host", "host", EVIL, "reference")),
+        SyntheticArm(arm_record("bad", "oci", EVIL, usable=False, reason=EVIL, fix=EVIL)),
+    ]
+    fields = {"plan_name": EVIL, "plan_text": EVIL, "run_id": EVIL, "fingerprint": {EVIL: {"hostname": EVIL}}}
+    design = [("timer_cost", {"function": "clock_gettime", "load": "idle", EVIL: EVIL})]
+    ledger = synthetic_ledger(tmp_path / "run", arms, 2, design, run=fields, invalid_share=0.9)
+    ledger.add_event(EVIL, EVIL)
+    context = browser.new_context()
+    visit = Visit(context, written(report.build(ledger), tmp_path / "report.html"))
+    visit.page.click("#all-trials summary")
+    visit.page.wait_for_selector("#trial-rows tr")
+    visit.page.hover(".chart svg")
+    assert visit.page.evaluate("window.pwned") is None
+    assert visit.page.locator("img").count() == 0
+    assert EVIL in visit.page.locator(".verdicts").inner_text()
+    assert visit.complaints == []
+    assert visit.requests == []
+    context.close()
+
+
+def test_an_empty_run_has_a_page_without_complaint(browser: Browser, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "run", manifest([arm.record for arm in usual_arms()]))
+    context = browser.new_context()
+    visit = Visit(context, written(report.build(ledger), tmp_path / "report.html"))
+    assert "no valid trial" in visit.page.inner_text("main")
+    assert visit.complaints == []
+    context.close()
+
+
+def test_the_page_is_readable_without_scripts(browser: Browser, usual: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(usual.as_uri())
+    text = page.inner_text("main")
+    assert "slower than the host" in text
+    assert "drawn by the scripts in this file" in text
+    context.close()
