@@ -223,9 +223,14 @@ class Runner:
                 reason=reason,
                 trials_done=self._done,
                 trials_total=self._total,
-                remaining_s=self._clock.remaining([s.arm for s in self._sessions[self._position :]]),
+                remaining_s=self._remaining_s(session),
             )
         )
+
+    def _remaining_s(self, current: Session[Cell]) -> float | None:
+        open_share = len(self._pending(current)) / len(current.cells)
+        later = [(session.arm, 1.0) for session in self._sessions[self._position + 1 :]]
+        return self._clock.remaining([(current.arm, open_share), *later])
 
     def _count(self, key: str, attempt: int, status: TrialStatus) -> None:
         entry = self._attempts[key]
@@ -247,12 +252,13 @@ class _RemainingTime:
     def add(self, arm: str, seconds: float) -> None:
         self._seconds[arm].append(seconds)
 
-    def remaining(self, arms: Sequence[str]) -> float | None:
+    def remaining(self, sessions: Sequence[tuple[str, float]]) -> float | None:
+        """Seconds for these sessions, each an arm and the share of it that is still to come; None: nothing known."""
         means = {arm: sum(seconds) / len(seconds) for arm, seconds in self._seconds.items()}
         if not means:
             return None
         overall = sum(means.values()) / len(means)
-        return sum(means.get(arm, overall) for arm in arms)
+        return sum(means.get(arm, overall) * share for arm, share in sessions)
 
 
 def _not_measured(error: str) -> Outcome:
