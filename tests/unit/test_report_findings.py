@@ -61,7 +61,7 @@ def test_the_simulated_median_comes_back_in_nanoseconds(usual: Report) -> None:
 def test_the_truth_is_covered_as_often_as_stated(tmp_path: Path) -> None:
     arms = [arm for arm in usual_arms() if arm.record.name in ("host", "host-aa", "gvisor")]
     covered = 0
-    runs = 120
+    runs = 60
     for seed in range(runs):
         ledger = synthetic_ledger(
             tmp_path / str(seed), arms, design=[("timer_cost", CLOCK)], seed=seed, spread=0.1, reads=2000

@@ -170,13 +170,13 @@ def median_data(report: Report) -> dict[str, list[dict[str, Any]]]:
                 estimate = series.statistics["p50"]
                 if estimate.point is None:
                     continue
-                row = {"arm": series.arm, "label": labels[series.arm], "load": load_label(cell.load), "kind": "ours"}
-                row |= {"x": estimate.point, "low": estimate.low, "high": estimate.high}
-                rows.append(row | {"emulated": series.arm in emulated})
+                place = {"arm": series.arm, "label": labels[series.arm], "load": load_label(cell.load)}
+                figures = {"x": estimate.point, "low": estimate.low, "high": estimate.high}
+                rows.append({"kind": "ours", "emulated": series.arm in emulated, **place, **figures})
             for published in report.published:
                 if published.cell == index:
-                    row = {"arm": published.arm, "label": labels[published.arm], "load": load_label(cell.load)}
-                    rows.append(row | {"kind": "published", "x": published.median_ns})
+                    place = {"arm": published.arm, "label": labels[published.arm], "load": load_label(cell.load)}
+                    rows.append({"kind": "published", "x": published.median_ns, **place})
     return data
 
 

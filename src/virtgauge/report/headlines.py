@@ -73,7 +73,7 @@ def _headline(
         return Headline(record.name, record.label, tone, text)
 
     if not record.usable:
-        return say(Tone.MISSING, f"not measured: {record.reason}.")
+        return say(Tone.MISSING, f"not measured: {record.reason.rstrip('.')}.")
     found = {probe: series for probe, cell in first.items() if (series := cell.of(record.name))}
     measured = {probe: series for probe, series in found.items() if series.missing is None}
     if not measured:
