@@ -89,3 +89,23 @@ def test_few_distinct_values_are_all_drawn() -> None:
     values, shares = ccdf(Distribution.of(np.array([1, 1, 1, 5])), 300)
     assert values.tolist() == [1, 5]
     assert shares.tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("cost", [8.0, 10.0, 13.0, 17.7, 24.0, 41.5])
+@pytest.mark.parametrize("step", [1.0, 10.0])
+def test_the_median_of_a_cost_read_from_a_coarse_clock_is_not_that_clocks_step(cost, step):
+    """Successive readings of a clock that advances in steps: their differences are multiples of the step."""
+    rng = np.random.default_rng(5)
+    times = np.cumsum(np.full(200_000, cost) + rng.normal(0, 0.02 * cost, 200_000))
+    readings = np.floor(times / step) * step
+    distribution = Distribution.of(np.rint(np.diff(readings) * 1000).astype(np.int64))
+    assert distribution.interpolated_median / 1000 == pytest.approx(cost, abs=0.16 * step)
+
+
+def test_the_interpolated_median_of_fine_values_is_the_median():
+    distribution = Distribution.of(np.random.default_rng(1).lognormal(10, 0.5, 50_000).astype(np.int64))
+    assert distribution.interpolated_median == distribution.median
+
+
+def test_a_single_value_is_its_own_interpolated_median():
+    assert Distribution.of(np.full(100, 7, dtype=np.int64)).interpolated_median == 7

@@ -19,6 +19,10 @@ TAIL_SAMPLES = 10
 draw than of the system."""
 
 
+_COARSE_SHARE, _NEIGHBOUR_SHARE = 0.1, 0.01
+"""From which share of all values on a bin is a step of a coarse clock, and a neighbouring bin its next step."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Distribution:
     """Counts of values, in one unit.
@@ -81,6 +85,33 @@ class Distribution:
     @property
     def median(self) -> float:
         return self.quantile(0.5)
+
+    @property
+    def interpolated_median(self) -> float:
+        """The median of values that a coarse clock has rounded: interpolated within the step that holds it.
+
+        A counter that advances every 10 ns reports a cost of 13 ns as seven times 10 and three times 20; the plain
+        median says 10 of every cost between 5 and 15.  Where a tenth of all values or more share the median's bin, that
+        bin is taken to stand for all values up to half-way to its neighbours that hold a hundredth or more, evenly
+        spread (the median of grouped data).  Elsewhere this is :attr:`median`.
+        """
+        at = int(np.searchsorted(self.values, self.median))
+        shares = self.counts.astype(np.float64) / self.n
+        heavy = np.flatnonzero(shares >= _NEIGHBOUR_SHARE)
+        if at >= self.values.size or shares[at] < _COARSE_SHARE or heavy.size < 2:
+            return self.median
+        place = int(np.searchsorted(heavy, at))
+        value = float(self.values[at])
+        gaps = [
+            abs(float(self.values[heavy[other]]) - value) / 2
+            for other in (place - 1, place + 1)
+            if 0 <= other < heavy.size
+        ]
+        low = value - (gaps[0] if place > 0 else gaps[-1])
+        high = value + gaps[-1]
+        inside = (self.values > low) & (self.values <= high)
+        below = float(shares[self.values <= low].sum())
+        return low + (high - low) * (0.5 - below) / float(shares[inside].sum())
 
     @property
     def half_iqr(self) -> float:

@@ -61,7 +61,7 @@ def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path |
         return None
     partial = out.with_name(out.name + ".partial")
     try:
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")
         partial.replace(out)
     except OSError as error:
         raise UsageError(f"cannot write the report to {out}: {error}", "choose another file with --out") from error

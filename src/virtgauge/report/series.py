@@ -85,9 +85,9 @@ def figures_of(histogram: Histogram) -> TrialFigures:
         histogram.values, histogram.counts, float(histogram.minimum), float(histogram.maximum), histogram.mean
     )
     samples = distribution.n
-    q25, median, q75, *tails = (float(value) * scale for value in distribution.quantiles(_SHARES))
+    q25, _, q75, *tails = (float(value) * scale for value in distribution.quantiles(_SHARES))
     statistics: dict[str, float | None] = {
-        "p50": median,
+        "p50": distribution.interpolated_median * scale,
         "half_iqr": (q75 - q25) / 2,
         "mad": distribution.mad * scale,
         "min": distribution.minimum * scale,
