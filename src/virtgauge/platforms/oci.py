@@ -43,6 +43,7 @@ class _Profile:
     fix: str | None = None
 
 
+# gVisor takes over what interfaces its namespace has up, which is none; without a network it still has its loopback.
 # The overlay mounts name the host's folders, which a runtime with a kernel of its own does not see.
 _PROFILES = {
     "runc": _Profile("container (runc)", Overlay.MOUNTS, fix="apt install runc"),
@@ -51,7 +52,7 @@ _PROFILES = {
     "runsc": _Profile(
         "gVisor (runsc, systrap)",
         Overlay.RUNTIME,
-        ("--platform=systrap", "--network=sandbox", "--overlay2=all:memory"),
+        ("--platform=systrap", "--network=none", "--overlay2=all:memory"),
         fix="install Go (apt install golang-go) and run `make` again, or put runsc on PATH",
     ),
 }

@@ -62,12 +62,14 @@ def extract(image: bytes) -> bytes | None:
     start = (image[_SETUP_SECTORS] + 1) * 512 + offset
     payload = image[start : start + length]
     unpack = next((unpack for magic, unpack in _UNPACKERS.items() if payload.startswith(magic)), None)
-    if unpack is None:
+    if unpack is None or len(payload) < length:
         return None
     try:
-        return unpack(payload)
+        kernel = unpack(payload)
     except (lzma.LZMAError, OSError, EOFError, zlib.error, ValueError):
         return None
+    # every packing ends with the unpacked size: gzip by itself, the others by the kernel's makefile
+    return kernel if len(kernel) == struct.unpack("<I", payload[-4:])[0] else None
 
 
 def has_pvh_entry(kernel: bytes) -> bool:

@@ -1,0 +1,150 @@
+"""What is true of a guest on every platform that is made of processes on this host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from platforms.conftest import running, traces
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent.channel import ChannelClosedError
+from virtgauge.host.reclaim import reclaim_dead
+from virtgauge.platforms.base import GuestSpec, LaunchError, Platform
+
+CONTROLLER = """
+import asyncio, json, os, sys
+from virtgauge.agent.binary import find_agent
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import GuestSpec
+from virtgauge.platforms.registry import create
+
+async def main():
+    scope = Scope()
+    print(scope.tag, flush=True)
+    platform = create(sys.argv[1], json.loads(sys.argv[2]))
+    guest = await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent()))
+    await guest.channel.request("load_start", name="cpu", params={"threads": 1})
+    print("ready", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def check_a_guest_answers_and_is_gone(platform: Platform, spec: GuestSpec) -> dict[str, object]:
+    """Facts, a probe, the accounting; returns the facts."""
+    async with running(platform, spec) as guest:
+        assert guest.ready_ns > 0
+        facts = await guest.channel.facts()
+        assert facts["agent_sha256"] == spec.agent.sha256
+        reply = await guest.channel.request(
+            "probe",
+            name="timer_cost",
+            params={"function": "rdtscp", "samples": 10_000, "max_ns": 10**10, "reservoir": 100, "seed": 1},
+            timeout_s=60,
+        )
+        assert reply.value["distribution"]["n"] == 10_000
+        first = guest.accounting()
+        second = guest.accounting()
+        assert first.cpu_ns is not None
+        assert second.cpu_ns is not None
+        assert 0 < first.cpu_ns <= second.cpu_ns
+        again = guest
+    await again.close()
+    assert again.channel.closed
+    with pytest.raises(ChannelClosedError):
+        await again.channel.facts()
+    return facts
+
+
+async def check_a_broken_agent_is_a_launch_error(
+    platform: Platform, spec: Callable[..., GuestSpec], tmp_path: Path, script: str, stage: str, words: str
+) -> None:
+    """A script in the agent's place ends in a LaunchError that names stage and reason; nothing is left."""
+    path = tmp_path / "broken-agent"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    asked = spec(agent=AgentBinary(path, "0" * 64), ready_timeout_s=3.0)
+    started = time.monotonic()
+    with pytest.raises(LaunchError) as caught:
+        await platform.launch(asked)
+    assert time.monotonic() - started < 30
+    assert caught.value.stage == stage
+    assert words in str(caught.value)
+    assert not (asked.scope.folder / asked.name).exists()
+    assert traces(f"{asked.scope.tag}/{asked.name}") == []
+
+
+async def check_cancelling_leaves_nothing(platform: Platform, spec: Callable[..., GuestSpec], after_s: float) -> None:
+    """A launch that is cancelled at some moment, and a close that is, remove everything all the same."""
+    asked = spec()
+    launch = asyncio.create_task(platform.launch(asked))
+    await asyncio.sleep(after_s)
+    launch.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await (await launch).close()  # it was faster than the cancellation
+    assert not (asked.scope.folder / asked.name).exists()
+    assert traces(f"{asked.scope.tag}/{asked.name}") == []
+    asked = spec()
+    guest = await platform.launch(asked)
+    close = asyncio.create_task(guest.close())
+    await asyncio.sleep(0)
+    close.cancel()
+    await asyncio.gather(close, return_exceptions=True)
+    assert not (asked.scope.folder / asked.name).exists()
+    assert traces(f"{asked.scope.tag}/{asked.name}") == []
+
+
+async def check_a_killed_guest_ends_the_channel(platform: Platform, spec: GuestSpec) -> None:
+    """Every process of the guest is killed from outside: requests fail, closing works, nothing is left."""
+    async with running(platform, spec) as guest:
+        waiting = asyncio.create_task(
+            guest.channel.request(
+                "probe",
+                name="sleep_lateness",
+                params={
+                    "function": "usleep",
+                    "target_ns": 10_000_000,
+                    "samples": 10_000,
+                    "max_ns": 10**12,
+                    "slack_ns": 0,
+                    "policy": "other",
+                    "reservoir": 10,
+                    "seed": 1,
+                },
+            )
+        )
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        spec.scope.cgroup(spec.name).kill_all()
+        with pytest.raises(ChannelClosedError):
+            await asyncio.wait_for(waiting, 10)
+        assert guest.channel.closed
+
+
+def check_a_killed_controller_is_reclaimed(kind: str, settings: str) -> None:
+    """Kill -9 of the controller while a guest runs under load; the reclaim removes every trace."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, kind, settings], stdout=subprocess.PIPE, env=environment
+    ) as controller:
+        assert controller.stdout is not None
+        tag = controller.stdout.readline().decode().strip()
+        try:
+            assert controller.stdout.readline() == b"ready\n"
+            assert traces(tag) != []
+        finally:
+            controller.send_signal(signal.SIGKILL)
+    lines = reclaim_dead()
+    assert any(line.startswith(f"{tag}:") for line in lines), lines
+    assert traces(tag) == []
+    assert not any(line.startswith(f"{tag}:") for line in reclaim_dead())

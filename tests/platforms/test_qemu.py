@@ -1,0 +1,156 @@
+"""Virtual machines: booted for real, by whatever accelerator works here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from platforms import guest_checks as check
+from platforms.conftest import burnt_share, require, running, traces
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.platforms import qemu
+from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.qemu import QemuGuest, QemuPlatform
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+Spec = Callable[..., GuestSpec]
+
+
+@pytest_asyncio.fixture(params=["microvm", "q35"])
+async def platform(request: pytest.FixtureRequest, private_state: Path) -> AsyncIterator[QemuPlatform]:
+    platform = QemuPlatform(QemuPlatform.Settings(machine=request.param))
+    require(await platform.probe(), "qemu")
+    yield platform
+
+
+@pytest_asyncio.fixture
+async def microvm(private_state: Path) -> AsyncIterator[QemuPlatform]:
+    platform = QemuPlatform()
+    require(await platform.probe(), "qemu")
+    yield platform
+
+
+async def test_it_answers_counts_and_is_gone(platform: QemuPlatform, spec: Spec) -> None:
+    facts = await check.check_a_guest_answers_and_is_gone(platform, spec(vcpus=1))
+    assert facts["init"] is True
+    cpu = facts["cpu"]
+    assert isinstance(cpu, dict)
+    assert cpu["count"] == 1
+    emulated = platform.label.endswith("emulated)")
+    hypervisor = facts["hypervisor"]
+    assert isinstance(hypervisor, dict)
+    assert (hypervisor["signature"] == "TCGTCGTCGTCG") is emulated
+    clocksource = facts["clocksource"]
+    assert isinstance(clocksource, dict)
+    assert str(clocksource["current"]).startswith(("tsc", "kvm-clock")), "no clock of an emulated chip"
+
+
+async def test_an_emulated_guests_clock_runs_at_the_rate_of_the_hosts_counter(
+    microvm: QemuPlatform, spec: Spec
+) -> None:
+    params = {"function": "rdtscp", "samples": 1, "max_ns": 10**9, "reservoir": 1, "seed": 1}
+    async with running(microvm, spec()) as guest:
+        assert isinstance(guest, QemuGuest)
+        first = await guest.channel.request("probe", name="timer_cost", params=params, timeout_s=60)
+        await asyncio.sleep(3)
+        second = await guest.channel.request("probe", name="timer_cost", params=params, timeout_s=60)
+    begin, end = first.value["clocks_end"], second.value["clocks_end"]
+    if guest.boot.tsc_khz is None:
+        assert guest.boot.accelerator == "kvm", "the host's TSC is not invariant"
+        return
+    counted_ns = (end["tsc"] - begin["tsc"]) / guest.boot.tsc_khz * 1e6
+    assert counted_ns > 2.9e9
+    assert end["monotonic_raw_ns"] - begin["monotonic_raw_ns"] == pytest.approx(counted_ns, rel=300e-6)
+
+
+async def test_the_monitor_knows_threads_and_accelerator(microvm: QemuPlatform, spec: Spec) -> None:
+    asked = spec(vcpus=2)
+    async with running(microvm, asked) as guest:
+        assert isinstance(guest, QemuGuest)
+        threads = await guest.vcpu_threads()
+        assert len(set(threads)) == 2
+        assert all(Path(f"/proc/{thread}").exists() for thread in threads)
+        assert await guest.hardware_virtualization() is (guest.boot.accelerator == "kvm")
+        assert guest.boot.accelerator in guest.label
+
+
+async def test_accounting_covers_the_virtual_processors(microvm: QemuPlatform, spec: Spec) -> None:
+    async with running(microvm, spec()) as guest:
+        idle, _ = await burnt_share(guest, 1.0, 0)
+        outside, _ = await burnt_share(guest, 2.0, 1)
+    assert idle + 0.1 < outside < 2.2
+
+
+async def test_a_guest_that_hangs_at_boot_is_a_bounded_launch_error(microvm: QemuPlatform, spec: Spec) -> None:
+    asked = spec(ready_timeout_s=0.3)
+    with pytest.raises(LaunchError, match="no agent answered within"):
+        await microvm.launch(asked)
+    assert traces(f"{asked.scope.tag}/{asked.name}") == []
+
+
+async def test_a_kernel_panic_is_a_launch_error_with_the_console(
+    microvm: QemuPlatform, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "no-init"
+    path.write_text("this is no program")
+    path.chmod(0o755)
+    asked = spec(agent=AgentBinary(path, "0" * 64))
+    monkeypatch.setitem(qemu._tsc_khz, asked.agent.sha256, qemu._tsc_khz.get(spec().agent.sha256))
+    with pytest.raises(LaunchError) as caught:
+        await microvm.launch(asked)
+    assert caught.value.stage == "boot"
+    assert "Kernel panic" in caught.value.log_tail
+    assert traces(f"{asked.scope.tag}/{asked.name}") == []
+
+
+async def test_cancelling_leaves_nothing(microvm: QemuPlatform, spec: Spec) -> None:
+    await check.check_cancelling_leaves_nothing(microvm, spec, 0.5)
+
+
+async def test_a_killed_guest_ends_the_channel(microvm: QemuPlatform, spec: Spec) -> None:
+    await check.check_a_killed_guest_ends_the_channel(microvm, spec())
+
+
+async def test_a_killed_controller_is_reclaimed(microvm: QemuPlatform) -> None:
+    check.check_a_killed_controller_is_reclaimed("qemu", json.dumps({"machine": "microvm"}))
+
+
+async def test_an_emulated_guest_is_labelled_so(private_state: Path) -> None:
+    platform = QemuPlatform(QemuPlatform.Settings(accelerator="tcg"))
+    found = await platform.probe()
+    require(found, "qemu")
+    assert found.emulated
+    assert "emulated" in platform.label
+    assert platform.describe()["accelerator"] == "tcg"
+
+
+async def test_kvm_is_judged_by_a_boot_and_its_failure_has_a_reason(private_state: Path) -> None:
+    platform = QemuPlatform(QemuPlatform.Settings(accelerator="kvm"))
+    require(await QemuPlatform(QemuPlatform.Settings(accelerator="tcg")).probe(), "qemu")
+    found = await platform.probe()
+    assert not found.emulated
+    if found.usable:
+        assert "boots in" in found.reason
+    else:
+        assert found.reason.startswith("kvm: ")
+        assert found.fix is not None
+
+
+async def test_a_machine_without_qemu_or_kernel_is_unavailable_and_no_crash(
+    private_state: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = await QemuPlatform().probe()
+    assert not found.usable
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = await QemuPlatform().probe()
+    assert (found.usable, found.reason, found.fix) == (
+        False,
+        "QEMU is not installed",
+        "apt install qemu-system-x86",
+    )

@@ -1,0 +1,125 @@
+"""The OCI bundle: what a container sees of the host, and what it may use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from virtgauge.platforms.oci_bundle import AGENT_PATH, Limits, Overlay, write_bundle
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A host with a merged /usr, a real /lib64, and no /opt."""
+    root = tmp_path / "host"
+    for name in ("usr/bin", "etc", "lib64", "var"):
+        (root / name).mkdir(parents=True)
+    (root / "bin").symlink_to("usr/bin")
+    return root
+
+
+def bundle(
+    tmp_path: Path, host: Path, overlay: Overlay = Overlay.MOUNTS, limits: Limits | None = None
+) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    agent = tmp_path / "agent"
+    agent.touch()
+    write_bundle(
+        folder,
+        agent=agent,
+        environment={"VIRTGAUGE_SCOPE": "vg000000", "PATH": "/bin"},
+        cgroup_path="/virtgauge/vg000000/g",
+        overlay=overlay,
+        limits=limits or Limits(vcpus=None, memory_mib=None),
+        host_root=host,
+    )
+    return folder / "rootfs", json.loads((folder / "config.json").read_text())
+
+
+def mounts(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {mount["destination"]: mount for mount in config["mounts"]}
+
+
+def test_the_agent_is_the_only_process_and_is_bound_read_only(tmp_path: Path, host: Path) -> None:
+    root, config = bundle(tmp_path, host)
+    assert config["process"]["args"] == [AGENT_PATH]
+    assert (root / AGENT_PATH.lstrip("/")).is_file()
+    assert mounts(config)[AGENT_PATH]["source"] == str(tmp_path / "agent")
+    assert "ro" in mounts(config)[AGENT_PATH]["options"]
+    assert config["mounts"][-1]["destination"] == AGENT_PATH, "nothing is mounted over it"
+
+
+def test_links_stay_links_and_missing_folders_are_missing(tmp_path: Path, host: Path) -> None:
+    root, config = bundle(tmp_path, host)
+    assert (root / "bin").readlink() == Path("usr/bin")
+    assert "/bin" not in mounts(config)
+    assert "/opt" not in mounts(config)
+    assert "/var" in mounts(config)
+    assert mounts(config)["/var"]["type"] == "tmpfs", "the host's state is not the guest's"
+
+
+def test_a_container_gets_overlays_whose_upper_layers_are_in_memory(tmp_path: Path, host: Path) -> None:
+    root, config = bundle(tmp_path, host)
+    found = mounts(config)
+    assert found["/usr"]["type"] == "overlay"
+    assert f"lowerdir={host}/usr" in found["/usr"]["options"]
+    assert f"upperdir={root}/.overlay/usr/upper" in found["/usr"]["options"]
+    assert (root / ".overlay/usr/upper").is_dir()
+    assert (root / ".overlay/usr/work").is_dir()
+    assert found["/.overlay"]["type"] == "tmpfs"
+    assert "tmpcopyup" in found["/.overlay"]["options"]
+    order = [mount["destination"] for mount in config["mounts"]]
+    assert order.index("/.overlay") < order.index("/usr")
+    assert "ro" in found["/lib64"]["options"]
+    assert config["root"]["readonly"] is True
+
+
+def test_a_sandbox_gets_binds_below_its_own_overlay(tmp_path: Path, host: Path) -> None:
+    _, config = bundle(tmp_path, host, Overlay.RUNTIME)
+    assert mounts(config)["/usr"]["type"] == "bind"
+    assert "ro" not in mounts(config)["/usr"]["options"], "a read-only mount would get no private layer"
+    assert config["root"]["readonly"] is False
+    assert "/.overlay" not in mounts(config)
+
+
+def test_an_unknown_runtime_cannot_write_to_the_hosts_folders(tmp_path: Path, host: Path) -> None:
+    _, config = bundle(tmp_path, host, Overlay.NONE)
+    for mount in config["mounts"]:
+        if mount["type"] == "bind":
+            assert "ro" in mount["options"], mount
+    assert config["root"]["readonly"] is True
+
+
+def test_paths_that_overlay_options_would_split_are_escaped(tmp_path: Path, host: Path) -> None:
+    odd = tmp_path / "a:b,c"
+    host.rename(odd)
+    _, config = bundle(tmp_path, odd)
+    escaped = str(odd).replace(":", "\\:").replace(",", "\\,")
+    assert f"lowerdir={escaped}/usr" in mounts(config)["/usr"]["options"]
+
+
+def test_limits_become_a_quota_and_a_memory_limit(tmp_path: Path, host: Path) -> None:
+    _, config = bundle(tmp_path, host, limits=Limits(vcpus=2, memory_mib=256))
+    assert config["linux"]["resources"]["cpu"] == {"period": 100_000, "quota": 200_000}
+    assert config["linux"]["resources"]["memory"] == {"limit": 256 * 1024 * 1024}
+
+
+def test_without_limits_nothing_is_limited(tmp_path: Path, host: Path) -> None:
+    _, config = bundle(tmp_path, host)
+    assert set(config["linux"]["resources"]) == {"devices"}
+    assert "rlimits" not in config["process"], "setting them needs a capability that the controller may lack"
+
+
+def test_it_is_isolated_tagged_and_counted(tmp_path: Path, host: Path) -> None:
+    _, config = bundle(tmp_path, host)
+    kinds = {namespace["type"] for namespace in config["linux"]["namespaces"]}
+    assert kinds == {"pid", "network", "ipc", "uts", "mount"}
+    assert all("path" not in namespace for namespace in config["linux"]["namespaces"])
+    assert config["linux"]["cgroupsPath"] == "/virtgauge/vg000000/g"
+    assert "VIRTGAUGE_SCOPE=vg000000" in config["process"]["env"]
+    granted = set(config["process"]["capabilities"]["effective"])
+    assert not granted & {"CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SYS_NICE", "CAP_SYS_PTRACE"}
