@@ -1,24 +1,26 @@
-"""The commands.  Each reads its options, calls one stage of the pipeline, and prints."""
+"""The commands.  Each reads its options, calls one stage of the pipeline, and prints.
+
+A stage is imported by the command that needs it, so that `--help` and completion answer at once.
+"""
 
 from __future__ import annotations
 
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from virtgauge import __version__
 from virtgauge.console.displays import ProgressStyle, create_display
-from virtgauge.console.doctor import ReportedPlatform, doctor_json, doctor_text
+from virtgauge.console.reports import ReportFormat, write_report
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
-from virtgauge.ledger.store import Ledger
-from virtgauge.plan.load import load_plan, parse_plan, preset_names, preset_text
-from virtgauge.plan.model import Plan
 from virtgauge.provision.command import app as provision_app
-from virtgauge.report.formats import ReportFormat
+
+if TYPE_CHECKING:
+    from virtgauge.plan.model import Plan
 
 _EPILOG = (
     "Exit codes: 0 done; 1 failed or incomplete; 2 wrong option, plan or path (nothing was started); "
@@ -65,7 +67,9 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say of each platform whether it can be used here, why, and the command that would fix it."""
+    from virtgauge.console.doctor import ReportedPlatform, doctor_json, doctor_text
     from virtgauge.execution.prepare import probe_platforms
+    from virtgauge.plan.load import load_plan
 
     loaded, source = load_plan(plan)
     found = [ReportedPlatform(*entry) for entry in probe_platforms(loaded, source)]
@@ -88,6 +92,7 @@ def run(
 ) -> None:
     """Execute a plan, and write its report."""
     from virtgauge.execution.session import new_run_folder, start_run
+    from virtgauge.plan.load import load_plan
 
     loaded, source = load_plan(plan)
     loaded = _overridden(loaded, source, repetitions, seed, platform)
@@ -129,7 +134,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Write to this file instead.")] = None,
 ) -> None:
     """Show or write the report of a run; never measures."""
-    from virtgauge.report.formats import write_report
+    from virtgauge.ledger.store import Ledger
 
     with Ledger.open(folder) as ledger:
         written = write_report(ledger, format, out)
@@ -152,6 +157,8 @@ def clean() -> None:
 @plan_app.command("list")
 def plan_list() -> None:
     """List the presets."""
+    from virtgauge.plan.load import parse_plan, preset_names, preset_text
+
     for name in preset_names():
         print(f"{name:14} {parse_plan(preset_text(name), f'preset {name}').description}")
 
@@ -162,6 +169,8 @@ def plan_show(
     resolved: Annotated[bool, typer.Option(help="With every default written out.")] = False,
 ) -> None:
     """Print a plan; the place to begin one's own."""
+    from virtgauge.plan.load import load_plan, preset_names, preset_text
+
     if resolved:
         print(load_plan(plan)[0].to_toml(), end="")
     else:
@@ -172,6 +181,7 @@ def plan_show(
 def plan_check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]) -> None:
     """Check a plan without measuring: fields, values, and the size of its design."""
     from virtgauge.execution.prepare import check_plan
+    from virtgauge.plan.load import load_plan
 
     loaded, source = load_plan(plan)
     design = check_plan(loaded, source)
@@ -203,7 +213,7 @@ def _overridden(
 
 
 def _finish(folder: Path, complete: bool, quiet: bool) -> None:
-    from virtgauge.report.formats import write_report
+    from virtgauge.ledger.store import Ledger
 
     with Ledger.open(folder) as ledger:
         written = write_report(ledger, ReportFormat.HTML, None)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import enum
 import io
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from virtgauge.errors import UsageError
-from virtgauge.ledger.store import Ledger
-from virtgauge.report import Report, build, render_html, render_json, render_text
+
+if TYPE_CHECKING:
+    from virtgauge.ledger.store import Ledger
 
 REPORT_NAME = "report.html"
 
@@ -22,19 +23,6 @@ class ReportFormat(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
     HTML = "html"
-
-
-def _plain_text(built: Report) -> str:
-    page = io.StringIO()
-    render_text(built, Console(file=page, width=120))
-    return page.getvalue()
-
-
-_RENDERERS: dict[ReportFormat, Callable[[Report], str]] = {
-    ReportFormat.TEXT: _plain_text,
-    ReportFormat.JSON: render_json,
-    ReportFormat.HTML: render_html,
-}
 
 
 def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path | None:
@@ -49,13 +37,22 @@ def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path |
     Raises:
         UsageError: the file cannot be written.
     """
-    built = build(ledger)
+    from virtgauge import report  # draws charts: a second of imports that no other command should wait for
+
+    built = report.build(ledger)
     if kind is ReportFormat.TEXT and out is None:
-        render_text(built, Console())
+        report.render_text(built, Console())
         return None
     if kind is ReportFormat.HTML and out is None:
         out = ledger.folder / REPORT_NAME
-    text = _RENDERERS[kind](built)
+    if kind is ReportFormat.HTML:
+        text = report.render_html(built)
+    elif kind is ReportFormat.JSON:
+        text = report.render_json(built)
+    else:
+        page = io.StringIO()
+        report.render_text(built, Console(file=page, width=120))
+        text = page.getvalue()
     if out is None:
         print(text)
         return None

@@ -1,0 +1,105 @@
+"""The commands: what they print, and with which code they end."""
+
+import json
+
+import pytest
+from suites.simulated_runs import execute, plan_of, simulated
+from typer.testing import CliRunner
+
+from virtgauge import cli
+from virtgauge.errors import ExitCode, UsageError
+
+
+@pytest.fixture
+def invoke():
+    return lambda *arguments: CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def finished_run(tmp_path, private_state, any_agent):
+    execute(plan_of(simulated("a"), simulated("b", seed=2), repetitions=2), tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["resume"], ["report"], ["doctor"], ["clean"], ["plan"]])
+def test_every_command_explains_itself(invoke, command):
+    result = invoke(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "report", "doctor"])
+def test_help_gives_an_example(invoke, command):
+    assert f"Example: virtgauge {command}" in invoke(command, "--help").stdout
+
+
+def test_plan_list_names_every_preset(invoke):
+    output = invoke("plan", "list").stdout
+    assert "quick" in output
+    assert "timing-2019" in output
+
+
+def test_a_shown_preset_is_a_plan_of_its_own(invoke, tmp_path):
+    (tmp_path / "mine.toml").write_text(invoke("plan", "show", "quick").stdout)
+    result = invoke("plan", "check", tmp_path / "mine.toml")
+    assert result.exit_code == 0
+    assert "trials" in result.stdout
+
+
+def test_the_shown_plan_with_defaults_says_the_seed(invoke):
+    assert "seed = " in invoke("plan", "show", "quick", "--resolved").stdout
+
+
+def test_plan_check_counts_the_design(invoke, tmp_path):
+    (tmp_path / "p.toml").write_text(plan_of(simulated("a"), simulated("b"), repetitions=5, aa=True).to_toml())
+    assert (
+        "2 platforms and the A/A arm × 2 cells × 5 repetitions = 30 trials"
+        in invoke("plan", "check", tmp_path / "p.toml").stdout
+    )
+
+
+def test_an_unknown_platform_option_is_refused_with_the_known_ones(invoke):
+    result = invoke("run", "quick", "--platform", "vmware")
+    assert isinstance(result.exception, UsageError)
+    assert "use one of host, runc, gvisor, qemu-microvm" in str(result.exception)
+
+
+def test_json_is_one_document_on_standard_output(invoke, finished_run):
+    result = invoke("report", finished_run, "--format", "json")
+    assert {cell["probe"] for cell in json.loads(result.stdout)["cells"]} == {"timer_cost"}
+
+
+def test_a_report_goes_where_it_is_sent(invoke, finished_run, tmp_path):
+    for name, beginning in (("x.html", "<!doctype html>"), ("x.txt", ""), ("x.json", "{")):
+        kind = {"html": "html", "txt": "text", "json": "json"}[name.split(".")[1]]
+        assert invoke("report", finished_run, "--format", kind, "--out", tmp_path / name).exit_code == 0
+        assert (tmp_path / name).read_text().lower().startswith(beginning)
+
+
+def test_a_report_that_cannot_be_written_names_the_file(invoke, finished_run, tmp_path):
+    result = invoke("report", finished_run, "--format", "html", "--out", tmp_path / "no" / "such" / "folder.html")
+    assert isinstance(result.exception, UsageError)
+    assert "folder.html" in str(result.exception)
+
+
+def test_clean_says_when_there_was_nothing(invoke, private_state):
+    assert "nothing was left behind" in invoke("clean").stdout
+
+
+def test_main_prints_message_and_remedy_and_ends_with_the_errors_code(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["virtgauge", "report", "/no/such/run"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == ExitCode.USAGE
+    assert "→ `virtgauge run` makes one" in capsys.readouterr().err
+
+
+def test_a_defect_is_called_one(monkeypatch, capsys):
+    def broken():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == ExitCode.DEFECT
+    assert "defect of virtgauge itself" in capsys.readouterr().err
