@@ -20,7 +20,7 @@ const DEVICE_WAIT: Duration = Duration::from_secs(10);
 const HOST_WAIT: Duration = Duration::from_secs(60);
 
 /// Sent first on a serial line, where the controller waits for it (ASCII ENQ).
-pub const ENQUIRY: u8 = 0x05;
+const ENQUIRY: u8 = 0x05;
 
 const PAUSE: Duration = Duration::from_millis(2);
 

@@ -1,0 +1,157 @@
+//! What probes report fits together and fits the machine.
+
+mod controller;
+
+use controller::{Controller, field, integers, real, signed, sleep_lateness, text, timer_cost, unsigned};
+use rmpv::Value;
+
+/// Runs a probe and checks what holds for every one; returns the result.
+fn measured(controller: &mut Controller, id: u64, name: &str, params: Value) -> Value {
+    controller.start_probe(id, name, params);
+    let mut messages = controller.until_end_of(id);
+    let result = messages.pop().unwrap();
+    assert_eq!(text(&result, "type"), "result", "{result}");
+    assert_eq!(text(&messages[0], "type"), "started");
+    let samples: Vec<&Value> = messages.iter().filter(|message| text(message, "type") == "samples").collect();
+    assert_eq!(samples.len(), 1);
+    assert_eq!(text(samples[0], "series"), "reservoir");
+
+    let (min, max) = (signed(&result, "value.distribution.min"), signed(&result, "value.distribution.max"));
+    let mean = real(&result, "value.distribution.mean");
+    assert!(min as f64 <= mean && mean <= max as f64, "{result}");
+    let n = unsigned(&result, "value.distribution.n");
+    let reservoir = integers(samples[0], "values");
+    assert_eq!(reservoir.len() as u64, n.min(100));
+    assert!(reservoir.iter().all(|value| (min..=max).contains(value)));
+    let (values, counts) =
+        (integers(&result, "value.distribution.values"), integers(&result, "value.distribution.counts"));
+    assert_eq!(values.len(), counts.len());
+    assert!(values.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(counts.iter().all(|&count| count > 0));
+    assert_eq!(counts.iter().sum::<i64>() as u64, n);
+    let binned: f64 = values.iter().zip(&counts).map(|(&value, &count)| value as f64 * count as f64).sum();
+    assert!((binned / n as f64 - mean).abs() <= mean.abs() * 1e-3 + 1.0, "{result}");
+
+    let clock = |name: &str, at: &str| unsigned(&result, &format!("value.clocks_{at}.{name}"));
+    let raw_ns = clock("monotonic_raw_ns", "end") - clock("monotonic_raw_ns", "start");
+    let monotonic_ns = clock("monotonic_ns", "end") - clock("monotonic_ns", "start");
+    let brackets_ns = clock("bracket_ns", "end") + clock("bracket_ns", "start");
+    assert!(raw_ns.abs_diff(monotonic_ns) <= brackets_ns + raw_ns / 500, "{result}");
+    assert!(unsigned(&result, "value.usage.elapsed_ns") <= monotonic_ns);
+    result
+}
+
+#[test]
+fn every_timer_reports_as_many_costs_as_were_asked_for() {
+    let mut controller = Controller::greeted();
+    let functions = ["rdtsc", "rdtscp", "clock_gettime", "clock_gettime_syscall", "gettimeofday"];
+    for (id, function) in (1..).zip(functions) {
+        // Not a multiple of the buffer's length.
+        let result = measured(&mut controller, id, "timer_cost", timer_cost(function, 100_001));
+        assert_eq!(text(&result, "value.function"), function);
+        assert_eq!(unsigned(&result, "value.distribution.n"), 100_001);
+        assert_eq!(unsigned(&result, "value.requested"), 100_001);
+        let bracketed = function == "gettimeofday";
+        assert_eq!(text(&result, "value.method"), if bracketed { "tsc" } else { "self" });
+        assert_eq!(signed(&result, "value.overhead_ps") == 0, !bracketed);
+        assert!((0.0..=1.0).contains(&real(&result, "value.zero_share")));
+        assert!(signed(&result, "value.resolution_ps") > 0);
+        unsigned(&result, "value.backward");
+    }
+}
+
+#[test]
+fn a_clock_of_microseconds_stands_still_between_most_reads() {
+    let result = measured(&mut Controller::greeted(), 1, "timer_cost", timer_cost("gettimeofday", 50_000));
+    assert_eq!(signed(&result, "value.resolution_ps") % 1_000_000, 0);
+    // Where a read takes longer than a microsecond, the clock need not stand still.
+    if real(&result, "value.distribution.mean") < 100_000.0 {
+        assert!(real(&result, "value.zero_share") > 0.5, "{result}");
+    }
+}
+
+#[test]
+fn one_sample_is_enough() {
+    let result = measured(&mut Controller::greeted(), 1, "timer_cost", timer_cost("rdtsc", 1));
+    assert_eq!(unsigned(&result, "value.distribution.n"), 1);
+    assert_eq!(field(&result, "value.distribution.min"), field(&result, "value.distribution.max"));
+}
+
+#[test]
+fn a_trial_ends_at_its_time_limit_with_what_it_has() {
+    let mut params = timer_cost("clock_gettime", 1_000_000_000_000);
+    if let Value::Map(entries) = &mut params {
+        entries.retain(|(key, _)| key.as_str() != Some("max_ns"));
+        entries.push(("max_ns".into(), 1_200_000_000u64.into()));
+    }
+    let mut controller = Controller::greeted();
+    controller.start_probe(1, "timer_cost", params);
+    let messages = controller.until_end_of(1);
+    let result = messages.last().unwrap();
+    let n = unsigned(result, "value.distribution.n");
+    assert!(0 < n && n < 1_000_000_000_000);
+    assert!(unsigned(result, "value.usage.elapsed_ns") >= 1_200_000_000);
+    let progress: Vec<f64> = messages
+        .iter()
+        .filter(|message| text(message, "type") == "progress")
+        .map(|message| real(message, "done"))
+        .collect();
+    assert!(!progress.is_empty() && progress.len() as u64 <= unsigned(result, "value.usage.elapsed_ns") / 500_000_000);
+    assert!(
+        progress.windows(2).all(|pair| pair[0] <= pair[1]) && progress.iter().all(|done| (0.0..=1.0).contains(done))
+    );
+}
+
+#[test]
+fn sleeps_are_late_and_not_early() {
+    let mut controller = Controller::greeted();
+    for (id, function) in (1..).zip(["usleep", "nanosleep", "clock_nanosleep"]) {
+        let result = measured(&mut controller, id, "sleep_lateness", sleep_lateness(function, 200_000, 50));
+        assert_eq!(text(&result, "value.function"), function);
+        assert_eq!(unsigned(&result, "value.target_ns"), 200_000);
+        let interrupted = unsigned(&result, "value.interrupted");
+        assert_eq!(unsigned(&result, "value.distribution.n") + interrupted, 50);
+        assert!(signed(&result, "value.distribution.min") >= 0);
+        assert_eq!(text(&result, "value.policy"), "other");
+        assert_eq!(text(&result, "value.clock"), "CLOCK_MONOTONIC");
+        assert!(real(&result, "value.cpu_ns_per_sleep") >= 0.0);
+    }
+}
+
+#[test]
+fn minimal_slack_is_read_back_and_real_time_is_had_or_refused_with_the_capability() {
+    let mut controller = Controller::greeted();
+    let with = |slack: u64, policy: &str| {
+        let Value::Map(mut entries) = sleep_lateness("clock_nanosleep", 100_000, 20) else { unreachable!() };
+        entries.retain(|(key, _)| !matches!(key.as_str(), Some("slack_ns" | "policy")));
+        entries.extend([("slack_ns".into(), slack.into()), ("policy".into(), policy.into())]);
+        Value::Map(entries)
+    };
+    let result = measured(&mut controller, 1, "sleep_lateness", with(1, "other"));
+    assert_eq!(unsigned(&result, "value.slack_ns"), 1);
+    let default = measured(&mut controller, 2, "sleep_lateness", with(0, "other"));
+    assert_ne!(unsigned(&default, "value.slack_ns"), 1, "slack of one probe must not stay for the next");
+    let answer = controller.ask(3, "probe", &[("name", "sleep_lateness".into()), ("params", with(0, "fifo"))]);
+    if text(&answer, "type") == "result" {
+        assert_eq!(text(&answer, "value.policy"), "fifo");
+    } else {
+        assert_eq!(text(&answer, "code"), "unsupported");
+        assert!(text(&answer, "message").contains("CAP_SYS_NICE"), "{answer}");
+    }
+}
+
+#[test]
+fn memory_does_not_grow_with_the_samples() {
+    let mut controller = Controller::greeted();
+    measured(&mut controller, 1, "timer_cost", timer_cost("rdtsc", 100_000));
+    let few = peak_kib(controller.pid());
+    measured(&mut controller, 2, "timer_cost", timer_cost("rdtsc", 20_000_000));
+    let many = peak_kib(controller.pid());
+    assert!(many <= few + 512, "{few} KiB, then {many} KiB");
+}
+
+fn peak_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix("kB").unwrap().trim().parse().unwrap()
+}
