@@ -12,6 +12,8 @@ use crate::failure::Failure;
 pub struct Clocks {
     /// Time stamp counter, half-way through the bracket; zero on a machine without one.
     pub tsc: u64,
+    /// The same in nanoseconds by the calibrated frequency; `None` where there is none.
+    pub tsc_ns: Option<u64>,
     /// `CLOCK_MONOTONIC`.
     pub monotonic_ns: u64,
     /// `CLOCK_MONOTONIC_RAW`.
@@ -48,7 +50,8 @@ impl Clocks {
             None => OsClock::Monotonic.now_ns().saturating_sub(monotonic_ns),
         };
         let tsc = before.wrapping_add(width / 2);
-        Self { tsc, monotonic_ns, monotonic_raw_ns, realtime_ns, boottime_ns, bracket_ns }
+        let tsc_ns = timebase.frequency.map(|frequency| (tsc as f64 / frequency.hz * 1e9).round() as u64);
+        Self { tsc, tsc_ns, monotonic_ns, monotonic_raw_ns, realtime_ns, boottime_ns, bracket_ns }
     }
 }
 

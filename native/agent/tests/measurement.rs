@@ -36,6 +36,8 @@ fn measured(controller: &mut Controller, id: u64, name: &str, params: Value) -> 
     let raw_ns = clock("monotonic_raw_ns", "end") - clock("monotonic_raw_ns", "start");
     let monotonic_ns = clock("monotonic_ns", "end") - clock("monotonic_ns", "start");
     let brackets_ns = clock("bracket_ns", "end") + clock("bracket_ns", "start");
+    let tsc_ns = clock("tsc_ns", "end") - clock("tsc_ns", "start");
+    assert!(raw_ns.abs_diff(tsc_ns) <= brackets_ns + raw_ns / 2000, "{result}");
     assert!(raw_ns.abs_diff(monotonic_ns) <= brackets_ns + raw_ns / 500, "{result}");
     assert!(unsigned(&result, "value.usage.elapsed_ns") <= monotonic_ns);
     result
