@@ -1,0 +1,22 @@
+"""The benchmarks, in the order in which they run and stand in RESULTS.md."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """One benchmark: its name on the command line, its heading, and its script (see :mod:`benchmark`)."""
+
+    name: str
+    title: str
+    script: str
+
+
+BENCHMARKS: tuple[Benchmark, ...] = (
+    Benchmark("agent-ready", "Time until a guest's agent is ready", "agent_ready.py"),
+    Benchmark("overhead-share", "Share of a run that is not measurement", "overhead_share.py"),
+    Benchmark("memory-flat", "Peak memory by number of samples", "memory_flat.py"),
+    Benchmark("report-time", "Time, memory and size of a report over 10,000 trials", "report_time.py"),
+)

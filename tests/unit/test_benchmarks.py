@@ -1,0 +1,203 @@
+"""The benchmarks' own arithmetic: where a run's time went, how figures are shown, what makes a page."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from virtgauge.ledger.records import EventRecord, GuestRecord, TrialRecord, TrialStatus
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def benchmarks_on_path(monkeypatch):
+    """Scripts import one another by bare names; those names are forgotten again afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield
+    ours = {path.stem for path in BENCHMARKS.glob("*.py")}
+    for name in (set(sys.modules) - before) & ours:
+        del sys.modules[name]
+
+
+def module(name):
+    return importlib.import_module(name)
+
+
+def at(second):
+    return f"2025-03-01T10:{int(second) // 60:02}:{second % 60:06.3f}+00:00"
+
+
+def event(second, kind):
+    return EventRecord(at(second), kind, "")
+
+
+def guest(number, launched, ready):
+    return GuestRecord(number, "host", "host", 0, at(launched), None if ready is None else int(ready * 1e9), {}, None)
+
+
+def trial(number, guest_id, started, elapsed, loop=None):
+    usage = {} if loop is None else {"usage": {"elapsed_ns": int(loop * 1e9)}}
+    return TrialRecord(
+        number,
+        f"t{number}",
+        "timing",
+        "timer_cost",
+        "host",
+        "host",
+        0,
+        1,
+        {},
+        TrialStatus.VALID,
+        (),
+        usage,
+        {},
+        None,
+        guest_id,
+        at(started),
+        int(elapsed * 1e9),
+    )
+
+
+def spent(events, guests, trials):
+    return {activity.name: s for activity, s in module("run_time").run_time(events, guests, trials).items() if s}
+
+
+def approx(**seconds):
+    return pytest.approx(seconds, abs=2e-3)
+
+
+def test_every_moment_of_a_run_belongs_to_one_activity():
+    found = spent(
+        [event(0, "started"), event(20, "completed")],
+        [guest(1, launched=1, ready=2), guest(2, launched=11, ready=1)],
+        [trial(1, 1, started=3.5, elapsed=2, loop=1.5), trial(2, 1, 6, 3, loop=3), trial(3, 2, 12, 6, loop=4)],
+    )
+    assert found == approx(OTHER=1, LAUNCHING=3, ASKING=0.5, MEASURING=8.5, AROUND=2.5, RECORDING=0.5, CLOSING=2 + 2)
+    assert sum(found.values()) == pytest.approx(20)
+
+
+def test_the_time_between_an_interruption_and_its_resumption_is_not_the_runs():
+    found = spent(
+        [event(0, "started"), event(4, "interrupted"), event(50, "resumed"), event(56, "completed")],
+        [guest(1, 1, 1), guest(2, 51, 1)],
+        [trial(1, 1, 2, 1), trial(2, 2, 52, 3)],
+    )
+    assert sum(found.values()) == pytest.approx(4 + 6)
+
+
+def test_a_killed_session_ends_with_the_last_that_it_recorded():
+    found = spent(
+        [event(0, "started"), event(50, "resumed"), event(51, "completed")], [guest(1, 1, 1)], [trial(1, 1, 2, 3)]
+    )
+    assert found == approx(OTHER=1 + 1, LAUNCHING=1, AROUND=3)
+
+
+def test_a_launch_that_failed_is_no_launch_and_its_trials_were_never_begun():
+    found = spent(
+        [event(0, "started"), event(10, "completed")], [guest(1, 1, None), guest(2, 6, 1)], [trial(1, None, 5, 0)]
+    )
+    assert found == approx(OTHER=1, FAILED_LAUNCH=5, LAUNCHING=1, ASKING=3)
+
+
+def test_a_loop_is_never_longer_than_its_trial():
+    assert spent([event(0, "started"), event(2, "completed")], [], [trial(1, 1, 0, 2, loop=2.1)]) == approx(MEASURING=2)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.00123, "0.0012"), (0.993, "0.993"), (1.5, "1.50"), (12.345, "12.3"), (3081.2, "3081")],
+)
+def test_figures_have_three_digits_and_no_exponent(value, text):
+    assert module("benchmark").figure(value) == text
+
+
+def test_a_spread_is_median_and_range():
+    spread = module("benchmark").spread
+    assert spread([3e6, 1e6, 2e6], scale=1e-6, unit="ms") == "2.00 (1.00–3.00) ms"
+    assert spread([4.0]) == "4.00"
+
+
+def test_ratios_are_made_pair_by_pair_and_a_missing_half_is_an_error():
+    ratios = module("benchmark").ratios
+    assert ratios([2, 9], [1, 3]) == [2, 3]
+    with pytest.raises(ValueError):
+        ratios([1, 2], [1])
+
+
+def test_the_command_names_the_script_in_the_project_and_not_where_its_record_went():
+    argv = [str(BENCHMARKS / "agent_ready.py"), "--pairs", "20", "--json", "/tmp/a.json"]
+    assert module("benchmark").command_line(argv) == "python benchmarks/agent_ready.py --pairs 20"
+
+
+def test_the_figures_of_the_report_are_found_in_what_report_scale_prints():
+    printed = (
+        "imports             1.33 s\nanalysis            1.77 s\npage                1.66 s   2.44 MB\n"
+        "report.html total   4.77 s   (CPU time of the process so far 4.70 s)\n"
+        "(JSON besides       0.50 s   9.10 MB)\npeak memory          271 MiB\n"
+    )
+    found = module("report_time").report_figures(printed)
+    assert (found["total_s"], found["size_mb"], found["peak_mib"]) == (4.77, 2.44, 271)
+
+
+def test_a_report_scale_that_prints_otherwise_is_an_error_and_no_missing_row():
+    report_time = module("report_time")
+    with pytest.raises(module("benchmark").BenchmarkError, match="total_s"):
+        report_time.report_figures("analysis 1.0 s")
+
+
+def record(**fields):
+    known = {
+        "columns": ["platform", "ms"],
+        "rows": [["host", "1.00"]],
+        "meaning": "It is fast.",
+        "peers": {"runc": "1.1.5"},
+        "notes": ["By turns."],
+        "machine": {"CPU": "a"},
+        "date": "2025-03-01 10:00 UTC",
+        "commit": "abc1234",
+        "load_before": 0.25,
+        "command": "python benchmarks/agent_ready.py",
+        "took_s": 61.2,
+    }
+    return known | fields
+
+
+def test_the_page_holds_every_figure_with_command_commit_and_peer():
+    benchmarks, page_of = module("registry").BENCHMARKS, module("results_page").results_page
+    page = page_of(benchmarks, {"agent-ready": record()}, {"CPU": "a"})
+    for text in (
+        f"## {benchmarks[0].title}",
+        "It is fast.",
+        "| host     | 1.00 |",
+        "runc 1.1.5",
+        "abc1234",
+        "0.25",
+        "61 s",
+    ):
+        assert text in page
+    assert f"## {benchmarks[1].title}" not in page
+
+
+def test_records_of_another_machine_do_not_stand_beside_those_of_this():
+    records = {"agent-ready": record(), "memory-flat": record(machine={"CPU": "b"})}
+    assert list(module("results_page").of_machine(records, {"CPU": "a"})) == ["agent-ready"]
+
+
+def test_every_benchmark_of_the_registry_is_a_script_with_a_name_of_its_own():
+    benchmarks = module("registry").BENCHMARKS
+    assert len({benchmark.name for benchmark in benchmarks}) == len(benchmarks)
+    for benchmark in benchmarks:
+        assert "main(measure, " in (BENCHMARKS / benchmark.script).read_text()
+
+
+def test_the_peak_of_a_process_is_what_the_kernel_has_seen():
+    memory_flat = module("memory_flat")
+    import os
+
+    before = memory_flat.peak_kib(os.getpid())
+    block = bytearray(64 << 20)
+    del block
+    assert memory_flat.peak_kib(os.getpid()) >= max(before, 64 << 10)
