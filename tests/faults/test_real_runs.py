@@ -1,0 +1,219 @@
+"""Whole runs on real guests through the command: what they bring, and that nothing of them is left behind."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from virtgauge.ledger.records import TrialStatus
+from virtgauge.ledger.store import LEDGER_NAME, Ledger
+
+pytestmark = pytest.mark.slow
+
+PLAN = """
+name = "real"
+seed = 11
+repetitions = {repetitions}
+attempts = 2
+[[platform]]
+name = "host"
+kind = "host"
+[[platform]]
+name = "runc"
+kind = "oci"
+runtime = "runc"
+[[platform]]
+name = "gvisor"
+kind = "oci"
+runtime = "runsc"
+[[platform]]
+name = "qemu"
+kind = "qemu"
+machine = "microvm"
+accelerator = "tcg"
+[[suite.timing]]
+loads = ["idle"]
+timers = ["rdtscp", "clock_gettime"]
+reads = 1_000_000
+sleeps = ["usleep"]
+slacks = ["default"]
+sleep_samples = {sleeps}
+[validity]
+foreign_load = 1.0
+steal = 1.0
+"""
+ARMS = {"host", "host-aa", "runc", "gvisor", "qemu"}
+
+
+def on_this_machine() -> set[str]:
+    """Everything that a run could leave: processes of guests, mounts, cgroups, namespaces, taps, folders."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            environment = Path("/proc", pid, "environ").read_bytes()
+            command = Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ")
+            if b"VIRTGAUGE_SCOPE=" in environment or b"runsc" in command or b"qemu-system" in command:
+                scope = environment.partition(b"VIRTGAUGE_SCOPE=")[2][:8].decode()
+                found.add(f"process {pid} of {scope}: {command[:60]!r}")
+    found |= {line.split(" - ")[0].split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    found |= {root for root, _, _ in os.walk("/sys/fs/cgroup") if "/virtgauge/" in root}
+    found |= {f"interface {name}" for name in os.listdir("/sys/class/net")}
+    with contextlib.suppress(FileNotFoundError):
+        found |= {f"namespace {name}" for name in os.listdir("/run/netns")}
+    for folder in ("/tmp", "/var/tmp", "/dev/shm", "/run"):
+        found |= {f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(("vg", "virtgauge", "runsc"))}
+    found |= {f"temporary {name}" for name in os.listdir(os.environ["TMPDIR"])}
+    state = Path(os.environ["VIRTGAUGE_STATE"])
+    found |= {str(path) for path in state.glob("*") if path.is_dir()}
+    others = {path.name for path in Path("/run/virtgauge").glob("vg*")}  # live runs of somebody else
+    return {trace for trace in found if not any(other in trace for other in others)}
+
+
+@pytest.fixture
+def unchanged_machine(private_state, tmp_path, monkeypatch):
+    private_state.mkdir()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    before = on_this_machine()
+    yield
+    give_up = time.monotonic() + 5  # the kernel reaps killed processes in its own time
+    while (left := on_this_machine() - before) and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert left == set()
+
+
+@pytest.fixture
+def plan(tmp_path):
+    def write(repetitions, sleeps):
+        path = tmp_path / "plan.toml"
+        path.write_text(PLAN.format(repetitions=repetitions, sleeps=sleeps))
+        return path
+
+    return write
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "virtgauge.cli", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_trials(run, number, process):
+    give_up = time.monotonic() + 90
+    while time.monotonic() < give_up and process.poll() is None:
+        if (run / LEDGER_NAME).exists():
+            with Ledger.open(run) as ledger:
+                if len(ledger.trials()) >= number:
+                    return
+        time.sleep(0.05)
+    raise AssertionError(f"{number} trials were not recorded; {process.communicate(timeout=10)}")
+
+
+@pytest.mark.usefixtures("unchanged_machine")
+def test_a_run_on_all_platforms_brings_a_million_reads_of_each(tmp_path, plan):
+    process = start("run", plan(repetitions=1, sleeps=200), "--out", tmp_path / "run")
+    output, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    assert output.startswith(f"report: {tmp_path / 'run' / 'report.html'}")
+    with Ledger.open(tmp_path / "run") as ledger:
+        valid = [trial for trial in ledger.trials() if trial.status is TrialStatus.VALID]
+        assert {trial.arm for trial in valid} == ARMS
+        hashes = {guest.facts["agent_sha256"] for guest in ledger.guests()}
+        assert hashes == {ledger.manifest().agent_sha256}
+        timers = [trial for trial in valid if trial.probe == "timer_cost"]
+        assert {(t.arm, t.factors["function"]) for t in timers} == {
+            (arm, function) for arm in ARMS for function in ("rdtscp", "clock_gettime")
+        }
+        assert all(ledger.histogram(trial.trial_id, "timer_cost").n == 1_000_000 for trial in timers)
+        assert all(len(ledger.samples(trial.trial_id, "reservoir")) == 2000 for trial in timers)
+        emulated = {arm.name: arm.emulated for arm in ledger.manifest().arms}
+        assert emulated == {"host": False, "host-aa": False, "runc": False, "gvisor": False, "qemu": True}
+
+
+@pytest.mark.usefixtures("unchanged_machine")
+@pytest.mark.parametrize("after", [1, 4, 8])
+def test_ctrl_c_on_real_guests_leaves_nothing_and_resumes(tmp_path, plan, after):
+    run = tmp_path / "run"
+    process = start("run", plan(repetitions=1, sleeps=3000), "--out", run)
+    wait_for_trials(run, after, process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    with Ledger.open(run) as ledger:
+        before = ledger.trials()
+    process = start("resume", run, "--progress", "json")
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    with Ledger.open(run) as ledger:
+        after_resume = ledger.trials()
+    assert after_resume[: len(before)] == before
+    keys = [trial.key for trial in after_resume if trial.status is TrialStatus.VALID]
+    assert len(keys) == len(set(keys)) == 15
+    events = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
+    assert events[-1]["event"] == "run-ended"
+    assert events[-1]["complete"] is True
+
+
+@pytest.mark.usefixtures("unchanged_machine")
+@pytest.mark.parametrize("arm", ["runc", "gvisor", "qemu"])
+@pytest.mark.parametrize("cleaner", ["clean", "run"])
+def test_after_kill_9_clean_or_the_next_run_leaves_nothing(tmp_path, plan, arm, cleaner):
+    run = tmp_path / "run"
+    process = start("run", plan(repetitions=1, sleeps=100_000), "--out", run, "--platform", arm, "--progress", "json")
+    for line in process.stderr:
+        event = json.loads(line)
+        if event["event"] == "trial-progress" and f"/{arm}/" in event["key"]:
+            break
+    process.kill()
+    process.communicate(timeout=20)
+    if cleaner == "clean":
+        process = start("clean")
+        output, _ = process.communicate(timeout=60)
+        assert "nothing was left behind" not in output
+    else:
+        path = plan(repetitions=1, sleeps=20)
+        process = start("run", path, "--out", tmp_path / "next", "--platform", "host")
+        _, errors = process.communicate(timeout=120)
+        assert "reclaimed what an earlier run left" in errors
+    assert process.returncode == 0
+
+
+@pytest.mark.usefixtures("unchanged_machine")
+@pytest.mark.parametrize("arm", ["host", "runc", "gvisor", "qemu"])
+def test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated(tmp_path, plan, arm):
+    run = tmp_path / "run"
+    process = start("run", plan(repetitions=1, sleeps=20_000), "--out", run, "--platform", arm, "--progress", "json")
+    killed = False
+    for line in process.stderr:
+        event = json.loads(line)
+        in_trial = event["event"] == "trial-progress" and f"/{arm}/timing/sleep" in event["key"] and event["done"] > 0
+        if in_trial and not killed:
+            killed = kill_guest(arm)
+    assert killed
+    process.communicate(timeout=100)
+    with Ledger.open(run) as ledger:
+        trials = [t for t in ledger.trials() if t.arm == arm and t.probe == "sleep_lateness"]
+    assert [t.status for t in trials] == [TrialStatus.FAILED, TrialStatus.VALID]
+    assert trials[0].guest_id != trials[1].guest_id
+    assert process.returncode == 0
+
+
+def kill_guest(arm):
+    """SIGKILL to what runs the guest: QEMU, gVisor's sandbox, or the agent itself."""
+    names = {"qemu": b"qemu-system", "gvisor": b"runsc-sandbox", "runc": b"virtgauge-agent", "host": b"virtgauge-agent"}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            first = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")[0]
+            if names[arm] in first:
+                os.kill(int(pid), signal.SIGKILL)
+                return True
+    return False
