@@ -14,12 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmark import BenchmarkError, Outcome, figure, main, progress
 from run_time import Activity, run_time, seconds
 
+from virtgauge.ledger.records import GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 
 
@@ -30,14 +32,13 @@ class Anatomy:
     Attributes:
         name: heading of its columns.
         parts: seconds by activity, which add up to the run.
-        trials: how many were recorded, and on how many guests.
+        tally: how many trials and guests there were, and what went wrong with them, in words.
         outside: seconds of the command before the ledger's first event and after its last; None for a run of old.
     """
 
     name: str
     parts: dict[Activity, float]
-    trials: int
-    guests: int
+    tally: str
     outside: dict[str, float] | None = None
 
     @property
@@ -76,7 +77,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         notes=[
             "From the ledger's event 'started' to its last; every moment in between belongs to one part. No peer: the "
             "figure is a share of its own run.",
-            *(f"{run.name}: {run.trials} trials on {run.guests} guests." for run in runs),
+            *(f"{run.name}: {run.tally}." for run in runs),
         ],
         values={
             run.name: {"parts_s": {part.name.lower(): s for part, s in run.parts.items()}, "outside_s": run.outside}
@@ -103,7 +104,14 @@ def anatomy(folder: Path, name: str | None = None, command: tuple[float, float] 
             "command, before: start, probing the platforms": seconds(events[0].at) - command[0],
             "command, after: writing the report": command[1] - seconds(events[-1].at),
         }
-    return Anatomy(name or folder.name, run_time(events, guests, trials), len(trials), len(guests), outside)
+    return Anatomy(name or folder.name, run_time(events, guests, trials), _tally(guests, trials), outside)
+
+
+def _tally(guests: Sequence[GuestRecord], trials: Sequence[TrialRecord]) -> str:
+    valid = sum(trial.status is TrialStatus.VALID for trial in trials)
+    text = f"{len(trials)} trials, {valid} of them valid (the others count as measuring too), on {len(guests)} guests"
+    errors = {f"{guest.arm}: {guest.error}".splitlines()[0] for guest in guests if guest.error}
+    return text + (f"; launches failed ({'; '.join(sorted(errors))})" if errors else "")
 
 
 def _fresh_run(repetitions: int) -> Anatomy:
