@@ -78,6 +78,7 @@ struct Tsc {
 #[must_use]
 pub fn collect(identity: &Identity) -> Facts {
     let timebase = Timebase::get();
+    sleep_lateness::prepare();
     let capability = &timebase.capability;
     let (kernel, hostname) = kernel();
     let signature = capability.hypervisor.as_ref().map(|hypervisor| hypervisor.signature.clone());

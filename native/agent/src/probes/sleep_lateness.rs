@@ -3,6 +3,8 @@
 //! One sample: `CLOCK_MONOTONIC` is read, the sleep is called for so long that it should end at start + target, and the
 //! clock is read again.  The lateness is the second reading less the target; it is negative when the sleep ended early.
 
+use std::sync::OnceLock;
+
 use hptime::OsClock;
 use serde::Serialize;
 
@@ -180,14 +182,25 @@ fn sample(sleep: Sleep, target_ns: u64) -> Sample {
 ///
 /// `None` where the thread's CPU time is counted in ticks much longer than a sleep takes (10 ms in gVisor): a fine clock
 /// advances from nearly every sample to the next.
+///
+/// Learnt once, at the first call, which [`prepare`] makes while nothing else runs: in a crowded sandbox the system calls
+/// of this many samples would outlast the trial.
 fn cpu_ns_of_reads() -> Option<f64> {
-    let (mut total_ns, mut advanced) = (0, 0);
-    for _ in 0..EMPTY_SAMPLES {
-        let cpu_ns = sample(|_, _| true, 0).cpu_ns;
-        total_ns += cpu_ns;
-        advanced += u32::from(cpu_ns > 0);
-    }
-    (advanced > EMPTY_SAMPLES / 2).then(|| total_ns as f64 / f64::from(EMPTY_SAMPLES))
+    static CPU_NS: OnceLock<Option<f64>> = OnceLock::new();
+    *CPU_NS.get_or_init(|| {
+        let (mut total_ns, mut advanced) = (0, 0);
+        for _ in 0..EMPTY_SAMPLES {
+            let cpu_ns = sample(|_, _| true, 0).cpu_ns;
+            total_ns += cpu_ns;
+            advanced += u32::from(cpu_ns > 0);
+        }
+        (advanced > EMPTY_SAMPLES / 2).then(|| total_ns as f64 / f64::from(EMPTY_SAMPLES))
+    })
+}
+
+/// Learns what this probe must know of the guest before any load runs in it.
+pub fn prepare() {
+    cpu_ns_of_reads();
 }
 
 fn spin(duration_ns: u64) {
