@@ -24,7 +24,7 @@ from by_hand import Container, Start, VirtualMachine, first_line_program, scratc
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.base import Guest, GuestSpec, Platform
+from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.qemu import QemuGuest
 from virtgauge.platforms.registry import create
 from virtgauge.provision.gvisor import find_runsc
@@ -159,7 +159,11 @@ async def _measure(subjects: list[Subject], program: Path, pairs: int) -> Outcom
             progress(skipped[-1])
             continue
         peers |= _versions(availability.details)
-        measured.append(await _paired(subject, platform, program, pairs))
+        try:
+            measured.append(await _paired(subject, platform, program, pairs))
+        except (LaunchError, BenchmarkError) as error:
+            skipped.append(f"{subject.name} is missing: {str(error).splitlines()[0]}")
+            progress(skipped[-1])
     if not measured:
         raise BenchmarkError("; ".join(skipped))
     return Outcome(

@@ -16,8 +16,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from benchmark import FOLDER, ROOT, machine
@@ -59,12 +62,22 @@ def _arguments() -> argparse.Namespace:
 
 def _measure(benchmarks: list[Benchmark], *, quick: bool) -> list[str]:
     """Run the scripts one after another; returns the names of those that failed, which keep their last record."""
+    from virtgauge.agent.binary import ENVIRONMENT_VARIABLE, find_agent
+
+    with tempfile.TemporaryDirectory(prefix="virtgauge-benchmark-") as folder:
+        # one agent for the whole run, though the checkout should be built anew meanwhile
+        agent = shutil.copy(find_agent().path, folder)
+        return _run_scripts(benchmarks, os.environ | {ENVIRONMENT_VARIABLE: str(agent)}, quick=quick)
+
+
+def _run_scripts(benchmarks: list[Benchmark], environment: dict[str, str], *, quick: bool) -> list[str]:
     RECORDS.mkdir(exist_ok=True)
     failed = []
     for number, benchmark in enumerate(benchmarks, 1):
         print(f"\n[{number}/{len(benchmarks)}] {benchmark.name}: {benchmark.title}", flush=True)
         keep = ["--quick"] if quick else ["--json", str(_record(benchmark))]
-        done = subprocess.run([sys.executable, str(FOLDER / benchmark.script), *keep], cwd=ROOT, check=False)
+        command = [sys.executable, str(FOLDER / benchmark.script), *keep]
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
         if done.returncode:
             failed.append(benchmark.name)
     return failed
