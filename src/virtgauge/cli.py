@@ -65,12 +65,16 @@ def _options(
 def doctor(
     plan: Annotated[str, typer.Option(help="Preset or file whose platforms are tried.")] = "quick",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    again: Annotated[bool, typer.Option(help="Boot anew what was found out by booting before (KVM).")] = False,
 ) -> None:
     """Say of each platform whether it can be used here, why, and the command that would fix it."""
     from virtgauge.console.doctor import ReportedPlatform, doctor_json, doctor_text
     from virtgauge.execution.prepare import probe_platforms
     from virtgauge.plan.load import load_plan
+    from virtgauge.platforms import qemu_accelerator
 
+    if again:
+        qemu_accelerator.forget()
     loaded, source = load_plan(plan)
     found = [ReportedPlatform(*entry) for entry in probe_platforms(loaded, source)]
     print(doctor_json(found)) if json else doctor_text(found, Console())

@@ -18,6 +18,7 @@ from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeEr
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.runner import Runner
+from virtgauge.host.ambient import ambient_load
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope, state_root
@@ -83,6 +84,8 @@ async def _start(plan: Plan, design: Design, agent: AgentBinary, folder: Path, d
         if not arm.record.usable and arm.record.role != "aa":
             fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
             display.show(Notice(f"skipped {arm.record.name}: {arm.record.reason}{fix}"))
+    if any(arm.record.kind != "simulated" for arm in arms):
+        await _warn_of_ambient_load(plan, display)
     assert plan.seed is not None
     manifest = Manifest(
         run_id=folder.name,
@@ -100,6 +103,18 @@ async def _start(plan: Plan, design: Design, agent: AgentBinary, folder: Path, d
         (folder / "plan.toml").write_text(manifest.plan_text)
         ledger.add_event("started", f"virtgauge {__version__}")
         return await _execute(plan, design, arms, agent, ledger, display, ())
+
+
+async def _warn_of_ambient_load(plan: Plan, display: ProgressDisplay) -> None:
+    ambient = await ambient_load()
+    if ambient.share > plan.validity.foreign_load:
+        busiest = f", most of it by {', '.join(ambient.busiest)}" if ambient.busiest else ""
+        display.show(
+            Notice(
+                f"this machine is not idle: {ambient.share:.0%} of its CPU time is in use{busiest}; "
+                f"trials with more than {plan.validity.foreign_load:.0%} foreign load are invalid and repeated"
+            )
+        )
 
 
 async def _resume(

@@ -1,0 +1,16 @@
+"""A machine that is not idle is said to be so, with the name of who uses it."""
+
+import subprocess
+import sys
+
+from virtgauge.host.ambient import ambient_load
+
+
+async def test_a_busy_process_is_named_and_counted():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            ambient = await ambient_load(1.0)
+        finally:
+            busy.kill()
+    assert ambient.share > 0.1
+    assert any(f"({busy.pid})" in process for process in ambient.busiest)
