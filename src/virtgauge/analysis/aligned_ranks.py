@@ -1,0 +1,135 @@
+"""Interactions of factors on ranks: the aligned rank transform and its analysis of variance.
+
+Ranks of raw values cannot test an interaction: ranking itself makes and hides some.  So for each effect the values
+are first *aligned* (all other effects, as estimated from means, are taken off), then ranked, and the analysis of
+variance of these ranks is read for that one effect only.  J. J. Higgins & S. Tashtoush (1994), "An aligned rank
+transform test for interaction", Nonlinear World 1: 201-211; J. O. Wobbrock, L. Findlater, D. Gergle & J. J. Higgins
+(2011), "The Aligned Rank Transform for Nonparametric Factorial Analyses Using Only ANOVA Procedures", CHI '11: 143-146.
+
+Effects are additive ones, in the unit of the values: a platform that doubles every cost interacts with the function.
+
+The repetitions of a cell may be independent, or one unit (a guest) may have been measured in several cells.  Then
+what distinguishes units is tested against the variation between units and everything else against the variation
+within them: the split-plot analysis of Higgins, Blair & Tashtoush (1990), "The Aligned Rank Transform Procedure",
+Conference on Applied Statistics in Agriculture.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from virtgauge.analysis.ranks import midranks
+
+Values = npt.NDArray[np.float64]
+
+MOST_FACTORS = 3
+
+_SAME = 10
+"""Decimals, relative to the largest value, in which aligned values must agree to count as tied: the subtraction of
+means leaves rounding errors behind, and ranks would take them for an order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignedEffect:
+    """One main effect or interaction.
+
+    Attributes:
+        factors: the axes that it is an effect of.
+        f: the ratio of variances; infinite where the repetitions of every cell are tied.
+        df, df_error: degrees of freedom.
+        p: of such an F or a larger one where there is no such effect.
+        partial_eta_squared: SS(effect) / (SS(effect) + SS(its error)), of the aligned ranks: 0…1.
+    """
+
+    factors: tuple[int, ...]
+    f: float
+    df: int
+    df_error: int
+    p: float
+    partial_eta_squared: float
+
+
+def aligned_rank_anova(values: Values, between: Collection[int] | None = None) -> tuple[AlignedEffect, ...]:
+    """Every main effect and interaction of a balanced full factorial of one to three factors.
+
+    Args:
+        values: an axis for each factor and a last one for the repetitions: shape (levels…, n), n ≥ 2.
+        between: None: every value is from a unit of its own.  Otherwise place r of the last axis is one unit for each
+            combination of levels of *these* factors, and was measured at every level of the others.  ``()``: n units
+            in all, each measured in every cell.
+
+    Returns:
+        Main effects first, then pairs, then all three.
+
+    Raises:
+        ValueError: there is no such design: a missing value, an unreplicated cell, a factor of one level, more
+            than three factors.  Nothing is filled in.
+    """
+    factors = values.ndim - 1
+    _check(values, between)
+    units = None if between is None else tuple(sorted(set(between)))
+    effects = []
+    for size in range(1, factors + 1):
+        for effect in itertools.combinations(range(factors), size):
+            effects.append(_effect(midranks(align(values, effect)), effect, units))
+    return tuple(effects)
+
+
+def align(values: Values, effect: tuple[int, ...]) -> Values:
+    """Values with every effect but one taken off: the residual in the cell, and the estimate of that effect."""
+    aligned = values - values.mean(axis=-1, keepdims=True) + _estimate(values, effect)
+    scale = float(np.abs(values).max()) or 1.0
+    return np.asarray(np.round(aligned / scale, _SAME) + 0.0, dtype=np.float64)  # + 0.0: no negative zero
+
+
+def _estimate(values: Values, effect: tuple[int, ...]) -> Values:
+    """The estimated effect, by inclusion and exclusion of marginal means; of shape (levels or 1 …, 1)."""
+    total = np.zeros([values.shape[axis] if axis in effect else 1 for axis in range(values.ndim)])
+    for size in range(len(effect) + 1):
+        for kept in itertools.combinations(effect, size):
+            others = tuple(axis for axis in range(values.ndim) if axis not in kept)
+            total = total + (-1) ** (len(effect) - size) * values.mean(axis=others, keepdims=True)
+    return np.asarray(total, dtype=np.float64)
+
+
+def _effect(ranks: Values, effect: tuple[int, ...], units: tuple[int, ...] | None) -> AlignedEffect:
+    levels, n = ranks.shape[:-1], ranks.shape[-1]
+    ss = float((_estimate(ranks, effect) ** 2).sum()) * ranks.size / math.prod(levels[axis] for axis in effect)
+    df = math.prod(levels[axis] - 1 for axis in effect)
+    ss_error = float(((ranks - ranks.mean(axis=-1, keepdims=True)) ** 2).sum())
+    df_error = math.prod(levels) * (n - 1)
+    if units is not None:
+        within = tuple(axis for axis in range(len(levels)) if axis not in units)
+        means = ranks.mean(axis=within, keepdims=True)
+        ss_units = float(((means - means.mean(axis=-1, keepdims=True)) ** 2).sum()) * ranks.size / means.size
+        df_units = math.prod(levels[axis] for axis in units) * (n - 1)
+        between_units = set(effect) <= set(units)
+        ss_error, df_error = (ss_units, df_units) if between_units else (ss_error - ss_units, df_error - df_units)
+    negligible = 1e-9 * ranks.size**2
+    if ss <= negligible:
+        return AlignedEffect(effect, 0.0, df, df_error, 1.0, 0.0)
+    if ss_error <= negligible:
+        return AlignedEffect(effect, math.inf, df, df_error, 0.0, 1.0)
+    f = (ss / df) / (ss_error / df_error)
+    return AlignedEffect(effect, f, df, df_error, float(special.fdtrc(df, df_error, f)), ss / (ss + ss_error))
+
+
+def _check(values: Values, between: Collection[int] | None) -> None:
+    factors = values.ndim - 1
+    if not 1 <= factors <= MOST_FACTORS:
+        raise ValueError(f"one to {MOST_FACTORS} factors, not {factors}")
+    if min(values.shape[:-1]) < 2:
+        raise ValueError("a factor needs at least two levels")
+    if values.shape[-1] < 2:
+        raise ValueError("a single value in each cell: an interaction cannot be told from chance")
+    if not np.isfinite(values).all():
+        raise ValueError("a cell lacks a value: alignment needs the whole balanced design")
+    if between is not None and not set(between) <= set(range(factors)):
+        raise ValueError(f"between must name factors, not {sorted(between)}")

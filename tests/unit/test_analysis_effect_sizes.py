@@ -1,0 +1,123 @@
+"""ε² and Cliff's δ: published examples, other implementations, coverage of the interval."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from virtgauge.analysis.effect_sizes import (
+    cliffs_delta,
+    epsilon_squared,
+    magnitude,
+    stratified_delta,
+)
+from virtgauge.analysis.ranks import kruskal_wallis
+
+# The example of R's effsize, which prints for these data: δ = −0.25, 95 % interval −0.7265846 … 0.3890062.
+TREATMENT = np.array([10, 10, 20, 20, 20, 30, 30, 30, 40, 50.0])
+CONTROL = np.array([10, 20, 30, 40, 40, 50.0])
+
+samples = st.lists(st.integers(0, 9).map(float), min_size=2, max_size=12).map(np.array)
+
+
+def test_effsizes_example_comes_out_as_r_prints_it() -> None:
+    estimate = cliffs_delta(TREATMENT, CONTROL, 0.95)
+    assert estimate.point == -0.25
+    assert estimate.low == pytest.approx(-0.7265846, abs=1e-7)
+    assert estimate.high == pytest.approx(0.3890062, abs=1e-7)
+
+
+@given(samples, samples)
+def test_delta_is_what_the_mann_whitney_statistic_says(x: np.ndarray, y: np.ndarray) -> None:
+    u = stats.mannwhitneyu(x, y, method="asymptotic").statistic
+    assert cliffs_delta(x, y, 0.95).point == pytest.approx(2 * u / (len(x) * len(y)) - 1)
+
+
+@given(samples, samples)
+def test_delta_turns_its_sign_with_the_sides(x: np.ndarray, y: np.ndarray) -> None:
+    there, back = cliffs_delta(x, y, 0.9), cliffs_delta(y, x, 0.9)
+    assert there.point == pytest.approx(-back.point)
+    assert there.low == pytest.approx(-back.high)
+    assert -1 <= there.low <= there.point + 1e-9 and there.point - 1e-9 <= there.high <= 1
+
+
+@pytest.mark.parametrize(("n", "shift"), [(8, 0.0), (10, 0.7), (20, 0.3)])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(n: int, shift: float) -> None:
+    rng, inside, runs = np.random.default_rng(20), 0, 1500
+    truth = 2 * stats.norm.cdf(shift / np.sqrt(2)) - 1
+    for _ in range(runs):
+        estimate = cliffs_delta(rng.normal(shift, 1, n), rng.normal(0, 1, n), 0.95)
+        inside += estimate.low <= truth <= estimate.high
+    assert inside / runs > 0.93
+
+
+def test_wholly_separated_samples_are_not_certain() -> None:
+    apart = [cliffs_delta(np.arange(n) + 100.0, np.arange(n) + 0.0, 0.95) for n in (4, 6, 12, 50)]
+    assert all(estimate.point == 1 and estimate.high == 1 for estimate in apart)
+    lows = [estimate.low for estimate in apart]
+    assert lows == sorted(lows)
+    assert lows[0] < 0.2 and lows[-1] > 0.8
+
+
+def test_a_single_repetition_has_no_interval() -> None:
+    estimate = cliffs_delta(np.array([2.0]), np.array([1.0]), 0.95)
+    assert estimate.point == 1
+    assert not estimate.has_interval
+
+
+def test_within_strata_like_is_compared_with_like() -> None:
+    """A platform that is always a little slower is so for every function, however far the functions are apart."""
+    fast = {0: 10.0, 1: 10.1, 2: 9.9}, {0: 1000.0, 1: 1010.0, 2: 990.0}
+    slow = {0: 11.0, 1: 11.1, 2: 10.9}, {0: 1100.0, 1: 1110.0, 2: 1090.0}
+    within = stratified_delta([(slow[0], fast[0]), (slow[1], fast[1])], 0.95)
+    pooled = cliffs_delta(
+        np.array([*slow[0].values(), *slow[1].values()]), np.array([*fast[0].values(), *fast[1].values()]), 0.95
+    )
+    assert within.point == 1
+    assert pooled.point == pytest.approx(0.5)
+    assert within.n == 3
+
+
+def test_one_stratum_is_plain_delta() -> None:
+    x, y = dict(enumerate(TREATMENT.tolist())), dict(enumerate(CONTROL.tolist()))
+    assert stratified_delta([(x, y)], 0.95) == cliffs_delta(TREATMENT, CONTROL, 0.95)
+
+
+def test_copies_of_a_stratum_add_no_certainty() -> None:
+    x, y = dict(enumerate(TREATMENT.tolist())), dict(enumerate(CONTROL.tolist()))
+    once, often = stratified_delta([(x, y)], 0.95), stratified_delta([(x, y)] * 9, 0.95)
+    assert (often.low, often.high) == pytest.approx((once.low, once.high))
+
+
+def test_a_repetition_that_is_missing_in_a_stratum_is_used_in_the_others() -> None:
+    full = {0: 5.0, 1: 6.0, 2: 7.0}
+    estimate = stratified_delta([(full, {0: 1.0, 1: 2.0}), (full, {0: 1.0, 1: 2.0, 2: 9.0})], 0.95)
+    assert estimate.point == pytest.approx((1 + 1 + 1 + 1 + 1 + 1 - 3) / 9)
+
+
+def test_nothing_in_common_is_no_figure() -> None:
+    assert stratified_delta([], 0.95).point is None
+    assert stratified_delta([({}, {0: 1.0})], 0.95).point is None
+    assert stratified_delta([({0: 1.0}, {}), ({}, {0: 1.0})], 0.95).point is None
+
+
+def test_epsilon_squared_is_the_share_of_rank_variance_that_groups_explain() -> None:
+    rng = np.random.default_rng(3)
+    groups = [rng.normal(shift, 1, 9) for shift in (0, 0.5, 2)]
+    test = kruskal_wallis(groups)
+    ranks = np.split(stats.rankdata(np.concatenate(groups)), 3)
+    between = sum(9 * (part.mean() - 14) ** 2 for part in ranks)
+    assert epsilon_squared(test.h, test.n) == pytest.approx(between / sum(((part - 14) ** 2).sum() for part in ranks))
+
+
+def test_epsilon_squared_of_tied_groups_that_are_apart_is_one() -> None:
+    test = kruskal_wallis([np.zeros(5), np.ones(5)])
+    assert epsilon_squared(test.h, test.n) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("delta", "word"), [(0.1, "negligible"), (-0.25, "small"), (0.4, "medium"), (-1, "large")])
+def test_a_delta_has_a_word(delta: float, word: str) -> None:
+    assert magnitude(delta) == word
