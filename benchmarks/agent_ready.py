@@ -32,7 +32,7 @@ from virtgauge.provision.kernel import find_kernel
 
 _MS = 1e-6
 _HOW = (
-    "Ours: from the call of `launch` to the agent's welcome, its whole handshake included. By hand: from before the "
+    "Ours: `ready_ns`, to the agent's welcome, its whole handshake included. By hand: from before the "
     "fork until the program's line has arrived; to its end: until the runtime has cleaned up and exited.",
     "By hand, containers are what `RUNTIME spec` and `RUNTIME run` make of the program alone (no system folders, no "
     "overlay); virtual machines have the same machine type, size and kernel words, but no device except the serial "
