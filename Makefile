@@ -30,6 +30,10 @@ test: setup lint test-rust pytest ## set up, lint, and run every test
 test-quick: setup ## the tests that boot nothing, in under two minutes (ARGS="..." is passed on)
 	$(PY) -m pytest -m "not slow" $(ARGS)
 
+.PHONY: bench
+bench: setup ## measure virtgauge's own speed beside named peers, into benchmarks/RESULTS.md (as root; minutes)
+	$(PY) benchmarks/run.py $(ARGS)
+
 .PHONY: setup
 setup: environment provision agent ## everything that `make run` needs, without running it
 
