@@ -15,7 +15,8 @@ import pytest
 
 from virtgauge.host.process import ProcessIdentity, environment_of, tree_pids, wait_until_gone
 from virtgauge.host.reclaim import find_dead_scopes, reclaim_dead, reclaim_folder
-from virtgauge.host.scope import OWNER_FILE, OWNER_VARIABLE, TAG_PATTERN, TAG_VARIABLE, Scope
+from virtgauge.host.scope import Scope
+from virtgauge.host.tag import OWNER_FILE, OWNER_VARIABLE, TAG_PATTERN, TAG_VARIABLE
 
 DEAD = dataclasses.replace(ProcessIdentity.current(), start_ticks=1)
 

@@ -17,7 +17,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use serde::{Deserialize, Serialize};
 
-use crate::channel::message::{Bounded, excerpt};
+use crate::channel::bounded::{Bounded, excerpt};
 use crate::failure::{Code, Failure};
 
 /// What one interface shall become.  What is not mentioned stays as it is.

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::channel::message::{Entries, excerpt};
+use crate::channel::bounded::{Entries, excerpt};
 use crate::failure::Failure;
 
 /// The parameters of one probe or load.

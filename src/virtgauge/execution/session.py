@@ -21,7 +21,8 @@ from virtgauge.execution.runner import Runner
 from virtgauge.host.ambient import ambient_load
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.reclaim import reclaim_dead
-from virtgauge.host.scope import Scope, state_root
+from virtgauge.host.scope import Scope
+from virtgauge.host.tag import state_root
 from virtgauge.ledger.records import Flag, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan

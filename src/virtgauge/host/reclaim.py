@@ -19,7 +19,7 @@ from pathlib import Path
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.mounts import detach_below, mounts
 from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, wait_until_gone
-from virtgauge.host.scope import (
+from virtgauge.host.tag import (
     CGROUP_PARENT,
     OWNER_FILE,
     OWNER_VARIABLE,

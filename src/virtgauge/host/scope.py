@@ -18,31 +18,10 @@ from typing import Self
 
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.process import ProcessIdentity
+from virtgauge.host.reclaim import reclaim_folder
+from virtgauge.host.tag import CGROUP_PARENT, OWNER_FILE, OWNER_VARIABLE, TAG_VARIABLE, state_root
 
-TAG_VARIABLE = "VIRTGAUGE_SCOPE"
-"""Every process that virtgauge starts on the host carries its scope's tag in this variable."""
-
-OWNER_VARIABLE = "VIRTGAUGE_OWNER"
-"""And the identity of the scope's owner in this one, so that an orphan is known without the scope's folder."""
-
-STATE_VARIABLE = "VIRTGAUGE_STATE"
-"""Overrides the folder of all scopes."""
-
-OWNER_FILE = "owner.json"
-CGROUP_PARENT = "virtgauge"
-TAG_PATTERN = re.compile(r"vg[0-9a-f]{6}")
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
-
-
-def state_root() -> Path:
-    """The folder of all scopes: ``/run/virtgauge`` for root, else below the user's runtime folder."""
-    override = os.environ.get(STATE_VARIABLE)
-    if override:
-        return Path(override)
-    if os.geteuid() == 0:
-        return Path("/run/virtgauge")
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "virtgauge" if runtime else Path(f"/tmp/virtgauge-{os.getuid()}")
 
 
 class Scope:
@@ -91,8 +70,6 @@ class Scope:
 
     def close(self) -> None:
         """Reclaim all that is left.  Guests are expected to be closed by then."""
-        from virtgauge.host.reclaim import reclaim_folder
-
         reclaim_folder(self.folder)
         with contextlib.suppress(OSError):
             shutil.rmtree(self.folder)

@@ -1,5 +1,6 @@
 //! The conversation with the controller, as `docs/protocol.md` lays it down.
 
+pub mod bounded;
 pub mod frame;
 pub mod message;
 pub mod session;

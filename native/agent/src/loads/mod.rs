@@ -4,7 +4,7 @@ pub mod cpu;
 
 use std::collections::BTreeMap;
 
-use crate::channel::message::excerpt;
+use crate::channel::bounded::excerpt;
 use crate::failure::{Code, Failure};
 use crate::parameters::Parameters;
 

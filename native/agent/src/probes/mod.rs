@@ -49,7 +49,7 @@ pub fn run(name: &str, parameters: &Parameters, trial: &mut Trial) -> Result<Fin
         "timer_cost" => timer_cost::run(parameters, trial).map(Finding::TimerCost),
         "sleep_lateness" => sleep_lateness::run(parameters, trial).map(Finding::SleepLateness),
         unknown => {
-            let unknown = crate::channel::message::excerpt(unknown);
+            let unknown = crate::channel::bounded::excerpt(unknown);
             Err(Failure::new(Code::NotFound, format!("no probe {unknown:?}; there are: timer_cost, sleep_lateness")))
         }
     }
