@@ -1,12 +1,17 @@
-//! Calibrated access to the processor's time stamp counter.
+//! A calibrated, disciplined clock on the processor's time stamp counter, and a sleep that ends on time.
 //!
-//! [`tsc`] reads the counter, [`capability`] says what the machine promises of it, [`calibration`] measures its
-//! frequency against the kernel's undisciplined clock, and [`os_clock`] reads the kernel's clocks.
+//! [`Clock`] is the clock and [`Sleeper`] the sleep.  Below them, [`tsc`] reads the counter, [`capability`] says what
+//! the machine promises of it, [`calibration`] measures its frequency once, and [`os_clock`] reads the kernel's clocks.
 
+mod admission;
 mod arch;
 pub mod calibration;
 pub mod capability;
+mod clock;
 pub mod os_clock;
+mod refusal;
+mod sleep;
+mod source;
 
 /// Reads of the time stamp counter.
 pub mod tsc {
@@ -15,4 +20,8 @@ pub mod tsc {
 
 pub use calibration::{Frequency, TickScale};
 pub use capability::Capability;
+pub use clock::{Clock, clock};
 pub use os_clock::OsClock;
+pub use refusal::Refusal;
+pub use sleep::{Cause, Rule, SleepError, Sleeper, Wake};
+pub use source::{Machine, Source};

@@ -1,6 +1,7 @@
 //! The time stamp counter of x86-64, and what CPUID says of it.
 
 use core::arch::x86_64::{__cpuid, __cpuid_count, __rdtscp, _mm_lfence, _rdtsc, CpuidResult};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::capability::{Capability, Hypervisor, StatedFrequency};
 
@@ -41,6 +42,39 @@ pub fn read_ordered_start() -> u64 {
 #[must_use]
 pub fn read_ordered_end() -> u64 {
     read_ordered_start()
+}
+
+/// Waits in the C0.1 state until about this tick, or shorter; false where the processor has no WAITPKG.
+pub(crate) fn doze_until(ticks: u64) -> bool {
+    if !waitpkg() {
+        return false;
+    }
+    // SAFETY: `tpause ecx`, checked to exist; it writes flags only.  Bytes, because assemblers may not know it.
+    unsafe {
+        core::arch::asm!(
+            ".byte 0x66, 0x0f, 0xae, 0xf1",
+            in("ecx") 1u32,
+            in("eax") ticks as u32,
+            in("edx") (ticks >> 32) as u32,
+            options(nomem, nostack),
+        );
+    }
+    true
+}
+
+/// Whether CPUID shows WAITPKG (leaf 7, ECX bit 5).  Asked once: inside a guest, CPUID costs an exit.
+fn waitpkg() -> bool {
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    const PRESENT: u8 = 1;
+    const ABSENT: u8 = 2;
+    match KNOWN.load(Ordering::Relaxed) {
+        0 => {
+            let present = leaf(0).eax >= 7 && leaf_count(7, 0).ecx & (1 << 5) != 0;
+            KNOWN.store(if present { PRESENT } else { ABSENT }, Ordering::Relaxed);
+            present
+        }
+        known => known == PRESENT,
+    }
 }
 
 /// Asks CPUID for everything that concerns the counter.

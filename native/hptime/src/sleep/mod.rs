@@ -1,0 +1,8 @@
+//! Sleep until a moment: in the kernel as long as is safe, then awake.
+
+pub(crate) mod kernel;
+mod outcome;
+mod sleeper;
+
+pub use outcome::{Cause, Rule, SleepError, Wake};
+pub use sleeper::Sleeper;
