@@ -135,6 +135,54 @@ fn a_load_works_beside_a_probe_until_it_is_stopped() {
 }
 
 #[test]
+fn a_load_of_the_probes_own_runs_for_its_samples_and_is_accounted_for() {
+    let mut controller = Controller::greeted();
+    let load = map(&[("name", "cpu".into()), ("params", map(&[("threads", 8.into())]))]);
+    let fields = [("name", "timer_cost".into()), ("params", timer_cost("clock_gettime", 10_000)), ("load", load)];
+    let answer = controller.ask(1, "probe", &fields);
+    assert_eq!(unsigned(&answer, "value.load.threads"), 8);
+    assert!(unsigned(&answer, "value.load.operations") > 0);
+    assert_eq!(threads_named(controller.pid(), "cpu-load"), 0);
+    let alone = controller.ask(2, "probe", &fields[..2]);
+    assert_eq!(field(&alone, "value.load"), &Value::Nil);
+}
+
+#[test]
+fn a_load_that_does_not_exist_fails_the_probe_that_wanted_it() {
+    let mut controller = Controller::greeted();
+    let load = map(&[("name", "nonsense".into()), ("params", map(&[]))]);
+    let fields = [("name", "timer_cost".into()), ("params", timer_cost("rdtsc", 1000)), ("load", load)];
+    assert_eq!(text(&controller.ask(1, "probe", &fields), "code"), "not-found");
+    assert_eq!(text(&controller.ask(2, "probe", &fields[..2]), "type"), "result");
+}
+
+#[test]
+fn cancelling_a_probe_ends_its_load_too() {
+    let mut controller = Controller::greeted();
+    let load = map(&[("name", "cpu".into()), ("params", map(&[("threads", 8.into())]))]);
+    let params = sleep_lateness("nanosleep", 5_000_000, 1_000_000);
+    controller
+        .send("probe", &[("id", 1.into()), ("name", "sleep_lateness".into()), ("params", params), ("load", load)]);
+    let started = Instant::now();
+    while threads_named(controller.pid(), "cpu-load") < 8 {
+        assert!(started.elapsed() < controller::PATIENCE);
+    }
+    controller.send("cancel", &[("id", 2.into()), ("target", 1.into())]);
+    while threads_named(controller.pid(), "cpu-load") > 0 {
+        assert!(started.elapsed() < controller::PATIENCE);
+    }
+}
+
+/// Threads of a process by their name.
+fn threads_named(pid: u32, name: &str) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .flatten()
+        .filter(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
+        .count()
+}
+
+#[test]
 fn a_program_returns_its_outputs_code_and_environment() {
     let mut controller = Controller::greeted();
     let script = "echo $VIRTGAUGE_TEST; echo problem >&2; exit 3";

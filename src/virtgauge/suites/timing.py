@@ -6,16 +6,15 @@ the signed distance of a wake-up from its absolute target.  Both are measured id
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from virtgauge.agent.channel import Channel, Reply
+from virtgauge.agent.channel import Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.platforms.base import Guest
@@ -110,29 +109,14 @@ class TimingSuite(Suite):
     async def measure(self, cell: Cell, guest: Guest, on_progress: Callable[[float], None]) -> Measurement:
         """Run the cell's probe beside its load."""
         seed = random.getrandbits(63)  # which raw values are kept and how sleeps are dephased: no part of the design
-        async with _load(guest.channel, cell.factors["load"], self._settings.cpu_threads) as achieved:
-            reply = await guest.channel.request(
-                "probe", name=cell.probe, params=dict(cell.params) | {"seed": seed}, on_progress=on_progress
-            )
-        return _measurement(cell, reply, achieved)
+        load = cell.factors["load"]
+        beside = None if load == "idle" else {"name": load, "params": {"threads": self._settings.cpu_threads}}
+        params = dict(cell.params) | {"seed": seed}
+        request = guest.channel.request("probe", name=cell.probe, params=params, load=beside, on_progress=on_progress)
+        return _measurement(cell, await request)
 
 
-@contextlib.asynccontextmanager
-async def _load(channel: Channel, load: str, cpu_threads: int) -> AsyncIterator[dict[str, Any]]:
-    """Keep a load running; the map it gives is filled with what the load achieved when it has ended."""
-    achieved: dict[str, Any] = {}
-    if load == "idle":
-        yield achieved
-        return
-    started = await channel.request("load_start", name=load, params={"threads": cpu_threads})
-    try:
-        yield achieved
-    finally:
-        if not channel.closed:
-            achieved |= (await channel.request("load_stop", load=started.value["load"])).value
-
-
-def _measurement(cell: Cell, reply: Reply, achieved: dict[str, Any]) -> Measurement:
+def _measurement(cell: Cell, reply: Reply) -> Measurement:
     value = reply.value
     try:
         histogram = decode_histogram(value["distribution"])
@@ -144,7 +128,7 @@ def _measurement(cell: Cell, reply: Reply, achieved: dict[str, Any]) -> Measurem
         raise ProtocolError(f"the result of {cell.probe} is not what docs/protocol.md says: {error!r}") from error
     passed_on = {k: v for k, v in value.items() if k not in {"distribution", "clocks_start", "clocks_end"}}
     return Measurement(
-        result=passed_on | {"n": histogram.n} | ({"load_achieved": achieved} if achieved else {}),
+        result=passed_on | {"n": histogram.n},
         histograms={cell.probe: histogram},
         samples=reply.samples,
         flags=flags,

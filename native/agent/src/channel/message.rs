@@ -82,6 +82,18 @@ pub mod requests {
         pub name: String,
         /// Its parameters.
         pub params: Parameters,
+        /// A load that runs beside it, from its first sample to its last.
+        #[serde(default)]
+        pub load: Option<Beside>,
+    }
+
+    /// A load of a probe's own.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Beside {
+        /// Which load.
+        pub name: String,
+        /// Its parameters.
+        pub params: Parameters,
     }
 
     /// Fields of `load_start`.

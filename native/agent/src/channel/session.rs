@@ -187,7 +187,7 @@ impl Session<'_> {
     fn start_probe(&self, request: Probe) -> Result<(), Broken> {
         let writer = Arc::clone(&self.writer);
         self.start_task(request.id, Kind::Probe, move |cancellation| {
-            let mut trial = Trial::new(request.id, writer, cancellation);
+            let mut trial = Trial::new(request.id, writer, cancellation, request.load);
             probes::run(&request.name, &request.params, &mut trial)
         })
     }

@@ -13,6 +13,14 @@ use cpu::{CpuLoad, CpuWork};
 /// Most loads at a time.
 const MOST: usize = 64;
 
+/// Starts the named load; it runs in full when this returns.
+pub fn start(name: &str, parameters: &Parameters) -> Result<CpuLoad, Failure> {
+    match name {
+        "cpu" => CpuLoad::start(parameters),
+        unknown => Err(Failure::new(Code::NotFound, format!("no load {:?}; there are: cpu", excerpt(unknown)))),
+    }
+}
+
 /// The loads that run, by number.
 #[derive(Debug, Default)]
 pub struct Loads {
@@ -26,12 +34,7 @@ impl Loads {
         if self.running.len() == MOST {
             return Err(Failure::new(Code::Busy, format!("{MOST} loads run already")));
         }
-        let load = match name {
-            "cpu" => CpuLoad::start(parameters)?,
-            unknown => {
-                return Err(Failure::new(Code::NotFound, format!("no load {:?}; there are: cpu", excerpt(unknown))));
-            }
-        };
+        let load = start(name, parameters)?;
         self.last += 1;
         self.running.insert(self.last, load);
         Ok(self.last)

@@ -8,21 +8,28 @@ pub mod timer_cost;
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use hptime::OsClock;
 use serde::Serialize;
 
 use crate::cancellation::Cancellation;
+use crate::channel::message::requests::Beside;
 use crate::channel::writer::Writer;
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::{Code, Failure};
+use crate::loads::{self, cpu::CpuLoad, cpu::CpuWork};
 use crate::parameters::Parameters;
 
 use distribution::Distribution;
 use reservoir::Reservoir;
 
 /// Shortest time between two `progress` messages.
-const PROGRESS_INTERVAL_NS: u64 = 500_000_000;
+const PROGRESS_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// How long a load runs before the first sample: its threads, and this one among them, are no newcomers to the scheduler then.
+const SETTLING: Duration = Duration::from_millis(100);
 
 /// Most raw values that a trial keeps; they fit into one frame.
 const LARGEST_RESERVOIR: u64 = 500_000;
@@ -60,8 +67,17 @@ pub struct Trial {
     id: u64,
     writer: Arc<Writer>,
     cancellation: Arc<Cancellation>,
+    beside: Option<Beside>,
+    load: Option<CpuLoad>,
     started_ns: u64,
     reported_ns: u64,
+}
+
+impl Drop for Trial {
+    /// A trial that was cancelled leaves no load behind.
+    fn drop(&mut self) {
+        self.stop_load();
+    }
 }
 
 /// How long a trial goes on.
@@ -85,14 +101,21 @@ impl Extent {
 impl Trial {
     /// For the request of this number.
     #[must_use]
-    pub fn new(id: u64, writer: Arc<Writer>, cancellation: Arc<Cancellation>) -> Self {
-        Self { id, writer, cancellation, started_ns: 0, reported_ns: 0 }
+    pub fn new(id: u64, writer: Arc<Writer>, cancellation: Arc<Cancellation>, beside: Option<Beside>) -> Self {
+        Self { id, writer, cancellation, beside, load: None, started_ns: 0, reported_ns: 0 }
     }
 
-    /// Tells the controller that measuring begins; the last thing before the first sample.
+    /// Tells the controller that measuring begins, and starts the load; the last thing before the first sample.
+    ///
+    /// The load runs for the samples only: in a crowded sandbox every system call of setting up and of answering would wait
+    /// its turn behind all threads of the load.
     fn start(&mut self, timebase: &Timebase) -> Result<Clocks, Failure> {
         let clocks = Clocks::read(timebase);
         sent(self.writer.started(self.id, &clocks))?;
+        if let Some(load) = &self.beside {
+            self.load = Some(loads::start(&load.name, &load.params)?);
+            thread::sleep(SETTLING);
+        }
         self.started_ns = OsClock::Monotonic.now_ns();
         self.reported_ns = self.started_ns;
         Ok(clocks)
@@ -114,6 +137,11 @@ impl Trial {
             sent(self.writer.progress(self.id, share))?;
         }
         Ok(true)
+    }
+
+    /// Ends the load, right after the last sample; what it achieved, `None` when there was none.
+    fn stop_load(&mut self) -> Option<CpuWork> {
+        self.load.take().map(CpuLoad::stop)
     }
 
     fn samples(&self, series: &str, values: &[i64]) -> Result<(), Failure> {

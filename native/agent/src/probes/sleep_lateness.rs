@@ -13,6 +13,7 @@ use super::random::SplitMix64;
 use super::{Extent, Recorder, Trial};
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::{Code, Failure};
+use crate::loads::cpu::CpuWork;
 use crate::parameters::Parameters;
 use crate::usage::Usage;
 
@@ -43,6 +44,7 @@ pub struct SleepLateness {
     clocks_start: Clocks,
     clocks_end: Clocks,
     usage: Usage,
+    load: Option<CpuWork>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +137,7 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
             break;
         }
     }
+    let load = trial.stop_load();
     let usage = Usage::now().since(&usage_start);
     let clocks_end = Clocks::read(timebase);
     if done == interrupted {
@@ -155,6 +158,7 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
         clocks_start,
         clocks_end,
         usage,
+        load,
     })
 }
 

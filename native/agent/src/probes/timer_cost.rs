@@ -10,6 +10,7 @@ use super::distribution::Summary;
 use super::{Extent, Recorder, Trial};
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::Failure;
+use crate::loads::cpu::CpuWork;
 use crate::parameters::Parameters;
 use crate::usage::Usage;
 
@@ -33,6 +34,7 @@ pub struct TimerCost {
     clocks_start: Clocks,
     clocks_end: Clocks,
     usage: Usage,
+    load: Option<CpuWork>,
 }
 
 /// A clock under test.  Each has its own copy of the loop, with the read inlined.
@@ -237,6 +239,7 @@ fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Tria
             break;
         }
     }
+    let load = trial.stop_load();
     let usage = Usage::now().since(&usage_start);
     let clocks_end = Clocks::read(timebase);
     trial.samples("reservoir", recorder.reservoir.values())?;
@@ -252,6 +255,7 @@ fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Tria
         clocks_start,
         clocks_end,
         usage,
+        load,
     })
 }
 

@@ -42,7 +42,6 @@ class SimulatedAgent:
         self._truth, self._load_factor, self._faults, self._sha256 = truth, load_factor, faults, sha256
         self._random = np.random.default_rng(seed)
         self._guest_factors = {name: truth[name].guest_factor(self._random) for name in sorted(truth)}
-        self._loads: set[int] = set()
         self._sequence = 0
         self._writer: asyncio.StreamWriter | None = None
 
@@ -76,12 +75,6 @@ class SimulatedAgent:
             await self._result(message, {"agent_version": "simulated", "agent_sha256": self._sha256})
         elif kind == "probe":
             return await self._probe(message)
-        elif kind == "load_start":
-            self._loads.add(message["id"])
-            await self._result(message, {"load": message["id"]})
-        elif kind == "load_stop":
-            self._loads.discard(message["load"])
-            await self._result(message, {"threads": 0, "elapsed_ns": 0, "cpu_ns": 0, "operations": 0})
         elif kind == "shutdown":
             await self._result(message, {})
             assert self._writer is not None
@@ -113,7 +106,8 @@ class SimulatedAgent:
     async def _report(self, message: dict[str, Any], function: str, start: dict[str, Any], drift_ns: int) -> None:
         params = message["params"]
         name = function if function in self._truth else "*"
-        factor = self._guest_factors[name] * (self._load_factor if self._loads else 1.0)
+        loaded = message.get("load") is not None
+        factor = self._guest_factors[name] * (self._load_factor if loaded else 1.0)
         n = int(params["samples"])
         values = self._truth[name].draw(min(n, _MOST_SAMPLES), factor, self._random)
         distribution = distribution_message(values)
