@@ -25,7 +25,7 @@ pub const WANTED_ERROR_PPM: f64 = 20.0;
 pub const AGREEMENT_PPM: f64 = 50.0;
 
 /// One reading of a clock between two reads of the counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bracket {
     /// The counter half-way through the bracket.
     pub ticks: u64,

@@ -8,10 +8,18 @@ mod arch;
 pub mod calibration;
 pub mod capability;
 mod clock;
+mod difference;
+mod discipline;
+mod estimate;
 pub mod os_clock;
+mod processors;
+mod publication;
 mod refusal;
+mod scale;
 mod sleep;
 mod source;
+mod state_words;
+mod status;
 
 /// Reads of the time stamp counter.
 pub mod tsc {
@@ -21,7 +29,10 @@ pub mod tsc {
 pub use calibration::{Frequency, TickScale};
 pub use capability::Capability;
 pub use clock::{Clock, clock};
+pub use difference::{DifferenceClock, Moment};
 pub use os_clock::OsClock;
 pub use refusal::Refusal;
+pub use scale::Scale;
 pub use sleep::{Cause, Rule, SleepError, Sleeper, Wake};
 pub use source::{Machine, Source};
+pub use status::{DriftAlarm, ErrorBar, Status};

@@ -6,7 +6,7 @@
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{capability, doze_until};
+pub(crate) use x86_64::{CLOCKSOURCE, capability, doze_until, invariant, permitted};
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{read, read_ordered_end, read_ordered_start, read_serialized};
 

@@ -1,5 +1,6 @@
 //! Sleep until a moment: in the kernel as long as is safe, then awake.
 
+mod guard;
 pub(crate) mod kernel;
 mod outcome;
 mod sleeper;

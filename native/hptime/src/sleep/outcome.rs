@@ -43,7 +43,8 @@ pub enum Cause {
 /// How a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
-    /// The clock at the return less the deadline; negative only after an interruption (then it is what remained).
+    /// The clock at the return less the deadline; negative after an interruption (then it is what
+    /// remained), and with [`Rule::Os`] by as much as the clock differs from the kernel's.
     pub lateness_ns: i64,
     /// Time spent in the spin loop.
     pub spin_ns: u64,
