@@ -15,7 +15,7 @@ from scipy import stats
 from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.anova import AnovaRM
 
-from virtgauge.analysis.aligned_ranks import align, aligned_rank_anova
+from virtgauge.analysis.aligned_ranks import align, aligned_rank_anova, anova
 
 
 def design(shape: tuple[int, ...], effects: list[tuple[int, ...]], units: np.ndarray | None = None) -> np.ndarray:
@@ -114,6 +114,26 @@ def test_p_values_are_even_where_nothing_is_there() -> None:
     p = np.array([[e.p for e in aligned_rank_anova(rng.exponential(1, (2, 3, 5)))] for _ in range(600)])
     shares = (p < 0.05).mean(axis=0)
     assert (abs(shares - 0.05) < 0.03).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (4, 2, 6), (2, 3, 2, 3)])
+def test_the_ordinary_analysis_agrees_with_statsmodels(shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(3).lognormal(2, 0.8, shape)
+    effects = effects_of(len(shape) - 1)
+    for ours in anova(values):
+        full = OLS(values.ravel(), design(shape, effects)).fit()
+        without = OLS(values.ravel(), design(shape, [effect for effect in effects if effect != ours.factors])).fit()
+        f, p, _ = full.compare_f_test(without)
+        assert (ours.f, ours.p) == pytest.approx((f, p))
+
+
+def test_unequal_spread_deceives_the_ranks_but_not_both_analyses_together() -> None:
+    rng, spread = np.random.default_rng(14), np.array([1, 1, 10.0])[None, :, None]
+    runs = [rng.normal(0, 1, (4, 3, 6)) * spread for _ in range(400)]
+    by_ranks = np.array([[effect.p for effect in aligned_rank_anova(run)] for run in runs])
+    both = np.maximum(by_ranks, [[effect.p for effect in anova(run)] for run in runs])
+    assert ((by_ranks < 0.05).mean(axis=0) > 0.1).any()
+    assert ((both < 0.05).mean(axis=0) < 0.14).all()
 
 
 def test_guests_that_differ_do_not_make_a_platform_effect() -> None:

@@ -97,7 +97,7 @@ def delta_variance(signs: Values) -> float:
     columns = float(((signs.mean(axis=0) - delta) ** 2).sum())
     single = float(((signs - delta) ** 2).sum())
     unbiased = (n2**2 * rows + n1**2 * columns - single) / (n1 * n2 * (n1 - 1) * (n2 - 1))
-    return max(float(unbiased), (1 - delta**2) / (n1 * n2 - 1))
+    return max(float(unbiased), (1 - delta * delta) / (signs.size - 1))
 
 
 def asymmetric_interval(delta: float, variance: float, critical: float, units: int) -> tuple[float, float]:
