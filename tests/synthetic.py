@@ -173,6 +173,7 @@ def synthetic_ledger(
     finished: bool = True,
     reads: int = 1_000_000,
     run: Mapping[str, Any] | None = None,
+    reservoir: int = 0,
 ) -> Ledger:
     """Write a run of which the truth is known.
 
@@ -187,6 +188,7 @@ def synthetic_ledger(
         finished: whether the run recorded its end.
         reads: of the clock in one trial.
         run: fields of the manifest to set.
+        reservoir: raw values to keep of each trial.
     """
     rng = np.random.default_rng(seed)
     arms = usual_arms() if arms is None else arms
@@ -218,10 +220,17 @@ def synthetic_ledger(
                         status=TrialStatus.INVALID if spoilt else TrialStatus.VALID,
                         flags=(Flag("foreign-load", "9.1 % of the machine, more than 3 %"),) if spoilt else (),
                     )
-                    ledger.add_trial(record, {probe: _histogram(rng, arm, probe, factors, spread, reads)})
+                    histogram = _histogram(rng, arm, probe, factors, spread, reads)
+                    ledger.add_trial(record, {probe: histogram}, _raw_values(rng, histogram, reservoir))
     if finished:
         ledger.add_event("completed", "")
     return ledger
+
+
+def _raw_values(rng: np.random.Generator, histogram: Histogram, number: int) -> dict[str, npt.NDArray[np.int64]]:
+    if not number:
+        return {}
+    return {"reservoir": rng.choice(histogram.values, number, p=histogram.counts / histogram.counts.sum())}
 
 
 def _histogram(

@@ -63,7 +63,7 @@ def browser() -> Iterator[Browser]:
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a usual run."""
     folder = tmp_path_factory.mktemp("usual")
-    built = report.build(synthetic_ledger(folder / "run", blocks=4, invalid_share=0.05))
+    built = report.build(synthetic_ledger(folder / "run", blocks=4, invalid_share=0.05, reservoir=200))
     return written(built, folder / "report.html")
 
 
@@ -91,7 +91,7 @@ def test_the_page_draws_every_figure_offline_and_without_complaint(
     context = browser.new_context(viewport={"width": 1366, "height": 800}, color_scheme=scheme)
     visit = Visit(context, usual)
     marks = visit.page.evaluate(MARKS)
-    assert len(marks) == 18 + 9  # a CCDF for each cell, a panel of medians for each function
+    assert len(marks) == 2 * 18 + 9  # raw values and a CCDF for each cell, a panel of medians for each function
     assert min(marks) >= 5, marks
     shot = visit.page.screenshot(path=tmp_path / f"{scheme}.png")
     assert variety(shot) > 1000

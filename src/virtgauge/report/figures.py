@@ -8,6 +8,7 @@ every figure; text and lines of the axes are coloured by the page's style sheet,
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -32,6 +33,8 @@ _TIME_LABEL = (
     " : datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + ' µs'"
     " : format(datum.value, '~g') + ' ns'"
 )
+_MOST_NAMED_STRIPS = 6
+_PUBLISHED = alt.Tooltip("t:N", title="published, other hardware")
 _SHARE_LABEL = "datum.value >= 1 ? 'all' : '1 in ' + format(round(1 / datum.value), '~s')"
 
 _CCDF_CAPTIONS = {
@@ -39,6 +42,7 @@ _CCDF_CAPTIONS = {
     "sleep_lateness": "How often a sleep wakes later after its deadline than the time below.",
 }
 
+_CROSSES = " Crosses: published medians of the same function and load, measured on other hardware."
 
 ROWS = "rows"
 """The name that a specification gives to its panel's data."""
@@ -80,10 +84,11 @@ def arm_dashes(arms: Sequence[ArmRecord]) -> dict[str, list[int]]:
     return {arm.name: [7, 3] if arm.emulated else [2, 2] if arm.role == "aa" else [1, 0] for arm in arms}
 
 
-def ccdf_figures(report: Report) -> list[Figure]:
-    """For each probe and load: P(X > x) on logarithmic axes, a panel for each function, a line for each arm.
+def distribution_figures(report: Report) -> list[Figure]:
+    """For each probe and load: the raw values with their medians, and P(X > x) with its means.
 
-    In the manner of Kirova et al. 2019, figures 5, 7, 11 and 13: dashed rules stand at the means.
+    A panel for each function.  In the manner of Kirova et al. 2019, figures 4, 6, 8, 10, 12 and 14, and 5, 7, 9, 11,
+    13 and 15: medians are bold lines, means dashed rules.
     """
     figures = []
     groups: dict[tuple[str, str], list[int]] = {}
@@ -91,17 +96,32 @@ def ccdf_figures(report: Report) -> list[Figure]:
         if cell.curves:
             groups.setdefault((cell.probe, cell.load), []).append(index)
     for (probe, load), indices in groups.items():
+        title = probe_title(probe) + (f", {load_label(load)}" if load else "")
+        crosses = any(row.cell in indices for row in report.published)
+        drawn = [index for index in indices if report.cells[index].scatters]
+        if drawn:
+            panels = tuple(Panel(report.cells[index].function, f"raw-{index}") for index in drawn)
+            caption = (
+                "Raw values of one typical repetition: some drawn at random, its smallest and its largest. Bold lines "
+                "are the medians over all repetitions; side to side means nothing." + (_CROSSES if crosses else "")
+            )
+            figures.append(Figure(f"{title}: values", caption, _scatter(report, drawn), panels))
         cells = [report.cells[index] for index in indices]
         domain = _domain(value for cell in cells for curve in cell.curves for value in curve.values_ns)
         least = min(share for cell in cells for curve in cell.curves for share in curve.shares)
         panels = tuple(Panel(report.cells[index].function, f"ccdf-{index}") for index in indices)
-        title = probe_title(probe) + (f", {load_label(load)}" if load else "")
         caption = (
             f"{_CCDF_CAPTIONS.get(probe, 'How often the value is larger than the one below.')} Further left is better; "
             "a long tail to the right is what a deadline meets. Dashed vertical rules stand at the means."
+            + (_CROSSES if crosses else "")
         )
-        figures.append(Figure(title, caption, _ccdf(report, domain, least), panels))
+        figures.append(Figure(f"{title}: distribution", caption, _ccdf(report, domain, least), panels))
     return figures
+
+
+def published_medians(report: Report, cell: int) -> dict[str, float]:
+    """The published medians beside ours in a cell, by arm."""
+    return {row.arm: row.median_ns for row in report.published if row.cell == cell}
 
 
 def median_figures(report: Report) -> list[Figure]:
@@ -191,7 +211,11 @@ def _domain(values: Iterable[float]) -> tuple[float, float]:
     return low / 1.15, high * 1.15
 
 
-def _time_axis(domain: tuple[float, float], title: str | None = None) -> alt.X:
+def _time_axis(domain: tuple[float, float]) -> alt.X:
+    return alt.X("x:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=_time_ticks(domain))
+
+
+def _time_ticks(domain: tuple[float, float]) -> alt.Axis:
     # Two orders of magnitude need ticks between the decades, eight do not; about one label a decade at most.
     decades = math.log10(domain[1] / domain[0])
     step = max(1, math.ceil(decades / 6))
@@ -199,8 +223,7 @@ def _time_axis(domain: tuple[float, float], title: str | None = None) -> alt.X:
     factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3 else (1,)
     ticks = [m * 10.0**e for e in exponents if e % step == 0 for m in factors]
     inside = [tick for tick in ticks if domain[0] <= tick <= domain[1]]
-    axis = alt.Axis(labelExpr=_TIME_LABEL, values=inside, title=title, labelOverlap=True, grid=True)
-    return alt.X("x:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=axis)
+    return alt.Axis(labelExpr=_TIME_LABEL, values=inside, title=None, labelOverlap=True, grid=True)
 
 
 def _arm_scale(report: Report, values: dict[str, Any]) -> alt.Scale:
@@ -236,7 +259,60 @@ def _ccdf(report: Report, domain: tuple[float, float], least: float) -> dict[str
         .mark_rule(strokeDash=[3, 4], strokeWidth=1.1, opacity=0.75, clip=True)
         .encode(x=x, color=colour, tooltip=[tooltip[0], alt.Tooltip("t:N", title="mean")])
     )
-    return _finished(alt.layer(means, lines), height=210)
+    crosses = _published_marks(source).encode(x=x, y=y, tooltip=[_PUBLISHED])
+    return _finished(alt.layer(means, lines, crosses), height=210)
+
+
+def _scatter(report: Report, indices: Sequence[int]) -> dict[str, Any]:
+    """A strip for each arm, in the plan's order; the page places the values within it."""
+    cells = [report.cells[index] for index in indices]
+    records = [arm.record for arm in report.arms]
+    present = strips(report, indices)
+    values = [value for cell in cells for scatter in cell.scatters for value in scatter.values_ns]
+    domain = _domain([*values, *(m for index in indices for m in published_medians(report, index).values())])
+    colour = alt.Color("arm:N", scale=_arm_scale(report, arm_colours(records)), legend=None)
+    dash = alt.StrokeDash("arm:N", scale=_arm_scale(report, arm_dashes(records)), legend=None)
+    middles = [place + 0.5 for place in range(len(present))]
+    names = " : ".join(f"datum.value == {at} ? {json.dumps(name)}" for at, name in zip(middles, present, strict=True))
+    # Beyond a few arms their names do not fit below their strips; the colours remain.
+    labels = alt.Axis(
+        values=middles, labelExpr=f"{names} : ''", title=None, grid=False, ticks=False, labelLimit=310 // len(present)
+    )
+    axis = labels if len(present) <= _MOST_NAMED_STRIPS else None
+    scale = alt.Scale(domain=[0, len(present)], nice=False)
+    x = alt.X("x:Q", scale=scale, axis=axis)
+    y = alt.Y("y:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=_time_ticks(domain))
+    tooltip = [alt.Tooltip("label:N", title="platform"), alt.Tooltip("t:N", title="value")]
+    source = alt.NamedData(name=ROWS)
+    points = (
+        alt.Chart(source)
+        .transform_filter("datum.kind == 'raw'")
+        .mark_circle(size=13, opacity=0.5, clip=True)
+        .encode(x=x, y=y, color=colour, tooltip=tooltip)
+    )
+    medians = (
+        alt.Chart(source)
+        .transform_filter("datum.kind == 'median'")
+        .mark_rule(strokeWidth=2.6, clip=True)
+        .encode(
+            x=x, x2="x2:Q", y=y, color=colour, strokeDash=dash, tooltip=[tooltip[0], alt.Tooltip("t:N", title="median")]
+        )
+    )
+    crosses = _published_marks(source).encode(x=x, y=y, tooltip=[_PUBLISHED])
+    return _finished(alt.layer(points, medians, crosses), height=210)
+
+
+def strips(report: Report, indices: Sequence[int]) -> list[str]:
+    """The arms with raw values in any of these cells, in the plan's order."""
+    found = {scatter.arm for index in indices for scatter in report.cells[index].scatters}
+    return [arm.record.name for arm in report.arms if arm.record.name in found]
+
+
+def _published_marks(source: alt.NamedData) -> alt.Chart:
+    mark = alt.MarkDef(
+        type="point", shape="cross", angle=45, filled=True, size=58, opacity=0.9, color="currentColor", clip=True
+    )
+    return alt.Chart(source, mark=mark).transform_filter("datum.kind == 'published'")
 
 
 def _medians(report: Report, domain: tuple[float, float], cells: Sequence[Cell]) -> dict[str, Any]:
@@ -273,12 +349,7 @@ def _medians(report: Report, domain: tuple[float, float], cells: Sequence[Cell])
         shape=alt.Shape("load:N", scale=alt.Scale(domain=loads, range=_shapes(len(loads))), legend=None),
         tooltip=tooltip,
     )
-    crosses = (
-        alt.Chart(source)
-        .transform_filter("datum.kind == 'published'")
-        .mark_point(shape="cross", angle=45, filled=True, size=58, opacity=0.9, color="currentColor", clip=True)
-        .encode(x=x, y=y, yOffset=offset, tooltip=[alt.Tooltip("t:N", title="published, other hardware")])
-    )
+    crosses = _published_marks(source).encode(x=x, y=y, yOffset=offset, tooltip=[_PUBLISHED])
     return _finished(alt.layer(rules, dots, crosses), height=max(len(labels) * 14 * max(len(loads), 1) + 24, 90))
 
 

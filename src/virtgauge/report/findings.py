@@ -10,8 +10,10 @@ from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.report.factors import Place, ProbeFactors, Repetitions, probe_factors
 from virtgauge.report.headlines import headlines
-from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine
+from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine, function_label
+from virtgauge.report.paper_claims import examined_claims
 from virtgauge.report.published import citations, published_rows
 from virtgauge.report.series import CellBuilder, CellKey, TrialFigures, cell_key, ordered_cells, read_figures
 
@@ -19,6 +21,8 @@ COMPLETED = "completed"
 """The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""
 CHANGED_HOST = "changed-host"
 """The kind of the event that a run went on although its host had changed."""
+TIMING = "timing"
+"""The suite whose paper's own conclusions are tested again beside a run of it."""
 
 
 def build(ledger: Ledger) -> Report:
@@ -30,7 +34,7 @@ def build(ledger: Ledger) -> Report:
     manifest, trials, guests, events = ledger.manifest(), ledger.trials(), ledger.guests(), ledger.events()
     keys = ordered_cells(trials)
     figures = read_figures(ledger, trials)
-    builder = CellBuilder(manifest.arms, trials, figures, manifest.confidence)
+    builder = CellBuilder(manifest.arms, trials, figures, manifest.confidence, ledger.samples)
     cells = tuple(builder.cell(key) for key in keys)
     agrees = agreement(builder.aa_ratios)
     arms = tuple(_arm_summary(arm, trials, guests, manifest.confidence) for arm in manifest.arms)
@@ -58,10 +62,30 @@ def build(ledger: Ledger) -> Report:
         cells=cells,
         published=published,
         citations=citations(published),
+        factors=_factors(builder, keys, manifest.arms, manifest.confidence),
+        paper_claims=examined_claims() if any(suite == TIMING for suite, _, _ in keys) else (),
         trials=_trial_lines(trials, keys, figures),
         guests=tuple(guests),
         events=tuple(events),
     )
+
+
+def _factors(
+    builder: CellBuilder, keys: Sequence[CellKey], arms: Sequence[ArmRecord], nominal: float
+) -> tuple[ProbeFactors, ...]:
+    """The tests of factors, probe by probe."""
+    probes: dict[tuple[str, str], dict[Place, Repetitions]] = {}
+    for key in keys:
+        suite, probe, items = key
+        factors = dict(items)
+        for arm in arms:
+            measured = builder.measured(key, arm.name)
+            if measured:
+                place = (function_label(factors), arm.name, factors.get("load", ""))
+                repetitions = {block: figures.statistics for block, figures in measured.items()}
+                probes.setdefault((suite, probe), {})[place] = repetitions
+    found = (probe_factors(suite, probe, cells, arms, nominal) for (suite, probe), cells in probes.items())
+    return tuple(one for one in found if one is not None)
 
 
 def _finished(events: Sequence[EventRecord]) -> bool:

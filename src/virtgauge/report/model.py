@@ -13,6 +13,8 @@ from typing import Any
 from virtgauge.analysis.comparison import Agreement, Comparison
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord
+from virtgauge.report.factors import ProbeFactors
+from virtgauge.report.paper_claims import ExaminedClaim
 from virtgauge.report.words import exact_duration
 
 SCHEMA_VERSION = 1
@@ -88,6 +90,23 @@ class Curve:
 
 
 @dataclasses.dataclass(frozen=True)
+class Scatter:
+    """Raw values of one series: some of a typical repetition's, drawn at random, and its two extremes; ns.
+
+    Attributes:
+        arm: its name.
+        block: the repetition, the one whose median is nearest to that of all.
+        values_ns: in no particular order.
+        median_ns: over all repetitions, as in the tables.
+    """
+
+    arm: str
+    block: int
+    values_ns: tuple[float, ...]
+    median_ns: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Cell:
     """One combination of probe and factor levels, with every arm's series in the plan's order."""
 
@@ -96,6 +115,7 @@ class Cell:
     factors: dict[str, str]
     series: tuple[Series, ...]
     curves: tuple[Curve, ...]
+    scatters: tuple[Scatter, ...]
 
     @property
     def load(self) -> str:
@@ -199,7 +219,10 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that is known of a run.  Made by :func:`virtgauge.report.build`."""
+    """Everything that is known of a run.  Made by :func:`virtgauge.report.build`.
+
+    ``factors`` has an entry for each probe with factors to test; ``paper_claims`` is of the timing suite's paper.
+    """
 
     schema_version: int
     run: Run
@@ -210,6 +233,8 @@ class Report:
     cells: tuple[Cell, ...]
     published: tuple[PublishedRow, ...]
     citations: tuple[str, ...]
+    factors: tuple[ProbeFactors, ...]
+    paper_claims: tuple[ExaminedClaim, ...]
     trials: tuple[TrialLine, ...]
     guests: tuple[GuestRecord, ...]
     events: tuple[EventRecord, ...]

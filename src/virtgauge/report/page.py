@@ -18,15 +18,23 @@ import jinja2
 import markupsafe
 import vl_convert
 
-from virtgauge.report import tables, words
-from virtgauge.report.figures import arm_colours, arm_dashes, ccdf_figures, median_data, median_figures
+from virtgauge.report import factor_tables, tables, words
+from virtgauge.report.figures import (
+    arm_colours,
+    arm_dashes,
+    distribution_figures,
+    median_data,
+    median_figures,
+    published_medians,
+    strips,
+)
 from virtgauge.report.model import Report
 
 
 def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
     records = [arm.record for arm in report.arms]
-    figures = [*ccdf_figures(report), *median_figures(report)]
+    figures = [*distribution_figures(report), *median_figures(report)]
     data = embeddable(_page_data(report, [figure.spec for figure in figures]))
     library, boot = _library(), _asset("page.js")
     environment = jinja2.Environment(
@@ -50,6 +58,9 @@ def render_html(report: Report) -> str:
         glance=tables.glance(report),
         detail=tables.detail(report),
         published=tables.published(report),
+        factors=factor_tables.factor_sections(report),
+        claim_groups=factor_tables.claim_groups(report),
+        claim_counts=factor_tables.claim_counts(report),
         spoilt=tables.spoilt_trials(report),
         environment_rows=tables.flattened(report.run.fingerprint),
         arm_facts=[(arm.record.label, tables.flattened(arm.facts)) for arm in report.arms if arm.facts],
@@ -83,16 +94,42 @@ def _page_data(report: Report, specs: list[dict[str, Any]]) -> dict[str, Any]:
         "labels": {arm.record.name: arm.record.label for arm in report.arms},
         "curves": {
             f"ccdf-{index}": [
-                {"arm": curve.arm, "x": curve.values_ns, "y": curve.shares, "mean": curve.mean_ns}
+                {
+                    "arm": curve.arm,
+                    "x": curve.values_ns,
+                    "y": curve.shares,
+                    "mean": curve.mean_ns,
+                    "published": published_medians(report, index).get(curve.arm),
+                }
                 for curve in cell.curves
             ]
             for index, cell in enumerate(report.cells)
             if cell.curves
         },
+        "raw": _raw_values(report),
         "medians": median_data(report),
         "specs": specs,
         "trials": tables.trial_columns(report),
     }
+
+
+def _raw_values(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """The values of every scatter, and which strip of its panel they go to."""
+    data: dict[str, list[dict[str, Any]]] = {}
+    for index, cell in enumerate(report.cells):
+        together = [other for other, one in enumerate(report.cells) if (one.probe, one.load) == (cell.probe, cell.load)]
+        order, published = strips(report, together), published_medians(report, index)
+        for scatter in cell.scatters:
+            data.setdefault(f"raw-{index}", []).append(
+                {
+                    "arm": scatter.arm,
+                    "strip": order.index(scatter.arm),
+                    "y": scatter.values_ns,
+                    "median": scatter.median_ns,
+                    "published": published.get(scatter.arm),
+                }
+            )
+    return data
 
 
 @functools.cache

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from virtgauge.analysis import distribution as dist
 from virtgauge.analysis.bootstrap import median_estimate
@@ -13,13 +16,18 @@ from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.model import COMPARED, SCALARS, STATISTICS, Cell, Curve, Series
+from virtgauge.report.model import COMPARED, SCALARS, STATISTICS, Cell, Curve, Scatter, Series
 
 CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
 
 _NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _TAILS = {"p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 _SHARES = (0.25, 0.5, 0.75, *_TAILS.values())
+
+_RAW = "reservoir"
+_NS_PER_RAW = 1e-3
+_MOST_POINTS, _POINTS_A_SERIES = 9000, (15, 150)
+"""Raw values in all scatters together, and in each at least and at most."""
 
 # The order of a person's interest; what is not named here follows, sorted.
 _PROBE_ORDER = ("timer_cost", "sleep_lateness")
@@ -107,6 +115,7 @@ class CellBuilder:
         trials: all of the ledger's.
         figures: by trial number.
         nominal: the confidence wanted.
+        raw: the raw values that were kept of a trial, by its number and the series' name.
     """
 
     def __init__(
@@ -115,6 +124,7 @@ class CellBuilder:
         trials: Sequence[TrialRecord],
         figures: Mapping[int, TrialFigures],
         nominal: float,
+        raw: Callable[[int, str], npt.NDArray[np.int64]],
     ) -> None:
         self._arms = [arm for arm in arms if arm.usable]
         self._nominal = nominal
@@ -124,18 +134,21 @@ class CellBuilder:
         self._figures = figures
         self._reference = next((arm.name for arm in arms if arm.role == "reference"), None)
         self._aa = next((arm.name for arm in arms if arm.role == "aa"), None)
+        self._raw = raw
+        fewest, most = _POINTS_A_SERIES
+        self._points = min(max(_MOST_POINTS // max(len(self._trials), 1), fewest), most)
         self.aa_ratios: list[Estimate] = []
         """Of the medians, one for each cell where both arms of the A/A pair were measured."""
 
     def cell(self, key: CellKey) -> Cell:
         """One cell, with the series and curves of all arms."""
         suite, probe, factors = key
-        by_arm = {arm.name: self._valid(key, arm.name) for arm in self._arms}
+        by_arm = {arm.name: self.measured(key, arm.name) for arm in self._arms}
         reference = by_arm.get(self._reference or "", {})
         aa = self._aa_ratios(by_arm, reference)
         if "p50" in aa and aa["p50"].point is not None:
             self.aa_ratios.append(aa["p50"])
-        series, curves = [], []
+        series, curves, scatters = [], [], []
         for arm in self._arms:
             measured = by_arm[arm.name]
             if not self._trials[key, arm.name]:
@@ -143,7 +156,25 @@ class CellBuilder:
             series.append(self._series(key, arm, measured, reference, aa))
             if measured:
                 curves.append(_curve(arm.name, list(measured.values())))
-        return Cell(suite, probe, dict(factors), tuple(series), tuple(curves))
+                scatters += self._scatter(key, arm.name, measured, series[-1].statistics["p50"])
+        return Cell(suite, probe, dict(factors), tuple(series), tuple(curves), tuple(scatters))
+
+    def _scatter(self, key: CellKey, arm: str, measured: Mapping[int, TrialFigures], median: Estimate) -> list[Scatter]:
+        """One, or none where no raw values were kept."""
+        middle = median.point
+        if middle is None:
+            return []
+        trials = {trial.block: trial.trial_id for trial in self._counted(key, arm)}
+        block = min(measured, key=lambda block: abs((measured[block].statistics["p50"] or 0.0) - middle))
+        raw = self._raw(trials[block], _RAW)
+        if not raw.size:
+            return []
+        # A reservoir is in no order, but one that was never full is in order of time: even steps serve both.
+        places = np.linspace(0, raw.size - 1, min(self._points, raw.size)).astype(np.int64)
+        extremes = [measured[block].statistics[name] for name in ("min", "max")]
+        values = [float(value) * _NS_PER_RAW for value in raw[places]]
+        values[len(values) // 2 : len(values) // 2] = [one for one in extremes if one is not None]
+        return [Scatter(arm, block, tuple(float(f"{value:.3g}") for value in values), middle)]
 
     def _counted(self, key: CellKey, arm: str) -> list[TrialRecord]:
         """The valid trial of each block (the last, should there be several) that brought a histogram."""
@@ -154,7 +185,8 @@ class CellBuilder:
         }
         return list(by_block.values())
 
-    def _valid(self, key: CellKey, arm: str) -> dict[int, TrialFigures]:
+    def measured(self, key: CellKey, arm: str) -> dict[int, TrialFigures]:
+        """The valid figures of one arm in one cell, by block."""
         return {trial.block: self._figures[trial.trial_id] for trial in self._counted(key, arm)}
 
     def _aa_ratios(

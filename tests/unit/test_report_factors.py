@@ -1,0 +1,280 @@
+"""Which factors matter: a known truth is found, nothing is ranked that must not be, and too little data says so."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from synthetic import SyntheticArm, arm_record, synthetic_ledger, usual_arms
+
+from virtgauge import report
+from virtgauge.report.factor_tables import factor_sections, labels_of
+from virtgauge.report.factor_words import p_value, sentences
+from virtgauge.report.factors import ParameterFactors, Place, ProbeFactors, Repetitions, probe_factors
+
+ARMS = [
+    arm_record("host", "host", "Host", "reference"),
+    arm_record("host-aa", "host", "Host (A/A)", "aa"),
+    arm_record("gvisor", "oci", "gVisor"),
+    arm_record("runc", "oci", "Container"),
+    arm_record("tcg", "qemu", "QEMU (tcg)", emulated=True),
+]
+
+
+def cells(
+    blocks: int = 6,
+    functions: tuple[str, ...] = ("rdtscp", "clock_gettime"),
+    loads: tuple[str, ...] = ("idle", "cpu"),
+    seed: int = 1,
+    **factors: float,
+) -> dict[Place, Repetitions]:
+    """Values of 10 ns for the first function and 40 for the others, times an arm's factor, with 3 % of chance.
+
+    ``gvisor_under_cpu`` is by how much more gVisor costs under load.
+    """
+    rng = np.random.default_rng(seed)
+    found: dict[Place, Repetitions] = {}
+    for function in functions:
+        for arm in ("host", "host-aa", "runc", "gvisor", "tcg"):
+            for load in loads:
+                truth = (10 if function == functions[0] else 40) * factors.get(arm, 1.0)
+                truth *= factors.get("gvisor_under_cpu", 1.0) if (arm, load) == ("gvisor", "cpu") else 1.0
+                found[function, arm, load] = {
+                    block: {
+                        "p50": truth * rng.lognormal(0, 0.03),
+                        "half_iqr": rng.lognormal(0, 0.2),
+                        "max": rng.lognormal(8 if load == "idle" else 14, 1),
+                        "min": truth * 0.9 * rng.lognormal(0, 0.03),
+                    }
+                    for block in range(blocks)
+                }
+    return found
+
+
+def analysed(**options: float | int) -> ProbeFactors:
+    found = probe_factors("timing", "timer_cost", cells(**options), ARMS, 0.95)
+    assert found is not None
+    return found
+
+
+def of(found: ProbeFactors, parameter: str) -> ParameterFactors:
+    return next(one for one in found.parameters if one.parameter == parameter)
+
+
+def test_a_platform_that_is_slower_stands_out_and_the_others_do_not() -> None:
+    test = of(analysed(gvisor=6.0), "p50").test("platform")
+    assert test is not None and test.shown
+    shown = {(pair.first, pair.second) for pair in test.pairs if pair.shown}
+    assert shown == {("host", "gvisor"), ("runc", "gvisor")}
+    (pair,) = (pair for pair in test.pairs if (pair.first, pair.second) == ("host", "gvisor"))
+    assert pair.delta.point == -1  # the host's values are all smaller, within the same function and load
+
+
+def test_the_statistic_is_that_of_scipy_on_the_values_pooled_over_the_other_factors() -> None:
+    values = cells(gvisor=2.0)
+    groups = [
+        [figures["p50"] for place, blocks in values.items() if place[1] == arm for figures in blocks.values()]
+        for arm in ("host", "runc", "gvisor")
+    ]
+    test = of(analysed(gvisor=2.0), "p50").test("platform")
+    theirs = stats.kruskal(*groups)
+    assert test is not None
+    assert (test.h, test.p) == pytest.approx((theirs.statistic, theirs.pvalue))
+    assert test.n == 3 * 2 * 2 * 6
+
+
+def test_a_load_that_lengthens_only_the_tail_matters_for_the_maximum_only() -> None:
+    found = analysed()
+    loads = {one.parameter: one.test("load") for one in found.parameters}
+    assert {name for name, test in loads.items() if test is not None and test.shown} == {"max"}
+
+
+def test_a_platform_that_only_suffers_under_load_interacts_with_it() -> None:
+    effects = of(analysed(gvisor_under_cpu=2.0), "p50").effects
+    assert {effect.factors for effect in effects if effect.shown and len(effect.factors) > 1} == {("platform", "load")}
+
+
+def test_a_platform_that_multiplies_every_cost_alike_does_not_interact() -> None:
+    effects = of(analysed(gvisor=50.0), "p50").effects
+    assert len(effects) == 7
+    assert not [effect.factors for effect in effects if effect.shown and len(effect.factors) > 1]
+
+
+def test_an_effect_is_shown_by_ranks_and_values_or_not_at_all() -> None:
+    for one in analysed(gvisor=2.0).parameters:
+        for effect in one.effects:
+            assert effect.p == max(effect.p_ranks, effect.p_values) <= effect.p_holm
+
+
+def test_an_emulated_platform_is_never_ranked_but_described() -> None:
+    found = analysed(tcg=30.0)
+    assert found.unranked == ("tcg",)
+    for one in found.parameters:
+        test = one.test("platform")
+        assert test is not None
+        assert test.levels == ("host", "runc", "gvisor")
+        marked = [pair for pair in test.pairs if "tcg" in (pair.first, pair.second)]
+        assert len(marked) == 3
+        assert all(pair.emulated and pair.p is None and pair.z is None and not pair.shown for pair in marked)
+    # However slow it is, no test of another factor notices.
+    assert of(found, "p50").test("function") == of(analysed(), "p50").test("function")
+
+
+def test_the_second_reference_is_no_level() -> None:
+    assert all("host-aa" not in test.levels for one in analysed().parameters for test in one.tests)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_too_few_repetitions_test_nothing_and_say_so(blocks: int) -> None:
+    found = analysed(blocks=blocks)
+    assert found.parameters == ()
+    assert "cannot show what is chance" in found.notes[0]
+
+
+def test_a_design_without_factors_has_nothing_to_test() -> None:
+    only = {place: values for place, values in cells().items() if place == ("rdtscp", "host", "idle")}
+    assert probe_factors("timing", "timer_cost", only, ARMS, 0.95) is None
+
+
+def test_what_was_not_measured_everywhere_is_left_out_of_interactions_by_name() -> None:
+    values = cells(functions=("rdtscp", "clock_gettime", "rdtsc"))
+    del values["rdtsc", "gvisor", "cpu"]
+    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    assert found is not None
+    assert any("left out of the interactions: rdtsc." in note for note in found.notes)
+    function = of(found, "p50").effect(("function",))
+    assert function is not None and function.df == 1
+
+
+def test_a_missing_repetition_takes_the_same_number_from_every_platform() -> None:
+    values = cells()
+    values["rdtscp", "runc", "idle"] = {b: f for b, f in values["rdtscp", "runc", "idle"].items() if b != 2}
+    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    assert found is not None
+    assert found.repetitions == 5
+    assert any("first 5 whole repetitions" in note for note in found.notes)
+
+
+def test_too_few_whole_repetitions_leave_the_factors_but_no_interactions() -> None:
+    values = cells(blocks=4)
+    values["rdtscp", "runc", "idle"] = {0: values["rdtscp", "runc", "idle"][0]}
+    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    assert found is not None
+    assert of(found, "p50").tests and not of(found, "p50").effects
+    assert any("a platform has 1" in note for note in found.notes)
+
+
+def test_what_has_no_logarithm_has_no_interactions_and_the_rest_has() -> None:
+    values = {
+        place: {block: dict(figures) | {"min": 0.0} for block, figures in blocks.items()}
+        for place, blocks in cells().items()
+    }
+    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    assert found is not None
+    assert of(found, "p50").effects and not of(found, "min").effects
+    assert any(note.startswith("A min of 0") for note in found.notes)
+
+
+def test_a_single_platform_still_has_the_factors_function_and_load() -> None:
+    values = {place: blocks for place, blocks in cells().items() if place[1] == "host"}
+    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    assert found is not None
+    assert [test.factor for test in of(found, "p50").tests] == ["function", "load"]
+    assert {effect.factors for effect in of(found, "p50").effects} == {("function",), ("load",), ("function", "load")}
+
+
+def test_all_p_values_of_a_probe_are_one_family() -> None:
+    tests = [test for one in analysed(gvisor=1.02).parameters for test in one.tests]
+    assert len(tests) == 12
+    smallest = min(tests, key=lambda test: test.p)
+    assert smallest.p_holm == pytest.approx(min(1.0, 12 * smallest.p))
+
+
+def test_chance_alone_rarely_shows_anything() -> None:
+    """Twelve tests of factors and 28 of effects a run: with Holm, one run in twenty may show something of either."""
+    found = [analysed(seed=seed, loads=("idle",), functions=("rdtscp",)) for seed in range(60)]
+    runs = sum(any(test.shown for one in run.parameters for test in one.tests) for run in found)
+    assert runs <= 8
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0, "p < 0.001"), (0.0123, "p 0.012"), (0.4, "p 0.4"), (1.0, "p 1")])
+def test_p_values_read_plainly(p: float, text: str) -> None:
+    assert p_value(p) == text
+
+
+def test_each_factor_has_a_sentence() -> None:
+    said = " ".join(sentences(of(analysed(gvisor=6.0), "p50"), {"gvisor": "gVisor"}))
+    assert "The platform matters for the median (ε²" in said
+    assert "gVisor differs from all others" in said
+    assert "No effect of the load on the median was shown" in said
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
+    return report.build(synthetic_ledger(tmp_path_factory.mktemp("factors") / "run", blocks=6, reservoir=300))
+
+
+def test_a_run_with_a_known_truth_is_told_truly(usual: report.Report) -> None:
+    (cost,) = (found for found in usual.factors if found.probe == "timer_cost")
+    median = of(cost, "p50")
+    platform, load = median.test("platform"), median.test("load")
+    assert platform is not None and platform.shown
+    assert load is not None and not load.shown
+    assert not [effect.factors for effect in median.effects if effect.shown and len(effect.factors) > 1]
+    assert {("gvisor" in (pair.first, pair.second)) for pair in platform.pairs if pair.shown} == {True}
+
+
+def test_the_page_holds_every_sentence_table_and_mark_of_emulation(usual: report.Report) -> None:
+    text = html.unescape(report.render_html(usual))
+    assert "Which factors matter" in text
+    for section in factor_sections(usual):
+        for _, lines in section.sentences:
+            assert all(line in text for line in lines)
+    assert "never ranked: they are in none of these tests" in text
+    assert labels_of(usual)["gvisor"] == "gVisor (runsc, systrap)"
+
+
+def test_json_holds_the_tests(usual: report.Report) -> None:
+    data = json.loads(report.render_json(usual))
+    found = {entry["probe"]: entry for entry in data["factors"]}
+    assert set(found) == {"timer_cost", "sleep_lateness"}
+    test = found["timer_cost"]["parameters"][0]["tests"][1]
+    assert test["factor"] == "platform"
+    assert {"h", "df", "p", "p_holm", "epsilon_squared", "pairs"} <= set(test)
+
+
+def test_a_run_of_two_repetitions_says_that_it_cannot_tell(tmp_path: Path) -> None:
+    built = report.build(synthetic_ledger(tmp_path / "run", blocks=2))
+    assert "cannot show what is chance" in report.render_html(built)
+
+
+def test_a_run_of_one_cell_has_no_such_section(tmp_path: Path) -> None:
+    arms = [SyntheticArm(arm_record("host", "host", "Host", "reference"))]
+    design = [("timer_cost", {"function": "clock_gettime", "load": "idle"})]
+    built = report.build(synthetic_ledger(tmp_path / "run", arms, 4, design))
+    assert built.factors == ()
+    assert "Which factors matter" not in report.render_html(built)
+
+
+def test_scatters_hold_raw_values_of_a_typical_repetition_and_its_extremes(usual: report.Report) -> None:
+    measured = [arm.record.name for arm in usual_arms() if arm.record.usable]
+    for cell in usual.cells:
+        assert [scatter.arm for scatter in cell.scatters] == measured
+        for scatter in cell.scatters:
+            series = cell.of(scatter.arm)
+            assert series is not None
+            assert scatter.median_ns == series.statistics["p50"].point
+            assert series.statistics["min"].point <= min(scatter.values_ns) * 1.01
+            assert min(scatter.values_ns) < scatter.median_ns < max(scatter.values_ns)
+    points = sum(len(scatter.values_ns) for cell in usual.cells for scatter in cell.scatters)
+    assert points <= 10_000
+
+
+def test_without_raw_values_there_is_no_scatter(tmp_path: Path) -> None:
+    built = report.build(synthetic_ledger(tmp_path / "run", blocks=2))
+    assert not any(cell.scatters for cell in built.cells)
+    assert ": values" not in report.render_html(built)
