@@ -303,9 +303,10 @@ impl<S: Source> Clock<S> {
     }
 }
 
+static PROCESS: Clock = Clock::new();
+
 /// The process's own clock, shared by all who want no other.
 #[must_use]
-pub fn clock() -> &'static Clock {
-    static CLOCK: Clock = Clock::new();
-    &CLOCK
+pub const fn clock() -> &'static Clock {
+    &PROCESS
 }

@@ -52,6 +52,14 @@ impl<'c, S: Source> DifferenceClock<'c, S> {
         Self { clock, counter: clock.state().phase == Phase::Running }
     }
 
+    /// The difference clock that another one of this process was, as its [`DifferenceClock::uses_counter`] told: for those who
+    /// have to keep it in a word.
+    #[inline(always)]
+    #[must_use]
+    pub const fn again(clock: &'c Clock<S>, counter: bool) -> Self {
+        Self { clock, counter }
+    }
+
     /// Reads the clock: one plain read of the counter.
     #[inline(always)]
     #[must_use]

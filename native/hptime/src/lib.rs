@@ -33,6 +33,6 @@ pub use difference::{DifferenceClock, Moment};
 pub use os_clock::OsClock;
 pub use refusal::Refusal;
 pub use scale::Scale;
-pub use sleep::{Cause, Rule, SleepError, Sleeper, Wake};
+pub use sleep::{Cause, Guard, Rule, SleepError, Sleeper, Wake};
 pub use source::{Machine, Source};
 pub use status::{DriftAlarm, ErrorBar, Status};

@@ -27,18 +27,20 @@ const FULL: u32 = 8192 * WEIGHT;
 ///
 /// Threads and signal handlers record into it without a lock; a lost race costs one sample's weight at most.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub struct Guard {
     buckets: [AtomicU32; BUCKETS],
     total: AtomicU32,
 }
 
 impl Guard {
-    pub(crate) const fn new() -> Self {
+    /// Nothing is known yet: the guard is above the usual lateness in a guest.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { buckets: [const { AtomicU32::new(0) }; BUCKETS], total: AtomicU32::new(0) }
     }
 
     /// Records how late the kernel woke a thread.
-    pub(crate) fn record(&self, lateness_ns: u64) {
+    pub fn record(&self, lateness_ns: u64) {
         self.buckets[bucket(lateness_ns)].fetch_add(WEIGHT, Ordering::Relaxed);
         let total = self.total.fetch_add(WEIGHT, Ordering::Relaxed) + WEIGHT;
         // One of those who see it full halves; the others' additions are halved with it or not.
@@ -55,7 +57,8 @@ impl Guard {
     }
 
     /// The guard now: the upper edge of the bucket that holds the p99.9 of lateness, between 5 and 500 µs.
-    pub(crate) fn ns(&self) -> u64 {
+    #[must_use]
+    pub fn ns(&self) -> u64 {
         let total: u64 = self.buckets.iter().map(|bucket| u64::from(bucket.load(Ordering::Relaxed))).sum();
         if total == 0 {
             return UNKNOWN_NS;

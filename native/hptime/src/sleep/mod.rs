@@ -5,5 +5,6 @@ pub(crate) mod kernel;
 mod outcome;
 mod sleeper;
 
+pub use guard::Guard;
 pub use outcome::{Cause, Rule, SleepError, Wake};
 pub use sleeper::Sleeper;

@@ -1,0 +1,43 @@
+//! Cost of one reading: back-to-back readings, all clocks by turns in every round.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Readings of a round.
+const READINGS: u32 = 500_000;
+
+fn nanoseconds<T>(mut read: impl FnMut() -> T) -> f64 {
+    let began = Instant::now();
+    for _ in 0..READINGS {
+        black_box(read());
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(READINGS)
+}
+
+pub fn measure(rounds: u32) {
+    let clock = hptime::clock();
+    let difference = clock.difference();
+    let quanta_clock = quanta::Clock::new();
+    minstant::Instant::now();
+    fastant::Instant::now();
+    type Reader<'a> = Box<dyn Fn() -> f64 + 'a>;
+    let readers: Vec<(&str, Reader)> = vec![
+        ("rdtsc", Box::new(|| nanoseconds(|| unsafe { core::arch::x86_64::_rdtsc() }))),
+        ("hptime difference", Box::new(|| nanoseconds(|| difference.read()))),
+        ("hptime now_ns", Box::new(|| nanoseconds(|| clock.now_ns()))),
+        ("quanta raw", Box::new(|| nanoseconds(|| quanta_clock.raw()))),
+        ("quanta now", Box::new(|| nanoseconds(|| quanta_clock.now()))),
+        ("minstant now", Box::new(|| nanoseconds(minstant::Instant::now))),
+        ("fastant now", Box::new(|| nanoseconds(fastant::Instant::now))),
+        ("std::time::Instant", Box::new(|| nanoseconds(Instant::now))),
+    ];
+    for round in 0..=rounds {
+        for (name, reader) in &readers {
+            let ns = reader();
+            // The first round warms up.
+            if round > 0 {
+                println!(r#"{{"kind":"cost","name":"{name}","round":{round},"ns":{ns:.4}}}"#);
+            }
+        }
+    }
+}

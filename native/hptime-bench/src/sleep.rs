@@ -1,0 +1,85 @@
+//! Lateness and CPU use of sleeps: all ways to sleep by turns, in rounds.
+
+use std::time::Duration;
+
+use hptime::{Moment, OsClock, Rule, Sleeper};
+
+/// Targets, nanoseconds.
+const TARGETS: [u64; 3] = [50_000, 1_000_000, 10_000_000];
+
+/// Turns that each way to sleep gets at each target.
+const ROUNDS: u64 = 10;
+
+#[derive(Default)]
+struct Series {
+    lateness_ns: Vec<i64>,
+    cpu_ns: u64,
+}
+
+fn os_sleep(clock: libc::clockid_t, ns: u64) {
+    let time = libc::timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ };
+    // SAFETY: reads one timespec.
+    unsafe { libc::clock_nanosleep(clock, 0, &raw const time, std::ptr::null_mut()) };
+}
+
+/// Sets this thread's timer slack; zero is the default of 50 µs.
+fn slack(ns: u64) {
+    // SAFETY: concerns the calling thread only.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns, 0, 0, 0) };
+}
+
+pub fn measure(seconds: u32) {
+    let clock = hptime::clock();
+    let difference = clock.difference();
+    let adaptive = Sleeper::new(clock);
+    let paper = Sleeper::new(clock).by(Rule::HIGHPERTIMER);
+    let os = Sleeper::new(clock).by(Rule::Os);
+    let spin_sleeper = spin_sleep::SpinSleeper::default();
+    let by = |sleeper: &Sleeper, ns: u64| drop(sleeper.sleep_for(ns as i64).expect("a valid time"));
+    type Sleep<'a> = Box<dyn Fn(u64) + 'a>;
+    let ways: Vec<(&str, u64, Sleep)> = vec![
+        ("hptime adaptive", 0, Box::new(|ns| by(&adaptive, ns))),
+        ("hptime highpertimer", 0, Box::new(|ns| by(&paper, ns))),
+        ("hptime os", 0, Box::new(|ns| by(&os, ns))),
+        ("spin_sleep", 0, Box::new(|ns| spin_sleeper.sleep(Duration::from_nanos(ns)))),
+        ("usleep", 0, Box::new(|ns| unsafe { drop(libc::usleep((ns / 1000) as u32)) })),
+        ("clock_nanosleep, slack 1", 1, Box::new(|ns| os_sleep(libc::CLOCK_MONOTONIC, ns))),
+    ];
+    // The adaptive sleep learns in its first sleeps, as it does in a program.
+    (0..200).for_each(|_| by(&adaptive, 1_000_000));
+    for target_ns in TARGETS {
+        let sleeps = (u64::from(seconds) * 1_000_000_000 / target_ns / ROUNDS).clamp(5, 20_000);
+        let mut series: Vec<Series> = ways.iter().map(|_| Series::default()).collect();
+        for _ in 0..ROUNDS {
+            for ((_, slack_ns, sleep), series) in ways.iter().zip(&mut series) {
+                slack(*slack_ns);
+                let cpu = OsClock::ThreadCpu.now_ns();
+                for _ in 0..sleeps {
+                    let began: Moment = difference.read();
+                    sleep(target_ns);
+                    let took = difference.nanoseconds(began, difference.read());
+                    series.lateness_ns.push(took as i64 - target_ns as i64);
+                }
+                series.cpu_ns += OsClock::ThreadCpu.now_ns() - cpu;
+                slack(0);
+            }
+        }
+        for ((name, ..), series) in ways.iter().zip(&mut series) {
+            print(name, target_ns, series);
+        }
+    }
+    println!(r#"{{"kind":"guard","ns":{}}}"#, adaptive.guard_ns());
+}
+
+fn print(name: &str, target_ns: u64, series: &mut Series) {
+    let late = &mut series.lateness_ns;
+    late.sort_unstable();
+    let count = late.len() as u64;
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|part| crate::quantile(late, part));
+    let slept_ns: i64 = late.iter().sum::<i64>() + (target_ns * count) as i64;
+    println!(
+        r#"{{"kind":"sleep","name":"{name}","target_ns":{target_ns},"count":{count},"p50_ns":{p50},"p99_ns":{p99},"p99.9_ns":{p999},"cpu_ns_a_sleep":{},"cpu_percent":{:.3}}}"#,
+        series.cpu_ns / count,
+        series.cpu_ns as f64 / slept_ns as f64 * 100.0
+    );
+}
