@@ -32,6 +32,12 @@ pub struct Guard {
     total: AtomicU32,
 }
 
+impl Default for Guard {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Guard {
     /// Nothing is known yet: the guard is above the usual lateness in a guest.
     #[must_use]
