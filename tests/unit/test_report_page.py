@@ -8,12 +8,14 @@ import json
 import re
 from pathlib import Path
 
+import altair
 import pytest
 from rich.console import Console
 from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
 
 from virtgauge import report
 from virtgauge.ledger.store import Ledger
+from virtgauge.report.figures import distribution_figures, median_figures
 from virtgauge.report.page import embeddable
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>\u2028{{7*7}}"
@@ -86,6 +88,14 @@ def test_the_pages_data_holds_every_trial(usual: report.Report) -> None:
     data = json.loads(outline.scripts[0])
     assert data["trials"]["columns"]["id"] == [trial.trial_id for trial in usual.trials]
     assert set(data["curves"]) == {f"ccdf-{index}" for index in range(len(usual.cells))}
+
+
+def test_every_figure_is_valid_vega_lite(tmp_path: Path) -> None:
+    built = report.build(synthetic_ledger(tmp_path / "run", blocks=3, reservoir=50))
+    drawn = [*distribution_figures(built), *median_figures(built)]
+    assert len({figure.title for figure in drawn}) == len(drawn) == 2 * 2 * 2 + 2
+    for figure in drawn:
+        altair.LayerChart.from_dict(figure.spec, validate=True).to_dict(validate=True)
 
 
 def test_names_cannot_leave_their_place(tmp_path: Path) -> None:
