@@ -1,0 +1,2 @@
+void tell(void);
+int main(void) { tell(); }
