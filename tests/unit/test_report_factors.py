@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 from synthetic import SyntheticArm, arm_record, synthetic_ledger, usual_arms
 
@@ -236,6 +238,13 @@ def test_the_page_holds_every_sentence_table_and_mark_of_emulation(usual: report
             assert all(line in text for line in lines)
     assert "never ranked: they are in none of these tests" in text
     assert labels_of(usual)["gvisor"] == "gVisor (runsc, systrap)"
+
+
+def test_the_terminal_says_what_matters_for_the_median(usual: report.Report) -> None:
+    file = io.StringIO()
+    report.render_text(usual, Console(file=file, width=200, color_system=None))
+    assert "The platform matters for the median (ε²" in file.getvalue()
+    assert "conclusions on its own tables: 10 confirmed, 20 contradicted, 9 cannot be tested" in file.getvalue()
 
 
 def test_json_holds_the_tests(usual: report.Report) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from virtgauge.report import tables
+from virtgauge.report import factor_tables, tables
 from virtgauge.report.model import Headline, Report, Series, Tone
 from virtgauge.report.words import confidence, duration, duration_interval, ratio, ratio_interval, share
 
@@ -23,7 +23,7 @@ _VERDICTS = {"worse": "red", "better": "green", "plain": "dim"}
 
 
 def render_text(report: Report, console: Console) -> None:
-    """Print verdicts, the figures of every cell, and what was skipped or spoilt.
+    """Print verdicts, the figures of every cell, which factors matter, and what was skipped or spoilt.
 
     Texts of a run are printed as they are: never read as Rich markup, control characters taken out.
     """
@@ -35,6 +35,7 @@ def render_text(report: Report, console: Console) -> None:
     for group in tables.detail(report):
         console.print()
         console.print(_group_table(group, console.width))
+    _factors(report, console)
     _validity(report, console)
     for arm in report.arms:
         if not arm.record.usable:
@@ -104,6 +105,21 @@ def _figures(series: Series, emulated: bool) -> dict[str, Text]:
         **{name: Text(duration(figures[name].point)) for name in ("p99", "p99.9", "max")},
         "n": Text(str(len(series.blocks))),
     }
+
+
+def _factors(report: Report, console: Console) -> None:
+    """What matters for the median of each probe; the page has the other parameters, the pairs and the tests."""
+    for section in factor_tables.factor_sections(report):
+        said = section.sentences[0][1] if section.sentences else section.found.notes
+        line = Text(f"{section.title}: ", style="bold")
+        line.append(_clean(" ".join(said)), style="not bold")
+        console.print(line)
+    counts = factor_tables.claim_counts(report)
+    if counts:
+        tally = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+        console.print(
+            Text(f"the timing paper's conclusions on its own tables: {tally} (see the HTML report)", style="dim")
+        )
 
 
 def _validity(report: Report, console: Console) -> None:
