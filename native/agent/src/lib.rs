@@ -11,6 +11,7 @@ pub mod init;
 pub mod loads;
 pub mod network;
 pub mod parameters;
+pub mod precise;
 pub mod probes;
 pub mod program;
 pub mod usage;

@@ -263,7 +263,7 @@ def function_label(factors: dict[str, str]) -> str:
     if "target_ns" in factors:
         target = factors["target_ns"]
         parts[0] += f" {exact_duration(float(target)) if target.isdigit() else target}"
-    if factors.get("slack", "default") != "default":
+    if factors.get("slack", "default") not in ("default", "own"):
         parts.append(f"{factors['slack']} slack")
     if factors.get("policy", "other") != "other":
         parts.append(f"SCHED_{factors['policy'].upper()}")

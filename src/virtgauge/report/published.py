@@ -9,7 +9,7 @@ from virtgauge.reference import TimingFigure, table, timing_figures
 from virtgauge.report.model import Cell, PublishedRow
 
 _TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}
-_FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep"}
+_FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
 _LOADS = {"idle": "Idle System", "cpu": "CPU-bound"}
 _PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
 
@@ -40,8 +40,8 @@ def citations(rows: Sequence[PublishedRow]) -> tuple[str, ...]:
 
 
 def _is_comparable(cell: Cell) -> bool:
-    """The paper slept with the slack and scheduling class that a program has by default."""
-    return cell.factors.get("slack", "default") == "default" and cell.factors.get("policy", "other") == "other"
+    """The paper slept with the slack and scheduling class that a program has by default; HPTSleep sees to its own."""
+    return cell.factors.get("slack", "default") in ("default", "own") and cell.factors.get("policy", "other") == "other"
 
 
 def _matches(figure: TimingFigure, cell: Cell, kind: str) -> bool:

@@ -32,8 +32,8 @@ _MOST_POINTS, _POINTS_A_SERIES = 9000, (15, 150)
 # The order of a person's interest; what is not named here follows, sorted.
 _PROBE_ORDER = ("timer_cost", "sleep_lateness")
 _FUNCTION_ORDER = (
-    *("rdtsc", "rdtscp", "clock_gettime", "clock_gettime_syscall", "gettimeofday"),
-    *("usleep", "nanosleep", "clock_nanosleep"),
+    *("rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"),
+    *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin"),
 )
 _LOAD_ORDER = ("idle", "cpu")
 

@@ -20,13 +20,15 @@ from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.platforms.base import Guest
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
 
-Timer = Literal["rdtsc", "rdtscp", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
-Sleep = Literal["usleep", "nanosleep", "clock_nanosleep"]
+Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
+Sleep = Literal["usleep", "nanosleep", "clock_nanosleep", "hptime", "highpertimer", "spin"]
 Slack = Literal["default", "minimal"]
 Policy = Literal["other", "fifo"]
 Load = Literal["idle", "cpu"]
 
 _MINIMAL_SLACK_NS = 1
+_OWN_SLACK = {"hptime", "highpertimer", "spin"}
+"""Sleeps that set the slack themselves, or need none: the plan's slacks are no factor of theirs."""
 _SET_UP_S = 30.0  # for the load to start and stop and the answer to arrive, on a crowded guest
 
 
@@ -79,11 +81,13 @@ class TimingSuite(Suite):
         for function, slack, policy, target, load in itertools.product(
             s.sleeps, s.slacks, s.policies, s.targets_us, s.loads
         ):
+            if function in _OWN_SLACK and slack != s.slacks[0]:
+                continue
             target_ns = target * 1000
             factors = {
                 "function": function,
                 "target_ns": str(target_ns),
-                "slack": slack,
+                "slack": "own" if function in _OWN_SLACK else slack,
                 "policy": policy,
                 "load": load,
             }
@@ -91,7 +95,7 @@ class TimingSuite(Suite):
                 "function": function,
                 "samples": s.sleep_samples,
                 "target_ns": target_ns,
-                "slack_ns": _MINIMAL_SLACK_NS if slack == "minimal" else 0,
+                "slack_ns": _MINIMAL_SLACK_NS if factors["slack"] == "minimal" else 0,
                 "policy": policy,
             }
             yield self._cell("sleep_lateness", factors, params, s.max_seconds)
@@ -145,6 +149,9 @@ def _flags(cell: Cell, histogram: Histogram, value: dict[str, Any]) -> tuple[Fla
         flags.append(Flag("empty", "the probe brought no sample"))
     elif histogram.n < wanted:
         flags.append(Flag("short", f"{histogram.n} of {wanted} samples in the time allowed", fatal=False))
+    if value.get("hptime_refusal"):
+        detail = f"hptime answered from the system's clock: {value['hptime_refusal']}"
+        flags.append(Flag("hptime-refused", detail, fatal=False))
     if (backward := int(value.get("backward") or 0)) > 0:
         flags.append(Flag("clock-backward", f"{backward} reads gave an earlier time than the one before", fatal=False))
     return tuple(flags)

@@ -21,6 +21,7 @@ use crate::clocks::{Clocks, Timebase};
 use crate::failure::{Code, Failure};
 use crate::loads::{self, cpu::CpuLoad, cpu::CpuWork};
 use crate::parameters::Parameters;
+use crate::precise;
 
 use distribution::Distribution;
 use reservoir::Reservoir;
@@ -147,6 +148,11 @@ impl Trial {
     fn samples(&self, series: &str, values: &[i64]) -> Result<(), Failure> {
         sent(self.writer.samples(self.id, series, values))
     }
+}
+
+/// Why hptime answered from the system's clock; `None` where it did not, or does not serve the function measured.
+fn hptime_refusal(serves: bool) -> Option<String> {
+    if serves { precise::refusal().map(|refusal| refusal.to_string()) } else { None }
 }
 
 /// A message that cannot be sent ends the trial: nobody listens any more.

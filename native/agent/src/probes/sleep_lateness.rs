@@ -5,16 +5,17 @@
 
 use std::sync::OnceLock;
 
-use hptime::OsClock;
+use hptime::{OsClock, Sleeper};
 use serde::Serialize;
 
 use super::distribution::Summary;
 use super::random::SplitMix64;
-use super::{Extent, Recorder, Trial};
+use super::{Extent, Recorder, Trial, hptime_refusal};
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::{Code, Failure};
 use crate::loads::cpu::CpuWork;
 use crate::parameters::Parameters;
+use crate::precise;
 use crate::usage::Usage;
 
 /// Longest sleep; a cancelled probe ends within it.
@@ -41,6 +42,7 @@ pub struct SleepLateness {
     slack_ns: Option<u64>,
     policy: &'static str,
     interrupted: u64,
+    hptime_refusal: Option<String>,
     clocks_start: Clocks,
     clocks_end: Clocks,
     usage: Usage,
@@ -94,12 +96,37 @@ fn timespec(ns: u64) -> libc::timespec {
     libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
+/// hptime's adaptive rule.
+fn adaptive(start_ns: u64, target_ns: u64) -> bool {
+    slept(&precise::ADAPTIVE, start_ns + target_ns)
+}
+
+/// The timing paper's rule.
+fn highpertimer(start_ns: u64, target_ns: u64) -> bool {
+    slept(&precise::HIGHPERTIMER, start_ns + target_ns)
+}
+
+fn slept(sleeper: &Sleeper, deadline_ns: u64) -> bool {
+    i64::try_from(deadline_ns).is_ok_and(|deadline_ns| sleeper.sleep_until(deadline_ns).is_ok())
+}
+
+/// No sleep at all: the bound for lateness, and for CPU time.
+fn spin_until(start_ns: u64, target_ns: u64) -> bool {
+    while OsClock::Monotonic.now_ns() < start_ns + target_ns {
+        std::hint::spin_loop();
+    }
+    true
+}
+
 /// Runs the probe.  Slack and scheduling class of the calling thread are changed and stay so.
 pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, Failure> {
-    let functions: [(&'static str, (&'static str, Sleep)); 3] = [
+    let functions: [(&'static str, (&'static str, Sleep)); 6] = [
         ("usleep", ("usleep", usleep)),
         ("nanosleep", ("nanosleep", nanosleep)),
         ("clock_nanosleep", ("clock_nanosleep", clock_nanosleep)),
+        ("hptime", ("hptime", adaptive)),
+        ("highpertimer", ("highpertimer", highpertimer)),
+        ("spin", ("spin", spin_until)),
     ];
     let (function, sleep) = parameters.choice("function", &functions)?;
     let target_ns = parameters.unsigned("target_ns", 1..=LONGEST_TARGET_NS)?;
@@ -155,6 +182,7 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
         slack_ns: slack(),
         policy: policy_name()?,
         interrupted,
+        hptime_refusal: hptime_refusal(matches!(function, "hptime" | "highpertimer")),
         clocks_start,
         clocks_end,
         usage,
@@ -205,6 +233,7 @@ fn cpu_ns_of_reads() -> Option<f64> {
 /// Learns what this probe must know of the guest before any load runs in it.
 pub fn prepare() {
     cpu_ns_of_reads();
+    precise::refusal();
 }
 
 fn spin(duration_ns: u64) {

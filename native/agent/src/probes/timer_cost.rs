@@ -7,11 +7,12 @@ use hptime::{TickScale, tsc};
 use serde::Serialize;
 
 use super::distribution::Summary;
-use super::{Extent, Recorder, Trial};
+use super::{Extent, Recorder, Trial, hptime_refusal};
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::Failure;
 use crate::loads::cpu::CpuWork;
 use crate::parameters::Parameters;
+use crate::precise;
 use crate::usage::Usage;
 
 /// Differences taken between two rounds of counting; their stamps fit into the first-level cache.
@@ -31,6 +32,7 @@ pub struct TimerCost {
     resolution_ps: Option<i64>,
     zero_share: f64,
     backward: u64,
+    hptime_refusal: Option<String>,
     clocks_start: Clocks,
     clocks_end: Clocks,
     usage: Usage,
@@ -199,15 +201,36 @@ impl Function for Gettimeofday {
     }
 }
 
+/// hptime's clock, in nanoseconds; the system's where hptime refuses the counter.
+struct Hptime;
+
+impl Function for Hptime {
+    type Stamp = u64;
+    const NAME: &'static str = "hptime";
+    const METHOD: &'static str = "self";
+    const ZERO: u64 = 0;
+
+    #[inline(always)]
+    fn read(stamp: &mut u64) {
+        *stamp = precise::CLOCK.now_ns();
+    }
+
+    #[inline(always)]
+    fn step_ps(_scale: TickScale, earlier: &u64, later: &u64) -> i64 {
+        later.wrapping_sub(*earlier) as i64 * 1_000
+    }
+}
+
 /// Runs the probe.
 pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<TimerCost, Failure> {
     type Measure = fn(Extent, Recorder, &mut Trial) -> Result<TimerCost, Failure>;
-    let functions: [(&str, Measure); 5] = [
+    let functions: [(&str, Measure); 6] = [
         (Rdtsc::NAME, measure::<Rdtsc>),
         (Rdtscp::NAME, measure::<Rdtscp>),
         (ClockGettime::NAME, measure::<ClockGettime>),
         (ClockGettimeSyscall::NAME, measure::<ClockGettimeSyscall>),
         (Gettimeofday::NAME, measure::<Gettimeofday>),
+        (Hptime::NAME, measure::<Hptime>),
     ];
     let measure = parameters.choice("function", &functions)?;
     let extent = Extent::from_parameters(parameters)?;
@@ -252,6 +275,7 @@ fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Tria
         resolution_ps: steps.smallest_ps,
         zero_share: steps.standing as f64 / done as f64,
         backward: steps.backward,
+        hptime_refusal: hptime_refusal(F::NAME == Hptime::NAME),
         clocks_start,
         clocks_end,
         usage,
