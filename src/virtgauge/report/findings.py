@@ -10,6 +10,7 @@ from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.report.causes import Medians, causes
 from virtgauge.report.factors import Place, ProbeFactors, Repetitions, probe_factors
 from virtgauge.report.headlines import headlines
 from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine, function_label
@@ -37,7 +38,10 @@ def build(ledger: Ledger) -> Report:
     builder = CellBuilder(manifest.arms, trials, figures, manifest.confidence, ledger.samples)
     cells = tuple(builder.cell(key) for key in keys)
     agrees = agreement(builder.aa_ratios)
-    arms = tuple(_arm_summary(arm, trials, guests, manifest.confidence) for arm in manifest.arms)
+    arms = tuple(
+        _arm_summary(arm, trials, guests, _medians(builder, keys, arm.name), manifest.confidence)
+        for arm in manifest.arms
+    )
     published = published_rows(cells, manifest.arms)
     run = Run(
         run_id=manifest.run_id,
@@ -88,6 +92,17 @@ def _factors(
     return tuple(one for one in found if one is not None)
 
 
+def _medians(builder: CellBuilder, keys: Sequence[CellKey], arm: str) -> Medians:
+    """An arm's medians of the timing suite, by cell and block."""
+    found = {}
+    for suite, probe, items in keys:
+        measured = builder.measured((suite, probe, items), arm) if suite == TIMING else {}
+        medians = {b: value for b, figures in measured.items() if (value := figures.statistics["p50"]) is not None}
+        if medians:
+            found[probe, frozenset(items)] = medians
+    return found
+
+
 def _finished(events: Sequence[EventRecord]) -> bool:
     """Whether the last that was said of the run's course is that it ended whole."""
     course = [event.kind for event in events if event.kind in (COMPLETED, "started", "resumed", "interrupted")]
@@ -95,8 +110,10 @@ def _finished(events: Sequence[EventRecord]) -> bool:
 
 
 def _arm_summary(
-    arm: ArmRecord, trials: Sequence[TrialRecord], guests: Sequence[GuestRecord], nominal: float
+    arm: ArmRecord, trials: Sequence[TrialRecord], guests: Sequence[GuestRecord], medians: Medians, nominal: float
 ) -> ArmSummary:
+    measured = [trial for trial in trials if trial.arm == arm.name]
+    facts = next((guest.facts for guest in guests if guest.arm == arm.name and guest.facts), {})
     own = [guest for guest in guests if guest.arm == arm.name]
     ready = [float(guest.ready_ns) for guest in own if guest.ready_ns is not None and guest.error is None]
     estimate = median_estimate(ready, "ns", nominal) if ready else Estimate.missing("ns", "no guest came up")
@@ -105,8 +122,9 @@ def _arm_summary(
         ready=estimate,
         guests=len(own),
         failed_guests=sum(guest.error is not None for guest in own),
-        trials=dict(sorted(Counter(trial.status.value for trial in trials if trial.arm == arm.name).items())),
-        facts=next((guest.facts for guest in own if guest.facts), {}),
+        trials=dict(sorted(Counter(trial.status.value for trial in measured).items())),
+        facts=facts,
+        causes=causes(facts, medians, measured, nominal) if medians else (),
     )
 
 

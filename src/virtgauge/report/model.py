@@ -13,6 +13,7 @@ from typing import Any
 from virtgauge.analysis.comparison import Agreement, Comparison
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord
+from virtgauge.report.causes import Cause
 from virtgauge.report.factors import ProbeFactors
 from virtgauge.report.paper_claims import ExaminedClaim
 from virtgauge.report.words import exact_duration
@@ -141,6 +142,7 @@ class ArmSummary:
         guests, failed_guests: launched, and of those that did not come up.
         trials: number by status.
         facts: of its first guest, as the agent saw them.
+        causes: why its timing costs what it does; empty where no guest came up, or outside the timing suite.
     """
 
     record: ArmRecord
@@ -149,6 +151,7 @@ class ArmSummary:
     failed_guests: int
     trials: dict[str, int]
     facts: dict[str, Any]
+    causes: tuple[Cause, ...]
 
 
 @dataclasses.dataclass(frozen=True)
