@@ -35,7 +35,7 @@ bench: setup ## measure virtgauge's own speed beside named peers, into benchmark
 	$(PY) benchmarks/run.py $(ARGS)
 
 .PHONY: setup
-setup: environment provision agent ## everything that `make run` needs, without running it
+setup: environment provision agent shim ## everything that `make run` needs, without running it
 
 .PHONY: lint
 lint: environment ## formatting, lint, types, layering, clippy
@@ -73,6 +73,10 @@ $(STAMP): $(LOCK) requirements-uv.lock pyproject.toml hatch_build.py setup/envir
 .PHONY: agent
 agent:
 	@$(PY) setup/agent.py
+
+.PHONY: shim
+shim:
+	@$(PY) setup/shim.py
 
 # Before the agent, because a linker may have to come first.
 .PHONY: provision

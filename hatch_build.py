@@ -1,4 +1,7 @@
-"""Puts the agent into the wheel: one static executable, so the wheel fits every Python of its machine type."""
+"""Puts agent and shim into the wheel: the agent is static, so the wheel fits every Python of its machine type.
+
+The shim is a shared object for the C library's version that it was built with, or a later one; the command that uses it looks.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +14,33 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-IN_WHEEL = "virtgauge/native/virtgauge-agent"
+IN_WHEEL = ("virtgauge/native/virtgauge-agent", "virtgauge/native/libhptime_preload.so")
 
 
 class AgentBuildHook(BuildHookInterface[Any]):
-    """Builds the agent with cargo and includes it."""
+    """Builds agent and shim with cargo and includes them."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the agent where that is needed, and put it into a wheel.
+        """Build both where that is needed, and put them into a wheel.
 
-        An editable install takes the agent that stands in the tree, if there is one; ``VIRTGAUGE_SKIP_AGENT`` says that
-        somebody else builds it, as `make` does.  A wheel gets a fresh one, except on a machine without cargo that has
-        the agent already.
+        An editable install takes those that stand in the tree, if they do; ``VIRTGAUGE_SKIP_AGENT`` says that somebody
+        else builds them, as `make` does.  A wheel gets fresh ones, except on a machine without cargo that has both
+        already.
         """
-        agent = Path(self.root) / "src" / IN_WHEEL
+        files = {Path(self.root) / "src" / name: name for name in IN_WHEEL}
+        there = all(path.is_file() for path in files)
         if version == "editable":
-            if not agent.is_file() and not os.environ.get("VIRTGAUGE_SKIP_AGENT"):
+            if not there and not os.environ.get("VIRTGAUGE_SKIP_AGENT"):
                 self._build()
             return
-        if shutil.which("cargo") or not agent.is_file():
+        if shutil.which("cargo") or not there:
             self._build()
-        build_data["force_include"][str(agent)] = IN_WHEEL
+        build_data["force_include"].update({str(path): name for path, name in files.items()})
         build_data["pure_python"] = False
         # A static executable asks nothing of the C library, so the oldest tag of the present scheme is true of it.
         build_data["tag"] = f"py3-none-manylinux_2_17_{platform.machine()}"
 
     def _build(self) -> None:
-        runpy.run_path(str(Path(self.root) / "setup" / "agent.py"))["build_agent"]()
+        setup = Path(self.root) / "setup"
+        runpy.run_path(str(setup / "agent.py"))["build_agent"]()
+        runpy.run_path(str(setup / "shim.py"))["build_shim"]()
