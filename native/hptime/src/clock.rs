@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::calibration::{BRACKETS, Bracket};
 use crate::difference::DifferenceClock;
-use crate::discipline::{Measurement, Phase, State, WARM_UP_NS};
+use crate::discipline::{Measurement, Phase, State};
 use crate::os_clock::OsClock;
 use crate::publication::{Published, Tag};
 use crate::refusal::Refusal;
@@ -119,7 +119,7 @@ impl<S: Source> Clock<S> {
             let ready_ns = match self.state().phase {
                 Phase::Running | Phase::Refused(_) => return,
                 Phase::Unstarted => self.now_ns(),
-                Phase::WarmingUp => self.state().monotonic_estimate.last.clock_ns + WARM_UP_NS,
+                Phase::WarmingUp => self.state().warm_at_ns(),
             };
             self.source.sleep_until(ready_ns);
             self.now_ns();
@@ -242,8 +242,7 @@ impl<S: Source> Clock<S> {
                 Phase::Refused(_) => return None,
                 Phase::Unstarted => self.start(tag, &state),
                 Phase::WarmingUp => {
-                    let elapsed = self.source.clock_ns(OsClock::Monotonic);
-                    if elapsed < state.monotonic_estimate.last.clock_ns + WARM_UP_NS {
+                    if self.source.clock_ns(OsClock::Monotonic) < state.warm_at_ns() {
                         return None;
                     }
                     self.advance(tag, &state);

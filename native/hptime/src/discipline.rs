@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use crate::scale::Scale;
 
 /// Base line of the first estimate: with brackets of 50 ns it bounds the error by 2.5 ppm.
-pub(crate) const WARM_UP_NS: u64 = 20_000_000;
+const WARM_UP_NS: u64 = 20_000_000;
 /// Longest span between measurements.
 const LONGEST_INTERVAL_NS: u64 = 1_000_000_000;
 /// Longest base line for the counter's rate, which only temperature moves.
@@ -123,6 +123,11 @@ impl State {
             Phase::WarmingUp => self.warmed_up(measurement),
             Phase::Running => self.disciplined(measurement),
         }
+    }
+
+    /// When the counter may answer: the base line is long enough, and the kernel's clock has reached what was given out.
+    pub(crate) fn warm_at_ns(&self) -> u64 {
+        self.monotonic.ns.max(self.monotonic_estimate.last.clock_ns + WARM_UP_NS)
     }
 
     /// The end of the span, or the present where it was cut short.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub(crate) const SHORTEST_NS: u64 = 5_000;
 /// Longest guard.  A kernel that is later than this once in a thousand times is not waited for awake.
 pub(crate) const LONGEST_NS: u64 = 500_000;
-/// Guard before the first sleep: above the usual lateness in a guest with slack 1.
+/// Lateness to be assumed before it is known: above the usual one in a guest with slack 1.
 const UNKNOWN_NS: u64 = 120_000;
 
 /// The quantile, per mille.
@@ -65,14 +65,16 @@ impl Guard {
     /// The guard now: the upper edge of the bucket that holds the p99.9 of lateness, between 5 and 500 µs.
     #[must_use]
     pub fn ns(&self) -> u64 {
-        let total: u64 = self.buckets.iter().map(|bucket| u64::from(bucket.load(Ordering::Relaxed))).sum();
-        if total == 0 {
-            return UNKNOWN_NS;
-        }
+        let weight = |index: usize| {
+            // As if one sleep had always been that late: it rules the first thousand, and is lost among more.
+            let assumed = if index == bucket(UNKNOWN_NS) { WEIGHT } else { 0 };
+            u64::from(self.buckets[index].load(Ordering::Relaxed)) + u64::from(assumed)
+        };
+        let total: u64 = (0..BUCKETS).map(weight).sum();
         let rank = (total * PER_MILLE).div_ceil(1000);
         let mut below = 0;
-        let quantile = self.buckets.iter().position(|bucket| {
-            below += u64::from(bucket.load(Ordering::Relaxed));
+        let quantile = (0..BUCKETS).position(|index| {
+            below += weight(index);
             below >= rank
         });
         upper_edge_ns(quantile.unwrap_or(BUCKETS - 1)).clamp(SHORTEST_NS, LONGEST_NS)
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn a_quieter_machine_shortens_the_guard_and_a_busier_one_lengthens_it_at_once() {
         let guard = Guard::new();
-        assert_eq!(guard.ns(), UNKNOWN_NS);
+        assert!((UNKNOWN_NS..UNKNOWN_NS * 9 / 8).contains(&guard.ns()));
         (0..10_000).for_each(|_| guard.record(100_000));
         assert!((100_000..=113_000).contains(&guard.ns()));
         // The late wakes fade to under a thousandth of the weight after some ten halvings.
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn the_guard_stays_within_its_bounds() {
         let guard = Guard::new();
-        (0..100).for_each(|_| guard.record(0));
+        (0..2000).for_each(|_| guard.record(0));
         assert_eq!(guard.ns(), SHORTEST_NS);
         (0..100).for_each(|_| guard.record(u64::MAX));
         assert_eq!(guard.ns(), LONGEST_NS);
