@@ -1,6 +1,6 @@
 """Puts agent and shim into the wheel: the agent is static, so the wheel fits every Python of its machine type.
 
-The shim is a shared object for the C library's version that it was built with, or a later one; the command that uses it looks.
+The shim is a shared object for the C library that it was built with, or a later one: the command that uses it looks.
 """
 
 from __future__ import annotations

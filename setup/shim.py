@@ -1,4 +1,4 @@
-"""Builds the preloaded shim and puts it where the package looks for it.  Standard library only: the build hook runs it too.
+"""Builds the preloaded shim and puts it where the package looks for it.  Standard library only, as for the agent.
 
 The workspace links statically, for the agent; a shared object needs flags, and so a target folder, of its own.
 """

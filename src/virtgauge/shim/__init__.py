@@ -1,0 +1,1 @@
+"""Runs an unmodified program with its clock reads and sleeps served by hptime (``native/hptime-preload``)."""

@@ -1,0 +1,185 @@
+"""One program under the shim: environment, signals, exit status, and what the shim reported."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from virtgauge.errors import UnavailableError
+
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # the terminal sends them to the program as well
+
+
+@dataclasses.dataclass(frozen=True)
+class ShimReport:
+    """What came back from a program and its children.
+
+    Attributes:
+        returncode: exit status; negative is the signal that ended the program.
+        processes: how many processes reported.
+        itself: the program's own process is among them.
+        reasons: why processes were not served, without repetition.
+        served: calls that hptime answered, by entry point, over all processes.
+        passed: calls that went to the C library, likewise.
+        sleeps, interrupted, spin_ns: sleeps served, those that a signal ended, and the time spun, ns.
+    """
+
+    returncode: int
+    processes: int
+    itself: bool
+    reasons: tuple[str, ...]
+    served: dict[str, int]
+    passed: dict[str, int]
+    sleeps: int
+    interrupted: int
+    spin_ns: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self) | {"served_in_all": sum(self.served.values())}
+
+    def lines(self, program: str) -> Iterator[str]:
+        """What a person reads."""
+        if not self.itself and self.returncode < 0:
+            name = signal.Signals(-self.returncode).name
+            yield f"no report came back from {program}: {name} ended it before it could write one"
+        elif not self.itself:
+            yield (
+                f"no report came back from {program}: it replaced itself by another program, "
+                "or cleared its environment or closed its files"
+            )
+        if self.processes:
+            yield f"served {_calls(self.served)} of {_number(self.processes, 'process', 'es')}{_by_entry(self.served)}"
+        if self.passed:
+            yield f"passed {_calls(self.passed)} to the C library{_by_entry(self.passed)}"
+        for reason in self.reasons:
+            yield f"served nothing: {reason}"
+
+
+def _number(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
+
+
+def _calls(counts: dict[str, int]) -> str:
+    return _number(sum(counts.values()), "call")
+
+
+def _by_entry(counts: dict[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return ": " + ", ".join(f"{name} {count:,}" for name, count in ordered) if ordered else ""
+
+
+def run_under_shim(library: Path, command: Sequence[str], executable: Path, rule: str) -> ShimReport:
+    """Run a program to its end, with this process's own input, output and folder.
+
+    Raises:
+        UnavailableError: the loader could not be told where the shim is.
+        OSError: the program cannot be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="virtgauge-shim-") as folder:
+        os.chmod(folder, 0o711)  # a program that gives up its rights reports too, if it knows where
+        reports = Path(folder) / "reports"
+        reports.touch()
+        reports.chmod(0o622)
+        environment = os.environ | {
+            "LD_PRELOAD": ":".join(filter(None, [_nameable(library, folder), os.environ.get("LD_PRELOAD")])),
+            "HPTIME_STATS": str(reports),
+            "HPTIME_RULE": rule,
+        }
+        process = subprocess.Popen(list(command), executable=executable, env=environment)
+        with _signals_for(process):
+            process.wait()
+        return summed(process.pid, process.returncode, reports.read_text(errors="replace"))
+
+
+def _nameable(library: Path, folder: str) -> str:
+    """A path without the characters at which the loader divides LD_PRELOAD."""
+    if not re.search(r"[\s:]", str(library)):
+        return str(library)
+    link = Path(folder) / library.name
+    if re.search(r"[\s:]", str(link)):
+        raise UnavailableError(
+            f"LD_PRELOAD cannot name {library}, nor {link}: blanks and colons divide it", "set TMPDIR to a plain path"
+        )
+    link.symlink_to(library)
+    return str(link)
+
+
+@contextlib.contextmanager
+def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let the program decide upon signals: what is sent here goes on to it, what the terminal sends it has already."""
+
+    def forward(number: int, _frame: object) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    before |= {number: signal.signal(number, lambda *_: None) for number in _FROM_THE_TERMINAL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def summed(pid: int, returncode: int, text: str) -> ShimReport:
+    """The reports of all processes, one line each, as one.
+
+    Args:
+        pid: the program's own process.
+        returncode: as subprocess gives it.
+        text: the lines; one that was cut off is left out.
+    """
+    served: collections.Counter[str] = collections.Counter()
+    passed: collections.Counter[str] = collections.Counter()
+    totals: collections.Counter[str] = collections.Counter()
+    processes: set[int] = set()
+    reasons: dict[str, None] = {}
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+            processes.add(record["process"])
+            served.update(record["served"])
+            passed.update(record["passed"])
+            totals.update({name: record[name] for name in ("sleeps", "interrupted", "spin_ns")})
+            if record["reason"] is not None:
+                reasons[record["reason"]] = None
+        except (ValueError, KeyError, TypeError):
+            continue
+    return ShimReport(
+        returncode=returncode,
+        processes=len(processes),
+        itself=pid in processes,
+        reasons=tuple(reasons),
+        served=dict(served),
+        passed=dict(passed),
+        sleeps=totals["sleeps"],
+        interrupted=totals["interrupted"],
+        spin_ns=totals["spin_ns"],
+    )
+
+
+def end_as(returncode: int) -> None:
+    """End this process as the program ended: with its status, or by its signal (without a core file of ours)."""
+    if returncode >= 0:
+        sys.exit(returncode)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    number = -returncode
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    sys.exit(128 + number)  # where the signal is blocked
