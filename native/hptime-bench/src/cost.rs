@@ -14,17 +14,20 @@ fn nanoseconds<T>(mut read: impl FnMut() -> T) -> f64 {
     began.elapsed().as_nanos() as f64 / f64::from(READINGS)
 }
 
+type Reader<'a> = Box<dyn Fn() -> f64 + 'a>;
+
+/// Measures, and prints one line a clock and round.
 pub fn measure(rounds: u32) {
     let clock = hptime::clock();
     let difference = clock.difference();
     let quanta_clock = quanta::Clock::new();
     minstant::Instant::now();
     fastant::Instant::now();
-    type Reader<'a> = Box<dyn Fn() -> f64 + 'a>;
     let readers: Vec<(&str, Reader)> = vec![
-        ("rdtsc", Box::new(|| nanoseconds(|| unsafe { core::arch::x86_64::_rdtsc() }))),
+        ("rdtsc", Box::new(|| nanoseconds(hptime::tsc::read))),
         ("hptime difference", Box::new(|| nanoseconds(|| difference.read()))),
         ("hptime now_ns", Box::new(|| nanoseconds(|| clock.now_ns()))),
+        ("hptime now_ordered_ns", Box::new(|| nanoseconds(|| clock.now_ordered_ns()))),
         ("quanta raw", Box::new(|| nanoseconds(|| quanta_clock.raw()))),
         ("quanta now", Box::new(|| nanoseconds(|| quanta_clock.now()))),
         ("minstant now", Box::new(|| nanoseconds(minstant::Instant::now))),

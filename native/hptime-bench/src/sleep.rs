@@ -22,12 +22,25 @@ fn os_sleep(clock: libc::clockid_t, ns: u64) {
     unsafe { libc::clock_nanosleep(clock, 0, &raw const time, std::ptr::null_mut()) };
 }
 
+fn usleep(ns: u64) {
+    // SAFETY: takes a number.
+    unsafe { libc::usleep((ns / 1000) as u32) };
+}
+
 /// Sets this thread's timer slack; zero is the default of 50 µs.
 fn slack(ns: u64) {
     // SAFETY: concerns the calling thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns, 0, 0, 0) };
 }
 
+/// A sleep by a sleeper, of valid length.
+fn by(sleeper: &Sleeper, ns: u64) {
+    sleeper.sleep_for(ns as i64).expect("a length within the clock's range");
+}
+
+type Sleep<'a> = Box<dyn Fn(u64) + 'a>;
+
+/// Measures, and prints one line a target and way to sleep.
 pub fn measure(seconds: u32) {
     let clock = hptime::clock();
     let difference = clock.difference();
@@ -35,14 +48,12 @@ pub fn measure(seconds: u32) {
     let paper = Sleeper::new(clock).by(Rule::HIGHPERTIMER);
     let os = Sleeper::new(clock).by(Rule::Os);
     let spin_sleeper = spin_sleep::SpinSleeper::default();
-    let by = |sleeper: &Sleeper, ns: u64| drop(sleeper.sleep_for(ns as i64).expect("a valid time"));
-    type Sleep<'a> = Box<dyn Fn(u64) + 'a>;
     let ways: Vec<(&str, u64, Sleep)> = vec![
         ("hptime adaptive", 0, Box::new(|ns| by(&adaptive, ns))),
         ("hptime highpertimer", 0, Box::new(|ns| by(&paper, ns))),
         ("hptime os", 0, Box::new(|ns| by(&os, ns))),
         ("spin_sleep", 0, Box::new(|ns| spin_sleeper.sleep(Duration::from_nanos(ns)))),
-        ("usleep", 0, Box::new(|ns| unsafe { drop(libc::usleep((ns / 1000) as u32)) })),
+        ("usleep", 0, Box::new(usleep)),
         ("clock_nanosleep, slack 1", 1, Box::new(|ns| os_sleep(libc::CLOCK_MONOTONIC, ns))),
     ];
     // The adaptive sleep learns in its first sleeps, as it does in a program.

@@ -16,11 +16,14 @@ extern "C" {
 
 /* -- absolute clocks, in nanoseconds ---------------------------------------------------------------------------- */
 
-/* CLOCK_MONOTONIC.  Never goes back, in any thread.  The first call checks the counter; for the next 20 ms the kernel's
+/* CLOCK_MONOTONIC.  Never goes back in a thread.  The first call checks the counter; for the next 20 ms the kernel's
  * clock answers, then the counter does.  About once a second a call takes a new bearing of the kernel's clocks. */
 uint64_t hptime_now_ns(void);
 
-/* CLOCK_MONOTONIC_RAW.  Never goes back. */
+/* The same, never going back between threads either, as the kernel's clock; it costs a fence. */
+uint64_t hptime_now_ordered_ns(void);
+
+/* CLOCK_MONOTONIC_RAW.  Never goes back in a thread. */
 uint64_t hptime_raw_ns(void);
 
 /* CLOCK_REALTIME.  A step of that clock is seen up to a second later. */

@@ -67,6 +67,12 @@ pub extern "C" fn hptime_now_ns() -> u64 {
     clock().now_ns()
 }
 
+/// `CLOCK_MONOTONIC`, ordered between threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn hptime_now_ordered_ns() -> u64 {
+    clock().now_ordered_ns()
+}
+
 /// `CLOCK_MONOTONIC_RAW`.
 #[unsafe(no_mangle)]
 pub extern "C" fn hptime_raw_ns() -> u64 {

@@ -66,12 +66,21 @@ impl<S: Source> Clock<S> {
         &self.source
     }
 
-    /// The absolute clock: `CLOCK_MONOTONIC` in nanoseconds, never going back, in any thread.
+    /// The absolute clock: `CLOCK_MONOTONIC` in nanoseconds.  It never goes back in a thread.
     ///
-    /// It follows the kernel's slew by NTP and takes offsets away by slewing 500 ppm at most.
+    /// It follows the kernel's slew by NTP and takes offsets away by slewing 500 ppm at most.  The processor may read the
+    /// counter some instructions early, as with every plain `rdtsc`; [`Clock::now_ordered_ns`] does not let it.
     #[inline]
     pub fn now_ns(&self) -> u64 {
-        self.line::<{ word::MONOTONIC_NS }, { word::MONOTONIC_SCALE }>()
+        self.line::<{ word::MONOTONIC_NS }, { word::MONOTONIC_SCALE }>(S::ticks)
+            .unwrap_or_else(|| self.slowly(OsClock::Monotonic, |state| state.monotonic))
+    }
+
+    /// [`Clock::now_ns`], never going back between threads either: a time that this thread has seen from another one is not
+    /// later.  The kernel's clock promises the same; it costs a fence.
+    #[inline]
+    pub fn now_ordered_ns(&self) -> u64 {
+        self.line::<{ word::MONOTONIC_NS }, { word::MONOTONIC_SCALE }>(S::ticks_after_loads)
             .unwrap_or_else(|| self.slowly(OsClock::Monotonic, |state| state.monotonic))
     }
 
@@ -81,12 +90,12 @@ impl<S: Source> Clock<S> {
         Duration::from_nanos(self.now_ns())
     }
 
-    /// `CLOCK_MONOTONIC_RAW` in nanoseconds, never going back.
+    /// `CLOCK_MONOTONIC_RAW` in nanoseconds.  It never goes back in a thread.
     ///
     /// For durations use [`Clock::difference`], whose scale is never bent to catch up.
     #[inline]
     pub fn raw_ns(&self) -> u64 {
-        self.line::<{ word::RAW_NS }, { word::RAW_SCALE }>()
+        self.line::<{ word::RAW_NS }, { word::RAW_SCALE }>(S::ticks)
             .unwrap_or_else(|| self.slowly(OsClock::MonotonicRaw, |state| state.raw))
     }
 
@@ -190,9 +199,9 @@ impl<S: Source> Clock<S> {
 
     /// One reading: the counter, a multiplication, a shift and two well-predicted branches.
     #[inline(always)]
-    fn line<const NS: usize, const SCALE: usize>(&self) -> Option<u64> {
+    fn line<const NS: usize, const SCALE: usize>(&self, read: impl FnOnce(&S) -> u64) -> Option<u64> {
         let (tag, words) = self.published.current();
-        let ns = Self::line_of::<NS, SCALE>(words, self.source.ticks())?;
+        let ns = Self::line_of::<NS, SCALE>(words, read(&self.source))?;
         self.published.confirms(tag).then_some(ns)
     }
 
@@ -248,7 +257,7 @@ impl<S: Source> Clock<S> {
                     self.advance(tag, &state);
                 }
                 Phase::Running => {
-                    let ticks = self.source.ticks();
+                    let ticks = self.source.ordered_ticks();
                     let elapsed = ticks.wrapping_sub(state.base_ticks);
                     let before = state.base_ticks.wrapping_sub(ticks);
                     let near = before as i64 > 0 && state.monotonic.scale.nanoseconds(before) < SKEW_NS;

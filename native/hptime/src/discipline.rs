@@ -211,7 +211,9 @@ impl State {
         let elapsed = measurement.ticks.wrapping_sub(self.base_ticks).max(end);
         let idle = !self.closed && elapsed > self.span.saturating_mul(2);
         let start = |line: Line, estimate: Estimate| {
-            let (reached, truth) = (line.after(elapsed), estimate.clock_at(measurement.ticks));
+            // A reader whose counter was read while the state was being closed may have seen the next nanosecond.
+            let reached = line.after(elapsed) + u64::from(self.closed);
+            let truth = estimate.clock_at(measurement.ticks);
             let step = idle || (truth as i64).wrapping_sub(reached as i64) > STEP_NS;
             Line { ns: if step { truth.max(line.after(end)) } else { reached }, ..line }
         };

@@ -23,7 +23,7 @@ mod status;
 
 /// Reads of the time stamp counter.
 pub mod tsc {
-    pub use crate::arch::{read, read_ordered_end, read_ordered_start, read_serialized};
+    pub use crate::arch::{read, read_after_loads, read_ordered_end, read_ordered_start, read_serialized};
 }
 
 pub use calibration::{Frequency, TickScale};

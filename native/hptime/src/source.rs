@@ -12,6 +12,12 @@ pub trait Source {
     /// The time stamp counter.
     fn ticks(&self) -> u64;
 
+    /// The counter after all earlier loads, so that a time seen in memory is never later than this one.
+    #[inline(always)]
+    fn ticks_after_loads(&self) -> u64 {
+        self.ticks()
+    }
+
     /// The counter in program order: after all earlier instructions and before all later ones.
     fn ordered_ticks(&self) -> u64 {
         self.ticks()
@@ -48,6 +54,11 @@ impl Source for Machine {
     #[inline(always)]
     fn ticks(&self) -> u64 {
         arch::read()
+    }
+
+    #[inline(always)]
+    fn ticks_after_loads(&self) -> u64 {
+        arch::read_after_loads()
     }
 
     #[inline(always)]

@@ -82,7 +82,7 @@ fn a_wake_beyond_the_guard_is_told_and_lengthens_the_guard() {
     assert_eq!(wake.cause, Cause::LateWake);
     assert!((270_000..300_000).contains(&wake.lateness_ns), "{wake:?}");
     // One in fifteen hundred is no p99.9; three are.
-    assert_eq!(sleeper.guard_ns(), before);
+    assert!(sleeper.guard_ns() < 300_000);
     sleeper.sleep_for(1_000_000).unwrap();
     sleeper.sleep_for(1_000_000).unwrap();
     assert!(sleeper.guard_ns() >= 300_000);

@@ -33,7 +33,7 @@ fn time_never_goes_back_between_threads_while_bearings_are_taken() {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let seen = latest.load(Ordering::SeqCst);
-                    let now = clock.now_ns();
+                    let now = clock.now_ordered_ns();
                     assert!(now >= seen, "{} ns back", seen - now);
                     latest.fetch_max(now, Ordering::SeqCst);
                 }
@@ -46,6 +46,29 @@ fn time_never_goes_back_between_threads_while_bearings_are_taken() {
         stop.store(true, Ordering::Relaxed);
     });
     assert!(latest.load(Ordering::SeqCst) > 0);
+}
+
+#[test]
+fn in_one_thread_time_never_goes_back_while_another_one_takes_bearings() {
+    let clock = Clock::calibrated();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                clock.discipline();
+            }
+        });
+        let end = Instant::now() + Duration::from_millis(300);
+        let (mut last, mut last_raw) = (clock.now_ns(), clock.raw_ns());
+        while Instant::now() < end {
+            for _ in 0..1000 {
+                let (now, raw) = (clock.now_ns(), clock.raw_ns());
+                assert!(now >= last && raw >= last_raw, "{last} then {now}, {last_raw} then {raw}");
+                (last, last_raw) = (now, raw);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -25,6 +25,17 @@ pub fn read_serialized() -> u64 {
     unsafe { __rdtscp(&raw mut processor) }
 }
 
+/// Reads the counter after all earlier loads, as the kernel's own clock does.
+#[inline(always)]
+#[must_use]
+pub fn read_after_loads() -> u64 {
+    // SAFETY: LFENCE is part of SSE2, which x86-64 guarantees.
+    unsafe {
+        _mm_lfence();
+        _rdtsc()
+    }
+}
+
 /// Reads the counter at the start of a measured section: after all earlier instructions, before all later ones.
 #[inline(always)]
 #[must_use]
