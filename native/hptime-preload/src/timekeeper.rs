@@ -13,9 +13,10 @@ use crate::{kernel, real};
 pub struct BehindTheShim;
 
 impl Source for BehindTheShim {
+    /// In program order, as the vDSO reads it: a plain read may run ahead of the load that tells what another thread read.
     #[inline(always)]
     fn ticks(&self) -> u64 {
-        Machine.ticks()
+        Machine.ordered_ticks()
     }
 
     #[inline(always)]
