@@ -23,10 +23,11 @@ run: setup ## set up, then measure host, container, gVisor and QEMU with the qui
 	.venv/bin/virtgauge run quick $(ARGS)
 
 .PHONY: test
-test: PURPOSES += browser
+test: PURPOSES += browser testing
 test: setup lint test-rust pytest ## set up, lint, and run every test
 
 .PHONY: test-quick
+test-quick: PURPOSES += testing
 test-quick: setup ## the tests that boot nothing, in under two minutes (ARGS="..." is passed on)
 	$(PY) -m pytest -m "not slow" $(ARGS)
 

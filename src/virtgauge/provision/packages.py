@@ -19,6 +19,7 @@ class Purpose(enum.StrEnum):
     GUESTS = "guests"  # to launch containers and virtual machines
     BUILDING = "building"  # to compile the agent from source
     BROWSER = "browser"  # to test the report in a real browser
+    TESTING = "testing"  # to run real programs under the shim in tests
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,9 @@ NEEDS = (
     Need("QEMU", Purpose.GUESTS, _on_path("qemu-system-x86_64"), ("qemu-system-x86",)),
     Need("runc", Purpose.GUESTS, _on_path("runc"), ("runc",)),
     Need("a C linker", Purpose.BUILDING, _links_statically, ("gcc", "libc6-dev")),
+    Need("a C++ compiler", Purpose.TESTING, _on_path("c++"), ("g++",)),
+    Need("iperf3", Purpose.TESTING, _on_path("iperf3"), ("iperf3",)),
+    Need("QEMU's user mode", Purpose.TESTING, _on_path("qemu-x86_64"), ("qemu-user",)),
     Need("Chromium", Purpose.BROWSER, _on_path("chromium", "chromium-browser"), ("chromium",)),
 )
 
