@@ -18,5 +18,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("agent-ready", "Time until a guest's agent is ready", "agent_ready.py"),
     Benchmark("overhead-share", "Share of a run that is not measurement", "overhead_share.py"),
     Benchmark("memory-flat", "Peak memory by number of samples", "memory_flat.py"),
+    Benchmark("hptime-clock", "Cost and error of the clock", "hptime_clock.py"),
+    Benchmark("hptime-sleep", "Lateness and CPU use of the sleep", "hptime_sleep.py"),
     Benchmark("report-time", "Time, memory and size of a report over 10,000 trials", "report_time.py"),
 )

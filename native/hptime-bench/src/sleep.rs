@@ -56,8 +56,8 @@ pub fn measure(seconds: u32) {
         ("usleep", 0, Box::new(usleep)),
         ("clock_nanosleep, slack 1", 1, Box::new(|ns| os_sleep(libc::CLOCK_MONOTONIC, ns))),
     ];
-    // The adaptive sleep learns in its first sleeps, as it does in a program.
-    (0..200).for_each(|_| by(&adaptive, 1_000_000));
+    // The adaptive sleep assumes a late kernel until it has seen a thousand sleeps.
+    (0..1500).for_each(|_| by(&adaptive, 1_000_000));
     for target_ns in TARGETS {
         let sleeps = (u64::from(seconds) * 1_000_000_000 / target_ns / ROUNDS).clamp(5, 20_000);
         let mut series: Vec<Series> = ways.iter().map(|_| Series::default()).collect();
