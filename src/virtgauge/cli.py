@@ -18,6 +18,7 @@ from virtgauge.console.displays import ProgressStyle, create_display
 from virtgauge.console.reports import ReportFormat, write_report
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.provision.command import app as provision_app
+from virtgauge.shim import command as shim_command
 
 if TYPE_CHECKING:
     from virtgauge.plan.model import Plan
@@ -38,6 +39,7 @@ app = typer.Typer(
 plan_app = typer.Typer(help="List, show and check plans.", no_args_is_help=True)
 app.add_typer(plan_app, name="plan")
 app.add_typer(provision_app, name="provision")
+shim_command.mount(app)
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
 Progress = Annotated[
