@@ -13,7 +13,19 @@ use crate::{kernel, real};
 pub struct BehindTheShim;
 
 impl Source for BehindTheShim {
-    /// In program order, as the vDSO reads it: a plain read may run ahead of the load that tells what another thread read.
+    /// After all earlier loads, as the vDSO reads it: a plain read may run ahead of the one that tells what another thread read.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn ticks(&self) -> u64 {
+        // SAFETY: LFENCE is part of SSE2, which x86-64 guarantees.
+        #[allow(unused_unsafe)]
+        unsafe {
+            core::arch::x86_64::_mm_lfence();
+        }
+        Machine.ticks()
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     fn ticks(&self) -> u64 {
         Machine.ordered_ticks()
