@@ -47,7 +47,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             f"Cost: {rounds} rounds of 500,000 readings after one to warm up, all clocks by turns.",
             "Error: each clock is caught in the tightest of 2000 pairs of the kernel's readings, first and last; "
             "± is half the two pairs' width. Every clock is read ten times a second in between.",
-            "`now_ordered_ns` never goes back between threads either, which takes a fence; `std::time::Instant` has one.",
+            "`now_ordered_ns` never goes back between threads either, by a fence; `std::time::Instant` has one.",
         ],
         values={"cost": by_name, "error": errors},
     )
