@@ -56,9 +56,11 @@ def test_a_handler_ends_a_sleep_with_the_remaining_time_and_nothing_else_does(
     assert lines.count("still pending 1") == 8
     assert lines.count("mask restored 1, handled 1") == 8
     assert lines[-1] == "sleep: 1 remaining"
+    # Close to the kernel's own lateness, a signal may come when the sleep is over; what is said must be right then too.
+    assert not [line for line in lines if line.split()[-1] in ("wrong", "touched", "short")]
     if us > 1000:
         assert lines == bare(programs / "semantics", "signals", "9000").out.splitlines()
-    assert sum(report["interrupted"] for report in run.reports) > 8
+        assert sum(report["interrupted"] for report in run.reports) > 8
     if rule == "highpertimer":
         assert sum(report["spin_ns"] for report in run.reports) > 8 * 4 * us * 1000
 
