@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hptime::{Moment, OsClock, Rule, Sleeper};
+use hptime::{Clock, DifferenceClock, OsClock, Rule, Sleeper};
 
 /// Targets, nanoseconds.
 const TARGETS: [u64; 3] = [50_000, 1_000_000, 10_000_000];
@@ -38,7 +38,26 @@ fn by(sleeper: &Sleeper, ns: u64) {
     sleeper.sleep_for(ns as i64).expect("a length within the clock's range");
 }
 
-type Sleep<'a> = Box<dyn Fn(u64) + 'a>;
+/// A way to sleep: takes the length and returns the lateness, both in nanoseconds.
+type Sleep<'a> = Box<dyn Fn(u64) -> i64 + 'a>;
+
+/// The lateness of a relative sleep, call and return included.
+fn relative<'a>(difference: DifferenceClock<'a>, sleep: impl Fn(u64) + 'a) -> Sleep<'a> {
+    Box::new(move |ns| {
+        let began = difference.read();
+        sleep(ns);
+        difference.nanoseconds(began, difference.read()) as i64 - ns as i64
+    })
+}
+
+/// The lateness of a sleep until a deadline, return included.
+fn absolute<'a>(clock: &'a Clock, sleeper: &'a Sleeper<'a>) -> Sleep<'a> {
+    Box::new(move |ns| {
+        let deadline = (clock.now_ns() + ns) as i64;
+        sleeper.sleep_until(deadline).expect("a deadline within the clock's range");
+        clock.now_ns() as i64 - deadline
+    })
+}
 
 /// Measures, and prints one line a target and way to sleep.
 pub fn measure(seconds: u32) {
@@ -49,12 +68,13 @@ pub fn measure(seconds: u32) {
     let os = Sleeper::new(clock).by(Rule::Os);
     let spin_sleeper = spin_sleep::SpinSleeper::default();
     let ways: Vec<(&str, u64, Sleep)> = vec![
-        ("hptime adaptive", 0, Box::new(|ns| by(&adaptive, ns))),
-        ("hptime highpertimer", 0, Box::new(|ns| by(&paper, ns))),
-        ("hptime os", 0, Box::new(|ns| by(&os, ns))),
-        ("spin_sleep", 0, Box::new(|ns| spin_sleeper.sleep(Duration::from_nanos(ns)))),
-        ("usleep", 0, Box::new(usleep)),
-        ("clock_nanosleep, slack 1", 1, Box::new(|ns| os_sleep(libc::CLOCK_MONOTONIC, ns))),
+        ("hptime adaptive", 0, relative(difference, |ns| by(&adaptive, ns))),
+        ("hptime adaptive, until", 0, absolute(clock, &adaptive)),
+        ("hptime highpertimer", 0, relative(difference, |ns| by(&paper, ns))),
+        ("hptime os", 0, relative(difference, |ns| by(&os, ns))),
+        ("spin_sleep", 0, relative(difference, |ns| spin_sleeper.sleep(Duration::from_nanos(ns)))),
+        ("usleep", 0, relative(difference, usleep)),
+        ("clock_nanosleep, slack 1", 1, relative(difference, |ns| os_sleep(libc::CLOCK_MONOTONIC, ns))),
     ];
     // The adaptive sleep assumes a late kernel until it has seen a thousand sleeps.
     (0..1500).for_each(|_| by(&adaptive, 1_000_000));
@@ -66,10 +86,7 @@ pub fn measure(seconds: u32) {
                 slack(*slack_ns);
                 let cpu = OsClock::ThreadCpu.now_ns();
                 for _ in 0..sleeps {
-                    let began: Moment = difference.read();
-                    sleep(target_ns);
-                    let took = difference.nanoseconds(began, difference.read());
-                    series.lateness_ns.push(took as i64 - target_ns as i64);
+                    series.lateness_ns.push(sleep(target_ns));
                 }
                 series.cpu_ns += OsClock::ThreadCpu.now_ns() - cpu;
                 slack(0);
