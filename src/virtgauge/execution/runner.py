@@ -72,6 +72,7 @@ class Runner:
         self._sessions = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells))
         self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
         self._launch_failures: Counter[str] = Counter()
+        self._told: set[tuple[str, str]] = set()
         self._guests_launched = 0
         self._position = 0
         self._total = sum(len(session.cells) for session in self._sessions)
@@ -215,6 +216,9 @@ class Runner:
         self._ledger.add_trial(trial, outcome.histograms, outcome.samples)
         self._count(key, attempt, outcome.status)
         reason = outcome.error or next((f"{f.name}: {f.detail}" for f in outcome.flags if f.fatal), None)
+        if outcome.status is TrialStatus.UNSUPPORTED:  # the same in every block; saying it once is enough
+            reason = None if (session.arm, cell.key) in self._told else reason
+            self._told.add((session.arm, cell.key))
         self._display.show(
             TrialEnded(
                 key=key,

@@ -55,8 +55,9 @@ async def run_trial(
         flag = Flag("time-out", f"no result within {cell.timeout_s:g} s")
         return _failure(TrialStatus.FAILED, flag.detail, before, guest_lost=True, flags=(flag,))
     except AgentError as error:
-        status = TrialStatus.UNSUPPORTED if error.code == "unsupported" else TrialStatus.FAILED
-        return _failure(status, str(error), before, guest_lost=False)
+        if error.code == "unsupported":
+            return _failure(TrialStatus.UNSUPPORTED, error.message, before, guest_lost=False)
+        return _failure(TrialStatus.FAILED, str(error), before, guest_lost=False)
     except ProtocolError as error:
         return _failure(TrialStatus.FAILED, f"the agent broke the protocol: {error}", before, guest_lost=True)
     except ChannelClosedError as error:
