@@ -8,6 +8,7 @@ digits).  A quantile here is the smallest value that at least a share q of all v
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -44,7 +45,7 @@ class Distribution:
         if self.values.shape != self.counts.shape or self.values.ndim != 1:
             raise ValueError(f"{self.values.shape} values and {self.counts.shape} counts do not match")
 
-    @property
+    @functools.cached_property
     def n(self) -> int:
         """How many values were counted."""
         return int(self.counts.sum())
@@ -63,7 +64,7 @@ class Distribution:
         Raises:
             ValueError: nothing was counted.
         """
-        cumulated = np.cumsum(self.counts.astype(np.int64))
+        cumulated = self._cumulated
         total = int(cumulated[-1]) if cumulated.size else 0
         if total == 0:
             raise ValueError("a distribution without values has no quantiles")
@@ -82,8 +83,13 @@ class Distribution:
         """A high quantile, or None where fewer than :data:`TAIL_SAMPLES` values can lie beyond it."""
         return self.quantile(share) if self.n >= samples_needed(share) else None
 
-    @property
+    @functools.cached_property
+    def _cumulated(self) -> npt.NDArray[np.int64]:
+        return np.cumsum(self.counts.astype(np.int64))
+
+    @functools.cached_property
     def median(self) -> float:
+        """The smallest value that half of all values do not exceed."""
         return self.quantile(0.5)
 
     @property
