@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,11 +104,8 @@ def run(
     loaded, source = load_plan(plan)
     loaded = _overridden(loaded, source, repetitions, seed, platform)
     folder = out or new_run_folder(Path("runs"), loaded.name)
-    display = create_display(ProgressStyle.NONE if quiet else progress)
-    try:
+    with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = start_run(loaded, source, folder, display)
-    finally:
-        display.close()
     _finish(folder, complete, quiet)
 
 
@@ -123,11 +121,8 @@ def resume(
     """Go on with a run that was interrupted; no finished trial is repeated."""
     from virtgauge.execution.session import resume_run
 
-    display = create_display(ProgressStyle.NONE if quiet else progress)
-    try:
+    with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = resume_run(folder, display, accept_changed_host=accept_changed_host)
-    finally:
-        display.close()
     _finish(folder, complete, quiet)
 
 
