@@ -12,6 +12,7 @@ from virtgauge.plan.schedule import schedule
 @dataclasses.dataclass(frozen=True)
 class Named:
     key: str
+    bench: str = "guest"
 
 
 names = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=6, unique=True)
@@ -46,3 +47,13 @@ def test_another_seed_gives_another_order():
 
     assert order(1) != order(2)
     assert order(1) == order(1)
+
+
+@given(seed=st.integers(0, 2**63 - 1), arms=names, cells=names)
+def test_cells_share_a_session_only_with_those_of_their_bench_and_arms_stand_side_by_side(seed, arms, cells):
+    named = [Named(name, bench=str(len(name) % 2)) for name in cells]
+    sessions = list(schedule(seed, 1, arms, named))
+    assert all(cell.bench == session.bench for session in sessions for cell in session.cells)
+    # within a block every bench is gone through with all arms before the next begins
+    benches = [session.bench for session in sessions]
+    assert [benches[i] for i in range(0, len(benches), len(arms))] == list(dict.fromkeys(benches))

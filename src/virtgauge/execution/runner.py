@@ -1,4 +1,4 @@
-"""Executes a schedule: a fresh guest for every session, every trial into the ledger, nothing left behind.
+"""Executes a schedule: a fresh bench for every session, every trial into the ledger, nothing left behind.
 
 What remains to be done is always derived from the ledger, so running and resuming are the same thing.
 """
@@ -30,8 +30,9 @@ from virtgauge.ledger.records import Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Session, schedule
-from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
+from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.base import Cell
+from virtgauge.suites.bench import Bench, Stage
 
 _SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
 _LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
@@ -73,7 +74,7 @@ class Runner:
         self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
         self._launch_failures: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
-        self._guests_launched = 0
+        self._benches_set_up = 0
         self._position = 0
         self._total = sum(len(session.cells) for session in self._sessions)
         self._done = 0
@@ -106,38 +107,34 @@ class Runner:
     async def _run_session(self, session: Session[Cell]) -> None:
         while pending := self._pending(session):
             began = time.monotonic()
-            guest = await self._launch(session)
-            if guest is None:
-                self._record_unlaunched(session, pending)
-                continue
+            self._benches_set_up += 1
+            name = f"g{self._benches_set_up}"
+            stage = Stage(self._arms[session.arm].platform, self._scope, self._agent, name)
             try:
-                await self._measure(session, pending, *guest)
+                bench = await self._set_up(session, stage)
+                if bench is None:
+                    self._record_unlaunched(session, pending)
+                    continue
+                await self._measure(session, pending, *bench)
             finally:
-                await guest[0].close()
-            self._clock.add(session.arm, time.monotonic() - began)
+                await stage.close()
+            self._clock.add((session.arm, session.bench), time.monotonic() - began)
 
-    async def _launch(self, session: Session[Cell]) -> tuple[Guest, int] | None:
-        """A fresh guest and its number in the ledger; None when it did not come up."""
-        arm = self._arms[session.arm]
+    async def _set_up(self, session: Session[Cell], stage: Stage) -> tuple[Bench, int] | None:
+        """A fresh bench and the number of its first guest in the ledger; None when it did not come up."""
         self._display.show(GuestStarting(session.arm, session.block))
-        self._guests_launched += 1
-        spec = GuestSpec(name=f"g{self._guests_launched}", scope=self._scope, agent=self._agent)
         launched_at = utc_now()
         try:
-            guest = await arm.platform.launch(spec)
-            try:
-                facts = await guest.channel.facts()
-            except BaseException:
-                await guest.close()
-                raise
+            bench = await self._design.suites[session.cells[0].key].set_up(session.bench, stage)
+            facts = await bench.guest.channel.facts()
         except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
             self._launch_failures[session.arm] += 1
             self._display.show(Notice(f"{session.arm}: the guest did not come up: {error}"))
             self._add_guest(session, launched_at, ready_ns=None, facts={}, error=str(error) or repr(error))
             return None
         self._launch_failures[session.arm] = 0
-        number = self._add_guest(session, launched_at, ready_ns=guest.ready_ns, facts=facts, error=None)
-        return guest, number
+        number = self._add_guest(session, launched_at, ready_ns=bench.ready_ns, facts=facts, error=None)
+        return bench, number
 
     def _add_guest(
         self,
@@ -167,16 +164,16 @@ class Runner:
             self._ledger.add_event("arm-given-up", text)
             self._display.show(Notice(text))
 
-    async def _measure(self, session: Session[Cell], pending: Sequence[Cell], guest: Guest, guest_id: int) -> None:
+    async def _measure(self, session: Session[Cell], pending: Sequence[Cell], bench: Bench, guest_id: int) -> None:
         for cell in pending:
             key, started_at = session.trial_key(cell), utc_now()
             on_progress = self._progress_of(key)
             on_progress(0.0)
             suite = self._design.suites[cell.key]
-            outcome = await run_trial(cell, suite, guest, self._plan.validity, on_progress)
+            outcome = await run_trial(cell, suite, bench, self._plan.validity, on_progress)
             self._record(session, cell, outcome, guest_id=guest_id, started_at=started_at)
-            if outcome.guest_lost or guest.channel.closed:
-                return  # what is still pending gets a fresh guest
+            if outcome.guest_lost or bench.closed:
+                return  # what is still pending gets a fresh bench
 
     def _progress_of(self, key: str) -> Callable[[float], None]:
         return lambda done: self._display.show(TrialProgress(key, done))
@@ -233,8 +230,8 @@ class Runner:
 
     def _remaining_s(self, current: Session[Cell]) -> float | None:
         open_share = len(self._pending(current)) / len(current.cells)
-        later = [(session.arm, 1.0) for session in self._sessions[self._position + 1 :]]
-        return self._clock.remaining([(current.arm, open_share), *later])
+        later = [((session.arm, session.bench), 1.0) for session in self._sessions[self._position + 1 :]]
+        return self._clock.remaining([((current.arm, current.bench), open_share), *later])
 
     def _count(self, key: str, attempt: int, status: TrialStatus) -> None:
         entry = self._attempts[key]
@@ -248,21 +245,21 @@ class Runner:
 
 
 class _RemainingTime:
-    """Expects of every session still to come what the sessions of its arm have taken so far."""
+    """Expects of every session still to come what the sessions of its arm and bench have taken so far."""
 
     def __init__(self) -> None:
-        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self._seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
 
-    def add(self, arm: str, seconds: float) -> None:
-        self._seconds[arm].append(seconds)
+    def add(self, kind: tuple[str, str], seconds: float) -> None:
+        self._seconds[kind].append(seconds)
 
-    def remaining(self, sessions: Sequence[tuple[str, float]]) -> float | None:
-        """Seconds for these sessions, each an arm and the share of it that is still to come; None: nothing known."""
-        means = {arm: sum(seconds) / len(seconds) for arm, seconds in self._seconds.items()}
+    def remaining(self, sessions: Sequence[tuple[tuple[str, str], float]]) -> float | None:
+        """Seconds for these sessions, each an arm and bench and the share still to come; None: nothing known."""
+        means = {kind: sum(seconds) / len(seconds) for kind, seconds in self._seconds.items()}
         if not means:
             return None
         overall = sum(means.values()) / len(means)
-        return sum(means.get(arm, overall) * share for arm, share in sessions)
+        return sum(means.get(kind, overall) * share for kind, share in sessions)
 
 
 def _not_measured(error: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""One trial on one guest: measure, watch the machine meanwhile, judge validity, and make a record of it."""
+"""One trial on one bench: measure, watch the machine meanwhile, judge validity, and make a record of it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flag
 from virtgauge.host.load import CpuSnapshot, load_between
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
 from virtgauge.plan.model import ValidityLimits
-from virtgauge.platforms.base import Guest
 from virtgauge.suites.base import Cell, Measurement, Suite
+from virtgauge.suites.bench import Bench
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Outcome:
     """How a trial ended, ready for the ledger.
 
     Attributes:
-        guest_lost: the guest is of no further use; the next trial needs a fresh one.
+        guest_lost: the bench is of no further use; the next trial needs a fresh one.
     """
 
     status: TrialStatus
@@ -41,16 +41,16 @@ class Outcome:
 
 
 async def run_trial(
-    cell: Cell, suite: Suite, guest: Guest, limits: ValidityLimits, on_progress: Callable[[float], None]
+    cell: Cell, suite: Suite, bench: Bench, limits: ValidityLimits, on_progress: Callable[[float], None]
 ) -> Outcome:
     """Measure one cell; every failure of guest or agent becomes an outcome.
 
     Only cancellation gets out as an exception.
     """
-    before = _Before.take(guest)
+    before = _Before.take(bench)
     try:
         async with asyncio.timeout(cell.timeout_s):
-            measurement = await suite.measure(cell, guest, on_progress)
+            measurement = await suite.measure(cell, bench, on_progress)
     except TimeoutError:
         flag = Flag("time-out", f"no result within {cell.timeout_s:g} s")
         return _failure(TrialStatus.FAILED, flag.detail, before, guest_lost=True, flags=(flag,))
@@ -62,7 +62,7 @@ async def run_trial(
         return _failure(TrialStatus.FAILED, f"the agent broke the protocol: {error}", before, guest_lost=True)
     except ChannelClosedError as error:
         return _failure(TrialStatus.FAILED, f"the guest was lost: {error}", before, guest_lost=True)
-    usage = before.usage_until_now(guest)
+    usage = before.usage_until_now(bench)
     return _judge(measurement, usage, limits)
 
 
@@ -70,20 +70,21 @@ async def run_trial(
 class _Before:
     machine: CpuSnapshot
     guest_ns: int | None
-    guest_method: str
+    peers_ns: int
     controller_ns: int
 
     @classmethod
-    def take(cls, guest: Guest) -> _Before:
-        accounting = guest.accounting()
-        return cls(CpuSnapshot.take(), accounting.cpu_ns, accounting.method, time.process_time_ns())
+    def take(cls, bench: Bench) -> _Before:
+        guest_ns, peers_ns = bench.stage.accounting().cpu_ns, bench.stage.peers_cpu_ns()
+        return cls(CpuSnapshot.take(), guest_ns, peers_ns, time.process_time_ns())
 
-    def usage_until_now(self, guest: Guest) -> MachineUsage:
+    def usage_until_now(self, bench: Bench) -> MachineUsage:
         controller_ns = time.process_time_ns() - self.controller_ns
         load = load_between(self.machine, CpuSnapshot.take())
-        now = guest.accounting().cpu_ns
+        now = bench.stage.accounting().cpu_ns
         guest_ns = None if now is None or self.guest_ns is None else now - self.guest_ns
-        return MachineUsage(load=load, guest_ns=guest_ns, controller_ns=controller_ns)
+        peers_ns = bench.stage.peers_cpu_ns() - self.peers_ns
+        return MachineUsage(load=load, guest_ns=guest_ns, peers_ns=peers_ns, controller_ns=controller_ns)
 
 
 def _judge(measurement: Measurement, usage: MachineUsage, limits: ValidityLimits) -> Outcome:
@@ -111,6 +112,7 @@ def _accounting(usage: MachineUsage, measurement: Measurement) -> dict[str, Any]
         "steal_ns": usage.load.steal_ns,
         "guest_cpu_ns": usage.guest_ns,
         "guest_steal_ns": measurement.guest_steal_ns,
+        "peers_cpu_ns": usage.peers_ns,
         "controller_cpu_ns": usage.controller_ns,
         "foreign_ns": usage.foreign_ns,
         "processors": usage.load.cpus,

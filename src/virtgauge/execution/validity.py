@@ -30,20 +30,22 @@ class MachineUsage:
 
     Attributes:
         load: the whole machine.
-        guest_ns: CPU time of the guest, as accounted outside of it; None where that is not known.
+        guest_ns: CPU time of what is under test, as accounted outside of it; None where that is not known.
+        peers_ns: CPU time of what helps to measure it (a client, a tester, a switch).
         controller_ns: CPU time of this controller.
     """
 
     load: CpuLoad
     guest_ns: int | None
+    peers_ns: int
     controller_ns: int
 
     @property
     def foreign_ns(self) -> int | None:
-        """CPU time of neither guest nor controller; None when the guest's is not known."""
+        """CPU time of neither guests, peers nor controller; None when the guests' is not known."""
         if self.guest_ns is None:
             return None
-        return self.load.foreign_ns(self.guest_ns + self.controller_ns)
+        return self.load.foreign_ns(self.guest_ns + self.peers_ns + self.controller_ns)
 
     def share(self, cpu_ns: int) -> float:
         """CPU time as a share of what the machine could give during the trial."""

@@ -1,9 +1,9 @@
 """The order of a run: randomized blocks.
 
-A block is one independent repetition: a fresh guest of every arm, in random order, so that slow drift of the
-machine falls on all arms alike and the arms of a block can be compared as pairs.  Within a guest, the cells of
-the design follow in random order too.  The order depends on the recorded seed alone, never on progress, so a resumed
-run goes on where it was.
+A block is one independent repetition.  For each bench of the design, in random order, it has a fresh one of every
+arm, in random order, so that slow drift of the machine falls on all arms alike and the arms of a block can be
+compared as pairs.  On a bench, its cells follow in random order too.  The order depends on the recorded seed alone,
+never on progress, so a resumed run goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Keyed(Protocol):
-    """Something with a stable name within its design."""
+    """Something with a stable name within its design, and the name of the bench that it needs."""
 
     @property
     def key(self) -> str: ...
+
+    @property
+    def bench(self) -> str: ...
 
 
 CellT = TypeVar("CellT", bound=Keyed)
@@ -26,10 +29,11 @@ CellT = TypeVar("CellT", bound=Keyed)
 
 @dataclasses.dataclass(frozen=True)
 class Session(Generic[CellT]):
-    """One fresh guest: the arm it belongs to, its block, and its cells in the order of measuring."""
+    """One fresh bench: the arm it belongs to, its block, its name, and its cells in the order of measuring."""
 
     block: int
     arm: str
+    bench: str
     cells: tuple[CellT, ...]
 
     def trial_key(self, cell: CellT) -> str:
@@ -43,12 +47,16 @@ def schedule(seed: int, repetitions: int, arms: Sequence[str], cells: Sequence[C
     Args:
         seed: of the order; recorded with the run.
         repetitions: number of blocks.
-        arms: names of the arms; each appears once in every block.
-        cells: the cells of the design; each is measured once in every session.
+        arms: names of the arms; each appears once for every bench in every block.
+        cells: the cells of the design; each is measured once for every arm in every block.
     """
+    by_bench: dict[str, list[CellT]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.key):
+        by_bench.setdefault(cell.bench, []).append(cell)
     for block in range(repetitions):
         # A generator of its own for every block: block 7 has the same order in a run of 8 and of 80.
         order = random.Random(f"{seed}/{block}")
-        for arm in order.sample(sorted(arms), len(arms)):
-            shuffled = order.sample(sorted(cells, key=lambda cell: cell.key), len(cells))
-            yield Session(block=block, arm=arm, cells=tuple(shuffled))
+        for bench in order.sample(sorted(by_bench), len(by_bench)):
+            for arm in order.sample(sorted(arms), len(arms)):
+                shuffled = order.sample(by_bench[bench], len(by_bench[bench]))
+                yield Session(block=block, arm=arm, bench=bench, cells=tuple(shuffled))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.platforms.base import Guest
+from virtgauge.suites.bench import Bench, Stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Cell:
         factors: level by factor, as text, in a fixed order: they name the cell.
         params: what the suite needs to measure it.
         timeout_s: a trial that has not ended by then is failed and its guest is ended.
+        bench: cells of the same name share a bench; see :meth:`Suite.set_up`.
     """
 
     suite: str
@@ -31,6 +32,7 @@ class Cell:
     factors: Mapping[str, str]
     params: Mapping[str, Any]
     timeout_s: float
+    bench: str = "guest"
 
     @property
     def key(self) -> str:
@@ -91,9 +93,23 @@ class Suite(abc.ABC):
     def cells(self) -> list[Cell]:
         """Every cell of the design."""
 
+    async def set_up(self, bench: str, stage: Stage) -> Bench:
+        """Launch what the cells of one bench are measured on: a plain guest, unless a suite says otherwise.
+
+        Args:
+            bench: its name in the cells.  Whatever two benches differ in has to be in their names: cells of the same
+                name may be measured on a bench that another design of the plan set up.
+            stage: launches guests and peers; the caller closes it, also after a failure.
+
+        Raises:
+            LaunchError: something did not come up.
+            AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent could not be brought to do its part.
+        """
+        return await Bench.of_one_guest(stage)
+
     @abc.abstractmethod
-    async def measure(self, cell: Cell, guest: Guest, on_progress: Callable[[float], None]) -> Measurement:
-        """Measure one cell on a guest.
+    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
+        """Measure one cell on its bench.
 
         Raises:
             AgentError: the agent refused or failed; code ``unsupported`` when this guest cannot do it at all.

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.agent.channel import Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.platforms.base import Guest
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
+from virtgauge.suites.bench import Bench
 
 Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
 Sleep = Literal["usleep", "nanosleep", "clock_nanosleep", "hptime", "highpertimer", "spin"]
@@ -110,13 +110,15 @@ class TimingSuite(Suite):
             timeout_s=2 * max_seconds + _SET_UP_S,
         )
 
-    async def measure(self, cell: Cell, guest: Guest, on_progress: Callable[[float], None]) -> Measurement:
+    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
         """Run the cell's probe beside its load."""
         seed = random.getrandbits(63)  # which raw values are kept and how sleeps are dephased: no part of the design
         load = cell.factors["load"]
         beside = None if load == "idle" else {"name": load, "params": {"threads": self._settings.cpu_threads}}
         params = dict(cell.params) | {"seed": seed}
-        request = guest.channel.request("probe", name=cell.probe, params=params, load=beside, on_progress=on_progress)
+        request = bench.guest.channel.request(
+            "probe", name=cell.probe, params=params, load=beside, on_progress=on_progress
+        )
         return _measurement(cell, await request)
 
 

@@ -1,0 +1,125 @@
+"""What a session measures on: one guest as a rule, or a laboratory of several guests, peers and networks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Self
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import Accounting, Guest, GuestSpec, Platform
+from virtgauge.platforms.host import HostPlatform
+
+
+class Stage:
+    """Launches what a bench consists of, and ends all of it together.
+
+    Attributes:
+        scope: whatever is made on the host belongs to it.
+        guests: launched on the platform under test, in the order of their launch.
+        peers: agents on the host that help to measure: a client, a tester.
+    """
+
+    def __init__(self, platform: Platform, scope: Scope, agent: AgentBinary, name: str) -> None:
+        """Begin with nothing.
+
+        Args:
+            platform: under test.
+            scope: of the controller.
+            agent: for guests and peers alike.
+            name: unique within the scope; the names of guests, peers and networks begin with it.
+        """
+        self.scope = scope
+        self.guests: list[Guest] = []
+        self.peers: list[Guest] = []
+        self._platform, self._agent, self._name = platform, agent, name
+        self._removal = contextlib.ExitStack()
+        self._charged: list[Callable[[], int | None]] = []
+
+    async def launch(self, name: str = "", **wanted: Any) -> Guest:
+        """A further guest of the platform under test; several can be launched at the same time.
+
+        Args:
+            name: tells it from the bench's other guests and peers.
+            wanted: fields of :class:`GuestSpec`.
+
+        Raises:
+            LaunchError: it did not come up.
+        """
+        return await self._launch(self._platform, self.guests, name, wanted)
+
+    async def launch_peer(self, name: str, **wanted: Any) -> Guest:
+        """An agent on the host, beside the guests; its CPU time is not theirs.
+
+        Raises:
+            LaunchError: it did not come up.
+        """
+        return await self._launch(HostPlatform(), self.peers, name, wanted)
+
+    async def _launch(self, platform: Platform, among: list[Guest], name: str, wanted: dict[str, Any]) -> Guest:
+        spec = GuestSpec(name=self.name(name), scope=self.scope, agent=self._agent, **wanted)
+        guest = await platform.launch(spec)
+        among.append(guest)
+        return guest
+
+    def name(self, part: str) -> str:
+        """A name within the scope for a part of the bench."""
+        return f"{self._name}-{part}" if part else self._name
+
+    def charge(self, cpu_ns: Callable[[], int | None]) -> None:
+        """Count the CPU time of something that belongs to the bench but is neither guest nor peer (a switch)."""
+        self._charged.append(cpu_ns)
+
+    def at_end(self, remove: Callable[[], object]) -> None:
+        """Undo something that was made for the bench; called after guests and peers have ended, last made first."""
+        self._removal.callback(remove)
+
+    def accounting(self) -> Accounting:
+        """CPU time of the guests under test together."""
+        each = [guest.accounting() for guest in self.guests]
+        times = [one.cpu_ns for one in each if one.cpu_ns is not None]
+        return Accounting(cpu_ns=sum(times) if len(times) == len(each) else None, method=each[0].method)
+
+    def peers_cpu_ns(self) -> int:
+        """CPU time of what belongs to the bench but is not under test; what is not known counts as none."""
+        times = [peer.accounting().cpu_ns for peer in self.peers] + [charged() for charged in self._charged]
+        return sum(time for time in times if time is not None)
+
+    async def close(self) -> None:
+        """End everything.  Idempotent."""
+        removal, self._removal = self._removal, contextlib.ExitStack()
+        with removal:
+            ended = await asyncio.gather(*(one.close() for one in (*self.guests, *self.peers)), return_exceptions=True)
+            for failure in ended:
+                if isinstance(failure, BaseException):
+                    raise failure
+
+
+class Bench:
+    """A stage with everything on it, ready to be measured.  Suites derive their own."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    @classmethod
+    async def of_one_guest(cls, stage: Stage) -> Self:
+        """A single plain guest."""
+        await stage.launch()
+        return cls(stage)
+
+    @property
+    def guest(self) -> Guest:
+        """The first guest under test."""
+        return self.stage.guests[0]
+
+    @property
+    def closed(self) -> bool:
+        """Whether any of its agents can no longer be reached, so that the bench is of no further use."""
+        return any(one.channel.closed for one in (*self.stage.guests, *self.stage.peers))
+
+    @property
+    def ready_ns(self) -> int:
+        """What the slowest guest took to become ready."""
+        return max(guest.ready_ns for guest in self.stage.guests)

@@ -1,0 +1,94 @@
+"""A stage ends everything that was launched on it, and knows whose CPU time is whose."""
+
+import dataclasses
+
+import pytest
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import Accounting, Guest, LaunchError, Platform
+from virtgauge.suites.bench import Bench, Stage
+
+
+@dataclasses.dataclass
+class Stream:
+    closed: bool = False
+
+
+class Fake(Guest):
+    def __init__(self, name, log, cpu_ns, ready_ns):
+        self.name, self.log, self.cpu_ns, self.ready_ns = name, log, cpu_ns, ready_ns
+        self.channel, self.label = Stream(), name
+
+    def accounting(self):
+        return Accounting(self.cpu_ns, "test")
+
+    async def close(self):
+        self.log.append(self.name)
+
+
+class FakePlatform(Platform):
+    kind = "fake"
+    label = "fake"
+
+    def __init__(self, cpu_ns=5):
+        self.log, self.cpu_ns = [], cpu_ns
+
+    async def probe(self):
+        raise NotImplementedError
+
+    async def launch(self, spec):
+        if spec.name.endswith("broken"):
+            raise LaunchError("boot", "told to")
+        return Fake(spec.name, self.log, self.cpu_ns, ready_ns=len(spec.name))
+
+
+@pytest.fixture
+def platform():
+    return FakePlatform()
+
+
+@pytest.fixture
+def stage(platform, any_agent, private_state):
+    with Scope() as scope:
+        yield Stage(platform, scope, find_agent(), "g1")
+
+
+async def test_a_bench_of_one_guest_bears_the_stage_s_own_name(stage, platform):
+    bench = await Bench.of_one_guest(stage)
+    assert bench.guest.name == "g1"
+    await stage.close()
+    assert platform.log == ["g1"]
+
+
+async def test_what_was_launched_before_a_failure_is_ended_with_the_stage(stage, platform):
+    await stage.launch("a")
+    with pytest.raises(LaunchError):
+        await stage.launch("broken")
+    stage.at_end(lambda: platform.log.append("network"))
+    stage.at_end(lambda: platform.log.append("switch"))
+    await stage.close()
+    assert platform.log == ["g1-a", "switch", "network"]
+    await stage.close()
+    assert platform.log.count("network") == 1  # guests bear being closed twice; what was made by hand is undone once
+
+
+async def test_the_guests_cpu_time_is_apart_from_that_of_peers_and_switches(stage):
+    await stage.launch("a")
+    await stage.launch("b")
+    stage.charge(lambda: 7)
+    stage.charge(lambda: None)
+    assert stage.accounting().cpu_ns == 10
+    assert stage.peers_cpu_ns() == 7
+    await stage.close()
+
+
+async def test_a_bench_with_one_lost_agent_is_closed_and_as_late_as_its_slowest_guest(stage):
+    await stage.launch("a")
+    slow = await stage.launch("slowest")
+    bench = Bench(stage)
+    assert bench.ready_ns == len("g1-slowest")
+    assert not bench.closed
+    slow.channel.closed = True
+    assert bench.closed
+    await stage.close()
