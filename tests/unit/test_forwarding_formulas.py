@@ -1,0 +1,128 @@
+"""Load vectors, latency, line rates and buffers of packet forwarding, against values reckoned by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtgauge.analysis.forwarding.back_to_back import corrected_buffer_s, implied_buffer_s
+from virtgauge.analysis.forwarding.latency import two_level_latency, weighted_latency
+from virtgauge.analysis.forwarding.line_rate import bits_per_s, wire_frames_per_s
+from virtgauge.analysis.forwarding.load_vectors import (
+    equal_shares,
+    jain_index,
+    jain_limit,
+    jain_of_two_levels,
+    offered_loads,
+    shares_of,
+    total_load,
+    two_level_shares,
+    zipf_shares,
+)
+
+PUBLISHED_J = (0.085, 0.170, 0.255, 0.340, 0.425, 0.510, 0.595, 0.680, 0.765, 0.850, 0.934, 1.0)
+
+
+@pytest.mark.parametrize(("strong", "wanted"), list(enumerate(PUBLISHED_J, 1)))
+def test_j_of_the_papers_twelve_vectors(strong: int, wanted: float) -> None:
+    assert jain_of_two_levels(12, strong, 0.01) == pytest.approx(wanted, abs=5e-4)
+
+
+def test_j_by_hand() -> None:
+    # N = 3, k = 1, q = 0.1: loads .9 .05 .05; 1 / (3 (.81 + .0025 + .0025)) = 1 / 2.445
+    assert jain_of_two_levels(3, 1, 0.1) == pytest.approx(1 / 2.445)
+    assert jain_index([0.9, 0.05, 0.05]) == pytest.approx(1 / 2.445)
+
+
+@given(st.integers(1, 64), st.data())
+def test_the_closed_form_is_jains_index_of_the_vector(guests: int, data: st.DataObject) -> None:
+    strong = data.draw(st.integers(1, guests))
+    light_share = data.draw(st.floats(0, (guests - strong) / guests, exclude_max=strong < guests))
+    shares = two_level_shares(guests, strong, light_share)
+    assert math.fsum(shares) == pytest.approx(1)
+    assert jain_of_two_levels(guests, strong, light_share) == pytest.approx(jain_index(shares))
+    assert 1 / guests - 1e-12 <= jain_index(shares) <= 1 + 1e-12
+
+
+def test_two_levels_by_hand() -> None:
+    assert two_level_shares(12, 3, 0.01) == pytest.approx([0.33] * 3 + [0.01 / 9] * 9)
+    assert two_level_shares(12, 12, 0.01) == pytest.approx([1 / 12] * 12)
+    loads = offered_loads(1200.0, two_level_shares(4, 1, 0.1))
+    assert loads == pytest.approx([1080, 40, 40, 40])
+    assert total_load(loads) == pytest.approx(1200)
+
+
+def test_without_light_load_j_is_k_over_n() -> None:
+    assert jain_of_two_levels(12, 5, 0.0) == pytest.approx(jain_limit(12, 5)) == pytest.approx(5 / 12)
+    assert jain_of_two_levels(12, 5, 1e-9) == pytest.approx(jain_limit(12, 5))
+
+
+@pytest.mark.parametrize(
+    ("guests", "strong", "light_share", "said"),
+    [
+        (12, 13, 0.01, "k = 13"),
+        (12, 0, 0.01, "k = 0"),
+        (12, 1, 1.0, "q = 1"),
+        (12, 1, -0.1, "q = -0.1"),
+        (12, 1, math.nan, "q = nan"),
+        (0, 1, 0.01, "N = 0"),
+        (12, 11, 0.2, "at most 0.08333"),
+    ],
+)
+def test_a_vector_out_of_range_is_refused_by_name(guests: int, strong: int, light_share: float, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        two_level_shares(guests, strong, light_share)
+
+
+def test_other_vectors() -> None:
+    assert equal_shares(4) == (0.25,) * 4
+    assert zipf_shares(3, 1.0) == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+    assert zipf_shares(5, 0.0) == pytest.approx(equal_shares(5))
+    assert shares_of([2, 1, 1]) == (0.5, 0.25, 0.25)
+    assert jain_index([5, 0, 0, 0, 0]) == pytest.approx(1 / 5)
+
+
+@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1], [1, math.inf]])
+def test_weights_that_are_no_load_are_refused(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="weight"):
+        shares_of(weights)
+
+
+def test_latency_by_hand() -> None:
+    # q = 0.1, two strong guests at 100 and 120, one light at 50: 0.1 * 50 + 0.9 * 110
+    assert two_level_latency([100, 120], [50], 0.1) == pytest.approx(104)
+    assert weighted_latency([100, 120, 50], two_level_shares(3, 2, 0.1)) == pytest.approx(104)
+
+
+def test_latency_of_equally_loaded_guests_is_the_plain_mean() -> None:
+    assert two_level_latency([80, 100, 120], [], 0.01) == pytest.approx(100)
+
+
+def test_latency_needs_a_loaded_guest() -> None:
+    with pytest.raises(ValueError, match="strongly loaded"):
+        two_level_latency([], [1.0], 0.01)
+    with pytest.raises(ValueError, match="q = 1"):
+        two_level_latency([1.0], [1.0], 1.0)
+
+
+def test_line_rates_of_gigabit_ethernet() -> None:
+    assert wire_frames_per_s(64, 1e9) == pytest.approx(1_488_095, abs=1)
+    assert wire_frames_per_s(1518, 1e9) == pytest.approx(81_274, abs=1)
+    assert bits_per_s(wire_frames_per_s(512, 1e9), 512, on_wire=True) == pytest.approx(1e9)
+
+
+@pytest.mark.parametrize("frame_bytes", [63, 1519])
+def test_what_is_no_ethernet_frame_is_refused(frame_bytes: int) -> None:
+    with pytest.raises(ValueError, match=f"{frame_bytes} bytes"):
+        wire_frames_per_s(frame_bytes, 1e9)
+
+
+def test_buffer_time_by_hand() -> None:
+    # a burst of 26,000 frames at 14.88 Mpps through a device of 11.0 Mpps
+    assert implied_buffer_s(26_000, 14.88e6) == pytest.approx(1.7473e-3, rel=1e-4)
+    assert corrected_buffer_s(26_000, 14.88e6, 11.0e6) == pytest.approx(1.7473e-3 * (1 - 11 / 14.88), rel=1e-4)
+    with pytest.raises(ValueError, match="longest burst"):
+        corrected_buffer_s(26_000, 1e6, 1e6)

@@ -1,0 +1,46 @@
+"""The loss ledger: every lost frame has a place, or the result must not count."""
+
+from __future__ import annotations
+
+import pytest
+
+from virtgauge.analysis.forwarding.loss_ledger import DropCounter, close_ledger
+
+
+def test_losses_that_counters_explain_close_the_ledger() -> None:
+    counters = [
+        DropCounter("guest 0 backlog", 70, flow=0),
+        DropCounter("tester receive ring", 35),
+        DropCounter("br0 port to guest 1", 0, flow=1),
+    ]
+    ledger = close_ledger([100, 5], counters)
+    assert ledger.closed
+    assert ledger.places == {"guest 0 backlog": 70, "tester receive ring": 35}
+
+
+def test_no_loss_and_no_drop_is_closed() -> None:
+    assert close_ledger([0, 0], []).closed
+
+
+def test_a_frame_without_a_counter_leaves_it_open() -> None:
+    ledger = close_ledger([100, 5], [DropCounter("guest 0 backlog", 104, flow=0)])
+    assert not ledger.closed
+    assert (ledger.unattributed, ledger.excess) == (5, 4)  # what guest 0 dropped cannot be guest 1's frames
+
+
+def test_drops_that_nobody_misses_leave_it_open() -> None:
+    assert close_ledger([10], [DropCounter("br1", 12)]).excess == 2
+
+
+def test_counters_read_under_way_may_be_off_by_the_tolerance() -> None:
+    assert close_ledger([10_000], [DropCounter("br0", 9_995)], tolerance_share=0.001).closed
+    assert not close_ledger([10_000], [DropCounter("br0", 9_989)], tolerance_share=0.001).closed
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(ValueError, match="backwards by 3"):
+        close_ledger([1], [DropCounter("br0", -3)])
+    with pytest.raises(ValueError, match="flow 1 of 1"):
+        close_ledger([1], [DropCounter("guest 1", 1, flow=1)])
+    with pytest.raises(ValueError, match="fewer than no frames"):
+        close_ledger([-1], [])
