@@ -118,6 +118,7 @@ async def check_a_killed_guest_ends_the_channel(platform: Platform, spec: GuestS
                     "max_ns": 10**12,
                     "slack_ns": 0,
                     "policy": "other",
+                    "idle_states": "default",
                     "reservoir": 10,
                     "seed": 1,
                 },

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::clocks::Timebase;
 use crate::identity::Identity;
+use crate::idle::Idle;
 use crate::probes::sleep_lateness;
 
 /// The facts, as `docs/protocol.md` lists them.
@@ -28,6 +29,7 @@ pub struct Facts {
     tsc: Tsc,
     vdso: bool,
     timer_slack_ns: Option<u64>,
+    idle: Idle,
     uid: u32,
     capabilities: Option<String>,
     cgroup: Option<String>,
@@ -110,6 +112,7 @@ pub fn collect(identity: &Identity) -> Facts {
         },
         vdso: vdso_answers(),
         timer_slack_ns: sleep_lateness::slack(),
+        idle: Idle::read(),
         uid: nix::unistd::geteuid().as_raw(),
         capabilities: fs::read_to_string("/proc/self/status")
             .ok()

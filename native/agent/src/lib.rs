@@ -7,6 +7,7 @@ pub mod clocks;
 pub mod facts;
 pub mod failure;
 pub mod identity;
+pub mod idle;
 pub mod init;
 pub mod loads;
 pub mod network;

@@ -56,7 +56,7 @@ fn facts_hold_every_field_of_the_protocol() {
     let fields = "agent_version agent_sha256 kernel.sysname kernel.release kernel.version kernel.machine hostname boot_id init \
         cpu.model cpu.vendor cpu.count cpu.microcode cpu.flags memory_bytes clocksource.current clocksource.available \
         hypervisor.present hypervisor.signature tsc.invariant tsc.nonstop tsc.frequency_hz tsc.frequency_source tsc.error_ppm \
-        tsc.read_p50_ns vdso timer_slack_ns uid capabilities cgroup mitigations cmdline";
+        tsc.read_p50_ns vdso timer_slack_ns idle uid capabilities cgroup mitigations cmdline";
     for name in fields.split_whitespace() {
         field(&facts, &format!("value.{name}"));
     }

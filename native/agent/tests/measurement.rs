@@ -146,6 +146,25 @@ fn minimal_slack_is_read_back_and_real_time_is_had_or_refused_with_the_capabilit
 }
 
 #[test]
+fn idle_states_are_held_off_for_one_trial_or_refused_with_the_reason() {
+    let mut controller = Controller::greeted();
+    let in_force = || std::fs::read("/dev/cpu_dma_latency").ok().map(|bytes| bytes[..4].to_vec());
+    let before = in_force();
+    let Value::Map(mut entries) = sleep_lateness("usleep", 100_000, 20) else { unreachable!() };
+    entries.retain(|(key, _)| key.as_str() != Some("idle_states"));
+    entries.push(("idle_states".into(), "shallow".into()));
+    let answer = controller.ask(1, "probe", &[("name", "sleep_lateness".into()), ("params", Value::Map(entries))]);
+    if text(&answer, "type") == "result" {
+        assert_eq!(text(&answer, "value.idle_states"), "shallow");
+    } else {
+        assert_eq!(text(&answer, "code"), "unsupported");
+        let message = text(&answer, "message");
+        assert!(message.contains("idle states"), "{answer}");
+    }
+    assert_eq!(in_force(), before, "the request must not outlive the trial");
+}
+
+#[test]
 fn memory_does_not_grow_with_the_samples() {
     let mut controller = Controller::greeted();
     measured(&mut controller, 1, "timer_cost", timer_cost("rdtsc", 100_000));

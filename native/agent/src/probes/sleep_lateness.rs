@@ -13,6 +13,7 @@ use super::random::SplitMix64;
 use super::{Extent, Recorder, Trial, hptime_refusal};
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::{Code, Failure};
+use crate::idle::Shallow;
 use crate::loads::cpu::CpuWork;
 use crate::parameters::Parameters;
 use crate::precise;
@@ -41,6 +42,7 @@ pub struct SleepLateness {
     clock: &'static str,
     slack_ns: Option<u64>,
     policy: &'static str,
+    idle_states: &'static str,
     interrupted: u64,
     hptime_refusal: Option<String>,
     clocks_start: Clocks,
@@ -138,10 +140,13 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
     let extent = Extent::from_parameters(parameters)?;
     let slack_ns = parameters.unsigned("slack_ns", 0..=1_000_000_000)?;
     let policy = parameters.choice("policy", &Policy::CHOICES)?;
+    let (idle_states, shallow) =
+        parameters.choice("idle_states", &[("default", ("default", false)), ("shallow", ("shallow", true))])?;
     let mut recorder = Recorder::from_parameters(parameters)?;
     let mut random = SplitMix64::new(parameters.unsigned("seed", 0..=u64::MAX)?);
     set_slack(slack_ns)?;
     set_policy(policy)?;
+    let _held_off = shallow.then(Shallow::hold).transpose()?;
 
     let timebase = Timebase::get();
     let reads_cpu_ns = cpu_ns_of_reads();
@@ -181,6 +186,7 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
         clock: "CLOCK_MONOTONIC",
         slack_ns: slack(),
         policy: policy_name()?,
+        idle_states,
         interrupted,
         hptime_refusal: hptime_refusal(matches!(function, "hptime" | "highpertimer")),
         clocks_start,

@@ -90,6 +90,7 @@ pub fn sleep_lateness(function: &str, target_ns: u64, samples: u64) -> Value {
         ("max_ns", 30_000_000_000u64.into()),
         ("slack_ns", 0.into()),
         ("policy", "other".into()),
+        ("idle_states", "default".into()),
         ("reservoir", 100.into()),
         ("seed", 7.into()),
     ])
