@@ -35,7 +35,7 @@ async def test_accounting_from_outside_agrees_with_the_load_inside(spec: Spec) -
 
 
 async def test_without_cgroups_the_process_tree_is_counted(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scope, "cgroup", lambda _, name: Cgroup(name, Hierarchies(v1={}, v2=None)))
+    monkeypatch.setattr(Scope, "cgroup", lambda _, name, **_options: Cgroup(name, Hierarchies(v1={}, v2=None)))
     async with running(HostPlatform(), spec()) as guest:
         assert guest.accounting().method == "/proc"
         outside, inside = await burnt_share(guest, 1.0, 1)

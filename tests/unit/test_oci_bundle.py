@@ -34,7 +34,7 @@ def bundle(
         environment={"VIRTGAUGE_SCOPE": "vg000000", "PATH": "/bin"},
         cgroup_path="/virtgauge/vg000000/g",
         overlay=overlay,
-        limits=limits or Limits(vcpus=None, memory_mib=None),
+        limits=limits or Limits(cpus=None, memory_mib=None),
         host_root=host,
     )
     return folder / "rootfs", json.loads((folder / "config.json").read_text())
@@ -103,7 +103,7 @@ def test_paths_that_overlay_options_would_split_are_escaped(tmp_path: Path, host
 
 
 def test_limits_become_a_quota_and_a_memory_limit(tmp_path: Path, host: Path) -> None:
-    _, config = bundle(tmp_path, host, limits=Limits(vcpus=2, memory_mib=256))
+    _, config = bundle(tmp_path, host, limits=Limits(cpus=2, memory_mib=256))
     assert config["linux"]["resources"]["cpu"] == {"period": 100_000, "quota": 200_000}
     assert config["linux"]["resources"]["memory"] == {"limit": 256 * 1024 * 1024}
 

@@ -3,7 +3,7 @@
 Three layouts of the cgroup file systems exist and all are met in practice: one mount per v1 controller,
 the single v2 tree, and both side by side ("hybrid").  Accounting needs v1's ``cpuacct``
 (``cpuacct.usage``, nanoseconds) or any v2 group (``cpu.stat``'s ``usage_usec``); neither needs the *cpu*
-controller, which is deliberately never joined here: group scheduling would change what is measured.
+controller, which is joined only for a limit that was asked for: group scheduling would change what is measured.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from virtgauge.host.mounts import mounts
 
 _POLL_S = 0.002
+_PERIOD_US = 100_000
+_LEAST_QUOTA_US = 1_000  # the kernel's
 _PLAIN_OPTIONS = ("rw", "ro", "xattr", "noprefix", "clone_children")
 
 
@@ -73,13 +75,15 @@ class Cgroup:
     Attributes:
         name: path below the mount points, ``virtgauge/<tag>/<guest>``.
         reason: why accounting by cgroup is impossible here; None while it is possible.
+        cpu_limit: quota that the group is made with, in whole CPUs; None leaves the *cpu* controller alone.
     """
 
-    def __init__(self, name: str, hierarchies: Hierarchies | None = None) -> None:
+    def __init__(self, name: str, hierarchies: Hierarchies | None = None, *, cpu_limit: float | None = None) -> None:
         if name.startswith("/") or ".." in name.split("/"):
             raise ValueError(f"a cgroup's name must be relative to the root: {name!r}")
         self.name = name
         self.reason: str | None = None
+        self.cpu_limit = cpu_limit
         self._hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
 
     @property
@@ -103,6 +107,12 @@ class Cgroup:
             # Pressure accounting costs time at every context switch; the group is there only to count.
             with contextlib.suppress(OSError):
                 _write_existing(folder / "cgroup.pressure", "0")
+        try:
+            self._limit_cpu()
+        except OSError as error:
+            self.reason = f"the CPU time of {self.name} cannot be limited: {error.strerror}"
+            self.remove()
+            return False
         self.reason = None
         return True
 
@@ -145,6 +155,21 @@ class Cgroup:
             if value is not None:
                 return value
         return None
+
+    def applied_cpu_limit(self) -> float | None:
+        """The group's quota as the kernel holds it, in whole CPUs, whoever set it; None where there is none."""
+        folder = self._cpu_folder()
+        if folder is None:
+            return None
+        try:
+            if "cpu" in self._hierarchies.v1:
+                quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+                period = (folder / "cpu.cfs_period_us").read_text().strip()
+            else:
+                quota, period = (folder / "cpu.max").read_text().split()
+        except (OSError, ValueError):
+            return None
+        return None if quota in ("max", "-1") else int(quota) / int(period)
 
     def pids(self) -> list[int]:
         """Pids in the group and the groups below it, over all hierarchies."""
@@ -191,10 +216,33 @@ class Cgroup:
     def _joined(self) -> list[Path]:
         """The folders this class makes and joins: one that counts, and on v1 one that can freeze."""
         v1 = self._hierarchies.v1
+        limited = [folder] if self.cpu_limit is not None and (folder := self._cpu_folder()) else []
         if "cpuacct" in v1:
             roots = [v1["cpuacct"]] + ([v1["freezer"]] if "freezer" in v1 else [])
-            return [root / self.name for root in dict.fromkeys(roots)]
+            return list(dict.fromkeys([*(root / self.name for root in roots), *limited]))
         return [self._hierarchies.v2 / self.name] if self._hierarchies.v2 else []
+
+    def _cpu_folder(self) -> Path | None:
+        """The folder of this group where CPU time can be limited."""
+        root = self._hierarchies.v1.get("cpu", self._hierarchies.v2)
+        return None if root is None else root / self.name
+
+    def _limit_cpu(self) -> None:
+        if self.cpu_limit is None:
+            return
+        folder = self._cpu_folder()
+        if folder is None:
+            raise OSError(errno.ENOENT, "no cgroup file system is mounted")
+        quota = max(_LEAST_QUOTA_US, round(self.cpu_limit * _PERIOD_US))
+        if "cpu" in self._hierarchies.v1:
+            _write_existing(folder / "cpu.cfs_period_us", str(_PERIOD_US))
+            _write_existing(folder / "cpu.cfs_quota_us", str(quota))
+            return
+        root = self._hierarchies.v2
+        assert root is not None
+        for parent in reversed(folder.relative_to(root).parents):  # a controller is handed down level by level
+            _write_existing(root / parent / "cgroup.subtree_control", "+cpu")
+        _write_existing(folder / "cpu.max", f"{quota} {_PERIOD_US}")
 
     def _all(self) -> list[Path]:
         return [folder for root in self._hierarchies.all_roots() if (folder := root / self.name).is_dir()]

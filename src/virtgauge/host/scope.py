@@ -59,9 +59,9 @@ class Scope:
         folder.mkdir(mode=0o700)
         return folder
 
-    def cgroup(self, name: str) -> Cgroup:
-        """A cgroup for one guest, below one named after the tag."""
-        return Cgroup(f"{CGROUP_PARENT}/{self.tag}/{name}")
+    def cgroup(self, name: str, *, cpu_limit: float | None = None) -> Cgroup:
+        """A cgroup for one guest, below one named after the tag; with a limit in whole CPUs where one is given."""
+        return Cgroup(f"{CGROUP_PARENT}/{self.tag}/{name}", cpu_limit=cpu_limit)
 
     def environment(self) -> dict[str, str]:
         """Environment for a process started in this scope: only what it needs, the tag, and the owner."""

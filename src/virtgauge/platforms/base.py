@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import os
 from typing import Any, ClassVar
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel
 from virtgauge.host.scope import Scope
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import NetworkError, Nic, check_nics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +49,16 @@ class GuestSpec:
         vcpus: processors of the guest; None leaves the platform's own default (the host has all).
         memory_mib: memory of the guest; None leaves the platform's own default.
         ready_timeout_s: a guest whose agent has not answered by then is a failed launch.
+        nics: its network interfaces, configured when launch returns.  Without any it has no network of its own: the
+            host's agent keeps the machine's, every other guest has its loopback.
+        lab: the namespace in which the other ends of the interfaces appear, up and named after ``Nic.port``.
+        forwarding: the guest's kernel routes IPv4 between its interfaces.
+        cpus: the host's CPUs that its processes may run on; None leaves all.
+        cpu_limit: quota of CPU time for all its processes together, in whole CPUs; None is no limit.
+
+    Raises:
+        NetworkError: interfaces that cannot be, or without a lab.
+        ValueError: CPUs that this process may not use, or a limit that leaves nothing.
     """
 
     name: str
@@ -54,6 +67,24 @@ class GuestSpec:
     vcpus: int | None = None
     memory_mib: int | None = None
     ready_timeout_s: float = 60.0
+    nics: tuple[Nic, ...] = ()
+    lab: Namespace | None = None
+    forwarding: bool = False
+    cpus: tuple[int, ...] | None = None
+    cpu_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_nics(self.nics)
+        if self.nics and self.lab is None:
+            raise NetworkError(f"the interfaces of {self.name} lead nowhere", "give the guest a lab")
+        if self.forwarding and not self.nics:
+            raise NetworkError(f"{self.name} shall forward, but has no interfaces", "give the guest its interfaces")
+        if self.cpus is not None:
+            allowed = os.sched_getaffinity(0)
+            if not self.cpus or not allowed.issuperset(self.cpus):
+                raise ValueError(f"{self.name} may use the CPUs {sorted(allowed)}, not {list(self.cpus)}")
+        if self.cpu_limit is not None and not self.cpu_limit > 0:
+            raise ValueError(f"{self.name} needs more than {self.cpu_limit} CPUs to run at all")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +99,19 @@ class Accounting:
 
     cpu_ns: int | None
     method: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Confinement:
+    """What a guest may use of the host's CPUs, read back from the kernel; None where that is not known or not limited.
+
+    Attributes:
+        cpus: on which its processes may run.
+        cpu_limit: quota of CPU time, in whole CPUs.
+    """
+
+    cpus: tuple[int, ...] | None = None
+    cpu_limit: float | None = None
 
 
 class LaunchError(Exception):
@@ -95,6 +139,10 @@ class Guest(abc.ABC):
     @abc.abstractmethod
     def accounting(self) -> Accounting:
         """CPU time charged so far; cheap enough to call before and after every trial."""
+
+    def confinement(self) -> Confinement:
+        """What limits its CPUs at this moment."""
+        return Confinement()
 
     @abc.abstractmethod
     async def close(self) -> None:

@@ -6,14 +6,14 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 from virtgauge.host.process import die_with_parent, end_process, wait_for_exit
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.local import LocalGuest, ProcessAttempt
+from virtgauge.platforms.local import LocalGuest, ProcessAttempt, guest_namespace, require_limit
 from virtgauge.platforms.streams import PipePair
 
 _EXIT_S = 0.5
@@ -22,7 +22,8 @@ _EXIT_S = 0.5
 class HostPlatform(Platform):
     """The agent as a child of the controller, in a session and a cgroup of its own.
 
-    The cgroup only counts: the process is scheduled as any other of this machine.
+    The cgroup only counts, unless a limit is asked for: the process is scheduled as any other of this machine.  With
+    interfaces it is in a network namespace of its own, and sees no others.
     """
 
     kind: ClassVar[str] = "host"
@@ -47,16 +48,24 @@ class HostPlatform(Platform):
 
     async def launch(self, spec: GuestSpec) -> Guest:
         """Start the agent; ``spec.vcpus`` confines it to that many CPUs, ``spec.memory_mib`` has no effect here."""
+        cpus = spec.cpus
+        if cpus is None and spec.vcpus is not None:
+            cpus = tuple(sorted(os.sched_getaffinity(0)))[: spec.vcpus]
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
-            cgroup = spec.scope.cgroup(spec.name)
+            namespace = guest_namespace(spec, removal)
+            cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
             removal.callback(cgroup.remove)
             removal.callback(cgroup.kill_all)
             attempt = ProcessAttempt(spec, "the agent", log_file := folder / "agent.log")
             pipes = PipePair()
             removal.callback(pipes.close)
-            with cgroup.entrance() as join, log_file.open("wb") as log:
+            with contextlib.ExitStack() as entrances, log_file.open("wb") as log:
+                steps = [entrances.enter_context(cgroup.entrance())]
+                require_limit(spec, cgroup)
+                if namespace is not None:
+                    steps.append(entrances.enter_context(namespace.entrance()))
                 try:
                     process = subprocess.Popen(
                         [spec.agent.path],
@@ -65,7 +74,7 @@ class HostPlatform(Platform):
                         stderr=log,
                         env=spec.scope.environment(),
                         cwd=folder,
-                        preexec_fn=child_setup(join, spec.vcpus),
+                        preexec_fn=child_setup(*steps, cpus=cpus),
                         start_new_session=True,  # a Ctrl-C in the terminal is for the controller
                     )
                 except (OSError, subprocess.SubprocessError) as error:
@@ -89,14 +98,14 @@ class HostPlatform(Platform):
             )
 
 
-def child_setup(join: Callable[[], None], vcpus: int | None = None) -> Callable[[], None]:
-    """What a child does between fork and exec: die with the controller, enter its cgroup, keep to its CPUs."""
+def child_setup(*steps: Callable[[], None], cpus: Iterable[int] | None = None) -> Callable[[], None]:
+    """What a child does between fork and exec: die with the controller, take the steps, keep to its CPUs."""
     parent = os.getpid()
-    cpus = None if vcpus is None else sorted(os.sched_getaffinity(0))[:vcpus]
 
     def setup() -> None:
         die_with_parent(parent)
-        join()
+        for step in steps:
+            step()
         if cpus is not None:
             os.sched_setaffinity(0, cpus)
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
-from virtgauge.agent.channel import Channel, ChannelClosedError, HandshakeError
+from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.process import tree_cpu_ns, wait_for_exit
-from virtgauge.platforms.base import Accounting, Guest, GuestSpec, LaunchError
+from virtgauge.network import links
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import NetworkError
+from virtgauge.platforms.base import Accounting, Confinement, Guest, GuestSpec, LaunchError
 
 _TAIL_BYTES = 4096
 _SHUTDOWN_S = 1.5
@@ -65,6 +70,14 @@ class LocalGuest(Guest):
             return Accounting(cpu_ns=counted, method=self._cgroup.method)
         return Accounting(cpu_ns=None if self._pid is None else tree_cpu_ns(self._pid), method="/proc")
 
+    def confinement(self) -> Confinement:
+        """CPUs of its root process, and the quota of its cgroup."""
+        cpus: tuple[int, ...] | None = None
+        if self._pid is not None:
+            with contextlib.suppress(OSError):
+                cpus = tuple(sorted(os.sched_getaffinity(self._pid)))
+        return Confinement(cpus=cpus, cpu_limit=self._cgroup.applied_cpu_limit())
+
     async def close(self) -> None:
         """End the guest and remove everything made for it."""
         removal, self._removal = self._removal, contextlib.ExitStack()
@@ -112,6 +125,19 @@ class LaunchAttempt(abc.ABC):
                 raise self.failure("boot", f"{ended} before its agent answered") from error
             raise self.failure("handshake", str(error)) from error
 
+    async def configure_network(self, channel: Channel, interfaces: list[dict[str, Any]]) -> None:
+        """Have the agent set up the interfaces of a guest with a network stack of its own, and its forwarding.
+
+        Raises:
+            LaunchError: it could not.
+        """
+        try:
+            await channel.request(
+                "network", interfaces=interfaces, forwarding=self.spec.forwarding, timeout_s=self.remaining_s
+            )
+        except (AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
+            raise self.failure("network", f"the guest's interfaces cannot be configured: {error}") from error
+
     def failure(self, stage: str, message: str) -> LaunchError:
         """The error for a failed stage, with what the guest printed last."""
         return LaunchError(stage, message, "\n".join(tail for log in self.logs if (tail := log_tail(log))))
@@ -141,6 +167,38 @@ class ProcessAttempt(LaunchAttempt):
     async def settle(self) -> None:
         if self.process is not None:
             await wait_for_exit(self.process, _EXIT_GRACE_S)
+
+
+def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace | None:
+    """A namespace with the guest's interfaces, configured and linked to its lab; None for a guest without any.
+
+    Args:
+        spec: of the guest.
+        removal: gets what undoes it, and is expected to end the guest's processes before.
+
+    Raises:
+        LaunchError: a name is taken, or this user may make none.
+    """
+    if not spec.nics or spec.lab is None:
+        return None
+    try:
+        namespace = Namespace(spec.scope, spec.name, forwarding=spec.forwarding)
+        removal.callback(namespace.close)
+        links.connect(spec.lab, namespace, spec.nics)
+    except NetworkError as error:
+        raise LaunchError("network", str(error)) from error
+    removal.callback(links.disconnect, spec.lab, [nic.port for nic in spec.nics])
+    return namespace
+
+
+def require_limit(spec: GuestSpec, cgroup: Cgroup) -> None:
+    """Refuse to go on where a limit was asked for and is not in force.
+
+    Raises:
+        LaunchError: with the reason.
+    """
+    if spec.cpu_limit is not None and cgroup.applied_cpu_limit() is None:
+        raise LaunchError("limit", cgroup.reason or "the CPU time of the guest is not limited")
 
 
 def ending(code: int) -> str:

@@ -20,9 +20,10 @@ from virtgauge.host.mounts import detach_below
 from virtgauge.host.process import ProcessIdentity, end_process, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.scope import Scope
+from virtgauge.network.namespace import Namespace
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.host import child_setup
-from virtgauge.platforms.local import LaunchAttempt, LocalGuest, ending
+from virtgauge.platforms.local import LaunchAttempt, LocalGuest, ending, guest_namespace, require_limit
 from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
 from virtgauge.platforms.streams import PipePair
 from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc
@@ -40,10 +41,15 @@ class _Profile:
     label: str
     overlay: Overlay
     options: tuple[str, ...] = ()
+    isolated: tuple[str, ...] = ()  # further options for a guest without interfaces
+    networked: tuple[str, ...] = ()  # and for one with them
+    own_kernel: bool = False  # forwarding is switched on inside, and not in the namespace
+    sets_cpus: bool = True  # can confine the container to CPUs; else it inherits those of its creator
     fix: str | None = None
 
 
-# gVisor takes over what interfaces its namespace has up, which is none; without a network it still has its loopback.
+# gVisor takes the interfaces of its namespace over, with addresses, routes and permanent neighbours; without a network
+# it still has its loopback.  Its stack would send many frames as one segment, which the link's other end would see.
 # The overlay mounts name the host's folders, which a runtime with a kernel of its own does not see.
 _PROFILES = {
     "runc": _Profile("container (runc)", Overlay.MOUNTS, fix="apt install runc"),
@@ -52,7 +58,11 @@ _PROFILES = {
     "runsc": _Profile(
         "gVisor (runsc, systrap)",
         Overlay.RUNTIME,
-        ("--platform=systrap", "--network=none", "--overlay2=all:memory"),
+        ("--platform=systrap", "--overlay2=all:memory"),
+        isolated=("--network=none",),
+        networked=("--network=sandbox", "--gso=false", "--software-gso=false", "--rx-checksum-offload=false"),
+        own_kernel=True,
+        sets_cpus=False,  # under cgroup v1 it leaves the cpuset's parents empty, and fails
         fix="install Go (apt install golang-go) and run `make` again, or put runsc on PATH",
     ),
 }
@@ -62,7 +72,7 @@ class OciPlatform(Platform):
     """The agent as the only process of a container, on pipes.
 
     Its root filesystem is the host's system folders under a private overlay; its network namespace is new
-    and has the loopback only.
+    and has the loopback and the guest's interfaces only.
     """
 
     kind: ClassVar[str] = "oci"
@@ -124,21 +134,25 @@ class OciPlatform(Platform):
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
             removal.callback(detach_below, folder)
+            namespace = guest_namespace(spec, removal)
             cgroup = spec.scope.cgroup(spec.name)
             removal.callback(cgroup.remove)
             removal.callback(cgroup.kill_all)
             pipes = PipePair()
             removal.callback(pipes.close)
-            container = _Container(runtime, (*self._profile.options, *self.settings.options), folder, spec)
+            container = _Container(runtime, self._options(spec), folder, spec)
             try:
-                self._write_bundle(container.bundle, spec, cgroup.name)
+                self._write_bundle(container.bundle, spec, cgroup.name, namespace)
             except OSError as error:
                 raise LaunchError("bundle", str(error)) from error
             container.register()
             removal.callback(container.delete)
             await container.create(pipes)
+            require_limit(spec, cgroup)
             await container.run("start")
             channel = await container.open_channel(*await pipes.streams())
+            if spec.forwarding and self._profile.own_kernel:
+                await container.configure_network(channel, [])
             return LocalGuest(
                 channel=channel,
                 ready_ns=container.ready_ns(),
@@ -155,8 +169,13 @@ class OciPlatform(Platform):
         found = shutil.which(self.settings.runtime)
         return Path(found).resolve() if found else None
 
-    def _write_bundle(self, bundle: Path, spec: GuestSpec, cgroup: str) -> None:
+    def _options(self, spec: GuestSpec) -> tuple[str, ...]:
+        profile = self._profile
+        return (*profile.options, *(profile.networked if spec.nics else profile.isolated), *self.settings.options)
+
+    def _write_bundle(self, bundle: Path, spec: GuestSpec, cgroup: str, namespace: Namespace | None) -> None:
         bundle.mkdir()
+        vcpus = spec.vcpus or self.settings.vcpus
         write_bundle(
             bundle,
             agent=spec.agent.path,
@@ -164,9 +183,11 @@ class OciPlatform(Platform):
             cgroup_path=f"/{cgroup}",
             overlay=self._profile.overlay,
             limits=Limits(
-                vcpus=spec.vcpus or self.settings.vcpus,
+                cpus=float(vcpus) if spec.cpu_limit is None and vcpus else spec.cpu_limit,
                 memory_mib=spec.memory_mib or self.settings.memory_mib,
+                affinity=spec.cpus if self._profile.sets_cpus else None,
             ),
+            network_namespace=None if namespace is None else namespace.path,
         )
 
 
@@ -236,7 +257,7 @@ class _Container(LaunchAttempt):
                     stderr=log,
                     env=self.spec.scope.environment(),
                     cwd=self.folder,
-                    preexec_fn=child_setup(lambda: None),
+                    preexec_fn=child_setup(cpus=self.spec.cpus),
                     start_new_session=True,
                 )
             except (OSError, subprocess.SubprocessError) as error:

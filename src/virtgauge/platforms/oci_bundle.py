@@ -20,6 +20,7 @@ _SYSTEM_FOLDERS = ("usr", "etc", "opt", "bin", "sbin", "lib", "lib32", "lib64", 
 _FRESH_FOLDERS = ("tmp", "run", "root", "home", "var", "mnt", "srv")
 _OVERLAYS = ".overlay"
 _CPU_PERIOD_US = 100_000
+_LEAST_QUOTA_US = 1_000  # the kernel's
 _MIB = 1024 * 1024
 
 # What container engines give by default; a container that has more is not the platform people use.
@@ -64,10 +65,17 @@ class Overlay(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What the container may use; None is no limit."""
+    """What the container may use; None is no limit.
 
-    vcpus: int | None
+    Attributes:
+        cpus: CPU time, in whole processors.
+        memory_mib: memory.
+        affinity: the host's processors that it may run on.
+    """
+
+    cpus: float | None
     memory_mib: int | None
+    affinity: tuple[int, ...] | None = None
 
 
 def write_bundle(
@@ -78,6 +86,7 @@ def write_bundle(
     cgroup_path: str,
     overlay: Overlay,
     limits: Limits,
+    network_namespace: Path | None = None,
     host_root: Path = Path("/"),
 ) -> None:
     """Make ``config.json`` and ``rootfs`` in ``folder``, which must be empty.
@@ -88,7 +97,8 @@ def write_bundle(
         environment: of the agent.
         cgroup_path: absolute below the cgroup mounts (``/virtgauge/<tag>/<guest>``).
         overlay: see :class:`Overlay`.
-        limits: CPU time as a quota of ``vcpus`` processors, and memory.
+        limits: see :class:`Limits`.
+        network_namespace: the one that the container shall be in; None makes it a new one.
         host_root: whose system folders the container sees.
 
     Raises:
@@ -116,6 +126,9 @@ def write_bundle(
     mounts += [_tmpfs(f"/{name}", "1777" if name == "tmp" else "755") for name in _FRESH_FOLDERS]
     mounts.append(_bind(agent, AGENT_PATH, writable=False))
     config = _config(mounts, environment, cgroup_path, limits, read_only=overlay is not Overlay.RUNTIME)
+    if network_namespace is not None:
+        own = next(kind for kind in config["linux"]["namespaces"] if kind["type"] == "network")
+        own["path"] = str(network_namespace)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
 
 
@@ -155,8 +168,13 @@ def _config(
 
 def _resources(limits: Limits) -> dict[str, Any]:
     resources: dict[str, Any] = {"devices": [{"allow": False, "access": "rwm"}]}
-    if limits.vcpus is not None:
-        resources["cpu"] = {"period": _CPU_PERIOD_US, "quota": limits.vcpus * _CPU_PERIOD_US}
+    cpu: dict[str, Any] = {}
+    if limits.cpus is not None:
+        cpu |= {"period": _CPU_PERIOD_US, "quota": max(_LEAST_QUOTA_US, round(limits.cpus * _CPU_PERIOD_US))}
+    if limits.affinity is not None:
+        cpu["cpus"] = ",".join(map(str, limits.affinity))
+    if cpu:
+        resources["cpu"] = cpu
     if limits.memory_mib is not None:
         resources["memory"] = {"limit": limits.memory_mib * _MIB}
     return resources

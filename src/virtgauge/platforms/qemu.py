@@ -24,7 +24,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.host import HostPlatform, child_setup
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import LocalGuest, ProcessAttempt
+from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
 from virtgauge.platforms.qemu_accelerator import Verdict, judge
 from virtgauge.platforms.qemu_command import MACHINES, Boot
 from virtgauge.platforms.streams import SocketPair
@@ -144,7 +144,7 @@ class QemuPlatform(Platform):
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
-            cgroup = spec.scope.cgroup(spec.name)
+            cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
             removal.callback(cgroup.remove)
             removal.callback(cgroup.kill_all)
             console, messages = folder / "console.log", folder / "qemu.log"
@@ -158,6 +158,7 @@ class QemuPlatform(Platform):
                 console=console, agent_descriptor=descriptors[0], monitor_descriptor=descriptors[1]
             )
             with cgroup.entrance() as join, messages.open("wb") as log:
+                require_limit(spec, cgroup)
                 try:
                     process = subprocess.Popen(
                         command,
@@ -166,7 +167,7 @@ class QemuPlatform(Platform):
                         stderr=log,
                         env=spec.scope.environment(),
                         cwd=folder,
-                        preexec_fn=child_setup(join),
+                        preexec_fn=child_setup(join, cpus=spec.cpus),
                         pass_fds=descriptors,
                         start_new_session=True,
                     )

@@ -1,0 +1,132 @@
+"""Links between a lab and its guests: a pair of virtual Ethernet interfaces, or a tap for a virtual machine."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterable
+
+from pyroute2 import IPRoute, NetlinkError
+
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import NetworkError, Nic
+
+_TUNSETIFF = 0x400454CA
+_IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
+_SIOCETHTOOL = 0x8946
+# ETHTOOL_STSO, _SGSO, _SGRO, _STXCSUM; segmentation first, as it needs the checksums
+_OFFLOADS = (0x1F, 0x24, 0x2C, 0x17)
+_NUD_PERMANENT = 0x80
+
+
+def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic]) -> None:
+    """Give a guest its interfaces: ``eth0``, ``eth1`` … in its namespace, their other ends in the lab, all up.
+
+    Addresses, routes and permanent neighbours are set, and the offloads are off at both ends: a checksum that is left
+    to hardware which does not exist is wrong in every frame that a tester or a sandbox takes from the link, and a
+    segment of 64 KiB is no frame.
+
+    Raises:
+        NetworkError: the kernel refuses one of them; the links made until then go with their namespaces.
+    """
+    named = [(f"eth{number}", nic) for number, nic in enumerate(nics)]
+    ports = [nic.port for _, nic in named]
+
+    def make(route: IPRoute) -> None:
+        with guest.descriptor() as inside:
+            for name, nic in named:
+                peer = {"ifname": name, "address": nic.mac, "mtu": nic.mtu, "net_ns_fd": inside}
+                route.link("add", ifname=nic.port, kind="veth", mtu=nic.mtu, peer=peer)
+
+    def finish(route: IPRoute) -> None:
+        _disable_offloads(ports)
+        _set_up(route, ports)
+
+    def configure(route: IPRoute) -> None:
+        _disable_offloads(name for name, _ in named)
+        indices = _set_up(route, [name for name, _ in named])
+        for name, nic in named:
+            _configure(route, indices[name], nic)
+
+    try:
+        lab.netlink(make)
+        guest.netlink(configure)
+        lab.netlink(finish)
+    except (NetlinkError, OSError) as error:
+        disconnect(lab, ports)
+        raise NetworkError(f"a link of {guest.name} cannot be made: {error}") from error
+
+
+def disconnect(lab: Namespace, ports: Iterable[str]) -> None:
+    """Remove links by their ends in the lab, so that their names are free at once.  Those already gone are no error."""
+    wanted = set(ports)
+
+    def remove(route: IPRoute) -> None:
+        for link in route.get_links():
+            if link.get("ifname") in wanted:
+                try:
+                    route.link("del", index=link["index"])
+                except NetlinkError as error:
+                    if error.code != 19:  # ENODEV: its guest's namespace was being removed
+                        raise
+
+    if lab.path.exists():
+        lab.netlink(remove)
+
+
+def open_tap(lab: Namespace, nic: Nic) -> int:
+    """A tap in the lab for a virtual machine; it is gone when the returned descriptor and its copies are closed.
+
+    Its frames have no header of offloads, so that a guest computes its checksums and sends no segment larger than
+    a frame.
+
+    Raises:
+        NetworkError: it cannot be made.
+    """
+
+    def inside() -> int:
+        descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI))
+            _disable_offloads([nic.port])
+            with IPRoute() as route:
+                route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    try:
+        return lab.run(inside)
+    except (NetlinkError, OSError) as error:
+        raise NetworkError(f"the tap {nic.port} cannot be made: {error}") from error
+
+
+def _set_up(route: IPRoute, names: Iterable[str]) -> dict[str, int]:
+    indices = {name: socket.if_nametoindex(name) for name in names}
+    for index in indices.values():
+        route.link("set", index=index, state="up")
+    return indices
+
+
+def _configure(route: IPRoute, index: int, nic: Nic) -> None:
+    for text in nic.addresses:
+        address, _, length = text.partition("/")
+        route.addr("add", index=index, address=address, prefixlen=int(length))
+    for neighbour in nic.neighbours:
+        route.neigh("replace", ifindex=index, dst=neighbour.address, lladdr=neighbour.mac, state=_NUD_PERMANENT)
+    for wanted in nic.routes:
+        gateway = {"gateway": wanted.via} if wanted.via else {"scope": "link"}
+        route.route("replace", dst=wanted.to, oif=index, **gateway)
+
+
+def _disable_offloads(names: Iterable[str]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for name in names:
+            for command in _OFFLOADS:
+                value = array.array("I", [command, 0])
+                request = struct.pack("16sP16x", name.encode(), value.buffer_info()[0])
+                fcntl.ioctl(control, _SIOCETHTOOL, request)

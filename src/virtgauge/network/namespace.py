@@ -1,0 +1,214 @@
+"""Network namespaces: each a network stack of its own, whose traffic reaches nothing that is not linked to it.
+
+A namespace belongs to a thread, and a controller's main thread must stay where it is; so everything that is done
+inside is done in a thread that enters, works and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self, TypeVar
+
+from pyroute2 import IPRoute, netns
+
+from virtgauge.host.scope import Scope
+from virtgauge.network.nic import NetworkError
+
+FOLDER = Path("/run/netns")
+"""Where ``ip netns`` keeps them too, so that a person can look inside with it."""
+
+_CLONE_NEWNET = 0x40000000
+_MS_BIND, _MS_REC, _MS_SHARED = 1 << 12, 1 << 14, 1 << 20
+_NAME_LIMIT = 64
+# Loaded before any fork: a child of a threaded process must not load libraries.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+# No frame that nobody sent for a measurement: no IPv6 (router solicitations, duplicate address detection), no
+# redirects; and every frame is taken whatever its source address, as a tester's are no one's.
+_SETTINGS = {
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv6/conf/default/disable_ipv6": "1",
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/conf/all/send_redirects": "0",
+    "ipv4/conf/default/send_redirects": "0",
+    "ipv4/conf/all/accept_redirects": "0",
+    "ipv4/conf/default/accept_redirects": "0",
+    # a bridge of the lab does not ask the firewall
+    "bridge/bridge-nf-call-iptables": "0",
+    "bridge/bridge-nf-call-ip6tables": "0",
+    "bridge/bridge-nf-call-arptables": "0",
+}
+
+_Result = TypeVar("_Result")
+
+
+class Namespace:
+    """A network namespace ``<tag>-<name>`` of a scope, with nothing in it but a loopback that is up.
+
+    A context manager that removes it at its end; after a kill -9 its name tells the reclaim whose it was.
+
+    Attributes:
+        name: as ``ip netns`` lists it.
+        path: the file that keeps it alive.
+    """
+
+    def __init__(self, scope: Scope, name: str, *, forwarding: bool = False) -> None:
+        """Make the namespace.
+
+        Args:
+            scope: whose it is.
+            name: unique within the scope.
+            forwarding: its kernel routes IPv4 between its interfaces.
+
+        Raises:
+            NetworkError: the name is taken or not possible, or this user may make none.
+        """
+        self.name = f"{scope.tag}-{name}"
+        self.path = FOLDER / self.name
+        if "/" in name or not name or len(self.name) > _NAME_LIMIT:
+            raise NetworkError(f"a network namespace cannot be named {name!r}", "use a short name without slashes")
+        try:
+            _share_folder()
+            self.path.touch(mode=0o444, exist_ok=False)
+        except FileExistsError:
+            raise NetworkError(f"the network namespace {self.name} exists", "name this one otherwise") from None
+        except OSError as error:
+            raise _refusal(error) from error
+        try:
+            in_thread(self._unshare)
+            self.run(lambda: _settle(forwarding))
+            self.netlink(lambda route: route.link("set", index=1, state="up"))
+        except OSError as error:
+            self.close()
+            raise _refusal(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, work: Callable[[], _Result]) -> _Result:
+        """Do something inside, in a thread of its own, and give back its result (or raise its error)."""
+
+        def inside() -> _Result:
+            with self.entrance() as enter:
+                enter()
+            return work()
+
+        return in_thread(inside)
+
+    def netlink(self, work: Callable[[IPRoute], _Result]) -> _Result:
+        """The same with a netlink socket of the namespace."""
+
+        def inside() -> _Result:
+            with IPRoute() as route:
+                return work(route)
+
+        return self.run(inside)
+
+    @contextlib.contextmanager
+    def entrance(self) -> Iterator[Callable[[], None]]:
+        """A function that enters the namespace; it may be called between fork and exec, and raises OSError.
+
+        It only makes a system call on a descriptor opened beforehand, because a forked child of a threaded program
+        must not allocate.
+        """
+        with self.descriptor() as descriptor:
+
+            def enter() -> None:
+                if _LIBC.setns(descriptor, _CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
+
+            yield enter
+
+    @contextlib.contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """An open descriptor of the namespace, as netlink wants to name one."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def interfaces(self) -> dict[str, int]:
+        """Indices of the interfaces inside, by name."""
+        return self.netlink(lambda route: {link.get("ifname"): link["index"] for link in route.get_links()})
+
+    def close(self) -> None:
+        """Remove the namespace; what is in it goes when its last process has ended.  Idempotent."""
+        with contextlib.suppress(FileNotFoundError):
+            netns.remove(self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _unshare(self) -> None:
+        _checked(_LIBC.unshare(_CLONE_NEWNET))
+        own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
+        _checked(_LIBC.mount(own.encode(), bytes(self.path), b"none", _MS_BIND, None))
+
+
+def in_thread(work: Callable[[], _Result]) -> _Result:
+    """Call a function in a thread that ends with it, and wait.
+
+    What a thread does to its own namespaces ends with it.  Netlink's library also needs a thread without an event loop,
+    which a controller's main thread has.
+    """
+    results: list[_Result] = []
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # raised again below, where the caller is
+            errors.append(error)
+
+    thread = threading.Thread(target=body, name="network")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _share_folder() -> None:
+    """Make the folder of the namespaces as ``ip netns`` does: a mount that tells its changes to all others."""
+    FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder = bytes(FOLDER)
+    lock = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None) != 0:
+            if ctypes.get_errno() != errno.EINVAL:
+                _checked(-1)
+            _checked(_LIBC.mount(folder, folder, b"none", _MS_BIND | _MS_REC, None))
+            _checked(_LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None))
+    finally:
+        os.close(lock)
+
+
+def _settle(forwarding: bool) -> None:
+    settings = Path("/proc/sys/net")
+    (settings / "ipv4/ip_forward").write_text(f"{forwarding:d}")  # first: it sets others to what routers do
+    for name, value in _SETTINGS.items():
+        with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6, or without a bridge's filter
+            (settings / name).write_text(value)
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _refusal(error: OSError) -> NetworkError:
+    return NetworkError(f"no network namespace can be made: {error.strerror or error}", "run virtgauge as root (sudo)")
