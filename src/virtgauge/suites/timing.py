@@ -24,6 +24,7 @@ Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_sys
 Sleep = Literal["usleep", "nanosleep", "clock_nanosleep", "hptime", "highpertimer", "spin"]
 Slack = Literal["default", "minimal"]
 Policy = Literal["other", "fifo"]
+IdleStates = Literal["default", "shallow"]
 Load = Literal["idle", "cpu"]
 
 _MINIMAL_SLACK_NS = 1
@@ -33,7 +34,7 @@ _SET_UP_S = 30.0  # for the load to start and stop and the answer to arrive, on 
 
 
 class TimingSettings(BaseModel):
-    """One factorial design: timers × loads, and sleeps × slacks × policies × targets × loads."""
+    """One factorial design: timers × loads, and sleeps × slacks × policies × idle states × targets × loads."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,6 +44,8 @@ class TimingSettings(BaseModel):
     sleeps: tuple[Sleep, ...] = ("usleep", "clock_nanosleep")
     slacks: Annotated[tuple[Slack, ...], Field(min_length=1)] = ("default", "minimal")
     policies: Annotated[tuple[Policy, ...], Field(min_length=1)] = ("other",)
+    idle_states: Annotated[tuple[IdleStates, ...], Field(min_length=1)] = ("default",)
+    """``shallow``: the guest's kernel enters no idle state that takes time to leave."""
     targets_us: Annotated[tuple[Annotated[int, Field(ge=1, le=10_000_000)], ...], Field(min_length=1)] = (100,)
     sleep_samples: Annotated[int, Field(ge=10, le=10**8)] = 1000
     """Sleeps in one trial."""
@@ -78,8 +81,8 @@ class TimingSuite(Suite):
 
     def _sleep_cells(self) -> Iterator[Cell]:
         s = self._settings
-        for function, slack, policy, target, load in itertools.product(
-            s.sleeps, s.slacks, s.policies, s.targets_us, s.loads
+        for function, slack, policy, idle_states, target, load in itertools.product(
+            s.sleeps, s.slacks, s.policies, s.idle_states, s.targets_us, s.loads
         ):
             if function in _OWN_SLACK and slack != s.slacks[0]:
                 continue
@@ -91,12 +94,15 @@ class TimingSuite(Suite):
                 "policy": policy,
                 "load": load,
             }
+            if idle_states != "default":  # which is what a cell without this factor has
+                factors["idle_states"] = idle_states
             params = {
                 "function": function,
                 "samples": s.sleep_samples,
                 "target_ns": target_ns,
                 "slack_ns": _MINIMAL_SLACK_NS if factors["slack"] == "minimal" else 0,
                 "policy": policy,
+                "idle_states": idle_states,
             }
             yield self._cell("sleep_lateness", factors, params, s.max_seconds)
 
