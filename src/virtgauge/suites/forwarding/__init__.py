@@ -1,0 +1,1 @@
+"""Forwarding: what N virtual routers on one machine carry without loss, and how long a frame takes through them."""

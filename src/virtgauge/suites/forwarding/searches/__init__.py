@@ -1,0 +1,1 @@
+"""Ways of finding the highest load that a device forwards, one a file."""

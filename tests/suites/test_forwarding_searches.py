@@ -1,0 +1,200 @@
+"""Every search finds the truth of a simulated device, and rare stalls are the ruin of the plain one alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from virtgauge.analysis.forwarding.load_vectors import equal_shares, two_level_shares
+from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
+from virtgauge.suites.forwarding.searches.back_to_back import back_to_back
+from virtgauge.suites.forwarding.searches.base import PARTIAL_DROP, Limits, Search, SearchError
+from virtgauge.suites.forwarding.searches.mlrsearch import MlrSearch
+from virtgauge.suites.forwarding.searches.rfc2544 import Rfc2544Search
+from virtgauge.suites.forwarding.searches.tst009 import Tst009Search
+from virtgauge.suites.forwarding.searches.worst_vector import find_worst
+from virtgauge.suites.forwarding.simulated import SimulatedLoad
+from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
+
+SEARCHES: list[Search] = [Rfc2544Search(), Tst009Search(), MlrSearch()]
+LIMITS = Limits(min_pps=1000, max_pps=2e6)
+EQUAL = equal_shares(12)
+STALLS = {"frame_ns": 1e9 / 430e3, "stalls_per_s": 0.2, "stall_ms": 5.0, "queue_frames": 1024}
+
+by_name = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+
+
+def load(shares=EQUAL, frame_bytes=64, seed=1, **truth):
+    return SimulatedLoad(ForwardingDevice(ForwardingTruth(**truth), seed), shares, frame_bytes)
+
+
+@by_name
+@pytest.mark.parametrize("capacity", [12_345.0, 430e3, 1.9e6])
+async def test_a_hard_limit_is_found_to_the_resolution(search, capacity):
+    result = await search.run(load(frame_ns=1e9 / capacity, queue_frames=0), LIMITS)
+    assert result.ndr.lower_pps <= capacity <= result.ndr.upper_pps
+    assert result.ndr.rate_pps == pytest.approx(capacity, rel=0.011)
+    assert result.maximum_receive_pps == pytest.approx(capacity, rel=0.001)
+
+
+@by_name
+async def test_a_loss_slope_separates_ndr_from_pdr(search):
+    truth = ForwardingTruth(frame_ns=2000, knee=0.6, slope=0.05, queue_frames=0)  # 0.5 % of loss at 1.1 × the knee
+    result = await search.run(SimulatedLoad(ForwardingDevice(truth, 3), EQUAL, 64), LIMITS)
+    assert result.ndr.rate_pps == pytest.approx(truth.throughput_pps(EQUAL, 64), rel=0.012)
+    assert result.pdr.lower_pps == pytest.approx(truth.throughput_pps(EQUAL, 64, PARTIAL_DROP), rel=0.03)
+    assert result.pdr.lower_pps == pytest.approx(1.1 * result.ndr.lower_pps, rel=0.04)
+    assert result.maximum_receive_pps == pytest.approx(500e3, rel=0.01)
+
+
+@by_name
+async def test_loss_is_judged_by_the_guest_that_loses_most(search):
+    truth = ForwardingTruth(frame_ns=500, guest_frame_ns=10_000, queue_frames=0)  # 2 Mpps in all, 100 kpps a guest
+    for strong in (1, 3, 12):
+        shares = two_level_shares(12, strong, 0.01)
+        result = await search.run(SimulatedLoad(ForwardingDevice(truth, 1), shares, 64), LIMITS)
+        assert result.ndr.rate_pps == pytest.approx(100e3 / max(shares), rel=0.011)
+
+
+@by_name
+async def test_a_device_faster_than_the_tester_is_bounded_below_only(search):
+    result = await search.run(load(frame_ns=100), LIMITS)
+    assert result.ndr.lower_pps == pytest.approx(LIMITS.max_pps, rel=1e-6)
+    assert result.ndr.upper_pps is None
+    assert result.pdr.upper_pps is None
+
+
+@by_name
+async def test_a_device_that_forwards_nothing_has_no_throughput_and_a_reason(search):
+    result = await search.run(load(frame_ns=1e8, queue_frames=0), LIMITS)
+    assert result.ndr.rate_pps is None
+    assert result.ndr.upper_pps == pytest.approx(1000)
+    assert "down to 1000" in result.ndr.reason or "at 1000" in result.ndr.reason
+
+
+@by_name
+async def test_a_stretched_trial_has_failed_though_nothing_was_lost(search):
+    result = await search.run(load(frame_ns=2000, stretches=True), LIMITS)
+    assert all(point.loss_ratio == 0 for point in result.points)
+    assert result.stretched > 0
+    # What sends at most 500 kpps is called stretched from a hundredth above it.
+    assert result.ndr.rate_pps == pytest.approx(500e3, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_rare_stalls_ruin_the_plain_bisection(seed):
+    result = await Rfc2544Search().run(load(seed=seed, **STALLS), LIMITS)
+    assert 20e3 < result.ndr.rate_pps < 150e3
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_rare_stalls_do_not_deceive_mlrsearch(seed):
+    result = await MlrSearch().run(load(seed=seed, **STALLS), LIMITS)
+    assert result.ndr.rate_pps == pytest.approx(430e3, rel=0.015)
+
+
+async def test_loss_that_does_not_come_again_is_not_believed():
+    plain = [await Rfc2544Search(trial_s=3).run(load(seed=seed, **STALLS), LIMITS) for seed in range(20)]
+    verified = [await Tst009Search(trial_s=3).run(load(seed=seed, **STALLS), LIMITS) for seed in range(20)]
+    right = [sum(r.ndr.rate_pps > 0.98 * 430e3 for r in results) for results in (plain, verified)]
+    assert right[0] < 10
+    assert right[1] > 15
+
+
+@by_name
+async def test_the_same_seed_gives_the_same_search(search):
+    one, other = [await search.run(load(seed=7, **STALLS), LIMITS) for _ in range(2)]
+    assert one == other
+
+
+@by_name
+async def test_no_search_takes_longer_than_it_says(search):
+    for seed in range(4):
+        result = await search.run(load(seed=seed, **STALLS), LIMITS)
+        assert result.measuring_s <= search.longest_s(LIMITS)
+
+
+async def test_a_search_beyond_its_budget_fails_by_name():
+    with pytest.raises(SearchError, match="within 5 s of offered load"):
+        await MlrSearch(budget_s=5).run(load(), LIMITS)
+
+
+class Hangs:
+    def __init__(self):
+        self.asked = asyncio.Event()
+        self.cancelled = False
+
+    async def measure(self, rate_pps, duration_s):
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+@by_name
+async def test_a_cancelled_search_ends_its_trial_and_leaves_no_thread_at_work(search):
+    device = Hangs()
+    task = asyncio.create_task(search.run(device, LIMITS))
+    await asyncio.wait_for(device.asked.wait(), 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)
+    assert device.cancelled
+    done = threading.Event()
+    await asyncio.wait_for(asyncio.to_thread(done.set), 30)  # the pool's thread is free again
+    assert done.is_set()
+
+
+class Dies:
+    async def measure(self, rate_pps, duration_s):
+        raise ConnectionError("the guest is gone")
+
+
+@by_name
+async def test_what_a_device_raises_comes_out_of_the_search(search):
+    with pytest.raises(ConnectionError, match="the guest is gone"):
+        await search.run(Dies(), LIMITS)
+
+
+def test_a_trial_passes_only_if_every_guest_and_the_sender_did():
+    def trial(*flows, stretched=False):
+        return TrialResult(1e5, 1.0, 1.0, tuple(FlowResult(s, n) for s, n in flows), stretched)
+
+    assert trial((99_000, 0), (100, 0), (0, 0)).passes(0.0)
+    assert not trial((99_000, 0), (100, 1)).passes(0.005)  # one frame of a hundred, though 1e-5 of all
+    assert trial((99_000, 0), (1000, 5)).passes(0.005)
+    assert not trial((99_000, 0), stretched=True).passes(0.005)
+
+
+async def test_a_search_without_a_range_is_refused():
+    with pytest.raises(ValueError, match="nowhere to go"):
+        Limits(2000, 1000)
+
+
+async def test_the_longest_burst_is_the_queue_and_what_is_forwarded_meanwhile():
+    # 1 Mpps into 400 kpps: 60 % of a burst has to wait, and 1200 frames can
+    found = await back_to_back(load(frame_ns=2500, queue_frames=1200), 1e6, 400e3, repeats=3)
+    assert found.bursts == pytest.approx([2000] * 3, abs=2)
+    assert found.corrected_buffer_s == pytest.approx(1200 / 1e6, rel=0.01)
+
+
+async def test_a_device_as_fast_as_the_tester_has_no_longest_burst():
+    found = await back_to_back(load(frame_ns=100), 1e6, 1e6, repeats=3)
+    assert found.corrected_buffer_s is None
+    assert "highest rate" in found.reason
+
+
+async def test_the_worst_vector_is_found_without_searching_all():
+    truth = ForwardingTruth(frame_ns=500, guest_frame_ns=10_000, queue_frames=0)
+    device = ForwardingDevice(truth, 1)
+    vectors = {f"k={k}": SimulatedLoad(device, two_level_shares(12, k, 0.01), 64) for k in range(1, 13)}
+    worst = await find_worst(vectors, MlrSearch(), LIMITS, challenge_s=1.0)
+    assert worst.name == "k=1"
+    assert worst.searched == ("k=1",)
+    backwards = await find_worst(dict(reversed(vectors.items())), MlrSearch(), LIMITS, challenge_s=1.0)
+    assert backwards.name == "k=1"
+    assert len(backwards.searched) == 12
