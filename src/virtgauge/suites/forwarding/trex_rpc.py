@@ -116,7 +116,7 @@ class TrexRpc:
             reason = "it is older than v2.31" if refusal.code == METHOD_NOT_FOUND else refusal.reason
             raise UnavailableError(
                 f"TRex at {self.address} does not speak version {spoken} of its interface: {reason}",
-                "run a TRex of that version there, in stateless mode: ./t-rex-64 -i --stl",
+                "run a TRex of that version there, in stateless mode: ./t-rex-64 -i",
             ) from refusal
         except (KeyError, TypeError) as odd:
             raise self._nonsense("api_sync_v2", f"no api_h in {answer!r}") from odd
@@ -175,7 +175,7 @@ class TrexRpc:
             self.close()
             raise UnavailableError(
                 f"TRex at {self.address} did not answer {method} within {self._timeout_s:g} s",
-                f"check that ./t-rex-64 -i --stl runs there, and that TCP port {self.address.rpartition(':')[2]} "
+                f"check that ./t-rex-64 -i runs there, and that TCP port {self.address.rpartition(':')[2]} "
                 "is open from here",
             ) from silence
         except BaseException:
