@@ -156,17 +156,15 @@ class TrexDevice:
             receiver = await session.status(settings.receive_port)
             for port, status in ((settings.transmit_port, sender), (settings.receive_port, receiver)):
                 if status.owner != session.user:
-                    taker = status.owner or "its server, which released it"
-                    raise TrexError(
-                        f"port {port} of TRex at {settings.host} was taken away during the trial by {taker}"
-                    )
+                    taker = f"by {status.owner}" if status.owner else "and released"
+                    raise TrexError(f"port {port} of TRex at {settings.host} was taken away during the trial {taker}")
                 if not status.link_up:
                     raise TrexError(f"the link of port {port} of TRex at {settings.host} went down during the trial")
             if not sender.transmitting:
                 return
             if (left := deadline - time.monotonic()) <= 0:
                 raise TrexError(
-                    f"TRex at {settings.host} still sends {_OVERTIME_S:g} s after the end of a trial of {duration_s:g} s"
+                    f"TRex at {settings.host} still sends {_OVERTIME_S:g} s after a trial of {duration_s:g} s"
                 )
             await asyncio.sleep(min(_POLL_S, left))
 

@@ -1,4 +1,4 @@
-"""Latency of one TRex stream as a histogram: from its HDR histogram where the server keeps one, else from its coarse bins.
+"""Latency of one TRex stream: from the HDR histogram where the server keeps one, else from its coarse bins.
 
 Sources: ``src/time_histogram.cpp`` and "Per stream latency/jitter/packet errors" in ``doc/trex_stateless.asciidoc`` of
 https://github.com/cisco-system-traffic-generator/trex-core; HdrHistogram's "V2" encoding in
@@ -127,7 +127,7 @@ def _middle(index: int, unit_bits: int, half_bits: int) -> int:
 
 
 def _zigzag_numbers(data: bytes) -> Iterator[int]:
-    """Signed numbers: seven bits a byte, lowest first, the top bit says that more follow; a ninth byte gives all eight."""
+    """Signed numbers: seven bits a byte, lowest first; the top bit says that more follow, but is the ninth byte's own."""
     value = shift = 0
     for byte in data:
         if shift == 56:

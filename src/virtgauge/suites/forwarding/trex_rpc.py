@@ -110,7 +110,6 @@ class TrexRpc:
         version = {"name": API_NAME, "major": API_MAJOR, "minor": API_MINOR}
         try:
             answer = await self.call("api_sync_v2", **version)
-            self._api_handle = str(answer["api_h"])
         except TrexRefusalError as refusal:
             spoken = f"{API_NAME} {API_MAJOR}.{API_MINOR}"
             reason = "it is older than v2.31" if refusal.code == METHOD_NOT_FOUND else refusal.reason
@@ -118,8 +117,9 @@ class TrexRpc:
                 f"TRex at {self.address} does not speak version {spoken} of its interface: {reason}",
                 "run a TRex of that version there, in stateless mode: ./t-rex-64 -i",
             ) from refusal
-        except (KeyError, TypeError) as odd:
-            raise self._nonsense("api_sync_v2", f"no api_h in {answer!r}") from odd
+        if not isinstance(answer, dict) or not isinstance(handle := answer.get("api_h"), str):
+            raise self._nonsense("api_sync_v2", "it has no api_h")
+        self._api_handle = handle
 
     async def call(self, method: str, **params: Any) -> Any:
         """The result of one request; a server that says "try again" is asked until the time-out.
@@ -185,7 +185,7 @@ class TrexRpc:
     def _nonsense(self, method: str, what: str) -> TrexError:
         return TrexError(
             f"what {self.address} answered to {method} is not TRex's: {what}",
-            f"check that TRex listens there: its port for requests is {SYNC_PORT} unless its configuration says otherwise",
+            f"check that TRex listens there; its port for requests is {SYNC_PORT} unless its configuration names another",
         )
 
 

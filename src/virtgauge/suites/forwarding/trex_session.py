@@ -1,7 +1,7 @@
 """A session with a TRex server: its ports, and what it counts.
 
-Sources: ``doc/trex_rpc_server_spec.asciidoc`` (commands and the states of a port), ``src/stx/stl/trex_stl_rpc_cmds.cpp``,
-``src/stx/common/trex_rpc_cmds_common.cpp``, ``src/stx/stl/trex_stl_fs.cpp`` (what the answers hold) of
+Sources: ``doc/trex_rpc_server_spec.asciidoc`` (commands and the states of a port) and, for what the answers hold,
+``src/stx/stl/trex_stl_rpc_cmds.cpp``, ``src/stx/common/trex_rpc_cmds_common.cpp``, ``src/stx/stl/trex_stl_fs.cpp`` of
 https://github.com/cisco-system-traffic-generator/trex-core.
 """
 
