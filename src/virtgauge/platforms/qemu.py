@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.agent.binary import AgentBinary, find_agent
@@ -21,12 +23,14 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import end_process, wait_for_exit
 from virtgauge.host.scope import Scope
+from virtgauge.network.links import open_tap
+from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.host import HostPlatform, child_setup
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
 from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
 from virtgauge.platforms.qemu_accelerator import Verdict, judge
-from virtgauge.platforms.qemu_command import MACHINES, Boot
+from virtgauge.platforms.qemu_command import MACHINES, NIC_MODULES, Boot, Tap
 from virtgauge.platforms.streams import SocketPair
 from virtgauge.platforms.vmlinux import direct_kernel
 from virtgauge.provision.cache import cache_root
@@ -61,6 +65,17 @@ class QemuPlatform(Platform):
         vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
         """2 by default, or 1 where the host has no more."""
         memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
+        nic_model: Literal["virtio", "e1000"] = "virtio"
+        """What a network interface of the guest is: para-virtual, or Intel's 82540EM, emulated register by register.
+        An e1000 loses its first frames after the link has come up: warm it up before anything is counted."""
+
+        @model_validator(mode="after")
+        def _the_machine_has_it(self) -> Self:
+            models = MACHINES[self.machine].nic_devices
+            if self.nic_model not in models:
+                remedy = 'set machine = "q35", or nic_model = "virtio"'
+                raise ValueError(f"a {self.machine} has no PCI bus for an {self.nic_model}: {remedy}")
+            return self
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
@@ -71,7 +86,8 @@ class QemuPlatform(Platform):
     def label(self) -> str:
         """Names the accelerator once it is known, which it is after :meth:`probe`."""
         suffix = {"kvm": " (kvm)", "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
-        return f"QEMU {self.settings.machine}{suffix}"
+        nic = "" if self.settings.nic_model == "virtio" else f" with {self.settings.nic_model}"
+        return f"QEMU {self.settings.machine}{nic}{suffix}"
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -154,11 +170,11 @@ class QemuPlatform(Platform):
             removal.callback(channel_pair.close)
             removal.callback(monitor_pair.close)
             descriptors = channel_pair.theirs.fileno(), monitor_pair.theirs.fileno()
-            command = boot.arguments(
-                console=console, agent_descriptor=descriptors[0], monitor_descriptor=descriptors[1]
-            )
-            with cgroup.entrance() as join, messages.open("wb") as log:
+            with _taps(spec) as taps, cgroup.entrance() as join, messages.open("wb") as log:
                 require_limit(spec, cgroup)
+                command = boot.arguments(
+                    console=console, agent_descriptor=descriptors[0], monitor_descriptor=descriptors[1], taps=taps
+                )
                 try:
                     process = subprocess.Popen(
                         command,
@@ -168,7 +184,7 @@ class QemuPlatform(Platform):
                         env=spec.scope.environment(),
                         cwd=folder,
                         preexec_fn=child_setup(join, cpus=spec.cpus),
-                        pass_fds=descriptors,
+                        pass_fds=(*descriptors, *(tap.descriptor for tap in taps)),
                         start_new_session=True,
                     )
                 except (OSError, subprocess.SubprocessError) as error:
@@ -178,6 +194,8 @@ class QemuPlatform(Platform):
             channel_pair.theirs.close()
             monitor_pair.theirs.close()
             channel = await attempt.open_channel(*await channel_pair.streams())
+            if spec.nics:
+                await attempt.configure_network(channel, [_interface(nic) for nic in spec.nics])
             monitor = await _connect_monitor(monitor_pair, attempt)
 
             async def end() -> None:
@@ -200,7 +218,10 @@ class QemuPlatform(Platform):
         if binary is None or kernel is None:
             raise LaunchError("start", "QEMU or the guest kernel is missing; `virtgauge doctor` tells which")
         try:
-            modules = module_closure(kernel.modules, MACHINES[self.settings.machine].modules)
+            names = MACHINES[self.settings.machine].modules
+            if spec.nics:
+                names += (NIC_MODULES[self.settings.nic_model],)
+            modules = module_closure(kernel.modules, names)
             initramfs = build_initramfs(spec.agent, modules, cache_root() / "initramfs")
             image = direct_kernel(kernel.image, cache_root() / "vmlinux")
         except (OSError, ModuleError) as error:
@@ -215,6 +236,7 @@ class QemuPlatform(Platform):
             initramfs=initramfs,
             modules=[canonical(path.stem) for path in modules],
             tsc_khz=tsc_khz,
+            nic_model=self.settings.nic_model if spec.nics else None,
         )
 
 
@@ -247,6 +269,30 @@ class QemuGuest(LocalGuest):
         """
         answer: Any = await self._monitor.execute("query-kvm")
         return bool(answer["enabled"])
+
+
+@contextlib.contextmanager
+def _taps(spec: GuestSpec) -> Iterator[list[Tap]]:
+    """The guest's links, open in its lab until QEMU has its own copies; they are gone when that ends."""
+    taps: list[Tap] = []
+    try:
+        for nic in spec.nics:
+            assert spec.lab is not None
+            try:
+                taps.append(Tap(open_tap(spec.lab, nic), nic.mac))
+            except NetworkError as error:
+                raise LaunchError("network", str(error)) from error
+        yield taps
+    finally:
+        for tap in taps:
+            os.close(tap.descriptor)
+
+
+def _interface(nic: Nic) -> dict[str, Any]:
+    """As the agent is asked for it (docs/protocol.md)."""
+    asked = dataclasses.asdict(nic)
+    del asked["port"]
+    return asked
 
 
 async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClient:

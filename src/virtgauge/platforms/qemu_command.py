@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PORT_NAME = "org.virtgauge.agent"
@@ -12,20 +12,45 @@ PORT_NAME = "org.virtgauge.agent"
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A machine type: how QEMU is asked for it, its virtio serial device, and the modules that reach that one."""
+    """A machine type.
+
+    Attributes:
+        argument: how QEMU is asked for it.
+        serial_device: its virtio serial device.
+        modules: those that reach that device.
+        nic_devices: what a network interface is on this machine, by model.
+    """
 
     argument: str
     serial_device: str
     modules: tuple[str, ...]
+    nic_devices: Mapping[str, str]
 
+
+@dataclasses.dataclass(frozen=True)
+class Tap:
+    """A guest's link: the open tap that QEMU inherits, and the hardware address of the guest's interface on it."""
+
+    descriptor: int
+    mac: str
+
+
+# No boot ROM: nothing boots from a network here, and the files of the ROMs are a package of their own.
+_PCI_NICS = {"virtio": "virtio-net-pci,romfile=", "e1000": "e1000,romfile="}
+
+NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000"}
+"""The guest's driver, by model."""
 
 # microvm: the distributions' kernels cannot be told of virtio devices on the command line, so ACPI describes them.
 MACHINES = {
     "microvm": Machine(
-        "microvm,acpi=on,rtc=on,isa-serial=on", "virtio-serial-device", ("virtio_mmio", "virtio_console")
+        "microvm,acpi=on,rtc=on,isa-serial=on",
+        "virtio-serial-device",
+        ("virtio_mmio", "virtio_console"),
+        {"virtio": "virtio-net-device"},
     ),
-    "q35": Machine("q35", "virtio-serial-pci", ("virtio_pci", "virtio_console")),
-    "pc": Machine("pc", "virtio-serial-pci", ("virtio_pci", "virtio_console")),
+    "q35": Machine("q35", "virtio-serial-pci", ("virtio_pci", "virtio_console"), _PCI_NICS),
+    "pc": Machine("pc", "virtio-serial-pci", ("virtio_pci", "virtio_console"), _PCI_NICS),
 }
 
 _ACCELERATORS = {
@@ -47,6 +72,7 @@ class Boot:
         kernel, initramfs: files.
         modules: names, in the order in which the agent loads them.
         tsc_khz: frequency of the host's time-stamp counter where it is invariant, else None.
+        nic_model: a key of the machine's ``nic_devices`` where the guest has network interfaces, else None.
     """
 
     binary: Path
@@ -58,12 +84,15 @@ class Boot:
     initramfs: Path
     modules: Sequence[str]
     tsc_khz: int | None
+    nic_model: str | None = None
 
     def kernel_command_line(self) -> str:
         """What the kernel and the agent are told."""
         words = ["console=ttyS0", "quiet", "panic=-1", "reboot=t"]
         if self.accelerator == "tcg":
             words += self._emulated_clock()
+        if self.nic_model is not None:
+            words.append("ipv6.disable=1")  # it would send frames of its own
         words += [f"virtgauge.modules={','.join(self.modules)}", f"virtgauge.channel=virtio:{PORT_NAME}"]
         return " ".join(words)
 
@@ -80,13 +109,16 @@ class Boot:
             words += ["tsc=reliable", f"tsc_early_khz={self.tsc_khz}"]
         return words
 
-    def arguments(self, *, console: Path, agent_descriptor: int, monitor_descriptor: int) -> list[str]:
+    def arguments(
+        self, *, console: Path, agent_descriptor: int, monitor_descriptor: int, taps: Sequence[Tap] = ()
+    ) -> list[str]:
         """The whole command line.
 
         Args:
             console: file for the serial console.
             agent_descriptor: connected socket for the channel, inherited by QEMU.
             monitor_descriptor: the same for QMP.
+            taps: the links of the guest, in the order of its interfaces.
         """
         machine = MACHINES[self.machine]
         return [
@@ -102,6 +134,14 @@ class Boot:
             *("-device", machine.serial_device),
             *("-chardev", f"socket,id=agent,fd={agent_descriptor}"),
             *("-device", f"virtserialport,chardev=agent,name={PORT_NAME}"),
+            *(word for number, tap in enumerate(taps) for word in self._nic(number, tap)),
+        ]
+
+    def _nic(self, number: int, tap: Tap) -> list[str]:
+        device = MACHINES[self.machine].nic_devices[self.nic_model or "virtio"]
+        return [
+            *("-netdev", f"tap,id=net{number},fd={tap.descriptor},vhost=off"),
+            *("-device", f"{device},netdev=net{number},mac={tap.mac}"),
         ]
 
 
