@@ -10,10 +10,11 @@ from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.causes import Medians, causes
+from virtgauge.report.causes import causes
 from virtgauge.report.factors import Place, ProbeFactors, Repetitions, probe_factors
 from virtgauge.report.headlines import headlines
 from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine, function_label
+from virtgauge.report.paired_cells import Medians
 from virtgauge.report.paper_claims import examined_claims
 from virtgauge.report.published import citations, published_rows
 from virtgauge.report.series import CellBuilder, CellKey, TrialFigures, cell_key, ordered_cells, read_figures
@@ -38,9 +39,10 @@ def build(ledger: Ledger) -> Report:
     builder = CellBuilder(manifest.arms, trials, figures, manifest.confidence, ledger.samples)
     cells = tuple(builder.cell(key) for key in keys)
     agrees = agreement(builder.aa_ratios)
+    medians = {arm.name: _medians(builder, keys, arm.name) for arm in manifest.arms}
+    reference = next((medians[arm.name] for arm in manifest.arms if arm.role == "reference"), None)
     arms = tuple(
-        _arm_summary(arm, trials, guests, _medians(builder, keys, arm.name), manifest.confidence)
-        for arm in manifest.arms
+        _arm_summary(arm, trials, guests, medians[arm.name], reference, manifest.confidence) for arm in manifest.arms
     )
     published = published_rows(cells, manifest.arms)
     run = Run(
@@ -110,7 +112,12 @@ def _finished(events: Sequence[EventRecord]) -> bool:
 
 
 def _arm_summary(
-    arm: ArmRecord, trials: Sequence[TrialRecord], guests: Sequence[GuestRecord], medians: Medians, nominal: float
+    arm: ArmRecord,
+    trials: Sequence[TrialRecord],
+    guests: Sequence[GuestRecord],
+    medians: Medians,
+    reference: Medians | None,
+    nominal: float,
 ) -> ArmSummary:
     measured = [trial for trial in trials if trial.arm == arm.name]
     facts = next((guest.facts for guest in guests if guest.arm == arm.name and guest.facts), {})
@@ -124,7 +131,9 @@ def _arm_summary(
         failed_guests=sum(guest.error is not None for guest in own),
         trials=dict(sorted(Counter(trial.status.value for trial in measured).items())),
         facts=facts,
-        causes=causes(facts, medians, measured, nominal) if medians else (),
+        causes=causes(facts, medians, measured, nominal, None if arm.role == "reference" else reference)
+        if medians
+        else (),
     )
 
 

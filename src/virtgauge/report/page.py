@@ -19,6 +19,7 @@ import markupsafe
 import vl_convert
 
 from virtgauge.report import factor_tables, tables, words
+from virtgauge.report.causes import summary
 from virtgauge.report.figures import (
     arm_colours,
     arm_dashes,
@@ -67,6 +68,7 @@ def render_html(report: Report) -> str:
         figures=figures,
         colours=arm_colours(records),
         dashed={name for name, dash in arm_dashes(records).items() if dash[1]},
+        summary=summary,
         verdict_class=tables.verdict_class,
         note_of=tables.note_of,
         aside=tables.aside,
