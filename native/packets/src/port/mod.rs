@@ -1,0 +1,126 @@
+//! Ways to put frames on an interface and to take them from one.
+
+pub mod packet_socket;
+
+use hptime::Sleeper;
+
+use crate::analyser::Analyser;
+use crate::failure::Failure;
+use crate::transmission::{Stream, Transmitter};
+
+use packet_socket::{PacketReceiver, PacketTransmitter};
+
+/// What a receiver lost itself: frames that came to the interface and that the analyser never saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverLoss {
+    /// The ring to user space was full.
+    pub ring_full: u64,
+    /// Dropped for another reason.
+    pub dropped: u64,
+}
+
+/// Takes frames from an interface.
+pub trait Receiver: Send {
+    /// Hands what has come to the analyser, with the kernel's time of arrival; how many frames.  Does not wait.
+    fn drain(&mut self, analyser: &mut Analyser) -> Result<usize, Failure>;
+
+    /// What was lost since it was opened.
+    fn loss(&mut self) -> Result<ReceiverLoss, Failure>;
+}
+
+/// A way to send and receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Frames made by an XDP program that the kernel runs; received through `AF_XDP`.
+    XdpLive,
+    /// `AF_XDP` sockets in copy mode.
+    AfXdp,
+    /// `AF_PACKET` sockets.
+    AfPacket,
+}
+
+impl Kind {
+    /// All, the fastest first.
+    pub const ALL: [Self; 3] = [Self::XdpLive, Self::AfXdp, Self::AfPacket];
+
+    /// Its name in plans and results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::XdpLive => "xdp_live",
+            Self::AfXdp => "af_xdp",
+            Self::AfPacket => "af_packet",
+        }
+    }
+}
+
+/// Which port to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The fastest that works here.
+    Auto,
+    /// This one, or none.
+    Only(Kind),
+}
+
+/// The port that a trial uses.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// Which it is.
+    pub kind: Kind,
+    /// Why each of the faster ones does not work here.
+    pub reasons: Vec<(Kind, String)>,
+}
+
+pub(crate) struct Opened {
+    pub(crate) transmitter: Box<dyn Transmitter>,
+    pub(crate) receiver: Box<dyn Receiver>,
+    pub(crate) chosen: Chosen,
+}
+
+/// Opens the chosen port on these interfaces.
+pub(crate) fn open(
+    choice: Choice,
+    transmit: u32,
+    receive: u32,
+    session: u32,
+    stream: &Stream,
+    sleeper: &'static Sleeper<'static>,
+) -> Result<Opened, Failure> {
+    let open_one = |kind| open_one(kind, transmit, receive, session, stream, sleeper);
+    let mut reasons = Vec::new();
+    for kind in Kind::ALL {
+        match choice {
+            Choice::Only(only) if only != kind => continue,
+            _ => {}
+        }
+        match open_one(kind) {
+            Ok((transmitter, receiver)) => {
+                return Ok(Opened { transmitter, receiver, chosen: Chosen { kind, reasons } });
+            }
+            Err(failure) if choice != Choice::Auto => return Err(failure),
+            Err(failure) => reasons.push((kind, failure.to_string())),
+        }
+    }
+    let reasons: Vec<String> = reasons.iter().map(|(kind, reason)| format!("{}: {reason}", kind.name())).collect();
+    Err(Failure::Unsupported(format!("no port works here ({})", reasons.join("; "))))
+}
+
+type Ends = (Box<dyn Transmitter>, Box<dyn Receiver>);
+
+fn open_one(
+    kind: Kind,
+    transmit: u32,
+    receive: u32,
+    _session: u32,
+    stream: &Stream,
+    sleeper: &'static Sleeper<'static>,
+) -> Result<Ends, Failure> {
+    match kind {
+        Kind::XdpLive | Kind::AfXdp => Err(Failure::Unsupported("not built".into())),
+        Kind::AfPacket => {
+            let receiver = PacketReceiver::open(receive, stream.length)?;
+            Ok((Box::new(PacketTransmitter::open(transmit, stream.length, sleeper)?), Box::new(receiver)))
+        }
+    }
+}
