@@ -23,7 +23,7 @@ class HostPlatform(Platform):
     """The agent as a child of the controller, in a session and a cgroup of its own.
 
     The cgroup only counts, unless a limit is asked for: the process is scheduled as any other of this machine.  With
-    interfaces it is in a network namespace of its own, and sees no others.
+    interfaces it is in a network namespace of its own, and sees no others; with a lab alone it is in the lab's.
     """
 
     kind: ClassVar[str] = "host"
@@ -54,7 +54,7 @@ class HostPlatform(Platform):
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
-            namespace = guest_namespace(spec, removal)
+            namespace = guest_namespace(spec, removal) or spec.lab
             cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
             removal.callback(cgroup.remove)
             removal.callback(cgroup.kill_all)
