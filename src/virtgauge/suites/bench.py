@@ -17,6 +17,7 @@ class Stage:
     """Launches what a bench consists of, and ends all of it together.
 
     Attributes:
+        platform: under test.
         scope: whatever is made on the host belongs to it.
         guests: launched on the platform under test, in the order of their launch.
         peers: agents on the host that help to measure: a client, a tester.
@@ -31,10 +32,10 @@ class Stage:
             agent: for guests and peers alike.
             name: unique within the scope; the names of guests, peers and networks begin with it.
         """
-        self.scope = scope
+        self.platform, self.scope = platform, scope
         self.guests: list[Guest] = []
         self.peers: list[Guest] = []
-        self._platform, self._agent, self._name = platform, agent, name
+        self._agent, self._name = agent, name
         self._removal = contextlib.ExitStack()
         self._charged: list[Callable[[], int | None]] = []
 
@@ -48,7 +49,7 @@ class Stage:
         Raises:
             LaunchError: it did not come up.
         """
-        return await self._launch(self._platform, self.guests, name, wanted)
+        return await self._launch(self.platform, self.guests, name, wanted)
 
     async def launch_peer(self, name: str, **wanted: Any) -> Guest:
         """An agent on the host, beside the guests; its CPU time is not theirs.
