@@ -3,6 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use hptime::{Clock, OsClock, Refusal, Source};
+
 /// Readings of a round.
 const READINGS: u32 = 500_000;
 
@@ -14,6 +16,27 @@ fn nanoseconds<T>(mut read: impl FnMut() -> T) -> f64 {
     began.elapsed().as_nanos() as f64 / f64::from(READINGS)
 }
 
+/// A machine whose counter is refused: what hptime costs where it has to hand the kernel's clock on.
+struct Refused;
+
+impl Source for Refused {
+    fn ticks(&self) -> u64 {
+        unreachable!("a refused counter is not read")
+    }
+
+    fn clock_ns(&self, clock: OsClock) -> u64 {
+        clock.now_ns()
+    }
+
+    fn admission(&self) -> Result<(), Refusal> {
+        Err(Refusal::NotInvariant)
+    }
+
+    fn sleep_until(&self, _deadline_ns: u64) -> bool {
+        true
+    }
+}
+
 type Reader<'a> = Box<dyn Fn() -> f64 + 'a>;
 
 /// Measures, and prints one line a clock and round.
@@ -21,6 +44,7 @@ pub fn measure(rounds: u32) {
     let clock = hptime::clock();
     let difference = clock.difference();
     let quanta_clock = quanta::Clock::new();
+    let refused = Clock::on(Refused);
     minstant::Instant::now();
     fastant::Instant::now();
     let readers: Vec<(&str, Reader)> = vec![
@@ -33,6 +57,8 @@ pub fn measure(rounds: u32) {
         ("minstant now", Box::new(|| nanoseconds(minstant::Instant::now))),
         ("fastant now", Box::new(|| nanoseconds(fastant::Instant::now))),
         ("std::time::Instant", Box::new(|| nanoseconds(Instant::now))),
+        ("clock_gettime", Box::new(|| nanoseconds(|| OsClock::Monotonic.now_ns()))),
+        ("hptime now_ns, refused", Box::new(|| nanoseconds(|| refused.now_ns()))),
     ];
     for round in 0..=rounds {
         for (name, reader) in &readers {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::calibration::{BRACKETS, Bracket};
 use crate::difference::DifferenceClock;
-use crate::discipline::{Measurement, Phase, State};
+use crate::discipline::{Line, Measurement, Phase, State};
 use crate::os_clock::OsClock;
 use crate::publication::{Published, Tag};
 use crate::refusal::Refusal;
@@ -73,7 +73,7 @@ impl<S: Source> Clock<S> {
     #[inline]
     pub fn now_ns(&self) -> u64 {
         self.line::<{ word::MONOTONIC_NS }, { word::MONOTONIC_SCALE }>(S::ticks)
-            .unwrap_or_else(|| self.slowly(OsClock::Monotonic, |state| state.monotonic))
+            .unwrap_or_else(|| self.slowly::<{ word::MONOTONIC_NS }>(OsClock::Monotonic, |state| state.monotonic))
     }
 
     /// [`Clock::now_ns`], never going back between threads either: a time that this thread has seen from another one is not
@@ -81,7 +81,7 @@ impl<S: Source> Clock<S> {
     #[inline]
     pub fn now_ordered_ns(&self) -> u64 {
         self.line::<{ word::MONOTONIC_NS }, { word::MONOTONIC_SCALE }>(S::ticks_after_loads)
-            .unwrap_or_else(|| self.slowly(OsClock::Monotonic, |state| state.monotonic))
+            .unwrap_or_else(|| self.slowly::<{ word::MONOTONIC_NS }>(OsClock::Monotonic, |state| state.monotonic))
     }
 
     /// [`Clock::now_ns`] as the time since the kernel's origin of `CLOCK_MONOTONIC`, usually the boot.
@@ -96,7 +96,7 @@ impl<S: Source> Clock<S> {
     #[inline]
     pub fn raw_ns(&self) -> u64 {
         self.line::<{ word::RAW_NS }, { word::RAW_SCALE }>(S::ticks)
-            .unwrap_or_else(|| self.slowly(OsClock::MonotonicRaw, |state| state.raw))
+            .unwrap_or_else(|| self.slowly::<{ word::RAW_NS }>(OsClock::MonotonicRaw, |state| state.raw))
     }
 
     /// `CLOCK_REALTIME` in nanoseconds.
@@ -104,15 +104,13 @@ impl<S: Source> Clock<S> {
     /// A step of that clock is seen when the next bearing is taken, up to a second later.
     #[inline]
     pub fn realtime_ns(&self) -> u64 {
-        let (tag, words) = self.published.current();
-        let offset = words[word::REALTIME_OFFSET].load(Ordering::Relaxed) as i64;
-        let monotonic = Self::line_of::<{ word::MONOTONIC_NS }, { word::MONOTONIC_SCALE }>(words, self.source.ticks());
-        if let Some(ns) = monotonic {
-            if self.published.confirms(tag) {
-                return ns.saturating_add_signed(offset);
-            }
-        }
-        self.realtime_slowly()
+        self.realtime(S::ticks)
+    }
+
+    /// [`Clock::realtime_ns`], and between threads as [`Clock::now_ordered_ns`] is: a step apart, never back.
+    #[inline]
+    pub fn realtime_ordered_ns(&self) -> u64 {
+        self.realtime(S::ticks_after_loads)
     }
 
     /// The difference clock, for durations.  Waits for the calibration if need be, 20 ms at most.
@@ -197,28 +195,52 @@ impl<S: Source> Clock<S> {
         }
     }
 
-    /// One reading: the counter, a multiplication, a shift and two well-predicted branches.
+    /// One reading: the counter, a multiplication, a shift and three well-predicted branches.
     #[inline(always)]
     fn line<const NS: usize, const SCALE: usize>(&self, read: impl FnOnce(&S) -> u64) -> Option<u64> {
         let (tag, words) = self.published.current();
-        let ns = Self::line_of::<NS, SCALE>(words, read(&self.source))?;
+        let ns = self.line_of::<NS, SCALE>(words, read)?;
         self.published.confirms(tag).then_some(ns)
     }
 
     /// A line at a tick within its span.  A tick before its base wraps to a large number and is not within it either.
     #[inline(always)]
-    fn line_of<const NS: usize, const SCALE: usize>(words: &[AtomicU64; WORDS], ticks: u64) -> Option<u64> {
-        let elapsed = ticks.wrapping_sub(words[word::BASE_TICKS].load(Ordering::Relaxed));
-        if elapsed >= words[word::SPAN].load(Ordering::Relaxed) {
+    fn line_of<const NS: usize, const SCALE: usize>(
+        &self,
+        words: &[AtomicU64; WORDS],
+        read: impl FnOnce(&S) -> u64,
+    ) -> Option<u64> {
+        let span = words[word::SPAN].load(Ordering::Relaxed);
+        // Where the operating system answers, the counter is left alone: reading it may trap, or end the process.
+        if span == 0 {
+            return None;
+        }
+        let elapsed = read(&self.source).wrapping_sub(words[word::BASE_TICKS].load(Ordering::Relaxed));
+        if elapsed >= span {
             return None;
         }
         let scale = Scale::from_multiplier(words[SCALE].load(Ordering::Relaxed));
         Some(words[NS].load(Ordering::Relaxed).wrapping_add(scale.nanoseconds(elapsed)))
     }
 
+    #[inline(always)]
+    fn realtime(&self, read: impl FnOnce(&S) -> u64) -> u64 {
+        let (tag, words) = self.published.current();
+        let offset = words[word::REALTIME_OFFSET].load(Ordering::Relaxed) as i64;
+        if let Some(ns) = self.line_of::<{ word::MONOTONIC_NS }, { word::MONOTONIC_SCALE }>(words, read) {
+            if self.published.confirms(tag) {
+                return ns.saturating_add_signed(offset);
+            }
+        }
+        self.realtime_slowly()
+    }
+
     #[cold]
     #[inline(never)]
-    fn slowly(&self, clock: OsClock, line: impl Fn(&State) -> crate::discipline::Line) -> u64 {
+    fn slowly<const NS: usize>(&self, clock: OsClock, line: impl Fn(&State) -> Line) -> u64 {
+        if let Some(words) = self.refused_words() {
+            return self.source.clock_ns(clock).max(words[NS].load(Ordering::Relaxed));
+        }
         match self.current_state() {
             Some((state, ticks)) => {
                 // Slightly before the base is the base: another processor's present.
@@ -232,6 +254,9 @@ impl<S: Source> Clock<S> {
     #[cold]
     #[inline(never)]
     fn realtime_slowly(&self) -> u64 {
+        if self.refused_words().is_some() {
+            return self.source.clock_ns(OsClock::Realtime);
+        }
         match self.current_state() {
             Some((state, ticks)) => {
                 let elapsed = (ticks.wrapping_sub(state.base_ticks) as i64).max(0);
@@ -239,6 +264,13 @@ impl<S: Source> Clock<S> {
             }
             None => self.source.clock_ns(OsClock::Realtime),
         }
+    }
+
+    /// The state's words after a refusal, which is for good: nobody writes to them any more.
+    fn refused_words(&self) -> Option<&[AtomicU64; WORDS]> {
+        let (tag, words) = self.published.current();
+        let refused = Phase::refused_in(words[word::PHASE].load(Ordering::Relaxed));
+        (refused && self.published.confirms(tag)).then_some(words)
     }
 
     /// A state whose lines hold at the tick beside it, after a measurement if need be; `None` when the operating system

@@ -20,6 +20,8 @@ pub(crate) mod word {
     pub(crate) const RAW_SCALE: usize = 5;
     pub(crate) const REALTIME_OFFSET: usize = 6;
     pub(crate) const DIFFERENCE_SCALE: usize = 7;
+    /// Not one of them: it tells who answers when the lines do not.
+    pub(crate) const PHASE: usize = super::HOT;
 }
 
 impl Phase {
@@ -32,6 +34,11 @@ impl Phase {
             Self::Running => 2,
             Self::Refused(reason) => Self::REFUSED + reason as u64,
         }
+    }
+
+    /// Whether a published phase is [`Phase::Refused`].
+    pub(crate) const fn refused_in(word: u64) -> bool {
+        word > Self::REFUSED
     }
 
     fn from_word(word: u64) -> Self {
@@ -91,7 +98,7 @@ impl State {
             raw: line(words[word::RAW_NS], words[word::RAW_SCALE]),
             realtime_offset_ns: words[word::REALTIME_OFFSET] as i64,
             difference: Scale::from_multiplier(words[word::DIFFERENCE_SCALE]),
-            phase: Phase::from_word(words[HOT]),
+            phase: Phase::from_word(words[word::PHASE]),
             closed: words[HOT + 1] != 0,
             interval_ns: words[HOT + 2],
             offset_ns: words[HOT + 3] as i64,
@@ -120,7 +127,9 @@ mod tests {
             words
         };
         for phase in [0, 1, 2, 17, 23] {
-            assert_eq!(State::from_words(&with_phase(phase)).to_words(), with_phase(phase));
+            let state = State::from_words(&with_phase(phase));
+            assert_eq!(state.to_words(), with_phase(phase));
+            assert_eq!(Phase::refused_in(phase), matches!(state.phase, Phase::Refused(_)));
         }
         assert_eq!(State::from_words(&[0; WORDS]).phase, Phase::Unstarted);
     }

@@ -226,8 +226,30 @@ fn a_refused_counter_is_never_read_for_the_time() {
         machine.pass(1e6);
         let ns = difference.nanoseconds(from, difference.read());
         assert!((1_000_000..1_001_000).contains(&ns), "{ns}");
+        assert_eq!(machine.with(|machine| machine.counts), 0);
         assert_eq!(Refusal::from_number(reason as u32), Some(reason));
     }
+}
+
+#[test]
+fn a_refused_counter_costs_one_reading_of_the_kernels_clock_and_no_more() {
+    let machine = Simulated::default();
+    let clock = Clock::on(&machine);
+    for round in 0..40 {
+        machine.with(|machine| machine.set_ghz(if round % 2 == 0 { 1.3 } else { 2.6 }));
+        run(&clock, 1.0, |_, _| ());
+    }
+    assert_eq!(clock.refusal(), Some(Refusal::Drifted));
+    let spent = |read: fn(&Clock<&Simulated>) -> u64| {
+        let before = machine.with(|machine| (machine.readings, machine.counts));
+        (0..1000).for_each(|_| _ = read(&clock));
+        machine.with(|machine| (machine.readings - before.0, machine.counts - before.1))
+    };
+    assert_eq!(spent(Clock::now_ns), (1000, 0));
+    assert_eq!(spent(Clock::now_ordered_ns), (1000, 0));
+    assert_eq!(spent(Clock::raw_ns), (1000, 0));
+    assert_eq!(spent(Clock::realtime_ns), (1000, 0));
+    assert_eq!(spent(Clock::realtime_ordered_ns), (1000, 0));
 }
 
 #[test]

@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::sleep::guard::Guard;
+use crate::sleep::guard::{self, Guard};
 use crate::sleep::outcome::{Cause, Rule, SleepError, Wake};
 use crate::source::{Machine, Source};
 
 /// Before this, the spin loop pauses between readings; a pause may last 50 ns and more.
 const BARE_NS: u64 = 200;
 
-/// Before this, the processor may doze: waking from its light sleep takes up to a microsecond.
-const DOZE_NS: u64 = 2_000;
+/// The last part of the spin, which runs in the caller's own code.
+///
+/// After some milliseconds of sleep, the code and the stack that a sleep returns to are no longer cached, nor are their
+/// translations: in a guest, a return then takes up to a microsecond, however long the spin before it was.  So
+/// [`Sleeper::approach`] returns this much before the deadline, and what is left is inlined into the caller.  It also
+/// covers the way out of the processor's light sleep.
+const LAST_NS: u64 = guard::SHORTEST_NS;
 
 /// `HighPerTimer` limits HZ to 1000.
 const GREATEST_HZ: u32 = 1000;
@@ -61,12 +66,14 @@ impl<'c, S: Source> Sleeper<'c, S> {
     }
 
     /// Sleeps until the absolute clock shows `deadline_ns` ([`Clock::now_ns`], that is `CLOCK_MONOTONIC`).
+    #[inline(always)]
     pub fn sleep_until(&self, deadline_ns: i64) -> Result<Wake, SleepError> {
         let deadline = u64::try_from(deadline_ns).map_err(|_| SleepError::Negative { ns: deadline_ns })?;
         Ok(self.run(deadline, self.clock.now_ns()))
     }
 
     /// Sleeps for a number of nanoseconds from now.
+    #[inline(always)]
     pub fn sleep_for(&self, duration_ns: i64) -> Result<Wake, SleepError> {
         let duration = u64::try_from(duration_ns).map_err(|_| SleepError::Negative { ns: duration_ns })?;
         let now = self.clock.now_ns();
@@ -75,11 +82,26 @@ impl<'c, S: Source> Sleeper<'c, S> {
     }
 
     /// Sleeps for a duration from now.
+    #[inline(always)]
     pub fn sleep(&self, duration: Duration) -> Result<Wake, SleepError> {
         self.sleep_for(i64::try_from(duration.as_nanos()).map_err(|_| SleepError::Overflow)?)
     }
 
+    #[inline(always)]
     fn run(&self, deadline: u64, now: u64) -> Wake {
+        let mut wake = self.approach(deadline, now);
+        if wake.lateness_ns < 0 && wake.cause != Cause::Interrupted {
+            let end = self.arrive(deadline);
+            let late = (end as i64).wrapping_sub(deadline as i64);
+            wake.spin_ns += late.saturating_sub(wake.lateness_ns).max(0) as u64;
+            wake.lateness_ns = late;
+        }
+        wake
+    }
+
+    /// Sleeps and spins until the deadline is [`LAST_NS`] away; a lateness below zero is what is left of the spin.
+    #[inline(never)]
+    fn approach(&self, deadline: u64, now: u64) -> Wake {
         let guard_ns = self.guard_ns();
         let wake = |now: u64, spin_ns, cause| Wake {
             lateness_ns: (now as i64).wrapping_sub(deadline as i64),
@@ -110,25 +132,35 @@ impl<'c, S: Source> Sleeper<'c, S> {
         if awake >= deadline || self.rule == Rule::Os {
             return wake(awake, 0, Cause::LateWake);
         }
-        let end = self.spin(deadline);
-        wake(end, end.saturating_sub(awake), cause)
+        let near = self.spin(deadline.saturating_sub(LAST_NS));
+        wake(near, near.saturating_sub(awake), cause)
+    }
+
+    /// Waits awake until `end`, in a light sleep of the processor where there is one.
+    fn spin(&self, end: u64) -> u64 {
+        let source = self.clock.source();
+        loop {
+            let now = self.clock.now_ns();
+            if now >= end {
+                return now;
+            }
+            let ticks = self.clock.difference_scale().ticks(end - now);
+            if ticks == u64::MAX || !source.doze_until(source.ticks().wrapping_add(ticks)) {
+                source.relax();
+            }
+        }
     }
 
     /// Waits awake until the deadline and returns the reading that first showed it.
-    fn spin(&self, deadline: u64) -> u64 {
-        let source = self.clock.source();
+    #[inline(always)]
+    fn arrive(&self, deadline: u64) -> u64 {
         loop {
             let now = self.clock.now_ns();
             if now >= deadline {
                 return now;
             }
-            let left = deadline - now;
-            let dozed = left > DOZE_NS && {
-                let ticks = self.clock.difference_scale().ticks(left - DOZE_NS);
-                ticks != u64::MAX && source.doze_until(source.ticks().wrapping_add(ticks))
-            };
-            if !dozed && left > BARE_NS {
-                source.relax();
+            if deadline - now > BARE_NS {
+                self.clock.source().relax();
             }
         }
     }

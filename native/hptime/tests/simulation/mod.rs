@@ -24,6 +24,8 @@ pub struct Machine {
     /// Every so many clock readings, one is preempted for a millisecond.
     pub preempt_every: u64,
     pub readings: u64,
+    /// Readings of the counter so far.
+    pub counts: u64,
     /// Lateness of the kernel's wakes: the next one takes the first and puts it last.
     pub lateness: Vec<u64>,
     pub wakes: usize,
@@ -46,6 +48,7 @@ impl Default for Machine {
             counter_cost: 9.0,
             preempt_every: 0,
             readings: 0,
+            counts: 0,
             lateness: vec![20_000],
             wakes: 0,
             signals: 0,
@@ -106,6 +109,7 @@ impl Simulated {
 impl Source for &Simulated {
     fn ticks(&self) -> u64 {
         self.with(|machine| {
+            machine.counts += 1;
             machine.pass(machine.counter_cost);
             machine.counter() as u64
         })
