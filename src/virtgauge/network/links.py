@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import array
+import dataclasses
 import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyroute2 import IPRoute, NetlinkError
 
@@ -103,6 +104,41 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
         return lab.run(inside)
     except (NetlinkError, OSError) as error:
         raise NetworkError(f"the tap {nic.port} cannot be made: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkCount:
+    """What an interface has taken (``rx``) and sent (``tx``) since it was made, and what it dropped; without FCS."""
+
+    rx_frames: int
+    tx_frames: int
+    rx_bytes: int
+    tx_bytes: int
+    rx_dropped: int
+    tx_dropped: int
+
+
+def link_counts(namespace: Namespace) -> dict[str, LinkCount]:
+    """The kernel's counters of every interface in a namespace, by name.
+
+    What a link's end in the lab receives is what its guest sent.
+    """
+
+    def read(route: IPRoute) -> dict[str, LinkCount]:
+        return {link.get("ifname"): _count(link.get("stats64")) for link in route.get_links()}
+
+    return namespace.netlink(read)
+
+
+def _count(stats: Mapping[str, int]) -> LinkCount:
+    return LinkCount(
+        rx_frames=stats["rx_packets"],
+        tx_frames=stats["tx_packets"],
+        rx_bytes=stats["rx_bytes"],
+        tx_bytes=stats["tx_bytes"],
+        rx_dropped=stats["rx_dropped"],
+        tx_dropped=stats["tx_dropped"],
+    )
 
 
 def _set_up(route: IPRoute, names: Iterable[str]) -> dict[str, int]:
