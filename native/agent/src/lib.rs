@@ -10,6 +10,7 @@ pub mod identity;
 pub mod idle;
 pub mod init;
 pub mod loads;
+pub mod machine;
 pub mod network;
 pub mod parameters;
 pub mod precise;

@@ -10,6 +10,9 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use crate::channel::bounded::{Entries, excerpt};
 use crate::failure::Failure;
 
+/// Longest list.
+const LONGEST_LIST: usize = 256;
+
 /// The parameters of one probe or load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parameters(BTreeMap<String, Parameter>);
@@ -18,7 +21,12 @@ pub struct Parameters(BTreeMap<String, Parameter>);
 #[derive(Clone, Debug, PartialEq)]
 enum Parameter {
     Unsigned(u64),
+    Real(f64),
+    Nil,
     Text(String),
+    Texts(Vec<String>),
+    Record(Parameters),
+    Records(Vec<Parameters>),
     Other(String),
 }
 
@@ -32,6 +40,34 @@ impl Parameters {
         }
     }
 
+    /// An integer within the range, or nil.
+    pub fn optional(&self, field: &str, accepted: RangeInclusive<u64>) -> Result<Option<u64>, Failure> {
+        let range = format!("an integer from {} to {}, or nil", accepted.start(), accepted.end());
+        match self.0.get(field) {
+            Some(&Parameter::Unsigned(value)) if accepted.contains(&value) => Ok(Some(value)),
+            Some(Parameter::Nil) => Ok(None),
+            other => Err(refusal(field, other, &range)),
+        }
+    }
+
+    /// A number within the range, whole or not.
+    pub fn real(&self, field: &str, accepted: RangeInclusive<f64>) -> Result<f64, Failure> {
+        let range = format!("a number from {} to {}", accepted.start(), accepted.end());
+        match self.0.get(field) {
+            Some(&Parameter::Real(value)) if accepted.contains(&value) => Ok(value),
+            Some(&Parameter::Unsigned(value)) if accepted.contains(&(value as f64)) => Ok(value as f64),
+            other => Err(refusal(field, other, &range)),
+        }
+    }
+
+    /// A list of at least one map.
+    pub fn records(&self, field: &str) -> Result<&[Self], Failure> {
+        match self.0.get(field) {
+            Some(Parameter::Records(records)) if !records.is_empty() => Ok(records),
+            other => Err(refusal(field, other, "a list of maps")),
+        }
+    }
+
     /// One of the named choices.
     pub fn choice<T: Copy>(&self, field: &str, choices: &[(&str, T)]) -> Result<T, Failure> {
         let given = self.0.get(field);
@@ -42,6 +78,29 @@ impl Parameters {
         }
         let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
         Err(refusal(field, given, &names.join(", ")))
+    }
+
+    /// A text of one to so many bytes, none of them zero.
+    pub fn text(&self, field: &str, longest: usize) -> Result<&str, Failure> {
+        match self.0.get(field) {
+            Some(Parameter::Text(text)) if (1..=longest).contains(&text.len()) && !text.contains('\0') => Ok(text),
+            other => Err(refusal(field, other, &format!("a text of 1 to {longest} bytes"))),
+        }
+    }
+
+    /// A list of at least one text.
+    pub fn texts(&self, field: &str) -> Result<&[String], Failure> {
+        match self.0.get(field) {
+            Some(Parameter::Texts(texts)) if !texts.is_empty() => Ok(texts),
+            other => Err(refusal(field, other, "a list of texts")),
+        }
+    }
+
+    /// For callers inside the agent, tests above all.
+    #[must_use]
+    pub fn with_texts(mut self, field: &str, texts: &[&str]) -> Self {
+        self.0.insert(field.into(), Parameter::Texts(texts.iter().map(|&text| text.into()).collect()));
+        self
     }
 
     /// For callers inside the agent, tests above all.
@@ -64,6 +123,11 @@ fn refusal(field: &str, given: Option<&Parameter>, accepted: &str) -> Failure {
         None => "missing".to_owned(),
         Some(Parameter::Unsigned(value)) => value.to_string(),
         Some(Parameter::Text(text)) => format!("{:?}", excerpt(text)),
+        Some(Parameter::Real(value)) => value.to_string(),
+        Some(Parameter::Nil) => "nil".to_owned(),
+        Some(Parameter::Texts(texts)) => format!("a list of {} texts", texts.len()),
+        Some(Parameter::Record(_)) => "a map".to_owned(),
+        Some(Parameter::Records(records)) => format!("a list of {} maps", records.len()),
         Some(Parameter::Other(description)) => description.clone(),
     };
     Failure::bad_request(format!("params.{field} is {given}; accepted: {accepted}"))
@@ -104,7 +168,7 @@ impl<'de> Visitor<'de> for AnyParameter {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Parameter, E> {
-        Ok(other(value))
+        Ok(Parameter::Real(value))
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
@@ -112,7 +176,7 @@ impl<'de> Visitor<'de> for AnyParameter {
     }
 
     fn visit_unit<E>(self) -> Result<Parameter, E> {
-        Ok(other("nil"))
+        Ok(Parameter::Nil)
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Parameter, E> {
@@ -124,13 +188,22 @@ impl<'de> Visitor<'de> for AnyParameter {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Parameter, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(other("a list"))
+        let (mut texts, mut records) = (Vec::new(), Vec::new());
+        while let Some(element) = list.next_element::<Parameter>()? {
+            match element {
+                Parameter::Text(text) if texts.len() < LONGEST_LIST && records.is_empty() => texts.push(text),
+                Parameter::Record(record) if records.len() < LONGEST_LIST && texts.is_empty() => records.push(record),
+                _ => {
+                    while list.next_element::<IgnoredAny>()?.is_some() {}
+                    return Ok(other("a list that is too long, or not of texts or of maps"));
+                }
+            }
+        }
+        Ok(if records.is_empty() { Parameter::Texts(texts) } else { Parameter::Records(records) })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parameter, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(other("a map"))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Parameter, A::Error> {
+        Ok(Parameter::Record(Parameters(Entries(PhantomData).visit_map(map)?)))
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Parameter, D::Error> {

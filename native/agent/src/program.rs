@@ -202,7 +202,7 @@ fn exit_event(pid: Pid) -> Result<Arc<EventFd>, Failure> {
 }
 
 /// In the child: die with the agent, and have the signal handling of a fresh process.
-fn before_exec() {
+pub(crate) fn before_exec() {
     // SAFETY: both calls are async-signal-safe and involve no memory.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);

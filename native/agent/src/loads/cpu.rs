@@ -1,13 +1,14 @@
 //! CPU-bound load: threads that compute square roots (Kirova et al. 2019 use 100 of them).
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use hptime::OsClock;
 use serde::Serialize;
 
+use super::gate::Gate;
+use super::{Load, Work};
 use crate::failure::Failure;
 use crate::parameters::Parameters;
 
@@ -46,37 +47,6 @@ struct ThreadWork {
     operations: u64,
 }
 
-/// Holds the threads back until all of them exist and run.
-#[derive(Debug, Default)]
-struct Gate {
-    state: Mutex<GateState>,
-    changed: Condvar,
-    stop: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct GateState {
-    arrived: usize,
-    open: bool,
-}
-
-impl Gate {
-    fn pass(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.arrived += 1;
-        self.changed.notify_all();
-        drop(self.changed.wait_while(state, |state| !state.open).unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn open_after(&self, count: usize) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state =
-            self.changed.wait_while(state, |state| state.arrived < count).unwrap_or_else(PoisonError::into_inner);
-        state.open = true;
-        self.changed.notify_all();
-    }
-}
-
 impl CpuLoad {
     /// Starts the threads and returns when all of them have run and were let go.
     pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
@@ -90,7 +60,8 @@ impl CpuLoad {
                 Ok(thread) => load.threads.push(thread),
                 Err(error) => {
                     let existing = load.threads.len();
-                    load.stop();
+                    load.halt();
+                    Box::new(load).finish();
                     return Err(Failure::os(&format!("starting thread {} of {count}", existing + 1), &error));
                 }
             }
@@ -99,12 +70,14 @@ impl CpuLoad {
         load.started_ns = OsClock::Monotonic.now_ns();
         Ok(load)
     }
+}
 
-    /// Stops the threads and adds up what they did.
-    #[allow(clippy::must_use_candidate, reason = "stopping is the purpose; the figures are often not wanted")]
-    pub fn stop(self) -> CpuWork {
-        self.gate.stop.store(true, Ordering::Relaxed);
-        self.gate.open_after(0);
+impl Load for CpuLoad {
+    fn halt(&mut self) {
+        self.gate.stop();
+    }
+
+    fn finish(self: Box<Self>) -> Work {
         let mut total = CpuWork { threads: self.threads.len() as u32, elapsed_ns: 0, cpu_ns: 0, operations: 0 };
         for thread in self.threads {
             // A thread that panicked has nothing to add; its message is on standard error.
@@ -114,7 +87,7 @@ impl CpuLoad {
             }
         }
         total.elapsed_ns = OsClock::Monotonic.now_ns().saturating_sub(self.started_ns);
-        total
+        Work::Cpu(total)
     }
 }
 
@@ -123,7 +96,7 @@ fn work(gate: &Gate) -> ThreadWork {
     let cpu_start_ns = OsClock::ThreadCpu.now_ns();
     let mut operations = 0;
     let mut value = 2.0f64;
-    while !gate.stop.load(Ordering::Relaxed) {
+    while !gate.stopped() {
         for _ in 0..BATCH {
             // Each root needs the one before it, so a batch takes the latency of the unit, not its throughput.
             value = black_box((value + 2.0).sqrt());
@@ -140,9 +113,10 @@ mod tests {
 
     #[test]
     fn a_load_of_many_threads_works_until_it_is_stopped() {
-        let load = CpuLoad::start(&Parameters::default().with_unsigned("threads", 20)).unwrap();
+        let mut load = CpuLoad::start(&Parameters::default().with_unsigned("threads", 20)).unwrap();
         thread::sleep(std::time::Duration::from_millis(100));
-        let work = load.stop();
+        load.halt();
+        let Work::Cpu(work) = Box::new(load).finish() else { panic!("another load's figures") };
         assert_eq!(work.threads, 20);
         assert!(work.elapsed_ns >= 100_000_000);
         assert!(work.operations > 0 && work.cpu_ns > 0);

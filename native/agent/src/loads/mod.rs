@@ -1,30 +1,98 @@
 //! Loads: work that goes on beside probes until it is stopped.
 
 pub mod cpu;
+pub mod file;
+mod gate;
+pub mod program;
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
 
 use crate::channel::bounded::excerpt;
 use crate::failure::{Code, Failure};
+use crate::machine::{Achieved, Counters};
 use crate::parameters::Parameters;
 
 use cpu::{CpuLoad, CpuWork};
+use file::client::{FileClient, FileClientWork};
+use file::server::{FileServer, FileServerWork};
+use program::{ProgramLoad, ProgramWork};
 
 /// Most loads at a time.
 const MOST: usize = 64;
 
+/// A load that runs.
+pub trait Load: fmt::Debug + Send {
+    /// Tells it to end; returns at once.
+    fn halt(&mut self);
+
+    /// Waits for its end, which is near, and says what it did itself.
+    fn finish(self: Box<Self>) -> Work;
+}
+
+/// What a load did itself.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Work {
+    /// Of `cpu`.
+    Cpu(CpuWork),
+    /// Of `file_server`.
+    FileServer(FileServerWork),
+    /// Of `file_client`.
+    FileClient(FileClientWork),
+    /// Of `program`.
+    Program(ProgramWork),
+}
+
+/// What a load came to: its own figures, and those of the machine from its full start to the word to stop.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Stopped {
+    name: &'static str,
+    #[serde(flatten)]
+    work: Work,
+    achieved: Achieved,
+}
+
+/// A load, and the machine's counters when it had started.
+#[derive(Debug)]
+pub struct Running {
+    name: &'static str,
+    load: Box<dyn Load>,
+    start: Counters,
+}
+
 /// Starts the named load; it runs in full when this returns.
-pub fn start(name: &str, parameters: &Parameters) -> Result<CpuLoad, Failure> {
-    match name {
-        "cpu" => CpuLoad::start(parameters),
-        unknown => Err(Failure::new(Code::NotFound, format!("no load {:?}; there are: cpu", excerpt(unknown)))),
+pub fn start(name: &str, parameters: &Parameters) -> Result<Running, Failure> {
+    let (name, load): (_, Box<dyn Load>) = match name {
+        "cpu" => ("cpu", Box::new(CpuLoad::start(parameters)?)),
+        "file_server" => ("file_server", Box::new(FileServer::start(parameters)?)),
+        "file_client" => ("file_client", Box::new(FileClient::start(parameters)?)),
+        "program" => ("program", Box::new(ProgramLoad::start(parameters)?)),
+        unknown => {
+            let names = "cpu, file_server, file_client, program";
+            return Err(Failure::new(Code::NotFound, format!("no load {:?}; there are: {names}", excerpt(unknown))));
+        }
+    };
+    Ok(Running { name, load, start: Counters::read() })
+}
+
+impl Running {
+    /// Ends the load.
+    #[allow(clippy::must_use_candidate, reason = "stopping is the purpose; the figures are often not wanted")]
+    pub fn stop(mut self) -> Stopped {
+        // In this order: the machine is no longer crowded when it is asked, and the load's end is not counted.
+        self.load.halt();
+        let achieved = Counters::read().since(&self.start);
+        Stopped { name: self.name, work: self.load.finish(), achieved }
     }
 }
 
 /// The loads that run, by number.
 #[derive(Debug, Default)]
 pub struct Loads {
-    running: BTreeMap<u64, CpuLoad>,
+    running: BTreeMap<u64, Running>,
     last: u64,
 }
 
@@ -41,7 +109,7 @@ impl Loads {
     }
 
     /// Stops a load and says what it achieved.
-    pub fn stop(&mut self, number: u64) -> Result<CpuWork, Failure> {
+    pub fn stop(&mut self, number: u64) -> Result<Stopped, Failure> {
         match self.running.remove(&number) {
             Some(load) => Ok(load.stop()),
             None => Err(Failure::new(Code::NotFound, format!("no load of number {number} runs"))),

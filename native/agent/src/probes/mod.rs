@@ -19,7 +19,7 @@ use crate::channel::message::requests::Beside;
 use crate::channel::writer::Writer;
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::{Code, Failure};
-use crate::loads::{self, cpu::CpuLoad, cpu::CpuWork};
+use crate::loads::{self, Running, Stopped};
 use crate::parameters::Parameters;
 use crate::precise;
 
@@ -69,7 +69,7 @@ pub struct Trial {
     writer: Arc<Writer>,
     cancellation: Arc<Cancellation>,
     beside: Option<Beside>,
-    load: Option<CpuLoad>,
+    load: Option<Running>,
     started_ns: u64,
     reported_ns: u64,
 }
@@ -141,8 +141,8 @@ impl Trial {
     }
 
     /// Ends the load, right after the last sample; what it achieved, `None` when there was none.
-    fn stop_load(&mut self) -> Option<CpuWork> {
-        self.load.take().map(CpuLoad::stop)
+    fn stop_load(&mut self) -> Option<Stopped> {
+        self.load.take().map(Running::stop)
     }
 
     fn samples(&self, series: &str, values: &[i64]) -> Result<(), Failure> {

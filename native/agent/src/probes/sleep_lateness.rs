@@ -14,10 +14,10 @@ use super::{Extent, Recorder, Trial, hptime_refusal};
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::{Code, Failure};
 use crate::idle::Shallow;
-use crate::loads::cpu::CpuWork;
+use crate::loads::Stopped;
 use crate::parameters::Parameters;
 use crate::precise;
-use crate::usage::Usage;
+use crate::usage::{Usage, UsageStart};
 
 /// Longest sleep; a cancelled probe ends within it.
 const LONGEST_TARGET_NS: u64 = 10_000_000_000;
@@ -48,7 +48,7 @@ pub struct SleepLateness {
     clocks_start: Clocks,
     clocks_end: Clocks,
     usage: Usage,
-    load: Option<CpuWork>,
+    load: Option<Stopped>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
     let (mut done, mut interrupted, mut cpu_ns) = (0, 0, 0);
     let spin_bound_ns = (target_ns / 4).min(LONGEST_SPIN_NS);
     let clocks_start = trial.start(timebase)?;
-    let usage_start = Usage::now();
+    let usage_start = UsageStart::now();
     loop {
         // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
         spin(random.below(spin_bound_ns + 1));
@@ -170,7 +170,7 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, 
         }
     }
     let load = trial.stop_load();
-    let usage = Usage::now().since(&usage_start);
+    let usage = usage_start.used();
     let clocks_end = Clocks::read(timebase);
     if done == interrupted {
         return Err(Failure::new(Code::Os, format!("signals ended all of {done} sleeps")));

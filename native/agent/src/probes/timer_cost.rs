@@ -10,10 +10,10 @@ use super::distribution::Summary;
 use super::{Extent, Recorder, Trial, hptime_refusal};
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::Failure;
-use crate::loads::cpu::CpuWork;
+use crate::loads::Stopped;
 use crate::parameters::Parameters;
 use crate::precise;
-use crate::usage::Usage;
+use crate::usage::{Usage, UsageStart};
 
 /// Differences taken between two rounds of counting; their stamps fit into the first-level cache.
 const CHUNK: usize = 1024;
@@ -36,7 +36,7 @@ pub struct TimerCost {
     clocks_start: Clocks,
     clocks_end: Clocks,
     usage: Usage,
-    load: Option<CpuWork>,
+    load: Option<Stopped>,
 }
 
 /// A clock under test.  Each has its own copy of the loop, with the read inlined.
@@ -248,7 +248,7 @@ fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Tria
     let mut steps = Steps::default();
     let mut done = 0;
     let clocks_start = trial.start(timebase)?;
-    let usage_start = Usage::now();
+    let usage_start = UsageStart::now();
     loop {
         let count = CHUNK.min((extent.samples - done) as usize);
         let stamps = &mut stamps[..=count];
@@ -263,7 +263,7 @@ fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Tria
         }
     }
     let load = trial.stop_load();
-    let usage = Usage::now().since(&usage_start);
+    let usage = usage_start.used();
     let clocks_end = Clocks::read(timebase);
     trial.samples("reservoir", recorder.reservoir.values())?;
     Ok(TimerCost {

@@ -1,0 +1,316 @@
+//! The client: threads that each read and write a file of their own on a server elsewhere.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hptime::OsClock;
+use serde::Serialize;
+
+use super::content::Content;
+use super::nfs::NfsFile;
+use super::own::OwnFile;
+use super::server::address;
+use super::{LARGEST_FILE, LONGEST_BLOCK, LONGEST_TEXT, MOST_FILES, RemoteFile};
+use crate::failure::{Code, Failure};
+use crate::loads::gate::Gate;
+use crate::loads::{Load, Work};
+use crate::parameters::Parameters;
+use crate::probes::random::SplitMix64;
+
+/// Longest that the server may take for anything.
+const OPERATION_TIME: Duration = Duration::from_secs(10);
+
+/// Pause between two attempts to reach a server that is just starting.
+const RETRY: Duration = Duration::from_millis(50);
+
+const STACK_BYTES: usize = 256 * 1024;
+
+/// A client that runs.
+#[derive(Debug)]
+pub struct FileClient {
+    gate: Arc<Gate>,
+    threads: Vec<JoinHandle<ThreadWork>>,
+    started_ns: u64,
+    halted_ns: u64,
+}
+
+/// What a client did, from the moment when every file was written once to the word to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileClientWork {
+    threads: u32,
+    elapsed_ns: u64,
+    /// Read, and found to be what was written.
+    read_bytes: u64,
+    written_bytes: u64,
+    /// Reads, writes and flushes that succeeded.
+    operations: u64,
+    flushes: u64,
+    /// Operations that failed, and reads that brought a wrong content.
+    errors: u64,
+    /// Those of them that brought a wrong content.
+    wrong_content: u64,
+    /// The first error in words.
+    first_error: Option<String>,
+    /// The longest that an operation took: the load stood still for one thread at most as long.
+    slowest_operation_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct ThreadWork {
+    read_bytes: u64,
+    written_bytes: u64,
+    operations: u64,
+    flushes: u64,
+    errors: u64,
+    wrong_content: u64,
+    first_error: Option<String>,
+    slowest_operation_ns: u64,
+}
+
+/// What every thread does.
+#[derive(Clone, Debug)]
+struct Design {
+    service: Service,
+    address: SocketAddr,
+    /// The token of the agent's own service, the name of an NFS server's export.
+    key: String,
+    blocks: u64,
+    block_bytes: u64,
+    write_percent: u64,
+    flush_every: u64,
+    seed: u64,
+    /// By then every file has been opened and written once.
+    deadline: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Service {
+    Agent,
+    Nfs4,
+}
+
+impl Design {
+    fn from_parameters(parameters: &Parameters) -> Result<Self, Failure> {
+        let service = parameters.choice("service", &[("agent", Service::Agent), ("nfs4", Service::Nfs4)])?;
+        let block_bytes = parameters.unsigned("block_bytes", 512..=LONGEST_BLOCK)?;
+        let file_bytes = parameters.unsigned("file_bytes", block_bytes..=LARGEST_FILE)?;
+        if block_bytes % 8 != 0 {
+            let message = format!("params.block_bytes is {block_bytes}; accepted: multiples of 8");
+            return Err(Failure::bad_request(message));
+        }
+        Ok(Self {
+            service,
+            address: address(parameters)?,
+            key: parameters.text("token", LONGEST_TEXT)?.to_owned(),
+            blocks: file_bytes / block_bytes,
+            block_bytes,
+            write_percent: parameters.unsigned("write_percent", 0..=100)?,
+            flush_every: parameters.unsigned("flush_every", 0..=1_000_000)?,
+            seed: parameters.unsigned("seed", 0..=u64::MAX)?,
+            deadline: Instant::now() + Duration::from_millis(parameters.unsigned("ready_ms", 1..=600_000)?),
+        })
+    }
+
+    /// Opens a file, as soon as there is a server.
+    fn open(&self, file: u16) -> io::Result<Box<dyn RemoteFile>> {
+        loop {
+            let opened = self.open_once(file);
+            match opened {
+                Err(error) if is_absence(&error) && Instant::now() + RETRY < self.deadline => thread::sleep(RETRY),
+                _ => return opened,
+            }
+        }
+    }
+
+    fn open_once(&self, file: u16) -> io::Result<Box<dyn RemoteFile>> {
+        let wait = self.deadline.saturating_duration_since(Instant::now()).clamp(RETRY, OPERATION_TIME);
+        let stream = TcpStream::connect_timeout(&self.address, wait)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(OPERATION_TIME))?;
+        stream.set_write_timeout(Some(OPERATION_TIME))?;
+        Ok(match self.service {
+            Service::Agent => Box::new(OwnFile::open(stream, &self.key, file)?),
+            Service::Nfs4 => Box::new(NfsFile::open(stream, &self.key, file, self.seed)?),
+        })
+    }
+}
+
+/// Whether nobody listens yet, or the way there is not yet up.
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut};
+    matches!(error.kind(), ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable | TimedOut)
+}
+
+impl FileClient {
+    /// Opens and writes the files; returns when all of them are written and all threads were let go.
+    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
+        let count = parameters.unsigned("threads", 1..=MOST_FILES)?;
+        let design = Design::from_parameters(parameters)?;
+        let gate = Arc::new(Gate::default());
+        let trouble = Arc::new(Mutex::new(None));
+        let mut client = Self { gate: Arc::clone(&gate), threads: Vec::new(), started_ns: 0, halted_ns: 0 };
+        for file in 0..count as u16 {
+            let (gate, trouble, design) = (Arc::clone(&gate), Arc::clone(&trouble), design.clone());
+            let builder = thread::Builder::new().name("file-client".into()).stack_size(STACK_BYTES);
+            let spawned = builder.spawn(move || {
+                let prepared = Worker::prepare(&design, file);
+                let prepared = prepared.inspect_err(|failure| {
+                    trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure.clone());
+                });
+                gate.pass();
+                prepared.map(|worker| worker.run(&gate)).unwrap_or_default()
+            });
+            match spawned {
+                Ok(thread) => client.threads.push(thread),
+                Err(error) => return Err(client.abandon(Failure::os("starting a thread", &error))),
+            }
+        }
+        gate.open_after(client.threads.len());
+        let failure = trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(failure) = failure {
+            return Err(client.abandon(failure));
+        }
+        client.started_ns = OsClock::Monotonic.now_ns();
+        Ok(client)
+    }
+
+    fn abandon(mut self, failure: Failure) -> Failure {
+        self.halt();
+        Box::new(self).finish();
+        failure
+    }
+}
+
+impl Load for FileClient {
+    fn halt(&mut self) {
+        self.gate.stop();
+        self.halted_ns = OsClock::Monotonic.now_ns();
+    }
+
+    fn finish(self: Box<Self>) -> Work {
+        let mut total = ThreadWork::default();
+        let threads = self.threads.len() as u32;
+        for thread in self.threads {
+            // A thread that panicked has nothing to add; its message is on standard error.
+            if let Ok(work) = thread.join() {
+                total.add(work);
+            }
+        }
+        Work::FileClient(FileClientWork {
+            threads,
+            elapsed_ns: self.halted_ns.saturating_sub(self.started_ns),
+            read_bytes: total.read_bytes,
+            written_bytes: total.written_bytes,
+            operations: total.operations,
+            flushes: total.flushes,
+            errors: total.errors,
+            wrong_content: total.wrong_content,
+            first_error: total.first_error,
+            slowest_operation_ns: total.slowest_operation_ns,
+        })
+    }
+}
+
+impl ThreadWork {
+    fn add(&mut self, other: Self) {
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.operations += other.operations;
+        self.flushes += other.flushes;
+        self.errors += other.errors;
+        self.wrong_content += other.wrong_content;
+        self.slowest_operation_ns = self.slowest_operation_ns.max(other.slowest_operation_ns);
+        self.first_error = self.first_error.take().or(other.first_error);
+    }
+
+    fn fail(&mut self, error: String) {
+        self.errors += 1;
+        self.first_error.get_or_insert(error);
+    }
+}
+
+/// One thread: a file, what is in it, and what was done to it.
+struct Worker {
+    remote: Box<dyn RemoteFile>,
+    content: Content,
+    block: Vec<u8>,
+    random: SplitMix64,
+    write_percent: u64,
+    flush_every: u64,
+    work: ThreadWork,
+}
+
+impl Worker {
+    /// Opens the file and writes all of it, so that there is something to read.
+    fn prepare(design: &Design, file: u16) -> Result<Self, Failure> {
+        let opened = design.open(file);
+        let mut worker = Self {
+            remote: opened.map_err(|error| Failure::os(&format!("opening a file at {}", design.address), &error))?,
+            content: Content::new(design.seed ^ u64::from(file), design.blocks as usize, design.block_bytes as usize),
+            block: vec![0; design.block_bytes as usize],
+            random: SplitMix64::new(design.seed.wrapping_add(u64::from(file) + 1)),
+            write_percent: design.write_percent,
+            flush_every: design.flush_every,
+            work: ThreadWork::default(),
+        };
+        for block in 0..worker.content.blocks() {
+            if Instant::now() > design.deadline {
+                let message = format!("{block} of {} blocks were written in time", worker.content.blocks());
+                return Err(Failure::new(Code::Timeout, message));
+            }
+            worker.write(block).map_err(|error| Failure::os("writing a file for the first time", &error))?;
+        }
+        worker.remote.flush().map_err(|error| Failure::os("flushing a file for the first time", &error))?;
+        Ok(worker)
+    }
+
+    fn write(&mut self, block: usize) -> io::Result<()> {
+        self.content.renew(block, &mut self.block);
+        self.remote.write(self.content.offset(block), &self.block)
+    }
+
+    /// Reads and writes blocks anywhere in the file until the load is stopped, or the server fails.
+    fn run(mut self, gate: &Gate) -> ThreadWork {
+        let mut unflushed = 0;
+        let mut before_ns = OsClock::Monotonic.now_ns();
+        while !gate.stopped() {
+            if let Err(error) = self.step(&mut unflushed) {
+                self.work.fail(error.to_string());
+                break;
+            }
+            let now_ns = OsClock::Monotonic.now_ns();
+            self.work.slowest_operation_ns = self.work.slowest_operation_ns.max(now_ns.saturating_sub(before_ns));
+            before_ns = now_ns;
+        }
+        self.work
+    }
+
+    fn step(&mut self, unflushed: &mut u64) -> io::Result<()> {
+        if self.flush_every > 0 && *unflushed >= self.flush_every {
+            *unflushed = 0;
+            self.remote.flush()?;
+            self.work.flushes += 1;
+        } else {
+            let block = self.random.below(self.content.blocks() as u64) as usize;
+            let length = self.block.len() as u64;
+            if self.random.below(100) < self.write_percent {
+                self.write(block)?;
+                *unflushed += 1;
+                self.work.written_bytes += length;
+            } else {
+                self.remote.read(self.content.offset(block), &mut self.block)?;
+                if !self.content.matches(block, &self.block) {
+                    self.work.wrong_content += 1;
+                    self.work.fail(format!("block {block} holds what was not written last"));
+                    return Ok(());
+                }
+                self.work.read_bytes += length;
+            }
+        }
+        self.work.operations += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+//! The agent's own file service.
+
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use hptime::OsClock;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::statfs::{FsType, statfs};
+use serde::Serialize;
+
+use super::own::{Operation, Request, WELCOME, read_greeting};
+use super::{LARGEST_FILE, LONGEST_BLOCK, LONGEST_TEXT, MOST_FILES};
+use crate::cancellation::Cancellation;
+use crate::failure::Failure;
+use crate::loads::{Load, Work};
+use crate::parameters::Parameters;
+
+/// How long a stranger may take to show the token.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+
+/// Most connections at a time, those that have not shown the token among them.
+const MOST_CONNECTIONS: usize = 2 * MOST_FILES as usize;
+
+const STACK_BYTES: usize = 128 * 1024;
+
+/// A service that runs.
+#[derive(Debug)]
+pub struct FileServer {
+    service: Arc<Service>,
+    stop: Arc<Cancellation>,
+    acceptor: JoinHandle<()>,
+    started_ns: u64,
+}
+
+/// What a service did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileServerWork {
+    elapsed_ns: u64,
+    /// Where the files were, as the kernel names its kind; `None` where it is none that is known here.
+    filesystem: Option<&'static str>,
+    read_bytes: u64,
+    written_bytes: u64,
+    /// Reads, writes and flushes.
+    operations: u64,
+    flushes: u64,
+    /// Operations that failed.
+    errors: u64,
+    /// Connections that showed the token.
+    connections: u64,
+    /// And those that did not.
+    refused: u64,
+}
+
+/// What the connections share.
+#[derive(Debug)]
+struct Service {
+    folder: PathBuf,
+    token: String,
+    filesystem: Option<&'static str>,
+    counts: Counts,
+    connections: Mutex<Connections>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    operations: AtomicU64,
+    flushes: AtomicU64,
+    errors: AtomicU64,
+    connections: AtomicU64,
+    refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    closing: bool,
+    open: Vec<(Arc<TcpStream>, JoinHandle<()>)>,
+}
+
+impl FileServer {
+    /// Listens on the address, and on no other.
+    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
+        let address = address(parameters)?;
+        let token = parameters.text("token", LONGEST_TEXT)?.to_owned();
+        let folder = PathBuf::from(parameters.text("folder", 1024)?);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .map_err(|error| Failure::os(&format!("making {}", folder.display()), &error))?;
+        let listener =
+            TcpListener::bind(address).map_err(|error| Failure::os(&format!("listening on {address}"), &error))?;
+        listener.set_nonblocking(true).map_err(|error| Failure::os("making a socket non-blocking", &error))?;
+        let stop = Arc::new(Cancellation::new().map_err(|error| Failure::os("eventfd", &error))?);
+        let filesystem = filesystem(&folder);
+        let (counts, connections) = (Counts::default(), Mutex::default());
+        let service = Arc::new(Service { folder, token, filesystem, counts, connections });
+        let acceptor = {
+            let (service, stop) = (Arc::clone(&service), Arc::clone(&stop));
+            named("file-server").spawn(move || accept(&listener, &service, &stop))
+        };
+        let acceptor = acceptor.map_err(|error| Failure::os("starting a thread", &error))?;
+        Ok(Self { service, stop, acceptor, started_ns: OsClock::Monotonic.now_ns() })
+    }
+}
+
+impl Load for FileServer {
+    fn halt(&mut self) {
+        self.stop.request();
+        let mut connections = self.service.connections();
+        connections.closing = true;
+        for (stream, _) in &connections.open {
+            // One that the client has closed is as good.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Work {
+        let _ = self.acceptor.join();
+        let open = std::mem::take(&mut self.service.connections().open);
+        for (_, thread) in open {
+            let _ = thread.join();
+        }
+        for file in 0..MOST_FILES as u16 {
+            let _ = fs::remove_file(self.service.path(file));
+        }
+        // Only when nothing else is there.
+        let _ = fs::remove_dir(&self.service.folder);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &self.service.counts;
+        Work::FileServer(FileServerWork {
+            elapsed_ns: OsClock::Monotonic.now_ns().saturating_sub(self.started_ns),
+            filesystem: self.service.filesystem,
+            read_bytes: count(&counts.read_bytes),
+            written_bytes: count(&counts.written_bytes),
+            operations: count(&counts.operations),
+            flushes: count(&counts.flushes),
+            errors: count(&counts.errors),
+            connections: count(&counts.connections),
+            refused: count(&counts.refused),
+        })
+    }
+}
+
+/// Address and port that a server listens on and a client connects to.
+pub(super) fn address(parameters: &Parameters) -> Result<SocketAddr, Failure> {
+    let text = parameters.text("address", 64)?;
+    let address: IpAddr = text
+        .parse()
+        .map_err(|_| Failure::bad_request(format!("params.address is {text:?}; accepted: an IPv4 or IPv6 address")))?;
+    Ok(SocketAddr::new(address, parameters.unsigned("port", 1..=65_535)? as u16))
+}
+
+fn named(name: &str) -> thread::Builder {
+    thread::Builder::new().name(name.into()).stack_size(STACK_BYTES)
+}
+
+fn accept(listener: &TcpListener, service: &Arc<Service>, stop: &Cancellation) {
+    while !stop.requested() {
+        if let Ok((stream, _)) = listener.accept() {
+            service.admit(stream);
+            continue;
+        }
+        let mut polled =
+            [PollFd::new(stop.descriptor(), PollFlags::POLLIN), PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        // A second at most: when no descriptor is left, it is tried again then.
+        let _ = poll(&mut polled, PollTimeout::from(1000u16));
+    }
+}
+
+impl Service {
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, file: u16) -> PathBuf {
+        self.folder.join(format!("file-{file}"))
+    }
+
+    /// Serves a connection on a thread of its own; closes it when there are too many.
+    fn admit(self: &Arc<Self>, stream: TcpStream) {
+        let mut connections = self.connections();
+        connections.open.retain(|(_, thread)| !thread.is_finished());
+        if connections.closing || connections.open.len() == MOST_CONNECTIONS {
+            return;
+        }
+        let stream = Arc::new(stream);
+        let (service, served) = (Arc::clone(self), Arc::clone(&stream));
+        let spawned = named("file-server").spawn(move || {
+            // A client that goes away or breaks the protocol harms only itself.
+            let _ = service.serve(&served);
+            let _ = served.shutdown(Shutdown::Both);
+        });
+        if let Ok(thread) = spawned {
+            connections.open.push((stream, thread));
+        }
+    }
+
+    fn serve(&self, mut stream: &TcpStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(GREETING_TIME))?;
+        let number = read_greeting(&mut stream, &self.token).ok().filter(|&file| u64::from(file) < MOST_FILES);
+        let Some(number) = number else {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        };
+        stream.set_read_timeout(None)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(self.path(number))?;
+        self.counts.connections.fetch_add(1, Ordering::Relaxed);
+        stream.write_all(&[WELCOME])?;
+        let mut block = Vec::new();
+        while let Some(request) = Request::read(&mut stream)? {
+            self.answer(request, &file, &mut block, stream)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, request: Request, file: &File, block: &mut Vec<u8>, mut stream: &TcpStream) -> io::Result<()> {
+        let end = request.offset.checked_add(request.length);
+        if request.length > LONGEST_BLOCK || end.is_none_or(|end| end > LARGEST_FILE) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // The answer's error number stands before the block.
+        let length = request.length as usize;
+        block.resize(4 + length, 0);
+        let (answered, done) = match request.operation {
+            Operation::Read => {
+                let done = file.read_exact_at(&mut block[4..], request.offset);
+                (if done.is_ok() { 4 + length } else { 4 }, done)
+            }
+            Operation::Write => {
+                stream.read_exact(&mut block[4..])?;
+                (4, file.write_all_at(&block[4..], request.offset))
+            }
+            Operation::Flush => (4, file.sync_data()),
+        };
+        self.count(request, done.is_ok());
+        // Reading beyond the end has no number of its own.
+        let errno = done.err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+        block[..4].copy_from_slice(&errno.to_be_bytes());
+        stream.write_all(&block[..answered])
+    }
+
+    fn count(&self, request: Request, succeeded: bool) {
+        let add = |counter: &AtomicU64, number| counter.fetch_add(number, Ordering::Relaxed);
+        add(&self.counts.operations, 1);
+        if !succeeded {
+            add(&self.counts.errors, 1);
+            return;
+        }
+        match request.operation {
+            Operation::Read => add(&self.counts.read_bytes, request.length),
+            Operation::Write => add(&self.counts.written_bytes, request.length),
+            Operation::Flush => add(&self.counts.flushes, 1),
+        };
+    }
+}
+
+/// The kind of filesystem that holds a folder, by its magic number (`statfs(2)`).
+fn filesystem(folder: &Path) -> Option<&'static str> {
+    const KINDS: [(FsType, &str); 14] = [
+        (FsType(0x0102_1994), "tmpfs"),
+        (FsType(0x8584_58f6), "ramfs"),
+        (FsType(0xef53), "ext4"),
+        (FsType(0x5846_5342), "xfs"),
+        (FsType(0x9123_683e), "btrfs"),
+        (FsType(0x794c_7630), "overlay"),
+        (FsType(0x2fc1_2fc1), "zfs"),
+        (FsType(0xf2f5_2010), "f2fs"),
+        (FsType(0x0102_1997), "9p"),
+        (FsType(0x6573_5546), "fuse"),
+        (FsType(0x6969), "nfs"),
+        (FsType(0x00c0_ffee), "hostfs"),
+        (FsType(0x7371_7368), "squashfs"),
+        (FsType(0x4d44), "fat"),
+    ];
+    let found = statfs(folder).ok()?.filesystem_type();
+    KINDS.iter().find(|&&(magic, _)| magic == found).map(|&(_, name)| name)
+}
