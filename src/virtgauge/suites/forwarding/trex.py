@@ -216,11 +216,12 @@ class TrexDevice:
 
 async def _check_ports(session: TrexSession, flows: int, settings: TrexSettings) -> None:
     ports = await session.ports()
-    if max(settings.transmit_port, settings.receive_port) >= len(ports):
-        raise UnavailableError(
-            f"TRex at {settings.host} has {len(ports)} ports, of which the highest is {len(ports) - 1}",
-            "choose transmit_port and receive_port among them, or name more interfaces in its /etc/trex_cfg.yaml",
-        )
+    for port in (settings.transmit_port, settings.receive_port):
+        if port not in ports:
+            raise UnavailableError(
+                f"TRex at {settings.host} has no port {port}; it has {', '.join(map(str, sorted(ports))) or 'none'}",
+                "choose transmit_port and receive_port among them, or name more interfaces in its /etc/trex_cfg.yaml",
+            )
     receiver = ports[settings.receive_port]
     missing = {"flow_stats"} | ({"latency"} if settings.latency_pps else set())
     if missing := missing.difference(receiver.capabilities):

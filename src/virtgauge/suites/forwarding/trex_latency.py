@@ -29,31 +29,29 @@ _HEADER = struct.Struct(">IIIIQQd")  # cookie, length, offset, digits, lowest, h
 def latency_histogram(lat: Mapping[str, Any]) -> Histogram | None:
     """The ``lat`` object of one packet group in ``get_pgid_stats``, in picoseconds; None when nothing was received.
 
-    A server that was started with ``--hdrh`` gives microseconds with three digits.  Any other gives TRex's own bins, of
-    which the first holds everything below 10 µs and the next are 10 µs wide, then 100 µs and so on: values stand at the
-    middles of their bins, and quantiles are good to half of one.  ``total_min`` and ``total_max`` are the server's, to
-    the microsecond; it leaves the first ten frames of a stream out of ``total_max``.  Its ``average`` is a moving one
-    and is not used: the mean here is that of the bins.
+    A server that was started with ``--hdrh`` gives microseconds to three digits.  Any other gives TRex's own bins: the
+    first ten are 10 µs wide, the next nine 100 µs, and so on.  Values stand at the middles of their bins, so quantiles
+    are good to half of one.  Minimum and maximum are the server's, to the microsecond; where they contradict the bins
+    (the first ten frames of a stream have no part in ``total_max``), the bin's edge is taken.  Its ``average`` is a
+    moving one and is not used: the mean is that of the bins.
 
     Raises:
         KeyError, TypeError, ValueError: it is not as published.
     """
-    coarse = "hdrh" not in lat
-    counts = coarse_bins(lat.get("histogram") or {}) if coarse else hdr_bins(str(lat["hdrh"]))
-    if not counts:
+    published = dict(lat)
+    bins = hdr_bins(str(published["hdrh"])) if "hdrh" in published else coarse_bins(published.get("histogram") or {})
+    if not bins:
         return None
-    minimum = min(round(float(lat["total_min"]) * _PS_PER_US), max(counts) * _PS_PER_US)
-    maximum = max(round(float(lat["total_max"]) * _PS_PER_US), minimum)
-    if coarse:
-        # A bin's middle may lie outside of what was observed: the only bin of 3 … 5 µs is that of 0 … 10 µs.
-        bins: dict[int, int] = {}
-        for value, count in counts.items():
-            inside = max(value * _PS_PER_US, minimum)
-            bins[inside] = bins.get(inside, 0) + count
-    else:
-        bins = {value * _PS_PER_US: count for value, count in counts.items()}
-    values = np.array(sorted(bins), dtype=np.int64)
-    weights = np.array([bins[int(value)] for value in values], dtype=np.uint64)
+    lowest, highest = min(bins), max(bins)
+    minimum = min(max(round(published["total_min"]), lowest[0]), lowest[1]) * _PS_PER_US
+    maximum = max(round(published["total_max"]), highest[0]) * _PS_PER_US
+    counts: dict[int, int] = {}
+    for (low, high), count in bins.items():
+        # The middle may lie outside of what was observed: the only bin of 3 … 4 µs is that of 0 … 10 µs.
+        value = min(max((low + high) * _PS_PER_US // 2, minimum), maximum)
+        counts[value] = counts.get(value, 0) + count
+    values = np.array(sorted(counts), dtype=np.int64)
+    weights = np.array([counts[int(value)] for value in values], dtype=np.uint64)
     return Histogram(
         unit="ps",
         values=values,
@@ -64,26 +62,26 @@ def latency_histogram(lat: Mapping[str, Any]) -> Histogram | None:
     )
 
 
-def coarse_bins(histogram: Mapping[str, int]) -> dict[int, int]:
-    """Counts by the middle of TRex's bins in microseconds, from counts by their lower edges.
+def coarse_bins(histogram: Mapping[str, int]) -> dict[tuple[int, int], int]:
+    """Counts by TRex's bins, from and up to so many microseconds, from counts by the lower edges.
 
     Edges are 0, 10, 20 … 90, 100, 200 … 900, 1000 …: a bin is as wide as its edge's leading power of ten.
+
+    Raises:
+        ValueError: an edge or a count is negative or not a number.
     """
-    counts: dict[int, int] = {}
-    for key, count in histogram.items():
-        edge = int(key)
-        if edge < 0 or int(count) < 0:
-            raise ValueError(f"bin {key!r} with {count!r} frames")
-        width = 10 if edge < 10 else 10 ** (len(str(edge)) - 1)
+    bins: dict[tuple[int, int], int] = {}
+    for key, frames in dict(histogram).items():
+        edge, count = int(key), int(frames)
+        if edge < 0 or count < 0:
+            raise ValueError(f"bin {key!r} with {frames!r} frames")
         if count:
-            counts[edge + width // 2] = int(count)
-    return counts
+            bins[edge, edge + (10 if edge < 10 else 10 ** (len(str(edge)) - 1))] = count
+    return bins
 
 
-def hdr_bins(text: str) -> dict[int, int]:
-    """Counts by value of an HDR histogram in its compressed V2 encoding, base64.
-
-    A value is the middle of the range that its counter stands for.
+def hdr_bins(text: str) -> dict[tuple[int, int], int]:
+    """Counts of an HDR histogram in its compressed V2 encoding, base64, by the ranges that counters stand for.
 
     Raises:
         ValueError: it is not one.
@@ -105,29 +103,29 @@ def hdr_bins(text: str) -> dict[int, int]:
         raise ValueError("an HDR histogram's header is not of the V2 encoding")
     unit_bits = lowest.bit_length() - 1
     half_bits = (2 * 10**digits - 1).bit_length() - 1  # a bucket has 2^half_bits counters beside the first one's twice
-    counts: dict[int, int] = {}
+    bins: dict[tuple[int, int], int] = {}
     index = 0
     for number in _zigzag_numbers(plain[_HEADER.size : _HEADER.size + length]):
         if number < 0:
             index -= number  # so many counters are zero
             continue
         if number:
-            counts[_middle(index, unit_bits, half_bits)] = number
+            bins[_range(index, unit_bits, half_bits)] = number
         index += 1
-    return counts
+    return bins
 
 
-def _middle(index: int, unit_bits: int, half_bits: int) -> int:
+def _range(index: int, unit_bits: int, half_bits: int) -> tuple[int, int]:
     bucket = (index >> half_bits) - 1
     position = (index & ((1 << half_bits) - 1)) + (1 << half_bits)
     if bucket < 0:
         bucket, position = 0, position - (1 << half_bits)
     shift = bucket + unit_bits
-    return (position << shift) + ((1 << shift) >> 1)
+    return position << shift, (position + 1) << shift
 
 
 def _zigzag_numbers(data: bytes) -> Iterator[int]:
-    """Signed numbers: seven bits a byte, lowest first; the top bit says that more follow, but is the ninth byte's own."""
+    """Signed numbers of seven bits a byte, lowest first; the top bit says that more follow; a ninth byte has eight."""
     value = shift = 0
     for byte in data:
         if shift == 56:

@@ -185,7 +185,7 @@ class TrexRpc:
     def _nonsense(self, method: str, what: str) -> TrexError:
         return TrexError(
             f"what {self.address} answered to {method} is not TRex's: {what}",
-            f"check that TRex listens there; its port for requests is {SYNC_PORT} unless its configuration names another",
+            f"check that TRex listens there; its port for requests is {SYNC_PORT} if its configuration names no other",
         )
 
 

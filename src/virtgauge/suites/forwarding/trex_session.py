@@ -50,14 +50,13 @@ class PortFacts:
     """A port as it is built.
 
     Attributes:
-        description, driver: of its NIC.
+        description: of its NIC.
         mac: that it takes frames for.
         capabilities: of receiving: ``flow_stats``, ``latency``, ``rx_bytes``.
         groups: packet groups that it can count at a time.
     """
 
     description: str
-    driver: str
     mac: str
     capabilities: tuple[str, ...]
     groups: int
@@ -200,20 +199,20 @@ class TrexSession:
                 owner=str(answer["owner"]), state=str(answer["state"]), link_up=bool(answer["attr"]["link"]["up"])
             )
 
-    async def ports(self) -> list[PortFacts]:
+    async def ports(self) -> dict[int, PortFacts]:
         """Every port of the server, by number."""
         answer = await self.rpc.call("get_system_info")
         with _published("get_system_info"):
-            return [
-                PortFacts(
+            return {
+                int(port["index"]): PortFacts(
                     description=str(port["description"]),
-                    driver=str(port["driver"]),
-                    mac=str(port["hw_macaddr"]),
+                    # The specification's name, and the one that the server sends today.
+                    mac=str(port["hw_macaddr"] if "hw_macaddr" in port else port["hw_mac"]),
                     capabilities=tuple(port["rx"]["caps"]),
                     groups=int(port["rx"]["counters"]),
                 )
                 for port in answer["ports"]
-            ]
+            }
 
     async def port_counters(self, port: int) -> dict[str, int]:
         """Frames since the server started: ``opackets``, ``ipackets``, ``oerrors``, ``ierrors``."""
