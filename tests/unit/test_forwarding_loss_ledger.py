@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from virtgauge.analysis.forwarding.loss_ledger import DropCounter, close_ledger
+from virtgauge.analysis.forwarding.loss_ledger import DropCounter, add_ledgers, close_ledger
 
 
 def test_losses_that_counters_explain_close_the_ledger() -> None:
@@ -35,6 +35,16 @@ def test_drops_that_nobody_misses_leave_it_open() -> None:
 def test_counters_read_under_way_may_be_off_by_the_tolerance() -> None:
     assert close_ledger([10_000], [DropCounter("br0", 9_995)], tolerance_share=0.001).closed
     assert not close_ledger([10_000], [DropCounter("br0", 9_989)], tolerance_share=0.001).closed
+
+
+def test_a_large_loss_that_is_explained_hides_no_small_one() -> None:
+    large = close_ledger([100_000], [DropCounter("br0", 99_950)], tolerance_share=0.001)
+    small = close_ledger([3], [])
+    together = add_ledgers([large, small])
+    assert large.closed
+    assert not together.closed
+    assert (together.lost, together.unattributed, together.places) == (100_003, 3, {"br0": 99_950})
+    assert add_ledgers([large]).closed
 
 
 def test_nonsense_is_refused() -> None:

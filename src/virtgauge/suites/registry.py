@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from virtgauge.suites.base import Suite
+from virtgauge.suites.forwarding.suite import ForwardingSuite
 from virtgauge.suites.timing import TimingSuite
 
-SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (TimingSuite,)}
+SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (TimingSuite, ForwardingSuite)}

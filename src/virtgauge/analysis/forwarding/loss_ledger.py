@@ -50,6 +50,21 @@ class LossLedger:
         return max(self.unattributed, self.excess) <= self.tolerance
 
 
+def add_ledgers(ledgers: Sequence[LossLedger]) -> LossLedger:
+    """The sum over trials.  Each has to close by itself: a large loss that is explained must not hide a small one."""
+    places: dict[str, int] = {}
+    for ledger in ledgers:
+        for place, frames in ledger.places.items():
+            places[place] = places.get(place, 0) + frames
+    return LossLedger(
+        lost=sum(ledger.lost for ledger in ledgers),
+        places=places,
+        unattributed=sum(ledger.unattributed for ledger in ledgers if not ledger.closed),
+        excess=sum(ledger.excess for ledger in ledgers if not ledger.closed),
+        tolerance=0,
+    )
+
+
 def close_ledger(
     lost_by_flow: Sequence[int], counters: Sequence[DropCounter], *, tolerance_share: float = 0.0
 ) -> LossLedger:

@@ -16,6 +16,8 @@ import numpy as np
 
 from virtgauge.agent.channel import PROTOCOL_VERSION
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
+from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
+from virtgauge.platforms.simulated.packet_trial import packet_trial
 from virtgauge.platforms.simulated.truth import Distribution, Fault, distribution_message
 
 _MOST_SAMPLES = 20_000
@@ -28,6 +30,7 @@ class SimulatedAgent:
     Args:
         truth: distribution by function, with ``*`` for any other.
         load_factor: what the CPU-bound load multiplies the values with.
+        forwarding: the device that answers ``packet_trial``.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class SimulatedAgent:
         *,
         truth: Mapping[str, Distribution],
         load_factor: float,
+        forwarding: ForwardingTruth,
         faults: Sequence[Fault],
         sha256: str,
         seed: int,
@@ -42,6 +46,7 @@ class SimulatedAgent:
         self._truth, self._load_factor, self._faults, self._sha256 = truth, load_factor, faults, sha256
         self._random = np.random.default_rng(seed)
         self._guest_factors = {name: truth[name].guest_factor(self._random) for name in sorted(truth)}
+        self._forwarding = ForwardingDevice(forwarding, seed)
         self._sequence = 0
         self._writer: asyncio.StreamWriter | None = None
 
@@ -83,7 +88,7 @@ class SimulatedAgent:
         return True
 
     async def _probe(self, message: dict[str, Any]) -> bool:
-        function = message["params"]["function"]
+        function = message["params"].get("function", message["name"])
         fault = self._fault(function)
         if fault == "hang":
             return True
@@ -100,6 +105,9 @@ class SimulatedAgent:
             return True
         start = _clocks(0)
         await self._send({"type": "started", "id": message["id"], "clocks": start})
+        if message["name"] == "packet_trial":
+            await self._result(message, packet_trial(self._forwarding, message["params"]))
+            return True
         await self._report(message, function, start, drift_ns=2_000_000 if fault == "clock-drift" else 0)
         return True
 

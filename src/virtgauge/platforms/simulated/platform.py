@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.agent.channel import Channel
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.simulated.agent import SimulatedAgent
+from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.platforms.simulated.truth import Distribution, Fault
 
 
@@ -27,6 +28,8 @@ class SimulatedSettings(BaseModel):
     """Distribution by function; ``*`` stands for every function not named."""
     load_factor: Annotated[float, Field(gt=0)] = 1.0
     """What the CPU-bound load multiplies every value with."""
+    forwarding: ForwardingTruth = ForwardingTruth()
+    """The forwarding device that a guest is, where it is measured as one."""
     faults: tuple[Fault, ...] = ()
     usable: bool = True
     """False: the platform reports itself as unusable."""
@@ -86,6 +89,7 @@ class SimulatedPlatform(Platform):
         agent = SimulatedAgent(
             truth=self._settings.truth,
             load_factor=self._settings.load_factor,
+            forwarding=self._settings.forwarding,
             faults=faults,
             sha256=spec.agent.sha256,
             seed=seed,

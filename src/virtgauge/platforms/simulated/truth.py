@@ -58,11 +58,19 @@ class Fault(BaseModel):
     first_guests: Annotated[int, Field(ge=0)] = 0
 
 
-def distribution_message(values: npt.NDArray[np.int64], unit: str = "ps") -> dict[str, Any]:
-    """Values as the ``distribution`` of docs/protocol.md, binned as an HDR histogram would."""
+def distribution_message(
+    values: npt.NDArray[np.int64], unit: str = "ps", *, total: int | None = None
+) -> dict[str, Any]:
+    """Values as the ``distribution`` of docs/protocol.md, binned as an HDR histogram would.
+
+    With ``total`` each value stands for as many as it takes to make that many of all, give or take one.
+    """
+    n = len(values) if total is None else total
     shift = np.maximum(np.frexp(values.astype(np.float64))[1] - _SUB_BUCKET_BITS, 0)
     half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)  # the middle of a bin stands for it
-    bins, counts = np.unique(((values >> shift) << shift) + half, return_counts=True)
+    bins, position = np.unique(((values >> shift) << shift) + half, return_inverse=True)
+    stands_for = n // len(values) + (np.arange(len(values)) < n % len(values))
+    counts = np.bincount(position, weights=stands_for)
     return {
         "unit": unit,
         "values": bins.astype("<i8").tobytes(),
@@ -70,5 +78,5 @@ def distribution_message(values: npt.NDArray[np.int64], unit: str = "ps") -> dic
         "min": int(values.min()),
         "max": int(values.max()),
         "mean": float(values.mean()),
-        "n": len(values),
+        "n": n,
     }

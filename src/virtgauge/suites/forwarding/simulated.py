@@ -1,11 +1,65 @@
-"""The simulated device as something to search on, without an agent in between: for searches themselves."""
+"""The simulated device as a laboratory, and without an agent in between for the searches themselves."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
+from virtgauge.analysis.forwarding.load_vectors import equal_shares
+from virtgauge.analysis.forwarding.loss_ledger import DropCounter
+from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice
+from virtgauge.platforms.simulated.packet_trial import LOOP
+from virtgauge.suites.bench import Stage
+from virtgauge.suites.forwarding.laboratory import ForwardingLab
+from virtgauge.suites.forwarding.packet_trial import Path, Tester
+from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
+
+_GUEST = "guest "
+
+
+class SimulatedLab(ForwardingLab):
+    """One simulated agent that is tester, switches and guests in one; it speaks the real protocol."""
+
+    def __init__(self, settings: ForwardingSettings, stage: Stage) -> None:
+        super().__init__(stage, flows=settings.guests)
+        paths = [_path(index) for index in range(settings.guests)]
+        self._tester = Tester(self.guest.channel, settings.port, "eth0", "eth1", paths)
+        self._dropped: dict[str, int] = {}
+
+    @classmethod
+    async def create(cls, settings: ForwardingSettings, stage: Stage) -> SimulatedLab:
+        """Launch it."""
+        await stage.launch()
+        return cls(settings, stage)
+
+    async def check(self) -> None:
+        """Offer a few frames to each guest: all of them come back, and none twice."""
+        trial = await self.measure(equal_shares(self.flows), 64, 100.0 * self.flows, 0.1)
+        for index, flow in enumerate(trial.flows):
+            if flow.sent == flow.lost:
+                raise LaunchError("laboratory check", f"no frame comes back through guest {index}")
+
+    async def measure(
+        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
+    ) -> TrialResult:
+        trial = await self._tester.measure(shares, frame_bytes, rate_pps, duration_s)
+        # The agent is switch and guests too, and so tells their drops, which a real laboratory reads at those places.
+        for place, frames in trial.drops.items():
+            self._dropped[place] = self._dropped.get(place, 0) + frames
+        return dataclasses.replace(trial, drops={})
+
+    async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
+        loop = dataclasses.replace(self._tester, transmit=LOOP, receive=LOOP, paths=self._tester.paths[:1])
+        return await loop.measure([1.0], frame_bytes, rate_pps, duration_s)
+
+    async def drop_counters(self) -> list[DropCounter]:
+        places = ["shared path", *(f"{_GUEST}{index}" for index in range(self.flows))]
+        return [
+            DropCounter(place, self._dropped.get(place, 0), int(place.removeprefix(_GUEST)) if index else None)
+            for index, place in enumerate(places)
+        ]
 
 
 class SimulatedLoad:
@@ -27,3 +81,7 @@ class SimulatedLoad:
             port="simulated",
             drops=trial.drops,
         )
+
+
+def _path(index: int) -> Path:
+    return Path("52:54:00:00:00:01", f"52:54:00:01:00:{index:02x}", "10.0.0.1", f"10.1.{index}.1")

@@ -1,0 +1,122 @@
+"""The agent's probe ``packet_trial`` (docs/protocol.md) from the controller's side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from virtgauge.agent.channel import Channel
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.ledger.records import Histogram
+from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
+from virtgauge.suites.timing import decode_histogram
+
+
+@dataclasses.dataclass(frozen=True)
+class Path:
+    """One flow's addresses: through which guest its frames go.
+
+    Attributes:
+        source_mac, destination_mac: as sent; the destination is the guest's ingress interface.
+        source, destination: IPv4; the destination lies behind the guest.
+    """
+
+    source_mac: str
+    destination_mac: str
+    source: str
+    destination: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tester:
+    """An agent with two interfaces, and how it is to use them.
+
+    Attributes:
+        channel: of the agent.
+        port: kind of port; ``auto`` leaves it to the agent.
+        transmit, receive: names of the interfaces.
+        paths: one for each flow.
+        drain_ns: how long is waited for frames after the last was sent.
+        late_ns: a frame sent so long after it was due is late.
+    """
+
+    channel: Channel
+    port: str
+    transmit: str
+    receive: str
+    paths: Sequence[Path]
+    drain_ns: int = 200_000_000
+    late_ns: int = 1_000_000
+
+    async def measure(
+        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
+    ) -> TrialResult:
+        """One trial.
+
+        Raises:
+            AgentError, ChannelClosedError, ProtocolError: as any request.
+        """
+        params = {
+            "port": self.port,
+            "transmit": self.transmit,
+            "receive": self.receive,
+            "flows": [
+                dataclasses.asdict(path) | {"weight": float(share)}
+                for path, share in zip(self.paths, shares, strict=True)
+            ],
+            "frame_bytes": frame_bytes,
+            "rate_pps": float(rate_pps),
+            "duration_ns": max(round(duration_s * 1e9), 1),
+            "drain_ns": self.drain_ns,
+            "late_ns": self.late_ns,
+        }
+        reply = await self.channel.request("probe", name="packet_trial", params=params)
+        try:
+            return _trial(reply.value, rate_pps, duration_s)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"the result of packet_trial is not what docs/protocol.md says: {error!r}") from error
+
+
+def _trial(value: dict[str, Any], rate_pps: float, duration_s: float) -> TrialResult:
+    return TrialResult(
+        rate_pps=rate_pps,
+        duration_s=duration_s,
+        elapsed_s=int(value["elapsed_ns"]) / 1e9,
+        flows=tuple(_flow(flow) for flow in value["flows"]),
+        stretched=bool(value["stretched"]),
+        late=int(value["late"]),
+        port=str(value["port"]),
+        drops={str(place): int(frames) for place, frames in value["counters"].items()},
+    )
+
+
+def _flow(value: dict[str, Any]) -> FlowResult:
+    latency = value["latency"]
+    return FlowResult(
+        sent=int(value["sent"]),
+        lost=int(value["lost"]),
+        duplicates=int(value["duplicates"]),
+        reordered=int(value["reordered"]),
+        latency=decode_histogram(latency) if latency is not None and int(latency["n"]) else None,
+    )
+
+
+def merged(histograms: Sequence[Histogram]) -> Histogram | None:
+    """All values of several histograms of the same unit; None of none."""
+    if not histograms:
+        return None
+    values, position = np.unique(np.concatenate([h.values for h in histograms]), return_inverse=True)
+    counts = np.zeros(len(values), dtype=np.uint64)
+    np.add.at(counts, position, np.concatenate([h.counts for h in histograms]))
+    n = sum(h.n for h in histograms)
+    return Histogram(
+        unit=histograms[0].unit,
+        values=values,
+        counts=counts,
+        minimum=min(h.minimum for h in histograms),
+        maximum=max(h.maximum for h in histograms),
+        mean=sum(h.mean * h.n for h in histograms) / n,
+    )

@@ -1,0 +1,176 @@
+"""The forwarding suite through the whole pipeline: what the simulated device was told to be is what the ledger says."""
+
+from __future__ import annotations
+
+import pytest
+from suites.forwarding_runs import by_vector, forwarding_trials
+from suites.simulated_runs import execute, plan_of, simulated
+
+from virtgauge.analysis.forwarding.load_vectors import two_level_shares
+from virtgauge.ledger.records import TrialStatus
+from virtgauge.ledger.store import Ledger
+from virtgauge.platforms.simulated.forwarding import ForwardingTruth
+
+pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+
+LIMITED_GUESTS = {"frame_ns": 1000.0, "guest_frame_ns": 5000.0, "guest_byte_ns": 10.0, "queue_frames": 64}
+
+
+def flags(trial):
+    return {flag.name for flag in trial.flags}
+
+
+def test_throughput_grows_with_fairness_where_guests_have_limits_of_their_own(tmp_path):
+    truth = ForwardingTruth(**LIMITED_GUESTS)
+    trials = forwarding_trials(tmp_path / "run", design={"frame_bytes": [64, 1518]}, **LIMITED_GUESTS)
+    assert len(trials) == 4
+    for trial in trials:
+        assert trial.status is TrialStatus.VALID, trial.flags
+        shares = two_level_shares(3, int(trial.factors["vector"].removeprefix("k=")), 0.01)
+        size = int(trial.factors["frame_bytes"])
+        wanted = truth.throughput_pps(shares, size)
+        assert trial.result["throughput_pps"] == pytest.approx(wanted, rel=0.012)
+        assert trial.result["throughput_bps"] == pytest.approx(wanted * size * 8, rel=0.012)
+        assert trial.result["jain"] == pytest.approx(float(trial.factors["jain"]), abs=5e-4)
+        assert trial.result["shares"] == pytest.approx(shares)
+
+
+def test_where_the_path_is_shared_fairness_does_not_matter(tmp_path):
+    found = by_vector(forwarding_trials(tmp_path / "run", frame_ns=4000, queue_frames=64))
+    assert found["k=1"].result["throughput_pps"] == pytest.approx(250e3, rel=0.012)
+    assert found["k=3"].result["throughput_pps"] == pytest.approx(250e3, rel=0.012)
+
+
+def test_latency_grows_with_load_as_it_was_told_to(tmp_path):
+    told = {"frame_ns": 4000, "queue_frames": 16, "latency_us": 80.0, "latency_sigma": 0.0, "congestion": 0.1}
+    truth = ForwardingTruth(**told)
+    design = {"k": [3], "latency_loads": [10, 50, 90], "load_curve": [20, 120]}
+    (trial,) = forwarding_trials(tmp_path / "run", design=design, **told)
+    by_load = {entry["load_percent"]: entry for entry in trial.result["latency"]}
+    assert list(by_load) == [10, 20, 50, 90, 120]
+    for percent in (10, 20, 50, 90):
+        entry = by_load[percent]
+        wanted = truth.latency_ns(entry["rate_pps"], [1 / 3] * 3, 64)
+        assert entry["total_ns"] == pytest.approx(wanted, rel=0.002)
+        assert entry["guest_mean_ns"] == pytest.approx([wanted] * 3, rel=0.002)
+        assert entry["lost"] == 0
+    assert by_load[120]["loss_ratio"] == pytest.approx(1 - 1 / 1.2, abs=0.01)
+
+
+def test_every_guest_has_a_latency_histogram_of_its_own_at_the_throughput(tmp_path):
+    forwarding_trials(tmp_path / "run", design={"k": [1]}, latency_us=70.0, latency_sigma=0.2)
+    with Ledger.open(tmp_path / "run") as ledger:
+        (trial,) = ledger.trials()
+        together = ledger.histogram(trial.trial_id, "latency@100%")
+        each = [ledger.histogram(trial.trial_id, f"latency@100%/guest{index}") for index in range(3)]
+    assert together.n == sum(one.n for one in each)
+    assert each[0].n == pytest.approx(0.99 * together.n, rel=0.001)
+    assert together.mean / 1000 == pytest.approx(70e3, rel=0.06)
+
+
+def test_the_tester_is_calibrated_and_near_its_limit_nothing_counts(tmp_path):
+    found = by_vector(forwarding_trials(tmp_path / "run", frame_ns=1000, tester_mpps=0.9))
+    for trial in found.values():
+        assert trial.status is TrialStatus.INVALID
+        assert "generator-limited" in flags(trial)
+        assert trial.result["calibration"]["limit_pps"] == pytest.approx(0.9e6, rel=0.06)
+
+
+def test_a_medium_bounds_the_load_and_is_named(tmp_path):
+    design = {"medium_mbps": 100, "frame_bytes": [1518], "k": [3]}
+    (trial,) = forwarding_trials(tmp_path / "run", design=design, frame_ns=1000)
+    assert trial.status is TrialStatus.VALID
+    assert "medium-limited" in flags(trial)
+    assert trial.result["throughput_pps"] == pytest.approx(8127, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("told", "flag"),
+    [
+        ({"hidden_loss": 2e-5}, "unclosed-ledger"),
+        ({"duplicates": 1e-3}, "duplicated"),
+        ({"late": 0.2}, "late"),
+        ({"frame_ns": 2e7, "queue_frames": 0}, "no-throughput"),
+    ],
+)
+def test_what_must_not_count_is_invalid_and_says_why(tmp_path, told, flag):
+    (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3], "min_pps": 100}, **told)
+    assert trial.status is TrialStatus.INVALID
+    assert flag in flags(trial)
+
+
+def test_the_ledger_of_lost_frames_closes_and_names_the_places(tmp_path):
+    (trial,) = forwarding_trials(tmp_path / "run", design={"k": [1]}, **LIMITED_GUESTS)
+    ledger = trial.result["loss_ledger"]
+    assert ledger["closed"]
+    assert ledger["lost"] > 0
+    assert sum(ledger["places"].values()) == ledger["lost"]
+    assert set(ledger["places"]) == {"shared path", "guest 0"}  # beyond all bounds, and beyond guest 0's own
+
+
+def test_stretched_trials_are_said_and_counted_as_failed(tmp_path):
+    (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3]}, frame_ns=4000, stretches=True)
+    assert trial.status is TrialStatus.VALID
+    assert "stretched" in flags(trial)
+    assert trial.result["throughput_pps"] == pytest.approx(250e3, rel=0.02)
+
+
+def test_the_worst_vector_is_searched_for(tmp_path):
+    design = {"vectors": ["worst"], "k": None}
+    (trial,) = forwarding_trials(tmp_path / "run", design=design, **LIMITED_GUESTS)
+    assert trial.result["jain"] == pytest.approx(1 / (3 * (0.99**2 + 2 * 0.005**2)))
+    assert trial.result["searched_vectors"] == ["k=1"]
+
+
+def test_other_vectors_and_searches(tmp_path):
+    design = {
+        "vectors": ["equal", "zipf"],
+        "user_vectors": {"mine": [4, 1, 1]},
+        "search": "rfc2544",
+        "trial_s": 2,
+        "back_to_back": 2,
+    }
+    truth = ForwardingTruth(**LIMITED_GUESTS)
+    found = by_vector(forwarding_trials(tmp_path / "run", design=design, **LIMITED_GUESTS))
+    assert set(found) == {"equal", "zipf", "mine"}
+    for trial in found.values():
+        wanted = truth.throughput_pps(trial.result["shares"], 64)
+        assert trial.result["throughput_pps"] == pytest.approx(wanted, rel=0.012)
+        assert trial.result["back_to_back"]["corrected_buffer_s"] > 0
+        assert trial.result["rfc2544_complete"] is False
+
+
+def test_a_search_without_end_is_a_trial_that_says_so(tmp_path):
+    (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3], "budget_s": 2, "duration_sum_s": 2})
+    assert trial.status is TrialStatus.INVALID
+    assert "search-failed" in flags(trial)
+
+
+@pytest.mark.parametrize("kind", ["crash", "refuse"])
+def test_a_guest_that_dies_in_a_trial_is_a_failed_trial_and_the_run_goes_on(tmp_path, kind):
+    broken = simulated("broken", faults=[{"kind": kind, "function": "packet_trial", "probability": 0.2}])
+    plan = plan_of(
+        simulated("good"),
+        broken,
+        repetitions=1,
+        attempts=2,
+        suite={"forwarding": [{"guests": 2, "k": [2], "frame_bytes": [64], "duration_sum_s": 3}]},
+    )
+    execute(plan, tmp_path / "run")
+    with Ledger.open(tmp_path / "run") as ledger:
+        trials, guests = ledger.trials(), ledger.guests()
+    failed = [trial for trial in trials if trial.arm == "broken"]
+    assert {trial.status for trial in failed} == {TrialStatus.FAILED}
+    assert all(trial.error for trial in failed)
+    assert [trial.status for trial in trials if trial.arm == "good"] == [TrialStatus.VALID]
+    assert guests
+
+
+def test_repetitions_are_independent_benches(tmp_path):
+    trials = forwarding_trials(
+        tmp_path / "run", repetitions=6, design={"k": [3]}, frame_ns=4000, bench_sigma=0.05, queue_frames=0
+    )
+    figures = [trial.result["throughput_pps"] for trial in trials]
+    assert len({trial.guest_id for trial in trials}) == 6
+    assert len(set(figures)) > 3  # two may agree to the search's resolution
+    assert min(figures) < 250e3 < max(figures)

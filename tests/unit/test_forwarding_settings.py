@@ -1,0 +1,81 @@
+"""The forwarding suite's section of a plan: its cells, and errors that name field, value and remedy."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from virtgauge.errors import UsageError
+from virtgauge.execution.prepare import check_plan
+from virtgauge.plan.load import load_plan, parse_plan
+from virtgauge.suites.forwarding.suite import ForwardingSuite
+
+
+def refusal(section: str) -> str:
+    text = f'[[platform]]\nname = "host"\nkind = "host"\n[[suite.forwarding]]\n{section}\n'
+    with pytest.raises(UsageError) as caught:
+        check_plan(parse_plan(text, "my.toml"), "my.toml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("q = 1.0", ["suite.forwarding[0].q = 1.0", "at least 0 and below 1", "0.01"]),
+        ("q = -0.5", ["suite.forwarding[0].q = -0.5", "at least 0"]),
+        ("guests = 4\nk = [1, 5]", ["suite.forwarding[0].k", "k = 5", "from 1 to guests = 4"]),
+        ("frame_bytes = [63]", ["suite.forwarding[0].frame_bytes[0] = 63", "64 to 1518"]),
+        ("guests = 65", ["suite.forwarding[0].guests = 65", "64"]),
+        ("q = 0.2", ["suite.forwarding[0]", "q = 0.2", "k = 10", "at most"]),
+        ("guests = 3\nuser_vectors = { mine = [1, 2] }", ["mine has 2 weights", "each of the 3 guests"]),
+        ('guests = 2\nuser_vectors = { "k=1" = [1, 2] }', ["'k=1'", "choose another"]),
+        ("vectors = []", ["vectors is empty", "user_vectors"]),
+        ("trial_s = 30", ["duration_sum_s = 21", "at least trial_s = 30"]),
+        ('search = "guess"', ["suite.forwarding[0].search = 'guess'", "mlrsearch"]),
+        ("frame_size = [64]", ["suite.forwarding[0].frame_size: unknown field"]),
+        ("min_pps = 100.0\nmax_pps = 50.0", ["max_pps = 50", "above min_pps = 100"]),
+    ],
+)
+def test_a_bad_section_is_refused_with_field_value_and_remedy(section, said):
+    message = refusal(section)
+    assert all(part in message for part in said), message
+
+
+def test_the_default_design_is_the_papers_sixty_cells():
+    cells = ForwardingSuite.create({}).cells()
+    assert len(cells) == 12 * 5
+    assert len({cell.key for cell in cells}) == 60
+    assert len({cell.bench for cell in cells}) == 1
+    jain = {cell.factors["vector"]: cell.factors["jain"] for cell in cells}
+    assert (jain["k=1"], jain["k=6"], jain["k=12"]) == ("0.085", "0.510", "1.000")
+
+
+def test_designs_that_differ_in_their_laboratory_do_not_share_one():
+    differing = [
+        {},
+        {"guests": 4},
+        {"switch": "bridge"},
+        {"cpu_limit": 0.5},
+        {"memory_mib": 128},
+        {"port": "af-packet"},
+    ]
+    benches = [ForwardingSuite.create(settings).cells()[0].bench for settings in differing]
+    assert len(set(benches)) == len(differing)
+
+
+def test_the_papers_preset_is_the_papers_design():
+    plan, source = load_plan("forwarding-2016")
+    cells = check_plan(plan, source).cells
+    assert {cell.factors["guests"] for cell in cells} == {"12"}
+    assert {int(cell.factors["frame_bytes"]) for cell in cells} == {64, 128, 512, 1024, 1518}
+    assert {cell.factors["vector"] for cell in cells} >= {f"k={k}" for k in range(1, 13)}
+    models = {section.settings.get("nic_model", "virtio") for section in plan.platform if section.kind == "qemu"}
+    assert models == {"virtio", "e1000"}
+
+
+def test_the_quick_preset_is_small():
+    plan, source = load_plan("forwarding-quick")
+    cells = check_plan(plan, source).cells
+    assert len(cells) <= 4
+    assert tomllib.loads(plan.to_toml())["repetitions"] <= 6
