@@ -107,6 +107,14 @@ pub struct Summary {
     n: u64,
 }
 
+impl Summary {
+    /// Of picoseconds that were counted elsewhere, on the bins of an HDR histogram: values ascending, each with its count.
+    #[must_use]
+    pub fn new(bins: Vec<(i64, u64)>, min: i64, max: i64, mean: f64, n: u64) -> Self {
+        Self { bins, min, max, mean, n }
+    }
+}
+
 impl Serialize for Summary {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]

@@ -1,6 +1,7 @@
 //! Probes: one measurement kernel each, parameters in, samples out.
 
 pub mod distribution;
+pub mod packet_trial;
 pub mod random;
 pub mod reservoir;
 pub mod sleep_lateness;
@@ -49,6 +50,8 @@ pub enum Finding {
     TimerCost(timer_cost::TimerCost),
     /// Of `sleep_lateness`.
     SleepLateness(sleep_lateness::SleepLateness),
+    /// Of `packet_trial`.
+    PacketTrial(Box<packet_trial::PacketTrialResult>),
 }
 
 /// Runs the named probe on the calling thread, which should be its own: scheduling class and slack may change.
@@ -56,9 +59,11 @@ pub fn run(name: &str, parameters: &Parameters, trial: &mut Trial) -> Result<Fin
     match name {
         "timer_cost" => timer_cost::run(parameters, trial).map(Finding::TimerCost),
         "sleep_lateness" => sleep_lateness::run(parameters, trial).map(Finding::SleepLateness),
+        "packet_trial" => packet_trial::run(parameters, trial).map(|found| Finding::PacketTrial(Box::new(found))),
         unknown => {
             let unknown = crate::channel::bounded::excerpt(unknown);
-            Err(Failure::new(Code::NotFound, format!("no probe {unknown:?}; there are: timer_cost, sleep_lateness")))
+            let names = "timer_cost, sleep_lateness, packet_trial";
+            Err(Failure::new(Code::NotFound, format!("no probe {unknown:?}; there are: {names}")))
         }
     }
 }
@@ -124,20 +129,23 @@ impl Trial {
 
     /// Between samples: whether to go on, and now and then a word to the controller.
     fn goes_on(&mut self, done: u64, extent: Extent) -> Result<bool, Failure> {
+        let now_ns = OsClock::Monotonic.now_ns();
+        let elapsed_ns = now_ns.saturating_sub(self.started_ns);
+        let share = (done as f64 / extent.samples as f64).max(elapsed_ns as f64 / extent.max_ns as f64);
+        self.still_wanted(share, now_ns)?;
+        Ok(share < 1.0)
+    }
+
+    /// Fails when somebody cancelled the probe; now and then, says how much is done.
+    fn still_wanted(&mut self, done: f64, now_ns: u64) -> Result<(), Failure> {
         if self.cancellation.requested() {
             return Err(Failure::cancelled());
         }
-        let now_ns = OsClock::Monotonic.now_ns();
-        let elapsed_ns = now_ns.saturating_sub(self.started_ns);
-        if done >= extent.samples || elapsed_ns >= extent.max_ns {
-            return Ok(false);
-        }
-        if now_ns.saturating_sub(self.reported_ns) >= PROGRESS_INTERVAL_NS {
+        if done < 1.0 && now_ns.saturating_sub(self.reported_ns) >= PROGRESS_INTERVAL_NS {
             self.reported_ns = now_ns;
-            let share = (done as f64 / extent.samples as f64).max(elapsed_ns as f64 / extent.max_ns as f64);
-            sent(self.writer.progress(self.id, share))?;
+            sent(self.writer.progress(self.id, done))?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Ends the load, right after the last sample; what it achieved, `None` when there was none.
