@@ -125,7 +125,9 @@ class TrexServer:
         device: from a stream and the frames that are to be sent to (frames sent, frames received, ``lat`` object).
         answers: by method, what is answered instead: an object is a whole response, bytes are the message itself,
             None is silence.
-        compressed: by what the requests and the answers were sent.
+        overtime_s: for which it sends beyond the duration.
+        requests_compressed: whether each request was.
+        answer_compressed: whether answers are; None: as the request was.
     """
 
     def __init__(self) -> None:
@@ -134,7 +136,7 @@ class TrexServer:
         self.version = ("STL", 5, 1)
         self.requests: list[dict[str, Any]] = []
         self.requests_compressed: list[bool] = []
-        self.answer_compressed: bool | None = None  # None: as the request was
+        self.answer_compressed: bool | None = None
         self.groups: dict[int, dict[str, Any]] = {}
         self.active = {"flow_stats": [], "latency": []}
         self.device: Callable[[dict[str, Any], int], tuple[int, int, dict[str, Any]]] = lambda _, frames: (
@@ -143,6 +145,7 @@ class TrexServer:
             {},
         )
         self.receiving_port = 1
+        self.overtime_s = 0.0
         self.answers: dict[str, Any] = {}
         self.port = 0
 
@@ -326,7 +329,7 @@ class TrexServer:
         if not params["force"] and not port.status["attr"]["link"]["up"]:
             raise Refusal(NOT_EXECUTED, "Link state is DOWN.")  # src/stx/stl/trex_stl_port.cpp
         port.status["state"] = "TX"
-        port.ends = time.monotonic() + params["duration"]
+        port.ends = time.monotonic() + params["duration"] + self.overtime_s
         for stream in port.streams["_"].values():
             frames = round(stream["mode"]["rate"]["value"] * params["duration"])
             self._count(params["port_id"], stream, *self.device(stream, frames))
