@@ -9,6 +9,7 @@ pub mod failure;
 pub mod identity;
 pub mod idle;
 pub mod init;
+pub mod kernel_files;
 pub mod loads;
 pub mod machine;
 pub mod network;

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io::Cursor;
 
-use requests::{Cancel, Envelope, Facts, Hello, LoadStart, LoadStop, Network, Probe, Run, Shutdown};
+use requests::{Cancel, Envelope, Facts, Hello, LoadStart, LoadStop, Network, Probe, Read, Run, Shutdown};
 use serde::de::DeserializeOwned;
 
 use super::bounded::{Bounded, BoundedMap, excerpt};
@@ -33,6 +33,8 @@ pub enum Request {
     LoadStop(LoadStop),
     /// Configure network interfaces.
     Network(Network),
+    /// Read files of the kernel's.
+    Read(Read),
     /// Run a program.
     Run(Run),
     /// Cancel a probe or a program.
@@ -127,6 +129,15 @@ pub mod requests {
         pub forwarding: bool,
     }
 
+    /// Fields of `read`.
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub struct Read {
+        /// Number of the request.
+        pub id: u64,
+        /// Absolute, below `/proc` or `/sys`.
+        pub paths: Bounded<String>,
+    }
+
     /// Fields of `run`.
     #[derive(Debug, Deserialize, PartialEq)]
     pub struct Run {
@@ -186,6 +197,7 @@ pub fn decode(payload: &[u8], expected_seq: u64) -> Result<Request, Violation> {
         "load_start" => Request::LoadStart(fields(payload, kind)?),
         "load_stop" => Request::LoadStop(fields(payload, kind)?),
         "network" => Request::Network(fields(payload, kind)?),
+        "read" => Request::Read(fields(payload, kind)?),
         "run" => Request::Run(fields(payload, kind)?),
         "cancel" => Request::Cancel(fields(payload, kind)?),
         "shutdown" => Request::Shutdown(fields(payload, kind)?),

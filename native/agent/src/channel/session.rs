@@ -19,7 +19,7 @@ use crate::failure::{Code, Failure};
 use crate::identity::Identity;
 use crate::loads::Loads;
 use crate::probes::{self, Trial};
-use crate::{facts, network, program};
+use crate::{facts, kernel_files, network, program};
 
 /// Most programs that run at a time.
 const MOST_PROGRAMS: usize = 16;
@@ -150,6 +150,10 @@ impl Session<'_> {
             (Request::Network(request), true) => {
                 let configured = self.guarded(|_| network::configure(&request.interfaces.0, request.forwarding));
                 self.reply(request.id, configured)?;
+            }
+            (Request::Read(request), true) => {
+                let contents = self.guarded(|_| kernel_files::read(&request.paths.0));
+                self.reply(request.id, contents)?;
             }
             (Request::Run(request), true) => self.start_program(request)?,
             (Request::Cancel(request), true) => {

@@ -1,0 +1,70 @@
+//! Reading the kernel's own accounts of the guest, below `/proc` and `/sys`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path};
+
+use serde::Serialize;
+use serde_bytes::ByteBuf;
+
+use crate::channel::bounded::excerpt;
+use crate::failure::Failure;
+
+/// Most files of one request.
+const MOST: usize = 64;
+
+/// Most bytes kept of each: all of them together fit into a frame.
+const LARGEST: u64 = 60_000;
+
+/// What the files held; `None` where one could not be read.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Contents {
+    files: BTreeMap<String, Option<ByteBuf>>,
+}
+
+/// Reads every file once.
+pub fn read(paths: &[String]) -> Result<Contents, Failure> {
+    if paths.len() > MOST {
+        return Err(Failure::bad_request(format!("paths has {} entries; accepted: at most {MOST}", paths.len())));
+    }
+    if let Some(path) = paths.iter().find(|path| !is_the_kernels(path)) {
+        return Err(Failure::bad_request(format!(
+            "paths holds {:?}; accepted: absolute paths below /proc or /sys, without ..",
+            excerpt(path)
+        )));
+    }
+    Ok(Contents { files: paths.iter().map(|path| (path.clone(), contents(path))).collect() })
+}
+
+fn is_the_kernels(path: &str) -> bool {
+    let plain = Path::new(path).components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    plain && (path.starts_with("/proc/") || path.starts_with("/sys/"))
+}
+
+fn contents(path: &str) -> Option<ByteBuf> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(ByteBuf::from(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Code;
+
+    #[test]
+    fn the_kernels_files_are_read_and_a_missing_one_is_none() {
+        let answer = read(&["/proc/uptime".into(), "/proc/no/such".into()]).unwrap();
+        assert!(answer.files["/proc/uptime"].as_ref().is_some_and(|text| !text.is_empty()));
+        assert_eq!(answer.files["/proc/no/such"], None);
+    }
+
+    #[test]
+    fn nothing_else_is_read() {
+        for path in ["/etc/shadow", "proc/uptime", "/proc/../etc/shadow", "", "/process"] {
+            assert_eq!(read(&[path.into()]).unwrap_err().code, Code::BadRequest, "{path}");
+        }
+        assert!(read(&vec!["/proc/uptime".to_owned(); MOST + 1]).is_err());
+    }
+}
