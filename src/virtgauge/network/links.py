@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import errno
 import fcntl
 import os
 import socket
@@ -23,24 +24,39 @@ _OFFLOADS = (0x1F, 0x24, 0x2C, 0x17)
 _NUD_PERMANENT = 0x80
 
 
-def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic]) -> None:
+def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int = 0) -> None:
     """Give a guest its interfaces: ``eth0``, ``eth1`` … in its namespace, their other ends in the lab, all up.
 
     Addresses, routes and permanent neighbours are set, and the offloads are off at both ends: a checksum that is left
     to hardware which does not exist is wrong in every frame that a tester or a sandbox takes from the link, and a
     segment of 64 KiB is no frame.
 
+    Args:
+        lab: gets the ends named after ``Nic.port``; it may be the guest's own namespace.
+        guest: gets the ends that are configured.
+        nics: what they shall be.
+        first: number of the first, where the guest has some already.
+
     Raises:
         NetworkError: the kernel refuses one of them; the links made until then go with their namespaces.
     """
-    named = [(f"eth{number}", nic) for number, nic in enumerate(nics)]
+    named = [(f"eth{number}", nic) for number, nic in enumerate(nics, first)]
     ports = [nic.port for _, nic in named]
+    made: list[str] = []  # another guest may have a port of the same name
 
     def make(route: IPRoute) -> None:
         with guest.descriptor() as inside:
             for name, nic in named:
                 peer = {"ifname": name, "address": nic.mac, "mtu": nic.mtu, "net_ns_fd": inside}
-                route.link("add", ifname=nic.port, kind="veth", mtu=nic.mtu, peer=peer)
+                try:
+                    route.link("add", ifname=nic.port, kind="veth", mtu=nic.mtu, peer=peer)
+                except NetlinkError as error:
+                    if error.code == errno.EEXIST:
+                        raise NetworkError(
+                            f"{nic.port} or {name} exists already", "name the ports otherwise"
+                        ) from error
+                    raise
+                made.append(nic.port)
 
     def finish(route: IPRoute) -> None:
         _disable_offloads(ports)
@@ -56,8 +72,10 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic]) -> None:
         lab.netlink(make)
         guest.netlink(configure)
         lab.netlink(finish)
-    except (NetlinkError, OSError) as error:
-        disconnect(lab, ports)
+    except (NetlinkError, OSError, NetworkError) as error:
+        disconnect(lab, made)
+        if isinstance(error, NetworkError):
+            raise
         raise NetworkError(f"a link of {guest.name} cannot be made: {error}") from error
 
 
@@ -71,7 +89,7 @@ def disconnect(lab: Namespace, ports: Iterable[str]) -> None:
                 try:
                     route.link("del", index=link["index"])
                 except NetlinkError as error:
-                    if error.code != 19:  # ENODEV: its guest's namespace was being removed
+                    if error.code != errno.ENODEV:  # its guest's namespace was being removed
                         raise
 
     if lab.path.exists():
