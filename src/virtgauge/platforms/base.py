@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
+from pathlib import Path
 from typing import Any, ClassVar
 
 from virtgauge.agent.binary import AgentBinary
@@ -39,6 +40,14 @@ class Availability:
 
 
 @dataclasses.dataclass(frozen=True)
+class Share:
+    """A folder of the host for a guest; an absolute path, which is the guest's too."""
+
+    path: Path
+    writable: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class GuestSpec:
     """What a guest shall have.
 
@@ -56,6 +65,8 @@ class GuestSpec:
         forwarding: the guest's kernel routes IPv4 between its interfaces.
         cpus: the host's CPUs that its processes may run on; None leaves all.
         cpu_limit: quota of CPU time for all its processes together, in whole CPUs; None is no limit.
+        shares: folders of the host that the guest finds under the same paths.  A guest with a filesystem of its own (a
+            virtual machine) does not have them; what needs one finds that out.
 
     Raises:
         NetworkError: interfaces that cannot be, or without a lab.
@@ -73,6 +84,7 @@ class GuestSpec:
     forwarding: bool = False
     cpus: tuple[int, ...] | None = None
     cpu_limit: float | None = None
+    shares: tuple[Share, ...] = ()
 
     def __post_init__(self) -> None:
         check_nics(self.nics)

@@ -188,6 +188,7 @@ class OciPlatform(Platform):
                 affinity=spec.cpus if self._profile.sets_cpus else None,
             ),
             network_namespace=None if namespace is None else namespace.path,
+            shares=spec.shares,
         )
 
 

@@ -9,9 +9,11 @@ import dataclasses
 import enum
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from virtgauge.platforms.base import Share
 
 AGENT_PATH = "/virtgauge-agent"
 """Where the container finds the agent."""
@@ -87,6 +89,7 @@ def write_bundle(
     overlay: Overlay,
     limits: Limits,
     network_namespace: Path | None = None,
+    shares: Sequence[Share] = (),
     host_root: Path = Path("/"),
 ) -> None:
     """Make ``config.json`` and ``rootfs`` in ``folder``, which must be empty.
@@ -99,6 +102,7 @@ def write_bundle(
         overlay: see :class:`Overlay`.
         limits: see :class:`Limits`.
         network_namespace: the one that the container shall be in; None makes it a new one.
+        shares: folders of the host that are bound under their own paths.
         host_root: whose system folders the container sees.
 
     Raises:
@@ -124,6 +128,7 @@ def write_bundle(
     (root / AGENT_PATH.lstrip("/")).touch()
     mounts += _overlay_mounts(root, host_root, overlaid) + binds
     mounts += [_tmpfs(f"/{name}", "1777" if name == "tmp" else "755") for name in _FRESH_FOLDERS]
+    mounts += [_bind(share.path, str(share.path), writable=share.writable) for share in shares]
     mounts.append(_bind(agent, AGENT_PATH, writable=False))
     config = _config(mounts, environment, cgroup_path, limits, read_only=overlay is not Overlay.RUNTIME)
     if network_namespace is not None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from virtgauge.errors import ExitCode
+from virtgauge.provision.ganesha import provision_ganesha
 from virtgauge.provision.gvisor import provision_runsc
 from virtgauge.provision.kernel import provision_kernel
 from virtgauge.provision.packages import Purpose, provision_packages
@@ -15,7 +16,7 @@ from virtgauge.provision.progress import Outcome, State, showing
 
 app = typer.Typer(
     name="provision",
-    help="Fetch what guests need: Debian packages, a guest kernel, gVisor. Repeating it costs nothing.",
+    help="Fetch what guests need: Debian packages, a guest kernel, gVisor, an NFS server. Repeating it costs nothing.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -53,6 +54,12 @@ def _gvisor() -> bool:
     return _show([outcome])
 
 
+def _ganesha() -> bool:
+    with showing("ganesha") as progress:
+        outcome = provision_ganesha(progress)
+    return _show([outcome])
+
+
 def _end(whole: bool) -> None:
     if not whole:
         raise typer.Exit(ExitCode.UNAVAILABLE)
@@ -78,6 +85,12 @@ def gvisor() -> None:
     _end(_gvisor())
 
 
+@app.command(epilog="Example: [bold]virtgauge provision ganesha[/bold]")
+def ganesha() -> None:
+    """Download Debian's NFS server nfs-ganesha and extract it into the cache, for the I/O-bound load."""
+    _end(_ganesha())
+
+
 @app.command("all", epilog="Example: [bold]virtgauge provision all[/bold], then [bold]virtgauge doctor[/bold]")
 def everything(
     purposes: Purposes = None,
@@ -86,3 +99,4 @@ def everything(
     _packages(purposes or [Purpose.GUESTS])
     _kernel()
     _gvisor()
+    _ganesha()
