@@ -14,7 +14,7 @@ from virtgauge.suites.forwarding import trex
 from virtgauge.suites.forwarding.trex import TrexDevice, TrexSettings
 from virtgauge.suites.forwarding.trex_rpc import TrexError, TrexRefusalError
 from virtgauge.suites.forwarding.trex_session import TrexSession
-from virtgauge.suites.forwarding.trex_streams import TrexFlow, streams_of_load, udp_frame
+from virtgauge.suites.forwarding.trex_streams import TrexFlow, udp_frame
 
 LATENCY = {
     "jit": 1,
@@ -395,37 +395,3 @@ def test_more_timed_flows_than_trex_can_time_are_refused():
 def test_a_plans_section_that_makes_no_sense_is_refused(section):
     with pytest.raises(ValidationError):
         TrexSettings(**section)
-
-
-def test_a_flows_timed_stream_is_slow_and_part_of_its_load():
-    streams = streams_of_load(flows(0.7, 0.299, 0.001, 0.0), 1_000_000, 1000, iter(range(5, 99)))
-    assert [(s.flow, s.rule, round(s.rate_pps)) for s in streams] == [
-        (0, "stats", 699_000),
-        (0, "latency", 1000),
-        (1, "stats", 298_000),
-        (1, "latency", 1000),
-        (2, "stats", 900),
-        (2, "latency", 100),
-    ]
-    assert [s.group for s in streams] == [5, 6, 7, 8, 9, 10]
-    assert sum(s.rate_pps for s in streams) == pytest.approx(1_000_000)
-
-
-@pytest.mark.parametrize("size", [64, 128, 512, 1024, 1518])
-def test_a_frame_is_as_long_as_asked_without_its_fcs_and_its_header_adds_up(size):
-    data = frame(9, size)
-    assert len(data) == size - 4
-    assert data[:14].hex() == "525400000009" + "020000000001" + "0800"
-    words = [int.from_bytes(data[at : at + 2], "big") for at in range(14, 34, 2)]
-    total = sum(words)
-    assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
-    assert int.from_bytes(data[16:18], "big") == size - 4 - 14
-    assert int.from_bytes(data[38:40], "big") == size - 4 - 34
-
-
-def test_a_frame_without_room_for_the_stamp_is_refused():
-    assert len(frame(1, 62)) == 58
-    with pytest.raises(ValueError, match="no room"):
-        frame(1, 61)
-    with pytest.raises(ValueError, match="not a MAC"):
-        udp_frame(source_mac="02:00", destination_mac="02:00", source="10.0.0.1", destination="10.0.0.2", size=64)
