@@ -11,7 +11,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +178,20 @@ def die_with_parent(parent_pid: int | None = None) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent_pid is not None and os.getppid() != parent_pid:
         os._exit(127)
+
+
+def child_setup(*steps: Callable[[], None], cpus: Iterable[int] | None = None) -> Callable[[], None]:
+    """What a child does between fork and exec: die with the controller, take the steps, keep to its CPUs."""
+    parent = os.getpid()
+
+    def setup() -> None:
+        die_with_parent(parent)
+        for step in steps:
+            step()
+        if cpus is not None:
+            os.sched_setaffinity(0, cpus)
+
+    return setup
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:

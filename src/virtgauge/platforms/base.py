@@ -60,8 +60,8 @@ class GuestSpec:
         ready_timeout_s: a guest whose agent has not answered by then is a failed launch.
         nics: its network interfaces, configured when launch returns.  Without any it has no network of its own: the
             host's agent keeps the machine's, every other guest has its loopback.
-        lab: the namespace in which the other ends of the interfaces appear, up and named after ``Nic.port``.  The host's
-            agent, given a lab and no interfaces, runs in the lab itself.
+        lab: the namespace in which the other ends of the interfaces appear, up and named after ``Nic.port``.  The
+            host's agent, given a lab and no interfaces, runs in the lab itself.
         forwarding: the guest's kernel routes IPv4 between its interfaces.
         cpus: the host's CPUs that its processes may run on; None leaves all.
         cpu_limit: quota of CPU time for all its processes together, in whole CPUs; None is no limit.

@@ -6,12 +6,11 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from virtgauge.host.process import die_with_parent, end_process, wait_for_exit
+from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.local import LocalGuest, ProcessAttempt, guest_namespace, require_limit
 from virtgauge.platforms.streams import PipePair
@@ -96,17 +95,3 @@ class HostPlatform(Platform):
                 removal=removal.pop_all(),
                 before_removal=wait,
             )
-
-
-def child_setup(*steps: Callable[[], None], cpus: Iterable[int] | None = None) -> Callable[[], None]:
-    """What a child does between fork and exec: die with the controller, take the steps, keep to its CPUs."""
-    parent = os.getpid()
-
-    def setup() -> None:
-        die_with_parent(parent)
-        for step in steps:
-            step()
-        if cpus is not None:
-            os.sched_setaffinity(0, cpus)
-
-    return setup

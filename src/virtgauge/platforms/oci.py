@@ -17,12 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.mounts import detach_below
-from virtgauge.host.process import ProcessIdentity, end_process, wait_for_end, wait_for_exit
+from virtgauge.host.process import ProcessIdentity, child_setup, end_process, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.host import child_setup
 from virtgauge.platforms.local import LaunchAttempt, LocalGuest, ending, guest_namespace, require_limit
 from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
 from virtgauge.platforms.streams import PipePair

@@ -21,12 +21,12 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
-from virtgauge.host.process import end_process, wait_for_exit
+from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.host.scope import Scope
 from virtgauge.network.links import open_tap
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.host import HostPlatform, child_setup
+from virtgauge.platforms.host import HostPlatform
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
 from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
 from virtgauge.platforms.qemu_accelerator import Verdict, judge

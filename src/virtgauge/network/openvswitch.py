@@ -1,0 +1,238 @@
+"""Open vSwitch as the switch of a lab: started by hand in the lab's namespace, with one OpenFlow rule for each flow.
+
+It is no service of the machine: database, sockets and logs are in a folder of the scope, its processes end with the
+controller, and its datapath lives in the namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from virtgauge.errors import UnavailableError
+from virtgauge.host.process import child_setup, end_process
+from virtgauge.host.scope import Scope
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import NetworkError
+from virtgauge.network.switch import Rule, RuleCount, Switch
+
+_PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
+_SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
+_SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
+_START_S = 10.0
+_CALL_S = 20.0
+_FLOW = re.compile(r"cookie=0x([0-9a-f]+),.*? n_packets=(\d+), n_bytes=(\d+)")
+
+
+class OpenVSwitch(Switch):
+    """Bridges of one Open vSwitch in a namespace.
+
+    A flow's first frame is slow: it goes to the controller part, which then keeps its entry for an hour.  Warm up.
+
+    Attributes:
+        datapath: ``system`` where the kernel's module can be loaded, else ``netdev``, in user space: there its one
+            thread takes the frames of all ports and sends them on.
+    """
+
+    kind = "Open vSwitch"
+
+    def __init__(
+        self, scope: Scope, namespace: Namespace, *, name: str = "openvswitch", cpus: tuple[int, ...] | None = None
+    ) -> None:
+        """Start the switch; call it from the controller's main thread, with which its processes end.
+
+        Args:
+            scope: whose folder and cgroup hold it.
+            namespace: where its ports are.
+            name: of that folder and cgroup, unique in the scope.
+            cpus: the host's CPUs that it may run on; None leaves all.
+
+        Raises:
+            UnavailableError: it is not installed.
+            NetworkError: it does not start.
+        """
+        super().__init__()
+        self._programs = find_openvswitch()
+        self._namespace = namespace
+        self._folder = scope.guest_folder(name)
+        self._environment = scope.environment() | {
+            variable: str(self._folder) for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
+        }
+        self._cgroup = scope.cgroup(name)
+        self._database = f"unix:{self._folder}/db.sock"
+        self._cpus = cpus
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ports: dict[str, int] = {}
+        self.datapath: Literal["system", "netdev"] = "system" if _kernel_module() else "netdev"
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def counters(self) -> Mapping[Rule, RuleCount | None]:
+        counts = self._counts()
+        return {rule: counts[number] for number, rule in enumerate(self._rules, start=1)}
+
+    def unmatched(self) -> int | None:
+        return self._counts()[0].frames
+
+    def cpu_ns(self) -> int | None:
+        return self._cgroup.cpu_ns()
+
+    def close(self) -> None:
+        if self._processes:
+            with contextlib.suppress(NetworkError):  # it also removes a datapath of the kernel
+                self._call("ovs-appctl", "-T", "2", "-t", f"{self._folder}/ovs-vswitchd.ctl", "exit", "--cleanup")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._processes[-1].wait(2)
+        for process in reversed(self._processes):
+            end_process(process)
+        self._processes.clear()
+        self._cgroup.kill_all()
+        self._cgroup.remove()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.bridges.clear()
+        self._rules.clear()
+
+    def _start(self) -> None:
+        database, schema = self._folder / "conf.db", next((path for path in _SCHEMAS if path.exists()), _SCHEMAS[0])
+        self._call("ovsdb-tool", "create", str(database), str(schema))
+        self._launch("ovsdb-server", str(database), f"--remote=p{self._database}")
+        self._vsctl("--no-wait", "init")
+        # one thread of each kind; and a flow's entry stays, however long the pause between two trials
+        settings = ("n-handler-threads=1", "n-revalidator-threads=1", "max-idle=3600000")
+        self._vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))
+        self._launch("ovs-vswitchd", self._database, *(["--disable-system"] if self.datapath == "netdev" else []))
+
+    def _launch(self, program: str, *arguments: str) -> None:
+        control = self._folder / f"{program}.ctl"
+        command = [self._programs[program], *arguments, f"--unixctl={control}", "-vsyslog:off", "-vconsole:warn"]
+        with (
+            self._cgroup.entrance() as join,
+            self._namespace.entrance() as enter,
+            (self._folder / f"{program}.log").open("wb") as log,
+        ):
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self._environment,
+                    cwd=self._folder,
+                    preexec_fn=child_setup(join, enter, cpus=self._cpus),
+                    start_new_session=True,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise NetworkError(f"{program} cannot be started: {error}") from error
+        self._processes.append(process)
+        deadline = time.monotonic() + _START_S
+        while not control.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = (self._folder / f"{program}.log").read_text(errors="replace").strip()
+                raise NetworkError(f"{program} does not start: {said or 'it said nothing'}")
+            time.sleep(0.005)
+
+    def _add_bridge(self, name: str, ports: Sequence[str]) -> None:
+        present = self._namespace.interfaces()
+        missing = [port for port in ports if port not in present]
+        if missing:
+            raise NetworkError(f"{self._namespace.name} has no interface {missing[0]}", "launch its guest first")
+        words = ["add-br", name, "--", "set", "bridge", name, f"datapath_type={self.datapath}", "fail_mode=secure"]
+        numbers = {port: len(self._ports) + index for index, port in enumerate(ports, start=1)}
+        for port, number in numbers.items():
+            words += ["--", "add-port", name, port, "--", "set", "interface", port, f"ofport_request={number}"]
+        self._vsctl(*words)
+        columns = self._vsctl("--format=json", "--columns=name,ofport,error", "list", "Interface")
+        for interface, number, error in json.loads(columns)["data"]:
+            if interface in numbers and number != numbers[interface]:
+                raise NetworkError(f"Open vSwitch does not take the port {interface}: {error}")
+        self._ports |= numbers
+        self._add_flows(name, ["cookie=0,priority=0,actions=drop"])
+
+    def _add_rules(self, rules: Sequence[Rule]) -> None:
+        flows: dict[str, list[str]] = {}
+        for number, rule in enumerate(rules, start=len(self._rules) + 1):
+            match = f"in_port={self._ports[rule.in_port]},dl_dst={rule.dst_mac}"
+            flow = f"cookie={number:#x},priority=1,{match},actions=output:{self._ports[rule.out_port]}"
+            flows.setdefault(self.bridge_of(rule.in_port), []).append(flow)
+        for bridge, lines in flows.items():
+            self._add_flows(bridge, lines)
+
+    def _add_flows(self, bridge: str, flows: Sequence[str]) -> None:
+        self._call("ovs-ofctl", "add-flows", self._management(bridge), "-", text="\n".join(flows) + "\n")
+
+    def _counts(self) -> dict[int, RuleCount]:
+        """By number of the rule; 0 is what drops."""
+        # the datapath's counters reach the rules at intervals, or when that is asked for
+        self._call("ovs-appctl", "-t", f"{self._folder}/ovs-vswitchd.ctl", "revalidator/wait")
+        counts = {0: RuleCount(0, 0)}
+        for bridge in self.bridges:
+            for cookie, frames, size in _FLOW.findall(self._call("ovs-ofctl", "dump-flows", self._management(bridge))):
+                before = counts.get(int(cookie, 16), RuleCount(0, 0))
+                counts[int(cookie, 16)] = RuleCount(before.frames + int(frames), before.size + int(size))
+        return counts
+
+    def _management(self, bridge: str) -> str:
+        return f"unix:{self._folder}/{bridge}.mgmt"
+
+    def _vsctl(self, *words: str) -> str:
+        return self._call("ovs-vsctl", f"--db={self._database}", f"--timeout={_START_S:.0f}", *words)
+
+    def _call(self, program: str, *words: str, text: str | None = None) -> str:
+        try:
+            done = subprocess.run(
+                [self._programs[program], *words],
+                input=text or "",
+                capture_output=True,
+                env=self._environment,
+                cwd=self._folder,
+                text=True,
+                timeout=_CALL_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NetworkError(f"Open vSwitch does not answer: {error}") from error
+        if done.returncode != 0:
+            raise NetworkError(f"{program} {words[-1]}: {done.stderr.strip() or f'status {done.returncode}'}")
+        return done.stdout
+
+
+def find_openvswitch() -> dict[str, str]:
+    """Open vSwitch's programs, by name.
+
+    Raises:
+        UnavailableError: one is missing.
+    """
+    found = dict(_found())
+    missing = [name for name in _PROGRAMS if name not in found]
+    if missing:
+        raise UnavailableError(
+            f"Open vSwitch is not installed: there is no {missing[0]}",
+            "apt install openvswitch-switch, or choose the Linux bridge",
+        )
+    return found
+
+
+def _found() -> Iterator[tuple[str, str]]:
+    for name in _PROGRAMS:
+        path = shutil.which(name) or shutil.which(name, path=_SYSTEM_FOLDERS)
+        if path is not None:
+            yield name, path
+
+
+def _kernel_module() -> bool:
+    """Whether the kernel has Open vSwitch's datapath, after loading it where that is possible."""
+    modprobe = shutil.which("modprobe") or shutil.which("modprobe", path=_SYSTEM_FOLDERS)
+    if modprobe is not None and not Path("/sys/module/openvswitch").exists():
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run([modprobe, "--quiet", "openvswitch"], capture_output=True, timeout=_START_S, check=False)
+    return Path("/sys/module/openvswitch").exists()
