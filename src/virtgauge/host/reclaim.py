@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies
@@ -231,15 +232,23 @@ def _remove_network(tag: str) -> list[str]:
                 netns.remove(name)
                 lines.append(f"removed the network namespace {name}")
     if interfaces:
-        from pyroute2 import IPRoute, NetlinkError
+        # the library of netlink cannot be used in a thread whose event loop runs, as a controller's does
+        with ThreadPoolExecutor(1) as executor:
+            lines += executor.submit(_remove_interfaces, interfaces).result()
+    return lines
 
-        with IPRoute() as route:
-            for name in interfaces:
-                # the second end of a pair is gone with the first
-                with contextlib.suppress(NetlinkError, OSError):
-                    for index in route.link_lookup(ifname=name):
-                        route.link("del", index=index)
-                        lines.append(f"removed the interface {name}")
+
+def _remove_interfaces(names: list[str]) -> list[str]:
+    from pyroute2 import IPRoute, NetlinkError
+
+    lines = []
+    with IPRoute() as route:
+        for name in names:
+            # the second end of a pair is gone with the first
+            with contextlib.suppress(NetlinkError, OSError):
+                for index in route.link_lookup(ifname=name):
+                    route.link("del", index=index)
+                    lines.append(f"removed the interface {name}")
     return lines
 
 
