@@ -2,6 +2,7 @@
 
 import pytest
 from suites.simulated_runs import execute, plan_of, report_of, simulated
+from synthetic import timing_of
 
 from virtgauge.errors import UnavailableError
 from virtgauge.execution import prepare
@@ -44,7 +45,7 @@ def test_a_fault_that_stays_is_tried_as_often_as_the_plan_says_and_the_run_goes_
     assert all(t.error for t in broken)
     others = [t for t in trials_of(tmp_path / "run") if t not in broken]
     assert {t.status for t in others} == {TrialStatus.VALID}
-    (cell,) = [c for c in report_of(tmp_path / "run").cells if c.factors["function"] == "rdtsc"]
+    (cell,) = [c for c in timing_of(report_of(tmp_path / "run")).cells if c.factors["function"] == "rdtsc"]
     assert cell.of("faulty").statistics["p50"].point is None
     assert cell.of("faulty").missing
 

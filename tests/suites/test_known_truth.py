@@ -4,17 +4,18 @@ import math
 
 import pytest
 from suites.simulated_runs import TIMERS, execute, plan_of, report_of, simulated
+from synthetic import timing_of
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
 
 def estimate(report, arm, function, statistic="p50"):
-    (cell,) = [cell for cell in report.cells if cell.factors["function"] == function]
+    (cell,) = [cell for cell in timing_of(report).cells if cell.factors["function"] == function]
     return cell.of(arm).statistics[statistic]
 
 
 def ratio(report, arm, function, statistic="p50"):
-    (cell,) = [cell for cell in report.cells if cell.factors["function"] == function]
+    (cell,) = [cell for cell in timing_of(report).cells if cell.factors["function"] == function]
     return cell.of(arm).comparisons[statistic].ratio
 
 
@@ -62,7 +63,8 @@ def test_load_multiplies_what_it_was_told_to(tmp_path):
     )
     execute(plan, tmp_path / "run")
     by_load = {
-        cell.factors["load"]: cell.of("only").statistics["p50"].point for cell in report_of(tmp_path / "run").cells
+        cell.factors["load"]: cell.of("only").statistics["p50"].point
+        for cell in timing_of(report_of(tmp_path / "run")).cells
     }
     assert by_load["cpu"] / by_load["idle"] == pytest.approx(3.0, rel=0.02)
 

@@ -6,7 +6,7 @@ import pytest
 import synthetic
 
 from virtgauge.ledger.records import TrialStatus
-from virtgauge.report.causes import causes, summary
+from virtgauge.report.timing.causes import causes, summary
 
 HEALTHY = {
     "hypervisor": {"present": True, "signature": "KVMKVMKVM"},

@@ -13,7 +13,7 @@ from synthetic import arm_record, manifest, synthetic_ledger
 from virtgauge import reference, report
 from virtgauge.ledger.store import Ledger
 from virtgauge.reference import claims
-from virtgauge.report.paper_claims import ExaminedClaim, Verdict, examine, examined_claims
+from virtgauge.report.timing.paper_claims import ExaminedClaim, Verdict, examine, examined_claims
 
 
 def claim(name: str) -> ExaminedClaim:
@@ -142,14 +142,14 @@ def test_a_test_can_come_out_either_way(test: dict[str, object], agrees: bool | 
 def test_the_report_shows_every_conclusion_once_and_holds_it_as_data(tmp_path: Path) -> None:
     built = report.build(synthetic_ledger(tmp_path / "run", blocks=2))
     text = html.unescape(report.render_html(built))
-    assert text.count('<section id="claims">') == 1
+    assert text.count('<section id="timing-claims">') == 1
     for one in examined_claims():
         assert one.text in text
-    data = json.loads(report.render_json(built))["paper_claims"]
+    data = json.loads(report.render_json(built))["suites"][0]["paper_claims"]
     assert {entry["verdict"] for entry in data} == {"confirmed", "contradicted", "cannot be tested"}
 
 
 def test_a_run_that_measured_no_timing_has_no_such_section(tmp_path: Path) -> None:
     built = report.build(Ledger.create(tmp_path / "run", manifest([arm_record("host", "host", "Host", "reference")])))
-    assert built.paper_claims == ()
-    assert 'id="claims"' not in report.render_html(built)
+    assert built.suites == ()
+    assert 'id="timing-claims"' not in report.render_html(built)

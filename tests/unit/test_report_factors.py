@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
-from synthetic import SyntheticArm, arm_record, synthetic_ledger, usual_arms
+from synthetic import SyntheticArm, arm_record, synthetic_ledger, timing_of, usual_arms
 
 from virtgauge import report
-from virtgauge.report.factor_tables import factor_sections, labels_of
-from virtgauge.report.factor_words import p_value, sentences
-from virtgauge.report.factors import ParameterFactors, Place, ProbeFactors, Repetitions, probe_factors
+from virtgauge.report.timing.factor_tables import factor_sections, labels_of
+from virtgauge.report.timing.factor_words import p_value, sentences
+from virtgauge.report.timing.factors import ParameterFactors, Place, ProbeFactors, Repetitions, probe_factors
 
 ARMS = [
     arm_record("host", "host", "Host", "reference"),
@@ -221,7 +221,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
 
 
 def test_a_run_with_a_known_truth_is_told_truly(usual: report.Report) -> None:
-    (cost,) = (found for found in usual.factors if found.probe == "timer_cost")
+    (cost,) = (found for found in timing_of(usual).factors if found.probe == "timer_cost")
     median = of(cost, "p50")
     platform, load = median.test("platform"), median.test("load")
     assert platform is not None and platform.shown
@@ -233,11 +233,11 @@ def test_a_run_with_a_known_truth_is_told_truly(usual: report.Report) -> None:
 def test_the_page_holds_every_sentence_table_and_mark_of_emulation(usual: report.Report) -> None:
     text = html.unescape(report.render_html(usual))
     assert "Which factors matter" in text
-    for section in factor_sections(usual):
+    for section in factor_sections(timing_of(usual), [arm.record for arm in usual.arms]):
         for _, lines in section.sentences:
             assert all(line in text for line in lines)
     assert "never ranked: they are in none of these tests" in text
-    assert labels_of(usual)["gvisor"] == "gVisor (runsc, systrap)"
+    assert labels_of(timing_of(usual), [arm.record for arm in usual.arms])["gvisor"] == "gVisor (runsc, systrap)"
 
 
 def test_the_terminal_says_what_matters_for_the_median(usual: report.Report) -> None:
@@ -249,7 +249,7 @@ def test_the_terminal_says_what_matters_for_the_median(usual: report.Report) -> 
 
 def test_json_holds_the_tests(usual: report.Report) -> None:
     data = json.loads(report.render_json(usual))
-    found = {entry["probe"]: entry for entry in data["factors"]}
+    found = {entry["probe"]: entry for entry in data["suites"][0]["factors"]}
     assert set(found) == {"timer_cost", "sleep_lateness"}
     test = found["timer_cost"]["parameters"][0]["tests"][1]
     assert test["factor"] == "platform"
@@ -265,13 +265,13 @@ def test_a_run_of_one_cell_has_no_such_section(tmp_path: Path) -> None:
     arms = [SyntheticArm(arm_record("host", "host", "Host", "reference"))]
     design = [("timer_cost", {"function": "clock_gettime", "load": "idle"})]
     built = report.build(synthetic_ledger(tmp_path / "run", arms, 4, design))
-    assert built.factors == ()
+    assert timing_of(built).factors == ()
     assert "Which factors matter" not in report.render_html(built)
 
 
 def test_scatters_hold_raw_values_of_a_typical_repetition_and_its_extremes(usual: report.Report) -> None:
     measured = [arm.record.name for arm in usual_arms() if arm.record.usable]
-    for cell in usual.cells:
+    for cell in timing_of(usual).cells:
         assert [scatter.arm for scatter in cell.scatters] == measured
         for scatter in cell.scatters:
             series = cell.of(scatter.arm)
@@ -279,11 +279,11 @@ def test_scatters_hold_raw_values_of_a_typical_repetition_and_its_extremes(usual
             assert scatter.median_ns == series.statistics["p50"].point
             assert series.statistics["min"].point <= min(scatter.values_ns) * 1.01
             assert min(scatter.values_ns) < scatter.median_ns < max(scatter.values_ns)
-    points = sum(len(scatter.values_ns) for cell in usual.cells for scatter in cell.scatters)
+    points = sum(len(scatter.values_ns) for cell in timing_of(usual).cells for scatter in cell.scatters)
     assert points <= 10_000
 
 
 def test_without_raw_values_there_is_no_scatter(tmp_path: Path) -> None:
     built = report.build(synthetic_ledger(tmp_path / "run", blocks=2))
-    assert not any(cell.scatters for cell in built.cells)
+    assert not any(cell.scatters for cell in timing_of(built).cells)
     assert ": values" not in report.render_html(built)

@@ -16,6 +16,7 @@ from synthetic import (
     manifest,
     synthetic_ledger,
     timer_histogram,
+    timing_of,
     trial,
     usual_arms,
 )
@@ -24,14 +25,18 @@ from virtgauge import report
 from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.model import Cell, Report, Tone
+from virtgauge.report.headline import Tone
+from virtgauge.report.model import Report
+from virtgauge.report.timing.model import Cell, TimingFindings
 
 CLOCK = {"function": "clock_gettime", "load": "idle"}
 
 
 def find(built: Report, probe: str, **factors: str) -> Cell:
     """The one cell of a probe with these levels."""
-    (cell,) = [cell for cell in built.cells if cell.probe == probe and factors.items() <= cell.factors.items()]
+    (cell,) = [
+        cell for cell in timing_of(built).cells if cell.probe == probe and factors.items() <= cell.factors.items()
+    ]
     return cell
 
 
@@ -66,7 +71,7 @@ def test_the_truth_is_covered_as_often_as_stated(tmp_path: Path) -> None:
         ledger = synthetic_ledger(
             tmp_path / str(seed), arms, design=[("timer_cost", CLOCK)], seed=seed, spread=0.1, reads=2000
         )
-        (cell,) = report.build(ledger).cells
+        (cell,) = timing_of(report.build(ledger)).cells
         series = cell.of("gvisor")
         assert series is not None
         covered += not series.comparisons["p50"].ratio.excludes(53)
@@ -79,7 +84,7 @@ def test_statistics_equal_those_of_the_raw_values(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "run", manifest([host]))
     raw = np.random.default_rng(2).integers(1000, 2000, 200_000) * 1000  # values that are bins of their own
     ledger.add_trial(trial(host, "timer_cost", CLOCK, 0), {"timer_cost": hdr_bins(raw)})
-    series = report.build(ledger).cells[0].series[0]
+    series = timing_of(report.build(ledger)).cells[0].series[0]
     bins = np.sort(hdr_bins(raw).values)
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)):
         exact = np.quantile(raw, share, method="inverted_cdf")
@@ -100,7 +105,7 @@ def test_only_valid_trials_count(tmp_path: Path) -> None:
     good = trial(host, "timer_cost", CLOCK, 0, attempt=2)
     ledger.add_trial(good, {"timer_cost": timer_histogram(rng, 20)})
     built = report.build(ledger)
-    median = built.cells[0].series[0].statistics["p50"].point
+    median = timing_of(built).cells[0].series[0].statistics["p50"].point
     assert median == pytest.approx(20, rel=0.05)
     assert [line.status for line in built.trials] == ["invalid", "valid"]
     assert built.trials[0].flags == ("foreign-load: 40 % of the machine",)
@@ -121,7 +126,7 @@ def test_pooled_tail_needs_all_repetitions_together(tmp_path: Path) -> None:
     for block in range(5):
         histogram = timer_histogram(rng, 20, samples=2_500)
         ledger.add_trial(trial(host, "timer_cost", CLOCK, block), {"timer_cost": histogram})
-    tail = report.build(ledger).cells[0].series[0].statistics["p99.9"]
+    tail = timing_of(report.build(ledger)).cells[0].series[0].statistics["p99.9"]
     assert tail.point is not None
     assert not tail.has_interval
     assert "together" in tail.method
@@ -129,7 +134,7 @@ def test_pooled_tail_needs_all_repetitions_together(tmp_path: Path) -> None:
 
 def test_identical_arms_agree(usual: Report) -> None:
     assert usual.agreement.ok is True
-    assert usual.agreement.cells == len(usual.cells)
+    assert usual.agreement.cells == len(timing_of(usual).cells)
 
 
 def test_an_aa_arm_that_differs_is_said_first_and_makes_small_differences_inconclusive(tmp_path: Path) -> None:
@@ -147,22 +152,28 @@ def test_an_aa_arm_that_differs_is_said_first_and_makes_small_differences_inconc
 
 
 def test_headlines_name_each_platform_once_emulated_and_skipped_last(usual: Report) -> None:
-    assert [headline.arm for headline in usual.headlines] == ["host", "runc", "gvisor", "qemu-microvm", "kata"]
-    tones = {headline.arm: headline.tone for headline in usual.headlines}
+    assert [headline.arm for headline in timing_of(usual).headlines] == [
+        "host",
+        "runc",
+        "gvisor",
+        "qemu-microvm",
+        "kata",
+    ]
+    tones = {headline.arm: headline.tone for headline in timing_of(usual).headlines}
     assert tones["gvisor"] is Tone.SLOWER
     assert tones["qemu-microvm"] is Tone.EMULATED
     assert tones["kata"] is Tone.MISSING
 
 
 def test_the_headline_says_how_much_with_its_interval(usual: Report) -> None:
-    text = next(headline.text for headline in usual.headlines if headline.arm == "gvisor")
+    text = next(headline.text for headline in timing_of(usual).headlines if headline.arm == "gvisor")
     assert "reads the clock 5" in text
     assert "× slower than the host (5" in text
     assert "sleeps wake" in text
 
 
 def test_an_emulated_arm_is_never_ranked(usual: Report) -> None:
-    text = next(headline.text for headline in usual.headlines if headline.arm == "qemu-microvm")
+    text = next(headline.text for headline in timing_of(usual).headlines if headline.arm == "qemu-microvm")
     assert "not ranked" in text
     assert "slower" not in text
 
@@ -170,22 +181,25 @@ def test_an_emulated_arm_is_never_ranked(usual: Report) -> None:
 def test_a_skipped_arm_keeps_its_reason_and_fix(usual: Report) -> None:
     record = usual.arm("kata").record
     assert record.fix == "apt-get install kata-containers"
-    assert "not installed" in next(headline.text for headline in usual.headlines if headline.arm == "kata")
+    assert "not installed" in next(headline.text for headline in timing_of(usual).headlines if headline.arm == "kata")
 
 
 def test_published_figures_stand_beside_the_same_function_load_and_platform(usual: Report) -> None:
-    rows = {(row.function, row.platform, row.load): row for row in usual.published}
+    rows = {(row.function, row.platform, row.load): row for row in timing_of(usual).published}
     row = rows["System Call", "QEMU", "CPU-bound"]
     assert row.median_ns == 64.0
-    assert (usual.cells[row.cell].factors["function"], row.arm) == ("clock_gettime", "qemu-microvm")
-    assert all(usual.cells[row.cell].factors.get("slack", "default") == "default" for row in usual.published)
-    assert {row.arm for row in usual.published} == {"host", "qemu-microvm"}
-    assert "Kirova" in usual.citations[0]
+    assert (timing_of(usual).cells[row.cell].factors["function"], row.arm) == ("clock_gettime", "qemu-microvm")
+    assert all(
+        timing_of(usual).cells[row.cell].factors.get("slack", "default") == "default"
+        for row in timing_of(usual).published
+    )
+    assert {row.arm for row in timing_of(usual).published} == {"host", "qemu-microvm"}
+    assert "Kirova" in timing_of(usual).citations[0]
 
 
 def test_a_run_without_trials_says_so(tmp_path: Path) -> None:
     built = report.build(Ledger.create(tmp_path / "run", manifest([arm.record for arm in usual_arms()])))
-    assert built.cells == ()
+    assert built.suites == built.cells == ()
     assert not built.run.finished
     assert any("no valid trial" in caveat for caveat in built.caveats)
     assert any("not finished" in caveat for caveat in built.caveats)
@@ -201,10 +215,10 @@ def test_a_run_with_failures_only_gives_the_reason(tmp_path: Path) -> None:
         trial(host, "timer_cost", CLOCK, 0, status=TrialStatus.FAILED, error="the guest was lost", result={})
     )
     built = report.build(ledger)
-    assert built.cells[0].series[0].missing == "failed: the guest was lost"
+    assert timing_of(built).cells[0].series[0].missing == "failed: the guest was lost"
     assert built.arm("host").failed_guests == 1
-    assert built.headlines[0].tone is Tone.MISSING
-    assert "the guest was lost" in built.headlines[0].text
+    assert timing_of(built).headlines[0].tone is Tone.MISSING
+    assert "the guest was lost" in timing_of(built).headlines[0].text
 
 
 def test_one_repetition_has_figures_and_no_interval(tmp_path: Path) -> None:
@@ -273,12 +287,14 @@ def test_building_twice_gives_the_same(tmp_path: Path) -> None:
 
 def test_json_holds_every_figure_and_a_schema_version(usual: Report) -> None:
     document = json.loads(report.render_json(usual))
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert len(document["trials"]) == len(usual.trials)
-    cell = document["cells"][0]
-    series = cell["series"][0]
+    (suite,) = document["suites"]
+    assert suite["suite"] == "timing"
+    assert {field.name for field in dataclasses.fields(TimingFindings)} == suite.keys() - {"suite"}
+    series = suite["cells"][0]["series"][0]
     assert series["statistics"]["p50"]["unit"] == "ns"
-    assert series["statistics"].keys() == usual.cells[0].series[0].statistics.keys()
+    assert series["statistics"].keys() == timing_of(usual).cells[0].series[0].statistics.keys()
     assert document["run"]["plan_text"] == usual.run.plan_text
     assert {field.name for field in dataclasses.fields(Report)} == document.keys()
 
@@ -289,5 +305,5 @@ def test_a_probe_that_the_report_does_not_know_is_shown_all_the_same(tmp_path: P
     histogram = timer_histogram(np.random.default_rng(1), 20)
     ledger.add_trial(trial(host, "page_fault", {"size": "4 KiB"}, 0), {"page_fault": histogram})
     built = report.build(ledger)
-    assert built.cells[0].function == "size 4 KiB"
+    assert timing_of(built).cells[0].function == "size 4 KiB"
     assert "page fault" in report.render_html(built)

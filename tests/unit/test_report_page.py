@@ -11,12 +11,12 @@ from pathlib import Path
 import altair
 import pytest
 from rich.console import Console
-from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
+from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, timing_of, usual_arms
 
 from virtgauge import report
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.figures import distribution_figures, median_figures
 from virtgauge.report.page import embeddable
+from virtgauge.report.timing.figures import distribution_figures, median_figures
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>\u2028{{7*7}}"
 
@@ -76,7 +76,7 @@ def test_the_page_allows_no_connection_and_no_script_but_its_own(usual: report.R
 
 def test_every_summary_and_its_interval_is_in_the_markup_without_scripts(usual: report.Report) -> None:
     text = report.render_html(usual)
-    for headline in usual.headlines:
+    for headline in timing_of(usual).headlines:
         assert headline.text in html.unescape(text)
     assert "A/A ok" in text
     assert "emulated" in text
@@ -87,12 +87,14 @@ def test_the_pages_data_holds_every_trial(usual: report.Report) -> None:
     outline = Outline(report.render_html(usual))
     data = json.loads(outline.scripts[0])
     assert data["trials"]["columns"]["id"] == [trial.trial_id for trial in usual.trials]
-    assert set(data["curves"]) == {f"ccdf-{index}" for index in range(len(usual.cells))}
+    curves = {name for name, panel in data["panels"].items() if panel["kind"] == "curves"}
+    assert curves == {f"ccdf-{index}" for index in range(len(timing_of(usual).cells))}
 
 
 def test_every_figure_is_valid_vega_lite(tmp_path: Path) -> None:
     built = report.build(synthetic_ledger(tmp_path / "run", blocks=3, reservoir=50))
-    drawn = [*distribution_figures(built), *median_figures(built)]
+    arms = [arm.record for arm in built.arms]
+    drawn = [*distribution_figures(timing_of(built), arms), *median_figures(timing_of(built), arms)]
     assert len({figure.title for figure in drawn}) == len(drawn) == 2 * 2 * 2 + 2
     for figure in drawn:
         altair.LayerChart.from_dict(figure.spec, validate=True).to_dict(validate=True)

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from virtgauge.report.model import Report
+from virtgauge.report.sections import SuiteReport
 
 
 def render_json(report: Report) -> str:
@@ -18,6 +19,8 @@ def render_json(report: Report) -> str:
 
 
 def _plain(value: object) -> Any:
+    if isinstance(value, SuiteReport):
+        return {"suite": value.suite} | _plain(value.findings)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     raise TypeError(f"{type(value).__name__} has no place in a report")

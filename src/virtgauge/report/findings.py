@@ -10,21 +10,17 @@ from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.causes import causes
-from virtgauge.report.factors import Place, ProbeFactors, Repetitions, probe_factors
-from virtgauge.report.headlines import headlines
-from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine, function_label
-from virtgauge.report.paired_cells import Medians
-from virtgauge.report.paper_claims import examined_claims
-from virtgauge.report.published import citations, published_rows
-from virtgauge.report.series import CellBuilder, CellKey, TrialFigures, cell_key, ordered_cells, read_figures
+from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine
+from virtgauge.report.sections import SuiteRecords, SuiteReport
+from virtgauge.report.suites import SUITE_REPORTS
+from virtgauge.report.trial_figures import TrialFigures, read_figures
 
 COMPLETED = "completed"
 """The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""
 CHANGED_HOST = "changed-host"
 """The kind of the event that a run went on although its host had changed."""
-TIMING = "timing"
-"""The suite whose paper's own conclusions are tested again beside a run of it."""
+
+CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def build(ledger: Ledger) -> Report:
@@ -34,17 +30,17 @@ def build(ledger: Ledger) -> Report:
         ledger: of a finished run, or of one in progress or interrupted: then the report says so.
     """
     manifest, trials, guests, events = ledger.manifest(), ledger.trials(), ledger.guests(), ledger.events()
-    keys = ordered_cells(trials)
     figures = read_figures(ledger, trials)
-    builder = CellBuilder(manifest.arms, trials, figures, manifest.confidence, ledger.samples)
-    cells = tuple(builder.cell(key) for key in keys)
-    agrees = agreement(builder.aa_ratios)
-    medians = {arm.name: _medians(builder, keys, arm.name) for arm in manifest.arms}
-    reference = next((medians[arm.name] for arm in manifest.arms if arm.role == "reference"), None)
-    arms = tuple(
-        _arm_summary(arm, trials, guests, medians[arm.name], reference, manifest.confidence) for arm in manifest.arms
-    )
-    published = published_rows(cells, manifest.arms)
+    arms = tuple(_arm_summary(arm, trials, guests, manifest.confidence) for arm in manifest.arms)
+    suites = []
+    for name, suite_report in SUITE_REPORTS.items():
+        own = [trial for trial in trials if trial.suite == name]
+        if own:
+            facts = {arm.record.name: arm.facts for arm in arms}
+            records = SuiteRecords(manifest.arms, own, figures, facts, manifest.confidence, ledger.samples)
+            suites.append(suite_report(records))
+    agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
+    cells = {_cell_key(trial): None for trial in trials}
     run = Run(
         run_id=manifest.run_id,
         created_at=manifest.created_at,
@@ -61,48 +57,27 @@ def build(ledger: Ledger) -> Report:
     return Report(
         schema_version=SCHEMA_VERSION,
         run=run,
-        headlines=headlines(arms, cells),
-        caveats=_caveats(run, cells, trials, agrees, events),
+        caveats=_caveats(run, suites, trials, agrees, events),
         agreement=agrees,
         arms=arms,
-        cells=cells,
-        published=published,
-        citations=citations(published),
-        factors=_factors(builder, keys, manifest.arms, manifest.confidence),
-        paper_claims=examined_claims() if any(suite == TIMING for suite, _, _ in keys) else (),
-        trials=_trial_lines(trials, keys, figures),
+        suites=tuple(suites),
+        cells=tuple(_cell(key, suites) for key in cells),
+        trials=_trial_lines(trials, list(cells), figures),
         guests=tuple(guests),
         events=tuple(events),
     )
 
 
-def _factors(
-    builder: CellBuilder, keys: Sequence[CellKey], arms: Sequence[ArmRecord], nominal: float
-) -> tuple[ProbeFactors, ...]:
-    """The tests of factors, probe by probe."""
-    probes: dict[tuple[str, str], dict[Place, Repetitions]] = {}
-    for key in keys:
-        suite, probe, items = key
-        factors = dict(items)
-        for arm in arms:
-            measured = builder.measured(key, arm.name)
-            if measured:
-                place = (function_label(factors), arm.name, factors.get("load", ""))
-                repetitions = {block: figures.statistics for block, figures in measured.items()}
-                probes.setdefault((suite, probe), {})[place] = repetitions
-    found = (probe_factors(suite, probe, cells, arms, nominal) for (suite, probe), cells in probes.items())
-    return tuple(one for one in found if one is not None)
+def _cell_key(trial: TrialRecord) -> CellKey:
+    return trial.suite, trial.probe, tuple(trial.factors.items())
 
 
-def _medians(builder: CellBuilder, keys: Sequence[CellKey], arm: str) -> Medians:
-    """An arm's medians of the timing suite, by cell and block."""
-    found = {}
-    for suite, probe, items in keys:
-        measured = builder.measured((suite, probe, items), arm) if suite == TIMING else {}
-        medians = {b: value for b, figures in measured.items() if (value := figures.statistics["p50"]) is not None}
-        if medians:
-            found[probe, frozenset(items)] = medians
-    return found
+def _cell(key: CellKey, suites: Sequence[SuiteReport]) -> Cell:
+    name, probe, items = key
+    factors = dict(items)
+    suite = next((suite for suite in suites if suite.suite == name), None)
+    levels = ", ".join(f"{factor} {level}" for factor, level in items)
+    return Cell(name, probe, factors, suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}")
 
 
 def _finished(events: Sequence[EventRecord]) -> bool:
@@ -112,12 +87,7 @@ def _finished(events: Sequence[EventRecord]) -> bool:
 
 
 def _arm_summary(
-    arm: ArmRecord,
-    trials: Sequence[TrialRecord],
-    guests: Sequence[GuestRecord],
-    medians: Medians,
-    reference: Medians | None,
-    nominal: float,
+    arm: ArmRecord, trials: Sequence[TrialRecord], guests: Sequence[GuestRecord], nominal: float
 ) -> ArmSummary:
     measured = [trial for trial in trials if trial.arm == arm.name]
     facts = next((guest.facts for guest in guests if guest.arm == arm.name and guest.facts), {})
@@ -131,15 +101,12 @@ def _arm_summary(
         failed_guests=sum(guest.error is not None for guest in own),
         trials=dict(sorted(Counter(trial.status.value for trial in measured).items())),
         facts=facts,
-        causes=causes(facts, medians, measured, nominal, None if arm.role == "reference" else reference)
-        if medians
-        else (),
     )
 
 
 def _caveats(
     run: Run,
-    cells: Sequence[Cell],
+    suites: Sequence[SuiteReport],
     trials: Sequence[TrialRecord],
     agrees: Agreement,
     events: Sequence[EventRecord],
@@ -158,8 +125,8 @@ def _caveats(
             f"Identical arms (A/A) differ in {agrees.excluding} of {agrees.cells} cells, more than chance explains "
             f"({agrees.tolerated}): order or placement on this machine matters. Smaller differences are inconclusive."
         )
-    medians = [series.statistics["p50"] for cell in cells for series in cell.series]
-    lowest = min((median.confidence for median in medians if median.confidence is not None), default=None)
+    confidences = [estimate.confidence for suite in suites for estimate in suite.estimates]
+    lowest = min((confidence for confidence in confidences if confidence is not None), default=None)
     if lowest is None:
         said.append("One repetition gives no interval. Six are the least for a 95 % one.")
     elif lowest < run.confidence:
@@ -183,7 +150,7 @@ def _trial_lines(
         lines.append(
             TrialLine(
                 trial_id=trial.trial_id,
-                cell=places[cell_key(trial)],
+                cell=places[_cell_key(trial)],
                 arm=trial.arm,
                 block=trial.block,
                 attempt=trial.attempt,

@@ -14,69 +14,32 @@ import json
 from importlib import resources
 from typing import Any
 
-import jinja2
 import markupsafe
 import vl_convert
 
-from virtgauge.report import factor_tables, tables, words
-from virtgauge.report.causes import summary
-from virtgauge.report.figures import (
-    arm_colours,
-    arm_dashes,
-    distribution_figures,
-    median_data,
-    median_figures,
-    published_medians,
-    strips,
-)
+from virtgauge.report import tables
 from virtgauge.report.model import Report
+from virtgauge.report.page_frame import PageFrame
 
 
 def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
-    records = [arm.record for arm in report.arms]
-    figures = [*distribution_figures(report), *median_figures(report)]
-    data = embeddable(_page_data(report, [figure.spec for figure in figures]))
+    frame = PageFrame(report)
+    suites = [(suite, suite.page(frame)) for suite in report.suites]
     library, boot = _library(), _asset("page.js")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "duration": words.duration,
-        "duration_interval": words.duration_interval,
-        "ratio": words.ratio,
-        "ratio_interval": words.ratio_interval,
-        "confidence": words.confidence,
-        "share": words.share,
-    }
-    return environment.get_template("report.html").render(
+    return frame.render(
+        "report.html",
         report=report,
-        words=words,
-        glance=tables.glance(report),
-        detail=tables.detail(report),
-        published=tables.published(report),
-        factors=factor_tables.factor_sections(report),
-        claim_groups=factor_tables.claim_groups(report),
-        claim_counts=factor_tables.claim_counts(report),
+        suites=suites,
         spoilt=tables.spoilt_trials(report),
         environment_rows=tables.flattened(report.run.fingerprint),
         arm_facts=[(arm.record.label, tables.flattened(arm.facts)) for arm in report.arms if arm.facts],
-        figures=figures,
-        colours=arm_colours(records),
-        dashed={name for name, dash in arm_dashes(records).items() if dash[1]},
-        summary=summary,
-        verdict_class=tables.verdict_class,
         note_of=tables.note_of,
-        aside=tables.aside,
         # Not of the run: our own assets, and JSON that cannot leave its element.
         style=markupsafe.Markup(_asset("page.css")),
         library=markupsafe.Markup(library),
         boot=markupsafe.Markup(boot),
-        data=markupsafe.Markup(data),
+        data=markupsafe.Markup(embeddable(_page_data(report, frame))),
         policy=_policy(library, boot),
     )
 
@@ -90,48 +53,14 @@ def embeddable(value: Any) -> str:
     return text
 
 
-def _page_data(report: Report, specs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the page's script draws from, once: curves and trials in columns, for there may be thousands."""
+def _page_data(report: Report, frame: PageFrame) -> dict[str, Any]:
+    """What the page's script draws from, once: figures and trials, for there may be thousands."""
     return {
-        "labels": {arm.record.name: arm.record.label for arm in report.arms},
-        "curves": {
-            f"ccdf-{index}": [
-                {
-                    "arm": curve.arm,
-                    "x": curve.values_ns,
-                    "y": curve.shares,
-                    "mean": curve.mean_ns,
-                    "published": published_medians(report, index).get(curve.arm),
-                }
-                for curve in cell.curves
-            ]
-            for index, cell in enumerate(report.cells)
-            if cell.curves
-        },
-        "raw": _raw_values(report),
-        "medians": median_data(report),
-        "specs": specs,
+        "labels": {arm.name: arm.label for arm in frame.arms},
+        "panels": {name: {"kind": panel.kind, "rows": panel.rows} for name, panel in frame.panels.items()},
+        "specs": frame.specs,
         "trials": tables.trial_columns(report),
     }
-
-
-def _raw_values(report: Report) -> dict[str, list[dict[str, Any]]]:
-    """The values of every scatter, and which strip of its panel they go to."""
-    data: dict[str, list[dict[str, Any]]] = {}
-    for index, cell in enumerate(report.cells):
-        together = [other for other, one in enumerate(report.cells) if (one.probe, one.load) == (cell.probe, cell.load)]
-        order, published = strips(report, together), published_medians(report, index)
-        for scatter in cell.scatters:
-            data.setdefault(f"raw-{index}", []).append(
-                {
-                    "arm": scatter.arm,
-                    "strip": order.index(scatter.arm),
-                    "y": scatter.values_ns,
-                    "median": scatter.median_ns,
-                    "published": published.get(scatter.arm),
-                }
-            )
-    return data
 
 
 @functools.cache

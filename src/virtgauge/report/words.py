@@ -10,7 +10,7 @@ from virtgauge.analysis.estimate import Estimate
 
 NONE = "–"
 
-LOADS = {"idle": "idle", "cpu": "CPU load", "": ""}
+LOADS = {"idle": "idle", "cpu": "CPU load", "file": "file load", "": ""}
 PROBES = {
     "timer_cost": ("Timer cost", "the time it takes to read a clock once"),
     "sleep_lateness": ("Sleep lateness", "how long after its deadline a sleep wakes"),
@@ -125,6 +125,16 @@ def share(value: float | None) -> str:
     return NONE if value is None else f"{value:.1%}".replace("%", " %")
 
 
+def amount(value: float) -> str:
+    """``12,300``, ``3.14``: three significant digits, thousands apart."""
+    return f"{float(significant(value)):,.0f}" if abs(value) >= 100 else significant(value)
+
+
+def band(widest: float) -> str:
+    """How far apart identical arms may seem, from a factor of 1 or more: ``up to 3.1 %``, ``up to 54×``."""
+    return f"up to {share(widest - 1)}" if widest < 1.5 else f"up to {_ratio_digits(widest)}×"
+
+
 def comparison_phrases(medians: Mapping[str, Comparison], reference: str) -> str:
     """How an arm's medians compare with the reference's, by probe: what differs first, then what was not shown to.
 
@@ -173,3 +183,8 @@ def _amount(comparison: Comparison) -> tuple[str, str]:
     # In per cent of the reference, so that nothing is more than 100 % faster.
     ends = sorted(abs(value - 1) * 100 for value in (estimate.low, estimate.high))
     return f"{significant(abs(estimate.point - 1) * 100, 2)} %", f"({'–'.join(significant(end, 2) for end in ends)} %)"
+
+
+def printable(text: str) -> str:
+    """Without control characters: a name must not steer the terminal."""
+    return "".join(character if character.isprintable() else "�" for character in text)

@@ -48,10 +48,11 @@
         low: row.low > 0 ? row.low : null,
       }));
 
+  const rowsOf = ({ kind, rows }) => ({ curves: curveRows, raw: rawRows, medians: medianRows })[kind]?.(rows) ?? rows;
+
   const draw = async (place) => {
     const name = place.dataset.rows;
-    const rows =
-      name in data.curves ? curveRows(data.curves[name]) : name in data.raw ? rawRows(data.raw[name]) : medianRows(data.medians[name]);
+    const rows = rowsOf(data.panels[name]);
     const spec = { ...data.specs[Number(place.dataset.spec)], datasets: { rows } };
     await vegaEmbed(place, spec, { renderer: "svg", actions: false, ast: true, mode: "vega-lite" });
   };

@@ -2,8 +2,8 @@
 
 For every platform: what the guest says of itself (hypervisor, clock source, counter, slack, idle states), what the
 measured figures say about it, and one sentence that a person can act on.  An effect is the difference of two cells of
-the same run, paired by block: with and without the remedy, or, where the remedy is out of the guest's reach, here and on
-the reference.  Where the run holds no such pair, the cause names the cells that it would take.
+the same run, paired by block: with and without the remedy, or, where the remedy is out of the guest's reach, here and
+on the reference.  Where the run holds no such pair, the cause names the cells that it would take.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import paired_difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import TrialRecord, TrialStatus
-from virtgauge.report.idle_states import described, visible
-from virtgauge.report.paired_cells import Medians, Pair, cell, pair, pairs, point
+from virtgauge.report.timing.idle_states import described, visible
+from virtgauge.report.timing.paired_cells import Medians, Pair, cell, pair, pairs, point
 from virtgauge.report.words import duration, load_label, share
 
 TRAPPED_TSC_NS = 150.0

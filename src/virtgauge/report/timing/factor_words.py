@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from virtgauge.report.factors import EffectTest, FactorTest, PairTest, ParameterFactors
+from virtgauge.report.timing.factors import EffectTest, FactorTest, PairTest, ParameterFactors
 from virtgauge.report.words import NONE
 
 PARAMETERS = {"p50": "median", "half_iqr": "half IQR", "max": "maximum", "min": "minimum"}

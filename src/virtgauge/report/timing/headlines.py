@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from virtgauge.analysis.comparison import Comparison, Judgement
-from virtgauge.report.model import ArmSummary, Cell, Headline, Series, Tone
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.report.headline import Headline, Tone
+from virtgauge.report.timing.model import Cell, Series
 from virtgauge.report.words import comparison_phrases, duration, exact_duration, load_label
 
 _FIRST_CHOICE = {
@@ -36,10 +38,15 @@ def highlights(cells: Sequence[Cell]) -> list[Highlight]:
         if not candidates:
             continue
 
-        def rank(cell: Cell, order: tuple[str, ...] = preferred) -> tuple[int, bool, bool]:
+        def rank(cell: Cell, order: tuple[str, ...] = preferred) -> tuple[int, bool, bool, bool]:
             function = cell.factors.get("function", "")
             place = order.index(function) if function in order else len(order)
-            return place, cell.factors.get("slack", "default") != "default", cell.factors.get("policy") == "fifo"
+            return (
+                place,
+                cell.factors.get("slack", "default") != "default",
+                cell.factors.get("policy", "other") != "other",
+                "idle_states" in cell.factors,
+            )
 
         first = min(candidates, key=rank)
         same = [cell for cell in candidates if cell.function == first.function]
@@ -51,24 +58,22 @@ def _detail(cell: Cell) -> str:
     return f"{cell.function} · {load_label(cell.load)}"
 
 
-def headlines(arms: Sequence[ArmSummary], cells: Sequence[Cell]) -> tuple[Headline, ...]:
+def headlines(arms: Sequence[ArmRecord], cells: Sequence[Cell]) -> tuple[Headline, ...]:
     """One sentence per arm of the plan (not the A/A arm), the reference first, emulated and skipped ones last."""
     first: dict[str, Cell] = {}
     others: list[Cell] = []
     for highlight in highlights(cells):
         if first.setdefault(highlight.cell.probe, highlight.cell) is not highlight.cell:
             others.append(highlight.cell)
-    reference = next((arm for arm in arms if arm.record.role == "reference"), None)
-    made = [_headline(arm, reference, first, others) for arm in arms if arm.record.role != "aa"]
+    reference = next((arm for arm in arms if arm.role == "reference"), None)
+    made = [_headline(arm, reference, first, others) for arm in arms if arm.role != "aa"]
     order = {tone: 0 for tone in Tone} | {Tone.REFERENCE: -1, Tone.EMULATED: 1, Tone.MISSING: 2}
     return tuple(sorted(made, key=lambda headline: order[headline.tone]))
 
 
 def _headline(
-    arm: ArmSummary, reference: ArmSummary | None, first: dict[str, Cell], others: Sequence[Cell]
+    record: ArmRecord, reference: ArmRecord | None, first: dict[str, Cell], others: Sequence[Cell]
 ) -> Headline:
-    record = arm.record
-
     def say(tone: Tone, text: str) -> Headline:
         return Headline(record.name, record.label, tone, text)
 
@@ -83,7 +88,7 @@ def _headline(
         return say(Tone.REFERENCE, f"{_absolute(measured, first)}.")
     if record.emulated:
         return say(Tone.EMULATED, f"not ranked: {_absolute(measured, first)}.")
-    name = "the host" if reference is None or reference.record.kind == "host" else reference.record.label
+    name = "the host" if reference is None or reference.kind == "host" else reference.label
     compared = {probe: series.comparisons["p50"] for probe, series in measured.items()}
     worth_adding = _worth_adding(record.name, compared, others)
     text = comparison_phrases(compared, name)

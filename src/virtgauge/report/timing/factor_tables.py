@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 
 from virtgauge.analysis.effect_sizes import magnitude
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.report.factor_words import PARAMETERS, Labels, effect_name, f_statistic, p_value, sentences, signed
-from virtgauge.report.factors import FACTORS, EffectTest, FactorTest, PairTest, ParameterFactors, ProbeFactors
-from virtgauge.report.model import Report
-from virtgauge.report.paper_claims import ExaminedClaim, Verdict
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.report.timing.factor_words import (
+    PARAMETERS,
+    Labels,
+    effect_name,
+    f_statistic,
+    p_value,
+    sentences,
+    signed,
+)
+from virtgauge.report.timing.factors import FACTORS, EffectTest, FactorTest, PairTest, ParameterFactors, ProbeFactors
+from virtgauge.report.timing.model import TimingFindings
+from virtgauge.report.timing.paper_claims import ExaminedClaim, Verdict
 from virtgauge.report.words import NONE, load_label, probe_title
 
 
@@ -76,16 +86,15 @@ class FactorSection:
 _EMPTY = Mark(NONE, "", "", 0.0, False, "not tested")
 
 
-def labels_of(report: Report) -> dict[str, str]:
+def labels_of(found: TimingFindings, arms: Sequence[ArmRecord]) -> dict[str, str]:
     """What to call the levels of factors: arms by their labels, loads in words."""
-    arms = {arm.record.name: arm.record.label for arm in report.arms}
-    return {cell.load: load_label(cell.load) for cell in report.cells} | arms
+    return {cell.load: load_label(cell.load) for cell in found.cells} | {arm.name: arm.label for arm in arms}
 
 
-def factor_sections(report: Report) -> list[FactorSection]:
+def factor_sections(found: TimingFindings, arms: Sequence[ArmRecord]) -> list[FactorSection]:
     """Every probe's tests."""
-    labels = labels_of(report)
-    return [_section(found, labels) for found in report.factors]
+    labels = labels_of(found, arms)
+    return [_section(probe, labels) for probe in found.factors]
 
 
 def _section(found: ProbeFactors, labels: Labels) -> FactorSection:
@@ -178,16 +187,16 @@ def _interval(delta: Estimate) -> str:
     return f"{signed(delta.low)} to {signed(delta.high)}"
 
 
-def claim_groups(report: Report) -> list[tuple[str, list[ExaminedClaim]]]:
+def claim_groups(claims: Sequence[ExaminedClaim]) -> list[tuple[str, list[ExaminedClaim]]]:
     """The paper's conclusions by the table that decides them."""
     groups: dict[str, list[ExaminedClaim]] = {}
-    for claim in report.paper_claims:
+    for claim in claims:
         name = " and ".join(table.rpartition(", ")[2] for table in claim.tables)
         groups.setdefault(name, []).append(claim)
     return list(groups.items())
 
 
-def claim_counts(report: Report) -> dict[str, int]:
+def claim_counts(claims: Sequence[ExaminedClaim]) -> dict[str, int]:
     """How many conclusions have each verdict; empty where none was tested."""
-    counts = Counter(claim.verdict for claim in report.paper_claims)
+    counts = Counter(claim.verdict for claim in claims)
     return {verdict.value: counts[verdict] for verdict in Verdict} if counts else {}

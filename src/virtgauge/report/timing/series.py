@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -12,17 +11,12 @@ import numpy.typing as npt
 from virtgauge.analysis import distribution as dist
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Comparison, compare, paired_ratio
-from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord, TrialStatus
-from virtgauge.ledger.store import Ledger
-from virtgauge.report.model import COMPARED, SCALARS, STATISTICS, Cell, Curve, Scatter, Series
+from virtgauge.ledger.records import ArmRecord, TrialRecord, TrialStatus
+from virtgauge.report.timing.model import COMPARED, SCALARS, Cell, Curve, Scatter, Series
+from virtgauge.report.trial_figures import STATISTICS, TAILS, TrialFigures
 
 CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
-
-_NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
-_TAILS = {"p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
-_SHARES = (0.25, 0.5, 0.75, *_TAILS.values())
 
 _RAW = "reservoir"
 _NS_PER_RAW = 1e-3
@@ -35,17 +29,7 @@ _FUNCTION_ORDER = (
     *("rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"),
     *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin"),
 )
-_LOAD_ORDER = ("idle", "cpu")
-
-
-@dataclasses.dataclass(frozen=True)
-class TrialFigures:
-    """What one trial's histogram says, in ns; None where it has too few values to say it."""
-
-    distribution: Distribution
-    ns_per_unit: float
-    samples: int
-    statistics: dict[str, float | None]
+_LOAD_ORDER = ("idle", "cpu", "file")
 
 
 def cell_key(trial: TrialRecord) -> CellKey:
@@ -73,38 +57,6 @@ def ordered_cells(trials: Iterable[TrialRecord]) -> list[CellKey]:
         )
 
     return sorted({cell_key(trial) for trial in trials}, key=rank)
-
-
-def read_figures(ledger: Ledger, trials: Sequence[TrialRecord]) -> dict[int, TrialFigures]:
-    """The figures of every trial that has a histogram of its probe's measure, by trial number."""
-    found = {}
-    for probe in sorted({trial.probe for trial in trials}):
-        numbers = [trial.trial_id for trial in trials if trial.probe == probe]
-        for number, histogram in ledger.histograms(numbers, probe):
-            if histogram.unit in _NS_PER_UNIT and histogram.n:
-                found[number] = figures_of(histogram)
-    return found
-
-
-def figures_of(histogram: Histogram) -> TrialFigures:
-    """One trial's statistics in ns."""
-    scale = _NS_PER_UNIT[histogram.unit]
-    distribution = Distribution(
-        histogram.values, histogram.counts, float(histogram.minimum), float(histogram.maximum), histogram.mean
-    )
-    samples = distribution.n
-    q25, _, q75, *tails = (float(value) * scale for value in distribution.quantiles(_SHARES))
-    statistics: dict[str, float | None] = {
-        "p50": distribution.interpolated_median * scale,
-        "half_iqr": (q75 - q25) / 2,
-        "mad": distribution.mad * scale,
-        "min": distribution.minimum * scale,
-        "max": distribution.maximum * scale,
-        "mean": distribution.mean * scale,
-    }
-    for (name, share), value in zip(_TAILS.items(), tails, strict=True):
-        statistics[name] = value if samples >= dist.samples_needed(share) else None
-    return TrialFigures(distribution, scale, samples, statistics)
 
 
 class CellBuilder:
@@ -241,7 +193,7 @@ def _estimates(measured: Mapping[int, TrialFigures], nominal: float) -> dict[str
         elif len(values) == len(measured):
             estimates[name] = median_estimate(values, "ns", nominal)
         else:
-            estimates[name] = _pooled_tail(list(measured.values()), _TAILS[name])
+            estimates[name] = _pooled_tail(list(measured.values()), TAILS[name])
     return estimates
 
 

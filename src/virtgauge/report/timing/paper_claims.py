@@ -18,8 +18,8 @@ import numpy as np
 from virtgauge.analysis import ranks
 from virtgauge.analysis.effect_sizes import epsilon_squared
 from virtgauge.reference import TimingFigure, claims, table, timing_figures
-from virtgauge.report.factor_words import p_value
-from virtgauge.report.factors import LEVEL
+from virtgauge.report.timing.factor_words import p_value
+from virtgauge.report.timing.factors import LEVEL
 from virtgauge.report.words import duration, significant
 
 PARAMETERS: dict[str, str] = {"median": "median", "half_iqr": "MAD (half IQR)", "max": "maximum", "min": "minimum"}

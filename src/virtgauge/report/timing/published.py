@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.reference import TimingFigure, table, timing_figures
-from virtgauge.report.model import Cell, PublishedRow
+from virtgauge.report.timing.model import Cell, PublishedRow
 
 _TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}
 _FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
-_LOADS = {"idle": "Idle System", "cpu": "CPU-bound"}
+_LOADS = {"idle": "Idle System", "cpu": "CPU-bound", "file": "IO/network-bound"}
 _PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
 
 
@@ -41,7 +41,11 @@ def citations(rows: Sequence[PublishedRow]) -> tuple[str, ...]:
 
 def _is_comparable(cell: Cell) -> bool:
     """The paper slept with the slack and scheduling class that a program has by default; HPTSleep sees to its own."""
-    return cell.factors.get("slack", "default") in ("default", "own") and cell.factors.get("policy", "other") == "other"
+    return (
+        cell.factors.get("slack", "default") in ("default", "own")
+        and cell.factors.get("policy", "other") == "other"
+        and cell.factors.get("idle_states", "default") == "default"
+    )
 
 
 def _matches(figure: TimingFigure, cell: Cell, kind: str) -> bool:

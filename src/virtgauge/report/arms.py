@@ -1,0 +1,31 @@
+"""How arms are drawn: the same colour and line in every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from virtgauge.ledger.records import ArmRecord
+
+REFERENCE_COLOUR = "#7b8494"
+_COLOURS = (
+    *("#2f7ff0", "#ee7d22", "#12a594", "#c44fb8", "#b89400"),
+    *("#8a63f0", "#e5484d", "#56a336", "#0ea5d0", "#a1745a"),
+)
+
+
+def arm_colours(arms: Sequence[ArmRecord]) -> dict[str, str]:
+    """A colour for every arm: neutral for reference and A/A, else by order in the plan."""
+    tests = [arm.name for arm in arms if arm.role == "test"]
+    colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(tests)}
+    return {arm.name: colours.get(arm.name, REFERENCE_COLOUR) for arm in arms}
+
+
+def arm_dashes(arms: Sequence[ArmRecord]) -> dict[str, list[int]]:
+    """Solid lines for measured arms, dashed for emulated ones, dotted for the A/A arm."""
+    return {arm.name: [7, 3] if arm.emulated else [2, 2] if arm.role == "aa" else [1, 0] for arm in arms}
+
+
+def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:
+    """A label for every arm, told apart by its name where two arms share one."""
+    labels = [arm.label for arm in arms]
+    return {arm.name: arm.label if labels.count(arm.label) == 1 else f"{arm.label} [{arm.name}]" for arm in arms}

@@ -1,0 +1,134 @@
+"""What a suite adds to a report: the interface between what every run has and what only one suite knows.
+
+The report reads the ledger, and lists arms, trials, guests and environment itself.  Of what was measured it knows
+nothing: each suite's own report makes sentences, figures, tables and text of its trials.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import markupsafe
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.records import ArmRecord, TrialRecord
+from virtgauge.report.headline import Headline
+from virtgauge.report.trial_figures import TrialFigures
+
+if TYPE_CHECKING:
+    from virtgauge.report.page_frame import PageFrame
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteRecords:
+    """What a suite's report is made from.
+
+    Attributes:
+        arms: of the manifest, those that were skipped among them.
+        trials: the suite's, in the order of the ledger, valid or not.
+        figures: of those trials that brought a histogram of their probe's measure, by trial number.
+        facts: by arm, as the agent of its first guest saw them; empty where no guest came up.
+        nominal: the confidence wanted of intervals.
+        raw: the raw values that were kept of a trial, by its number and the series' name.
+    """
+
+    arms: tuple[ArmRecord, ...]
+    trials: Sequence[TrialRecord]
+    figures: Mapping[int, TrialFigures]
+    facts: Mapping[str, Mapping[str, Any]]
+    nominal: float
+    raw: Callable[[int, str], npt.NDArray[np.int64]]
+
+    @property
+    def shown_arms(self) -> list[ArmRecord]:
+        """Arms with trials: the reference, its A/A, then by the plan, emulated ones last (they are never ranked)."""
+        rank = {"reference": 0, "aa": 1}
+        tried = {trial.arm for trial in self.trials}
+        used = [arm for arm in self.arms if arm.name in tried]
+        return sorted(used, key=lambda arm: (arm.emulated, rank.get(arm.role, 2)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        anchor: unique within the suite.
+        title: short, for the page's navigation.
+        html: the part, without its ``<section>``.
+    """
+
+    anchor: str
+    title: str
+    html: markupsafe.Markup
+
+
+@dataclasses.dataclass(frozen=True)
+class SuitePage:
+    """What a suite puts on the page.
+
+    Attributes:
+        summary: below the headlines: what a first look is about.
+        sections: in order.
+        reading: terms and their explanations, for the page's last section.
+    """
+
+    summary: markupsafe.Markup
+    sections: tuple[Section, ...]
+    reading: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class SuiteReport(abc.ABC):
+    """One suite's part of a report.
+
+    Attributes:
+        suite: its name.
+        title: what the page calls it.
+    """
+
+    suite: ClassVar[str]
+    title: ClassVar[str]
+
+    @property
+    @abc.abstractmethod
+    def findings(self) -> DataclassInstance:
+        """Everything that it says, as a dataclass for the JSON form; durations in nanoseconds."""
+
+    @property
+    @abc.abstractmethod
+    def headlines(self) -> tuple[Headline, ...]:
+        """One sentence for each arm of the plan but the A/A arm, the reference first."""
+
+    @property
+    @abc.abstractmethod
+    def aa_ratios(self) -> Sequence[Estimate]:
+        """Of the figures that decide, A/A arm to reference: one for each cell where both were measured."""
+
+    @property
+    @abc.abstractmethod
+    def estimates(self) -> Iterable[Estimate]:
+        """The figures that decide, whose confidence a reader must know."""
+
+    @abc.abstractmethod
+    def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
+        """What a cell is called in the list of trials: ``Timer cost: rdtsc · idle``."""
+
+    @abc.abstractmethod
+    def page(self, frame: PageFrame) -> SuitePage:
+        """Its parts of the page."""
+
+    @abc.abstractmethod
+    def print(self, console: Console) -> None:
+        """Its figures in the terminal, below the headlines."""
+
+
+class DataclassInstance(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]

@@ -1,0 +1,10 @@
+"""The suites' reports by the suite's name, in the order in which a page shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from virtgauge.report.sections import SuiteRecords, SuiteReport
+from virtgauge.report.timing import TimingReport
+
+SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SuiteReport]] = {TimingReport.suite: TimingReport}
