@@ -58,7 +58,7 @@ def test_designs_that_differ_in_their_laboratory_do_not_share_one():
         {"switch": "bridge"},
         {"cpu_limit": 0.5},
         {"memory_mib": 128},
-        {"port": "af-packet"},
+        {"port": "af_packet"},
     ]
     benches = [ForwardingSuite.create(settings).cells()[0].bench for settings in differing]
     assert len(set(benches)) == len(differing)

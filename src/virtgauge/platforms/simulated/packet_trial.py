@@ -10,10 +10,12 @@ from virtgauge.platforms.simulated.truth import distribution_message
 
 LOOP = "loop"
 """An interface of this name leads back to the tester, past the device."""
+DROPS = "simulated_drops"
+"""A field that no real agent has: frames by the place of the device that dropped them."""
 
 
 def packet_trial(device: ForwardingDevice, params: Mapping[str, Any]) -> dict[str, Any]:
-    """One trial as docs/protocol.md has it; ``counters`` holds the drops of switches and guests too."""
+    """One trial as docs/protocol.md has it, and the drops of switches and guests beside it."""
     weights = [float(flow["weight"]) for flow in params["flows"]]
     total = sum(weights)
     trial = device.trial(
@@ -23,15 +25,24 @@ def packet_trial(device: ForwardingDevice, params: Mapping[str, Any]) -> dict[st
         int(params["duration_ns"]) / 1e9,
         loop=params["transmit"] == LOOP,
     )
+    sent, received = (sum(getattr(flow, name) for flow in trial.flows) for name in ("sent", "received"))
     return {
         "port": "simulated",
-        "elapsed_ns": trial.elapsed_ns,
-        "sent": sum(flow.sent for flow in trial.flows),
-        "received": sum(flow.received for flow in trial.flows),
+        "port_reasons": [],
+        "frames_planned": sent,
+        "sent": sent,
+        "received": received,
+        "lost": sent - received,
         "stretched": trial.stretched,
         "late": trial.late,
+        "elapsed_ns": trial.elapsed_ns,
+        "refused": 0,
+        "receiver_ring_full": 0,
+        "receiver_dropped": 0,
+        "transmit_counters": {"sent": sent, "send_dropped": 0},
+        "receive_counters": {"received": received, "receive_dropped": 0},
         "flows": [_flow(flow) for flow in trial.flows],
-        "counters": trial.drops,
+        DROPS: trial.drops,
     }
 
 

@@ -39,8 +39,9 @@ class Tester:
         port: kind of port; ``auto`` leaves it to the agent.
         transmit, receive: names of the interfaces.
         paths: one for each flow.
+        transmit_cpu, receive_cpu: processors for the two ends; None leaves it to the kernel.
         drain_ns: how long is waited for frames after the last was sent.
-        late_ns: a frame sent so long after it was due is late.
+        seed: of the flows' order.
     """
 
     channel: Channel
@@ -48,13 +49,25 @@ class Tester:
     transmit: str
     receive: str
     paths: Sequence[Path]
+    transmit_cpu: int | None = None
+    receive_cpu: int | None = None
     drain_ns: int = 200_000_000
-    late_ns: int = 1_000_000
+    seed: int = 1
 
     async def measure(
         self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
     ) -> TrialResult:
         """One trial.
+
+        Raises:
+            AgentError, ChannelClosedError, ProtocolError: as any request.
+        """
+        return trial_of(await self.ask(shares, frame_bytes, rate_pps, duration_s), rate_pps, duration_s)
+
+    async def ask(
+        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
+    ) -> dict[str, Any]:
+        """One trial, as the agent tells it.
 
         Raises:
             AgentError, ChannelClosedError, ProtocolError: as any request.
@@ -70,27 +83,42 @@ class Tester:
             "frame_bytes": frame_bytes,
             "rate_pps": float(rate_pps),
             "duration_ns": max(round(duration_s * 1e9), 1),
+            "burst": 0,
             "drain_ns": self.drain_ns,
-            "late_ns": self.late_ns,
+            "latency": "all",
+            "tx_cpu": self.transmit_cpu,
+            "rx_cpu": self.receive_cpu,
+            "seed": self.seed,
         }
-        reply = await self.channel.request("probe", name="packet_trial", params=params)
-        try:
-            return _trial(reply.value, rate_pps, duration_s)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"the result of packet_trial is not what docs/protocol.md says: {error!r}") from error
+        return (await self.channel.request("probe", name="packet_trial", params=params)).value
 
 
-def _trial(value: dict[str, Any], rate_pps: float, duration_s: float) -> TrialResult:
-    return TrialResult(
-        rate_pps=rate_pps,
-        duration_s=duration_s,
-        elapsed_s=int(value["elapsed_ns"]) / 1e9,
-        flows=tuple(_flow(flow) for flow in value["flows"]),
-        stretched=bool(value["stretched"]),
-        late=int(value["late"]),
-        port=str(value["port"]),
-        drops={str(place): int(frames) for place, frames in value["counters"].items()},
-    )
+def trial_of(value: dict[str, Any], rate_pps: float, duration_s: float) -> TrialResult:
+    """A result of ``packet_trial``.
+
+    What the tester itself dropped: frames that its interface refused or counted as dropped on sending (the same frames,
+    where the kernel does both), and frames that came and that its receiving end had no room for.
+
+    Raises:
+        ProtocolError: it is not one.
+    """
+    try:
+        return TrialResult(
+            rate_pps=rate_pps,
+            duration_s=duration_s,
+            elapsed_s=int(value["elapsed_ns"]) / 1e9,
+            flows=tuple(_flow(flow) for flow in value["flows"]),
+            stretched=bool(value["stretched"]),
+            late=int(value["late"]),
+            port=str(value["port"]),
+            drops={
+                "transmit queue": max(int(value["refused"]), int(value["transmit_counters"]["send_dropped"])),
+                "receive ring": int(value["receiver_ring_full"]),
+                "receive socket": int(value["receiver_dropped"]),
+            },
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the result of packet_trial is not what docs/protocol.md says: {error!r}") from error
 
 
 def _flow(value: dict[str, Any]) -> FlowResult:

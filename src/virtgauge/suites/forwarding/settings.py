@@ -74,7 +74,7 @@ class ForwardingSettings(BaseModel):
     medium_mbps: Annotated[float, Field(gt=0)] | None = None
     """An Ethernet's speed that is never exceeded; None: the tester alone bounds the load."""
 
-    port: Literal["auto", "xdp-live", "af-xdp", "af-packet"] = "auto"
+    port: Literal["auto", "xdp_live", "af_xdp", "af_packet"] = "auto"
     """How the tester sends and receives."""
     calibration_s: Annotated[float, Field(gt=0, le=60)] = 1.0
     """Length of the tester's own trials on its bare loop."""

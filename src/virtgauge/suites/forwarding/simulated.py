@@ -9,10 +9,10 @@ from virtgauge.analysis.forwarding.load_vectors import equal_shares
 from virtgauge.analysis.forwarding.loss_ledger import DropCounter
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice
-from virtgauge.platforms.simulated.packet_trial import LOOP
+from virtgauge.platforms.simulated.packet_trial import DROPS, LOOP
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
-from virtgauge.suites.forwarding.packet_trial import Path, Tester
+from virtgauge.suites.forwarding.packet_trial import Path, Tester, trial_of
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
 
@@ -44,11 +44,11 @@ class SimulatedLab(ForwardingLab):
     async def measure(
         self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
     ) -> TrialResult:
-        trial = await self._tester.measure(shares, frame_bytes, rate_pps, duration_s)
+        value = await self._tester.ask(shares, frame_bytes, rate_pps, duration_s)
         # The agent is switch and guests too, and so tells their drops, which a real laboratory reads at those places.
-        for place, frames in trial.drops.items():
+        for place, frames in value[DROPS].items():
             self._dropped[place] = self._dropped.get(place, 0) + frames
-        return dataclasses.replace(trial, drops={})
+        return trial_of(value, rate_pps, duration_s)
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
         loop = dataclasses.replace(self._tester, transmit=LOOP, receive=LOOP, paths=self._tester.paths[:1])

@@ -78,6 +78,11 @@ class TrialResult:
         return max((flow.loss_ratio for flow in self.flows), default=0.0)
 
     @property
+    def offered_pps(self) -> float:
+        """Rate at which frames really left."""
+        return self.sent / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
     def received_pps(self) -> float:
         """Rate at which frames came back."""
         return (self.sent - self.lost) / self.elapsed_s if self.elapsed_s > 0 else 0.0

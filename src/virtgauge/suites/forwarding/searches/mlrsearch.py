@@ -118,7 +118,7 @@ class _Measurer:
         """
         ratio = trial.worst_loss_ratio
         if trial.stretched:
-            ratio = max(ratio, 1 - trial.duration_s / trial.elapsed_s, 2 * self._largest_ratio)
+            ratio = max(ratio, 1 - trial.offered_pps / load_pps, 2 * self._largest_ratio)
         frames = max(round(load_pps * duration_s), 1)
         lost = round(ratio * frames)
         return MeasurementResult(
