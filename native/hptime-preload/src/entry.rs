@@ -74,23 +74,10 @@ pub(crate) unsafe fn read_time_of_day(time: *mut timeval, zone: *mut timezone) -
 pub unsafe extern "C-unwind" fn time(time: *mut time_t) -> time_t {
     // SAFETY: the caller's promise.
     unsafe {
-        if serving() {
-            counters::served(Entry::Time);
-            return read_seconds(time);
-        }
+        // The C library reads the kernel's whole seconds from memory: no counter is as quick.
         counters::passed(Entry::Time);
         real::time(time)
     }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn read_seconds(time: *mut time_t) -> time_t {
-    let seconds = (Served::Realtime.now_ns() / 1_000_000_000) as time_t;
-    if !time.is_null() {
-        // SAFETY: the caller's promise; not null.
-        unsafe { *time = seconds };
-    }
-    seconds
 }
 
 /// How a call for sleep is dealt with.

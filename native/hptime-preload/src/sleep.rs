@@ -95,23 +95,23 @@ pub unsafe extern "C-unwind" fn until(clock: Served, deadline_ns: u64) -> c_int 
     unsafe {
         real::testcancel();
         let guard = guard_ns();
-        if deadline_ns > clock.now_ns() + guard {
+        if deadline_ns > clock.unordered_ns() + guard {
             let error = in_the_kernel(clock, deadline_ns - guard);
             if error != 0 {
                 INTERRUPTED.fetch_add(u64::from(error == libc::EINTR), Ordering::Relaxed);
                 return error;
             }
         }
-        let begin = clock.now_ns();
+        let begin = clock.unordered_ns();
         if begin < deadline_ns {
-            let interrupted = spin(clock, begin, deadline_ns);
-            SPIN_NS.fetch_add(clock.now_ns().saturating_sub(begin), Ordering::Relaxed);
-            if interrupted {
+            if spin(clock, begin, deadline_ns) {
+                SPIN_NS.fetch_add(clock.unordered_ns().saturating_sub(begin), Ordering::Relaxed);
                 INTERRUPTED.fetch_add(1, Ordering::Relaxed);
                 return libc::EINTR;
             }
+        } else {
+            real::testcancel();
         }
-        real::testcancel();
     }
     0
 }
@@ -128,7 +128,7 @@ unsafe extern "C-unwind" fn in_the_kernel(clock: Served, wake_ns: u64) -> c_int 
     }
     // SAFETY: the caller's promise; the request lives.
     let error = unsafe { real::clock_nanosleep(clock as c_int, libc::TIMER_ABSTIME, &raw const request, null_mut()) };
-    let woken = clock.now_ns();
+    let woken = clock.unordered_ns();
     if slack > 1 {
         timer_slack(libc::PR_SET_TIMERSLACK, slack as usize);
     }
@@ -144,14 +144,20 @@ fn timer_slack(operation: c_int, slack: usize) -> isize {
 }
 
 /// Spins until the deadline; true when a signal handler ran before.
-fn spin(clock: Served, begin: u64, deadline_ns: u64) -> bool {
+///
+/// Everything else is done before the last readings: after them only the return is left, and the sleep is as late as that is.
+///
+/// # Safety
+/// As [`until`].
+#[inline(always)]
+unsafe fn spin(clock: Served, begin: u64, deadline_ns: u64) -> bool {
     let release_ns = RELEASE_NS.load(Ordering::Relaxed);
     if deadline_ns - begin > SHORTEST_HELD_NS + release_ns {
         let held_until = deadline_ns - release_ns;
         let mut held = HeldBack::begin();
         let mut look_at = begin + LOOK_NS;
         loop {
-            let now = clock.now_ns();
+            let now = clock.unordered_ns();
             if now < look_at.min(held_until) {
                 core::hint::spin_loop();
                 continue;
@@ -169,13 +175,19 @@ fn spin(clock: Served, begin: u64, deadline_ns: u64) -> bool {
                 break;
             }
         }
-        let before = clock.now_ns();
+        let before = clock.unordered_ns();
         held.end();
-        let cost = clock.now_ns().saturating_sub(before);
+        // SAFETY: the caller's promise.
+        unsafe { real::testcancel() };
+        let cost = clock.unordered_ns().saturating_sub(before);
         // Follows slowly, and no single interruption far.
         RELEASE_NS.store((release_ns * 7 + cost.min(2_000)) / 8, Ordering::Relaxed);
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { real::testcancel() };
     }
-    while clock.now_ns() < deadline_ns {} // bare: a pause may last 50 ns and more
+    SPIN_NS.fetch_add(deadline_ns - begin, Ordering::Relaxed);
+    while clock.unordered_ns() < deadline_ns {} // bare: a pause may last 50 ns and more
     false
 }
 

@@ -13,22 +13,14 @@ use crate::{kernel, real};
 pub struct BehindTheShim;
 
 impl Source for BehindTheShim {
-    /// After all earlier loads, as the vDSO reads it: a plain read may run ahead of the one that tells what another thread read.
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn ticks(&self) -> u64 {
-        // SAFETY: LFENCE is part of SSE2, which x86-64 guarantees.
-        #[allow(unused_unsafe)]
-        unsafe {
-            core::arch::x86_64::_mm_lfence();
-        }
         Machine.ticks()
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
-    fn ticks(&self) -> u64 {
-        Machine.ordered_ticks()
+    fn ticks_after_loads(&self) -> u64 {
+        Machine.ticks_after_loads()
     }
 
     #[inline(always)]
@@ -145,10 +137,20 @@ impl Served {
         }
     }
 
-    /// Reads it, in nanoseconds.
+    /// Reads it for the program, in nanoseconds: as the vDSO's, it never goes back between threads either, by a fence.
     #[inline(always)]
     #[must_use]
     pub fn now_ns(self) -> u64 {
+        match self {
+            Self::Monotonic => CLOCK.now_ordered_ns(),
+            Self::Realtime => CLOCK.realtime_ordered_ns(),
+        }
+    }
+
+    /// Reads it for the shim's own waiting, in nanoseconds: no other thread sees when, so that no fence is needed.
+    #[inline(always)]
+    #[must_use]
+    pub fn unordered_ns(self) -> u64 {
         match self {
             Self::Monotonic => CLOCK.now_ns(),
             Self::Realtime => CLOCK.realtime_ns(),
