@@ -1,12 +1,13 @@
 """Puts agent and shim into the wheel: the agent is static, so the wheel fits every Python of its machine type.
 
-The shim is a shared object for the C library that it was built with, or a later one: the command that uses it looks.
+The shim is a shared object that asks for the C library's interface of some version, and the wheel's tag says which.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -15,6 +16,16 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 IN_WHEEL = ("virtgauge/native/virtgauge-agent", "virtgauge/native/libhptime_preload.so")
+
+
+def platform_tag(images: list[bytes]) -> str:
+    """The oldest manylinux tag (PEP 600) that is true of some binaries: by the latest version of glibc that one names.
+
+    The scheme begins at 2.17, before the first Linux that this project runs on; a static executable names none.
+    """
+    named = [found for image in images for found in re.findall(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)", image)]
+    major, minor = max([(2, 17), *((int(major), int(minor)) for major, minor in named)])
+    return f"manylinux_{major}_{minor}_{platform.machine()}"
 
 
 class AgentBuildHook(BuildHookInterface[Any]):
@@ -37,8 +48,7 @@ class AgentBuildHook(BuildHookInterface[Any]):
             self._build()
         build_data["force_include"].update({str(path): name for path, name in files.items()})
         build_data["pure_python"] = False
-        # A static executable asks nothing of the C library, so the oldest tag of the present scheme is true of it.
-        build_data["tag"] = f"py3-none-manylinux_2_17_{platform.machine()}"
+        build_data["tag"] = f"py3-none-{platform_tag([path.read_bytes() for path in files])}"
 
     def _build(self) -> None:
         setup = Path(self.root) / "setup"

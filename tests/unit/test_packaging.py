@@ -62,6 +62,22 @@ def test_a_dynamic_executable_is_told_from_a_static_one(tmp_path: Path) -> None:
         is_static(script)
 
 
+def test_the_wheels_tag_names_the_latest_c_library_that_a_binary_asks_for() -> None:
+    platform_tag = runpy.run_path(str(ROOT / "hatch_build.py"))["platform_tag"]
+    machine = os.uname().machine
+    assert platform_tag([b"\x7fELF static", b"\0GLIBC_2.2.5\0GLIBC_2.4\0"]) == f"manylinux_2_17_{machine}"
+    assert platform_tag([b"\0GLIBC_2.9\0GLIBC_2.34\0GLIBC_2.2.5\0", b""]) == f"manylinux_2_34_{machine}"
+    binaries = [ROOT / "src" / "virtgauge" / "native" / name for name in ("virtgauge-agent", "libhptime_preload.so")]
+    assert platform_tag([path.read_bytes() for path in binaries]) == tag_by_linker(binaries[1], machine)
+
+
+def tag_by_linker(library: Path, machine: str) -> str:
+    """The tag by what binutils say of the dynamic symbols."""
+    told = subprocess.run(["objdump", "-T", library], check=True, capture_output=True, text=True).stdout
+    versions = [(int(major), int(minor)) for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", told)]
+    return "manylinux_{}_{}_{}".format(*max([(2, 17), *versions]), machine)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel made from a source distribution, so that what the latter lacks would be missed."""
@@ -82,9 +98,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_wheel_fits_every_python_of_its_machine_type_and_holds_the_data_files(wheel: Path) -> None:
-    assert re.fullmatch(r"virtgauge-[\d.]+-py3-none-manylinux_2_17_(x86_64|aarch64)\.whl", wheel.name)
+def test_the_wheel_fits_every_python_of_its_machine_type_and_holds_the_data_files(wheel: Path, tmp_path: Path) -> None:
+    assert re.fullmatch(r"virtgauge-[\d.]+-py3-none-manylinux_2_\d+_(x86_64|aarch64)\.whl", wheel.name)
     names = set(zipfile.ZipFile(wheel).namelist())
+    shim = tmp_path / "libhptime_preload.so"
+    shim.write_bytes(zipfile.ZipFile(wheel).read("virtgauge/native/libhptime_preload.so"))
+    assert wheel.stem.endswith(tag_by_linker(shim, os.uname().machine))
     packaged = {".csv", ".html", ".css", ".j2", ".toml"}
     tree = ROOT / "src"
     tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True)
