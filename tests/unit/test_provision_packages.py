@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_what_is_there_is_not_installed_again(machine: Machine) -> None:
     machine.add_program("runc", "#!/bin/sh\n")
     machine.add_program("qemu-system-x86_64", "#!/bin/sh\n")
+    machine.add_program("ovs-vswitchd", "#!/bin/sh\n")
     (outcome,) = provision_packages(Silence(), [Purpose.GUESTS])
-    assert (outcome.state, outcome.detail) == (State.OK, "QEMU, runc")
+    assert (outcome.state, outcome.detail) == (State.OK, "QEMU, runc, Open vSwitch")
     assert machine.calls == []
 
 
@@ -26,6 +29,7 @@ def test_programs_of_the_administrators_folders_count_although_no_users_path_nam
     machine.as_root(False)
     machine.add_program("qemu-system-x86_64", "#!/bin/sh\n")
     machine.add_program("runc", "#!/bin/sh\n")
+    machine.add_program("ovs-vswitchd", "#!/bin/sh\n")
     (machine.folder / "sbin").mkdir()
     (machine.programs / "runc").rename(machine.folder / "sbin" / "runc")
     (outcome,) = provision_packages(Silence(), [Purpose.GUESTS])
@@ -35,6 +39,7 @@ def test_programs_of_the_administrators_folders_count_although_no_users_path_nam
 def test_without_root_one_line_names_what_is_missing_and_the_command(machine: Machine) -> None:
     machine.as_root(False)
     machine.add_program("runc", "#!/bin/sh\n")
+    machine.add_program("ovs-vswitchd", "#!/bin/sh\n")
     (outcome,) = provision_packages(Silence(), [Purpose.GUESTS, Purpose.BROWSER])
     assert outcome.line() == (
         "packages   skipped: not root, and missing: QEMU, Chromium "
@@ -55,6 +60,7 @@ def test_root_installs_without_recommended_packages_and_without_refreshing_known
 def test_unknown_packages_refresh_the_lists_once_for_all(machine: Machine) -> None:
     machine.add_package("qemu-system-x86", "qemu-system-x86_64", listed=False)
     machine.add_package("runc", "runc", listed=False)
+    machine.add_program("ovs-vswitchd", "#!/bin/sh\n")
     outcomes = provision_packages(Silence(), [Purpose.GUESTS])
     assert [outcome.state for outcome in outcomes] == [State.MADE, State.MADE]
     assert [call for call in machine.calls if call.endswith("update")] == ["apt-get update"]
@@ -62,6 +68,7 @@ def test_unknown_packages_refresh_the_lists_once_for_all(machine: Machine) -> No
 
 def test_a_package_that_does_not_exist_keeps_no_other_away(machine: Machine) -> None:
     machine.add_package("runc", "runc")
+    machine.add_program("ovs-vswitchd", "#!/bin/sh\n")
     outcomes = provision_packages(Silence(), [Purpose.GUESTS])
     assert [(outcome.state, outcome.detail.partition(":")[0]) for outcome in outcomes] == [
         (State.SKIPPED, "QEMU"),
@@ -77,6 +84,21 @@ def test_a_package_that_brings_no_program_is_not_called_a_success(machine: Machi
     assert "still not found" in outcome.detail
 
 
+def test_a_package_that_brings_a_service_does_not_start_it(machine: Machine) -> None:
+    for program in ("qemu-system-x86_64", "runc"):
+        machine.add_program(program, "#!/bin/sh\n")
+    machine.add_program("systemctl", '#!/bin/sh\necho "systemctl $*" >>"$MACHINE/calls"\n')
+    machine.add_package("openvswitch-switch", "ovs-vswitchd")
+    (outcome,) = provision_packages(Silence(), [Purpose.GUESTS])
+    assert (outcome.state, outcome.detail) == (State.MADE, "Open vSwitch")
+    install, disable = machine.calls
+    found = re.search(r"DPkg::Path=([^: ]+):", install)
+    assert found, install
+    for starter in ("invoke-rc.d", "deb-systemd-invoke"):
+        assert subprocess.run([Path(found[1]) / starter, "start", "openvswitch-switch"], check=False).returncode == 0
+    assert disable == "systemctl disable openvswitch-switch.service"
+
+
 def test_a_compiler_without_the_static_c_library_is_no_linker(machine: Machine) -> None:
     machine.add_program("cc", "#!/bin/sh\necho libc.a\n")
     machine.as_root(False)
@@ -90,4 +112,4 @@ def test_a_machine_without_apt_says_what_to_bring(machine: Machine) -> None:
     (machine.programs / "apt-get").unlink()
     (outcome,) = provision_packages(Silence(), [Purpose.GUESTS])
     assert outcome.state is State.SKIPPED
-    assert "no apt-get; missing: QEMU, runc" in outcome.detail
+    assert "no apt-get; missing: QEMU, runc, Open vSwitch" in outcome.detail

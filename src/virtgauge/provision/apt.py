@@ -11,6 +11,11 @@ from virtgauge.provision.cache import ProvisionError, cache_root
 from virtgauge.provision.progress import Progress
 from virtgauge.provision.tools import ToolError, output_of, run_logged, start_log
 
+_SERVICE_STARTERS = ("invoke-rc.d", "deb-systemd-invoke")
+"""What the packages' scripts start services by; they look for them on the path that apt gives to dpkg."""
+
+_DPKG_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
 
 
@@ -72,15 +77,23 @@ class Apt:
             raise ProvisionError(f"apt-get download {package} left {len(found)} files", "try again")
         return found[0]
 
-    def install(self, packages: list[str]) -> None:
+    def install(self, packages: list[str], services: tuple[str, ...] = ()) -> None:
         """Install packages without what they merely recommend.  Needs root.
+
+        Args:
+            packages: names.
+            services: that they would start, and shall not: neither now nor at the next boot.
 
         Raises:
             ProvisionError: it could not be done, even with fresh lists.
         """
         self._progress.activity(f"installing {' '.join(packages)}")
-        wait = "DPkg::Lock::Timeout=300"
-        self._with_fresh_lists("-o", wait, "install", "-y", "--no-install-recommends", *packages)
+        options = ["-o", "DPkg::Lock::Timeout=300"]
+        if services:
+            options += ["-o", f"DPkg::Path={_without_starters()}:{_DPKG_PATH}"]
+        self._with_fresh_lists(*options, "install", "-y", "--no-install-recommends", *packages)
+        if services:
+            output_of(["systemctl", "disable", *services])  # a machine without systemd does not start them
 
     def _depends(self, package: str) -> list[str]:
         text = output_of(["apt-cache", *self._options, "depends", package]) or ""
@@ -111,3 +124,17 @@ class Apt:
             (self._private / name).mkdir(parents=True, exist_ok=True)
         lists, cache = self._private / "lists", self._private / "cache"
         self._options = ["-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={cache}"]
+
+
+def _without_starters() -> Path:
+    """A folder whose programs do nothing in place of those that start services.
+
+    The machine's own policy for services (policy-rc.d) would stay changed if the set-up were killed.
+    """
+    folder = cache_root() / "apt" / "no-services"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _SERVICE_STARTERS:
+        program = folder / name
+        program.write_text("#!/bin/sh\nexit 0\n")
+        program.chmod(0o755)
+    return folder

@@ -31,12 +31,14 @@ class Need:
         purpose: what wants it.
         present: looks for the thing itself, not for the package: it may have come another way.
         packages: Debian's packages that bring it.
+        services: what these would start, and shall not.
     """
 
     name: str
     purpose: Purpose
     present: Callable[[], bool]
     packages: tuple[str, ...]
+    services: tuple[str, ...] = ()
 
 
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -56,6 +58,13 @@ def _links_statically() -> bool:
 NEEDS = (
     Need("QEMU", Purpose.GUESTS, _on_path("qemu-system-x86_64"), ("qemu-system-x86",)),
     Need("runc", Purpose.GUESTS, _on_path("runc"), ("runc",)),
+    Need(
+        "Open vSwitch",
+        Purpose.GUESTS,
+        _on_path("ovs-vswitchd"),
+        ("openvswitch-switch",),
+        services=("openvswitch-switch.service",),  # labs start their own
+    ),
     Need("a C linker", Purpose.BUILDING, _links_statically, ("gcc", "libc6-dev")),
     Need("a C++ compiler", Purpose.TESTING, _on_path("c++"), ("g++",)),
     Need("iperf3", Purpose.TESTING, _on_path("iperf3"), ("iperf3",)),
@@ -98,7 +107,7 @@ def provision_packages(progress: Progress, purposes: Iterable[Purpose]) -> list[
 def _install(apt: Apt, need: Need) -> Outcome:
     try:
         if not need.present():  # another set-up may have held the lock to install it
-            apt.install(list(need.packages))
+            apt.install(list(need.packages), need.services)
     except ProvisionError as error:
         return Outcome("packages", State.SKIPPED, f"{need.name}: {error.message}", error.remedy)
     if not need.present():
