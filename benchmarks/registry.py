@@ -21,5 +21,6 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("hptime-clock", "Cost and error of the clock", "hptime_clock.py"),
     Benchmark("hptime-sleep", "Lateness and CPU use of the sleep", "hptime_sleep.py"),
     Benchmark("shim-throughput", "A probe loop through the shim against without it", "shim_throughput.py"),
+    Benchmark("forwarding-search", "Searching the no-drop rate in sixty cells", "forwarding_search.py"),
     Benchmark("report-time", "Time, memory and size of a report over 10,000 trials", "report_time.py"),
 )

@@ -7,7 +7,7 @@ difference, their interfaces: ``emulated`` (its Xen) and ``paravirtual`` (its KV
 - ``throughput_pps``: the same in frames/s;
 - ``latency_us``: L_tot of equation 7 at the throughput, or at the load that the test names.
 
-Factors are the Jain index of the load (``jain``), the frame size (``frame_bytes``) and the offered load (``load_mbps``).
+Factors are the Jain index of the load (``jain``), the frame size (``frame_bytes``), the offered load (``load_mbps``).
 """
 
 from __future__ import annotations
