@@ -93,8 +93,8 @@ def test_every_call_is_counted_once_where_it_was_made(programs: Path, tmp_path: 
     assert (child["served"], child["passed"]) == ({}, {"time": 1})
     assert child["parent"] == parent["process"]
     assert parent["served"] == EXACTLY
-    # Seven clocks that are not served, and a sleep of zero, which is a yield; in two threads.  The C library's own time()
-    # reads whole seconds from memory, which nothing improves.
+    # Seven clocks that are not served, and a sleep of zero, which is a yield; in two threads.  time() reads seconds
+    # from memory, which nothing improves.
     assert parent["passed"] == {"clock_gettime": 14, "time": 206, "usleep": 2}
     assert (parent["mode"], parent["reason"]) == ("serving", None)
 
