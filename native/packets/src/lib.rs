@@ -5,6 +5,7 @@
 //! [`port`], of which there are several, from the fastest to the one that works everywhere.
 
 pub mod analyser;
+mod bpf;
 pub mod failure;
 pub mod frame;
 pub mod histogram;

@@ -1,6 +1,7 @@
 //! Ways to put frames on an interface and to take them from one.
 
 pub mod packet_socket;
+pub mod xdp_socket;
 
 use hptime::Sleeper;
 
@@ -9,6 +10,7 @@ use crate::failure::Failure;
 use crate::transmission::{Stream, Transmitter};
 
 use packet_socket::{PacketReceiver, PacketTransmitter};
+use xdp_socket::{XdpReceiver, XdpTransmitter};
 
 /// What a receiver lost itself: frames that came to the interface and that the analyser never saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,12 +114,16 @@ fn open_one(
     kind: Kind,
     transmit: u32,
     receive: u32,
-    _session: u32,
+    session: u32,
     stream: &Stream,
     sleeper: &'static Sleeper<'static>,
 ) -> Result<Ends, Failure> {
     match kind {
-        Kind::XdpLive | Kind::AfXdp => Err(Failure::Unsupported("not built".into())),
+        Kind::XdpLive => Err(Failure::Unsupported("not built".into())),
+        Kind::AfXdp => {
+            let receiver = XdpReceiver::open(receive, session)?;
+            Ok((Box::new(XdpTransmitter::open(transmit, stream.length, sleeper)?), Box::new(receiver)))
+        }
         Kind::AfPacket => {
             let receiver = PacketReceiver::open(receive, stream.length)?;
             Ok((Box::new(PacketTransmitter::open(transmit, stream.length, sleeper)?), Box::new(receiver)))
