@@ -67,6 +67,7 @@ class GuestSpec:
         cpu_limit: quota of CPU time for all its processes together, in whole CPUs; None is no limit.
         shares: folders of the host that the guest finds under the same paths.  A guest with a filesystem of its own (a
             virtual machine) does not have them; what needs one finds that out.
+        capabilities: what its agent may do beyond what guests of the platform may, where the kernel asks (``CAP_…``).
 
     Raises:
         NetworkError: interfaces that cannot be, or without a lab.
@@ -85,6 +86,7 @@ class GuestSpec:
     cpus: tuple[int, ...] | None = None
     cpu_limit: float | None = None
     shares: tuple[Share, ...] = ()
+    capabilities: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_nics(self.nics)

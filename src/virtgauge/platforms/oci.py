@@ -188,6 +188,7 @@ class OciPlatform(Platform):
             ),
             network_namespace=None if namespace is None else namespace.path,
             shares=spec.shares,
+            capabilities=spec.capabilities,
         )
 
 

@@ -90,6 +90,7 @@ def write_bundle(
     limits: Limits,
     network_namespace: Path | None = None,
     shares: Sequence[Share] = (),
+    capabilities: Sequence[str] = (),
     host_root: Path = Path("/"),
 ) -> None:
     """Make ``config.json`` and ``rootfs`` in ``folder``, which must be empty.
@@ -103,6 +104,7 @@ def write_bundle(
         limits: see :class:`Limits`.
         network_namespace: the one that the container shall be in; None makes it a new one.
         shares: folders of the host that are bound under their own paths.
+        capabilities: of the agent, beyond those that container engines give by default.
         host_root: whose system folders the container sees.
 
     Raises:
@@ -128,9 +130,13 @@ def write_bundle(
     (root / AGENT_PATH.lstrip("/")).touch()
     mounts += _overlay_mounts(root, host_root, overlaid) + binds
     mounts += [_tmpfs(f"/{name}", "1777" if name == "tmp" else "755") for name in _FRESH_FOLDERS]
-    mounts += [_bind(share.path, str(share.path), writable=share.writable) for share in shares]
     mounts.append(_bind(agent, AGENT_PATH, writable=False))
-    config = _config(mounts, environment, cgroup_path, limits, read_only=overlay is not Overlay.RUNTIME)
+    mounts += [_bind(share.path, str(share.path), writable=share.writable) for share in shares]
+    # A server that opens files by handle does so by the first mount of their filesystem, which the root may be.
+    writable = overlay is Overlay.RUNTIME or any(share.writable for share in shares)
+    config = _config(mounts, environment, cgroup_path, limits, read_only=not writable)
+    for kind in config["process"]["capabilities"].values():
+        kind.extend(capabilities)
     if network_namespace is not None:
         own = next(kind for kind in config["linux"]["namespaces"] if kind["type"] == "network")
         own["path"] = str(network_namespace)

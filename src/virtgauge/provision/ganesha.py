@@ -51,7 +51,7 @@ def find_ganesha() -> Ganesha | None:
 
 
 def provision_ganesha(progress: Progress) -> Outcome:
-    """Put the server into the cache: keep the one there if every hash fits, else fetch the distribution's current one."""
+    """Put the server into the cache: keep the one there if every hash fits, else fetch the distribution's own."""
     try:
         with exclusive("ganesha", progress):
             progress.activity("checking nfs-ganesha in the cache")

@@ -1,0 +1,292 @@
+"""The I/O- and network-bound load: a file service inside the guest, used from outside over a network.
+
+Kirova et al. 2019, 2.1.3: an NFS server in the guest, whose files are read and written by ordinary calls.  The guest
+has one interface; its other end is in a network namespace with a peer, the agent on the host, as the only other
+station.  The server is nfs-ganesha where it really serves inside this guest, which only a bounded attempt tells, else
+the agent's own file service.  The client is the agent's in either case, so that what is asked is the same.  (It speaks
+NFS 4.0 itself: Debian 12's libnfs cannot write more than 4 kB at a time by it, and NFS 3 needs a port mapper too.)
+
+**What the figures cover.**  The client starts before the probe, and has written every file once before its start is
+answered; it is stopped after the probe's answer.  So the load is in full swing from the first sample to the last, and
+the client's rates are those of a steady state around that span.  What the guest itself did (CPU, interrupts, context
+switches) is counted by the probe, from the first sample to the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import errno
+import random
+import secrets
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.agent.channel import AgentError, Channel
+from virtgauge.host.tag import state_root
+from virtgauge.ledger.records import Flag
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import Nic
+from virtgauge.platforms.base import Share
+from virtgauge.provision.cache import cache_root
+from virtgauge.provision.ganesha import Ganesha, find_ganesha
+from virtgauge.suites.bench import Bench, Stage
+
+_PORT = "files"
+_MAC = "52:54:00:f1:1e:01"
+_GUEST, _PEER, _PREFIX = "10.211.0.1", "10.211.0.2", 24
+_NFS_PORT, _OWN_PORT = 2049, 2050
+_EXPORT = "export"
+_ATTEMPT_S = 12.0
+"""How long nfs-ganesha may take to serve its first files; it takes one second."""
+_READY_S = 60.0
+_STOP_S = 30.0
+_MEMORY_FILE_BYTES = 0x200000
+"""The most that nfs-ganesha's memory filesystem can be told to keep of a file; it forgets the rest."""
+_CAPABILITIES = ("CAP_DAC_READ_SEARCH",)
+"""nfs-ganesha opens files by handle (open_by_handle_at(2)); containers that serve with it are given this."""
+_CONFIGURATION = "ganesha.conf"
+_LOG = "ganesha.log"
+
+
+class FileLoadSettings(BaseModel):
+    """What the client does."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    threads: Annotated[int, Field(ge=1, le=256)] = 4
+    """Each with a connection and a file of its own."""
+    file_mib: Annotated[int, Field(ge=1, le=1024)] = 2
+    """Of each file.  Above 2, nfs-ganesha can serve from a disk only: its memory filesystem keeps no more."""
+    block_kib: Annotated[int, Field(ge=1, le=1024)] = 64
+    """What is read or written by one call."""
+    write_percent: Annotated[int, Field(ge=0, le=100)] = 50
+    flush_every: Annotated[int, Field(ge=0, le=1_000_000)] = 16
+    """Writes until the next flush to the server's storage; 0 is never."""
+
+    def parameters(self) -> dict[str, int]:
+        """As the agent's load ``file_client`` takes them."""
+        return {
+            "threads": self.threads,
+            "file_bytes": self.file_mib * 1024 * 1024,
+            "block_bytes": self.block_kib * 1024,
+            "write_percent": self.write_percent,
+            "flush_every": self.flush_every,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class FileService:
+    """What serves in a guest, and how the client reaches it.
+
+    Attributes:
+        name: for people and for the record (``nfs-ganesha 4.3 (VFS)``).
+        protocol, port, key: of the agent's load ``file_client``.
+        load: its number in the guest's agent.
+        fallback: why the services that come first do not serve here; None when the first one does.
+    """
+
+    name: str
+    protocol: str
+    port: int
+    key: str
+    load: int
+    fallback: str | None
+
+
+class FileBench(Bench):
+    """A guest with a file service, and a peer that can use it.
+
+    Attributes:
+        service: what serves.
+    """
+
+    def __init__(self, stage: Stage, service: FileService) -> None:
+        super().__init__(stage)
+        self.service = service
+
+    @property
+    def _peer(self) -> Channel:
+        return self.stage.peers[0].channel
+
+    async def start(self, settings: FileLoadSettings) -> int:
+        """Start the client; it is in full swing when this returns its number.
+
+        Raises:
+            AgentError: the service does not serve.
+        """
+        return await _start_client(self._peer, self.service, settings, _READY_S)
+
+    async def stop(self, client: int) -> dict[str, Any]:
+        """Stop the client: what it and the service came to, as docs/protocol.md says of ``load`` in a file cell."""
+        done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
+        seconds = done["elapsed_ns"] * 1e-9
+        return {
+            "name": "file",
+            "service": self.service.name,
+            "client": f"agent, {self.service.protocol}",
+            "fallback": self.service.fallback,
+            "read_mb_per_s": done["read_bytes"] / seconds / 1e6 if seconds > 0 else None,
+            "written_mb_per_s": done["written_bytes"] / seconds / 1e6 if seconds > 0 else None,
+            **{key: value for key, value in done.items() if key not in {"name", "achieved"}},
+        }
+
+
+def load_flags(load: dict[str, Any]) -> tuple[Flag, ...]:
+    """What is wrong with a file load, or worth saying."""
+    flags = []
+    if load["errors"]:
+        wrong = f"{load['wrong_content']} of them wrong content"
+        flags.append(Flag("load-failed", f"the file load had {load['errors']} errors, {wrong}: {load['first_error']}"))
+    elif not load["operations"]:
+        flags.append(Flag("load-failed", "the file load did not complete a single operation"))
+    if load["fallback"]:
+        flags.append(Flag("file-service", f"{load['service']} serves here: {load['fallback']}", fatal=False))
+    return tuple(flags)
+
+
+async def set_up_file_bench(stage: Stage, settings: FileLoadSettings) -> FileBench:
+    """A guest and a peer at the two ends of a link, and a file service in the guest that was seen to serve.
+
+    Raises:
+        LaunchError, NetworkError: guest, peer or link did not come up.
+        AgentError: not even the agent's own service serves.
+    """
+    folder = _scratch(stage)
+    ganesha = find_ganesha()
+    shares = (Share(folder, writable=True), *([Share(ganesha.folder)] if ganesha else []))
+    lab = Namespace(stage.scope, stage.name("lab"))
+    stage.at_end(lab.close)
+    nic = Nic(port=_PORT, mac=_MAC, addresses=(f"{_GUEST}/{_PREFIX}",))
+    guest = await stage.launch(nics=(nic,), lab=lab, shares=shares, capabilities=_CAPABILITIES)
+    peer = await stage.launch_peer("client", lab=lab)
+    interface = {"name": _PORT, "addresses": [f"{_PEER}/{_PREFIX}"]}
+    await peer.channel.request("network", interfaces=[interface], forwarding=False, timeout_s=_STOP_S)
+    in_memory = settings.file_mib * 1024 * 1024 <= _MEMORY_FILE_BYTES
+    filesystems = ("VFS", "MEM") if in_memory else ("VFS",)
+    return FileBench(stage, await _find_service(guest.channel, peer.channel, ganesha, filesystems, folder))
+
+
+def _scratch(stage: Stage) -> Path:
+    """A folder for the files on a real disk (a scope's own is in memory as a rule), removed with the bench.
+
+    What a killed controller left there is removed by the next one.
+    """
+    root = cache_root() / "scratch"
+    root.mkdir(parents=True, exist_ok=True)
+    for entry in root.iterdir():
+        if not (state_root() / entry.name.partition("-")[0]).exists():
+            shutil.rmtree(entry, ignore_errors=True)
+    folder = root / f"{stage.scope.tag}-{stage.name('files')}"
+    folder.mkdir(mode=0o700)
+    stage.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return folder
+
+
+async def _find_service(
+    guest: Channel, peer: Channel, ganesha: Ganesha | None, filesystems: tuple[str, ...], folder: Path
+) -> FileService:
+    """The first service that serves, in the order VFS (a disk), MEM (memory), the agent's own."""
+    reasons = []
+    if ganesha is None:
+        reasons.append("nfs-ganesha is not in the cache (virtgauge provision ganesha)")
+    else:
+        for filesystem in filesystems:
+            try:
+                return await _try_ganesha(guest, peer, ganesha, filesystem, folder, "; ".join(reasons) or None)
+            except (AgentError, TimeoutError) as error:
+                reasons.append(f"nfs-ganesha ({filesystem}) does not: {_words(error)}")
+                if isinstance(error, AgentError) and error.errno == errno.ENOENT:  # no such program in this guest
+                    break
+    return await _start_own(guest, peer, folder, "; ".join(reasons))
+
+
+async def _try_ganesha(
+    guest: Channel, peer: Channel, ganesha: Ganesha, filesystem: str, folder: Path, fallback: str | None
+) -> FileService:
+    (folder / _LOG).unlink(missing_ok=True)
+    data, state = folder / "data", folder / "state"
+    data.mkdir(exist_ok=True)
+    state.mkdir(exist_ok=True)
+    (folder / _CONFIGURATION).write_text(_configuration(ganesha, filesystem, data, state))
+    libraries = ":".join(map(str, ganesha.libraries))
+    server = [str(ganesha.program), "-F", "-f", str(folder / _CONFIGURATION), "-L", str(folder / _LOG)]
+    argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", *server, "-p", str(folder / "pid"), "-N", "NIV_WARN"]
+    started = await guest.request("load_start", name="program", params={"argv": argv}, timeout_s=_STOP_S)
+    name = f"nfs-ganesha {ganesha.version} ({filesystem})"
+    service = FileService(name, "nfs4", _NFS_PORT, _EXPORT, int(started.value["load"]), fallback)
+    return await _proven(guest, peer, service, _ATTEMPT_S)
+
+
+async def _start_own(guest: Channel, peer: Channel, folder: Path, fallback: str) -> FileService:
+    key = secrets.token_hex(16)
+    params = {"address": _GUEST, "port": _OWN_PORT, "token": key, "folder": str(folder / "own")}
+    started = await guest.request("load_start", name="file_server", params=params, timeout_s=_STOP_S)
+    service = FileService("agent file service", "agent", _OWN_PORT, key, int(started.value["load"]), fallback)
+    return await _proven(guest, peer, service, _READY_S)
+
+
+async def _proven(guest: Channel, peer: Channel, service: FileService, within_s: float) -> FileService:
+    """The service, once files were written to it and read back right.
+
+    Raises:
+        AgentError: it does not serve within the time; it has been stopped.
+    """
+    small = FileLoadSettings(threads=2, file_mib=1, write_percent=30, flush_every=4)
+    try:
+        client = await _start_client(peer, service, small, within_s)
+        await asyncio.sleep(0.2)
+        done = (await peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
+        if done["errors"] or not done["read_bytes"] or not done["written_bytes"]:
+            raise AgentError("os", f"{done['errors']} errors: {done['first_error']}")
+    except BaseException:
+        with contextlib.suppress(AgentError, TimeoutError):
+            await guest.request("load_stop", load=service.load, timeout_s=_STOP_S)
+        raise
+    return service
+
+
+async def _start_client(peer: Channel, service: FileService, settings: FileLoadSettings, within_s: float) -> int:
+    params = settings.parameters() | {
+        "service": service.protocol,
+        "address": _GUEST,
+        "port": service.port,
+        "token": service.key,
+        "seed": random.getrandbits(63),
+        "ready_ms": int(within_s * 1000),
+    }
+    started = await peer.request("load_start", name="file_client", params=params, timeout_s=within_s + _STOP_S)
+    return int(started.value["load"])
+
+
+def _configuration(ganesha: Ganesha, filesystem: str, data: Path, state: Path) -> str:
+    """Only NFS 4.0 over TCP: that needs no port mapper.
+
+    No grace period, because no client of an earlier server can have locks to reclaim; user names by the system's own
+    tables, because the mapper of names looks for a configuration that need not be there.
+    """
+    return f"""\
+NFS_CORE_PARAM {{
+  Protocols = 4; NFS_Port = {_NFS_PORT}; Enable_UDP = false; Enable_NLM = false; Enable_RQUOTA = false;
+  Plugins_Dir = "{ganesha.plugins}";
+}}
+NFSV4 {{
+  Graceless = true; Minor_Versions = 0; Delegations = false; RecoveryRoot = "{state}";
+  Only_Numeric_Owners = true; UseGetpwnam = true; DomainName = virtgauge;
+}}
+NFS_KRB5 {{ Active_krb5 = false; }}
+EXPORT {{
+  Export_Id = 1; Path = "{data if filesystem == "VFS" else "/mem"}"; Pseudo = /{_EXPORT};
+  Access_Type = RW; Squash = None; Protocols = 4; Transports = TCP; SecType = sys;
+  FSAL {{ Name = {filesystem}; }}
+}}
+MEM {{ Inode_Size = {_MEMORY_FILE_BYTES}; }}
+"""
+
+
+def _words(error: AgentError | TimeoutError) -> str:
+    return error.message if isinstance(error, AgentError) else "it did not answer in time"
