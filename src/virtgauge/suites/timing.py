@@ -1,11 +1,14 @@
 """Timing: what reading a clock costs, and how late a sleep wakes (Kirova et al. 2019, sections 2.1, 2.3, 3.1, 3.2).
 
 Timer cost is the time to read a clock once, sampled read by read.  Sleep lateness (the paper's miss time) is
-the signed distance of a wake-up from its absolute target.  Both are measured idle and beside a load.
+the signed distance of a wake-up from its absolute target.  Both are measured idle, beside a CPU-bound load in the
+guest, and beside one that is bound by I/O and network (:mod:`virtgauge.suites.file_load`).
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -18,14 +21,15 @@ from virtgauge.agent.channel import Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
-from virtgauge.suites.bench import Bench
+from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.file_load import FileBench, FileLoadSettings, load_flags, set_up_file_bench
 
 Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
 Sleep = Literal["usleep", "nanosleep", "clock_nanosleep", "hptime", "highpertimer", "spin"]
 Slack = Literal["default", "minimal"]
 Policy = Literal["other", "fifo"]
 IdleStates = Literal["default", "shallow"]
-Load = Literal["idle", "cpu"]
+Load = Literal["idle", "cpu", "io"]
 
 _MINIMAL_SLACK_NS = 1
 _OWN_SLACK = {"hptime", "highpertimer", "spin"}
@@ -52,6 +56,8 @@ class TimingSettings(BaseModel):
     loads: Annotated[tuple[Load, ...], Field(min_length=1)] = ("idle", "cpu")
     cpu_threads: Annotated[int, Field(ge=1, le=4096)] = 100
     """Threads of square roots that are the CPU-bound load (the paper's 100)."""
+    io: FileLoadSettings = FileLoadSettings()
+    """The I/O- and network-bound load: what a peer does to the files that the guest serves."""
     max_seconds: Annotated[float, Field(ge=0.1, le=86_400)] = 20.0
     """A trial that takes longer ends with the samples it has, and says so."""
     reservoir: Annotated[int, Field(ge=0, le=1_000_000)] = 2000
@@ -114,7 +120,14 @@ class TimingSuite(Suite):
             factors=factors,
             params=params | common,
             timeout_s=2 * max_seconds + _SET_UP_S,
+            bench=f"io-{self._settings.io.file_mib}" if factors["load"] == "io" else "guest",
         )
+
+    async def set_up(self, bench: str, stage: Stage) -> Bench:
+        """Cells with the I/O- and network-bound load have a peer and a network; the others a plain guest."""
+        if bench == "guest" or stage.platform.kind == "simulated":  # which invents the load too
+            return await Bench.of_one_guest(stage)
+        return await set_up_file_bench(stage, self._settings.io)
 
     async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
         """Run the cell's probe beside its load."""
@@ -122,10 +135,23 @@ class TimingSuite(Suite):
         load = cell.factors["load"]
         beside = None if load == "idle" else {"name": load, "params": {"threads": self._settings.cpu_threads}}
         params = dict(cell.params) | {"seed": seed}
-        request = bench.guest.channel.request(
-            "probe", name=cell.probe, params=params, load=beside, on_progress=on_progress
+        probe = functools.partial(
+            bench.guest.channel.request, "probe", name=cell.probe, params=params, on_progress=on_progress
         )
-        return _measurement(cell, await request)
+        if not isinstance(bench, FileBench):
+            return _measurement(cell, await probe(load=beside))
+        client = await bench.start(self._settings.io)
+        try:
+            reply = await probe(load=None)
+        finally:
+            done = await bench.stop(client)
+        measured = _measurement(cell, reply)
+        achieved = measured.result["usage"].get("machine")
+        return dataclasses.replace(
+            measured,
+            result=measured.result | {"load": done | {"achieved": achieved}},
+            flags=(*measured.flags, *load_flags(done)),
+        )
 
 
 def _measurement(cell: Cell, reply: Reply) -> Measurement:
