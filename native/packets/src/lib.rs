@@ -7,6 +7,7 @@
 pub mod analyser;
 mod bpf;
 pub mod failure;
+mod features;
 pub mod frame;
 pub mod histogram;
 pub mod interface;

@@ -8,7 +8,7 @@ use packets::schedule::Pace;
 use packets::transmission::Timed;
 
 fn each_port(state: fn(Kind)) {
-    for kind in [Kind::AfPacket, Kind::AfXdp] {
+    for kind in Kind::ALL {
         std::thread::spawn(move || {
             enter_new_namespace();
             pair("tx", "rx");

@@ -196,6 +196,11 @@ impl Assembler {
         }
     }
 
+    /// Leaves out so many instructions if the register holds less.
+    pub(crate) fn skip_if_below(&mut self, left: Register, right: i32, instructions: i16) -> &mut Self {
+        self.push(JUMP | Condition::Below as u8, left as u8, 0, instructions, right)
+    }
+
     pub(crate) fn label(&mut self, name: &'static str) -> &mut Self {
         let before = self.labels.insert(name, self.code.len());
         assert!(before.is_none(), "the label {name} twice");

@@ -1,5 +1,6 @@
 //! Ways to put frames on an interface and to take them from one.
 
+pub mod live_frames;
 pub mod packet_socket;
 pub mod xdp_socket;
 
@@ -9,6 +10,7 @@ use crate::analyser::Analyser;
 use crate::failure::Failure;
 use crate::transmission::{Stream, Transmitter};
 
+use live_frames::LiveTransmitter;
 use packet_socket::{PacketReceiver, PacketTransmitter};
 use xdp_socket::{XdpReceiver, XdpTransmitter};
 
@@ -119,7 +121,11 @@ fn open_one(
     sleeper: &'static Sleeper<'static>,
 ) -> Result<Ends, Failure> {
     match kind {
-        Kind::XdpLive => Err(Failure::Unsupported("not built".into())),
+        Kind::XdpLive => {
+            // In this order: a program on one end of a virtual pair lets the other end send live frames.
+            let receiver = XdpReceiver::open(receive, session)?;
+            Ok((Box::new(LiveTransmitter::open(transmit, stream)?), Box::new(receiver)))
+        }
         Kind::AfXdp => {
             let receiver = XdpReceiver::open(receive, session)?;
             Ok((Box::new(XdpTransmitter::open(transmit, stream.length, sleeper)?), Box::new(receiver)))
