@@ -32,14 +32,15 @@ class AchievedLoad:
     trials: int
 
 
-def achieved_loads(trials: Sequence[TrialRecord], nominal: float) -> tuple[AchievedLoad, ...]:
-    """Every load on every arm that it ran on, loads and arms in the order of their first trial."""
+def achieved_loads(trials: Sequence[TrialRecord], arms: Sequence[str], nominal: float) -> tuple[AchievedLoad, ...]:
+    """Every load on every arm that it ran on, by load, arms in the order given."""
     groups: dict[tuple[str, str], list[TrialRecord]] = {}
     for trial in trials:
         load = trial.factors.get("load", "idle")
         if load != "idle" and trial.status is TrialStatus.VALID:
             groups.setdefault((load, trial.arm), []).append(trial)
-    return tuple(_achieved(arm, load, found, nominal) for (load, arm), found in groups.items())
+    ordered = sorted(groups.items(), key=lambda item: (item[0][0], arms.index(item[0][1])))
+    return tuple(_achieved(arm, load, found, nominal) for (load, arm), found in ordered)
 
 
 def _achieved(arm: str, load: str, trials: Sequence[TrialRecord], nominal: float) -> AchievedLoad:

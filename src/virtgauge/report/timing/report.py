@@ -44,7 +44,7 @@ class TimingReport(SuiteReport):
             headlines=headlines(records.arms, cells),
             cells=cells,
             causes=_causes(builder, keys, records),
-            loads=achieved_loads(records.trials, records.nominal),
+            loads=achieved_loads(records.trials, [arm.name for arm in self.arms], records.nominal),
             published=published,
             citations=citations(published),
             factors=_factors(builder, keys, records.arms, records.nominal),
