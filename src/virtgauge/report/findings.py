@@ -37,7 +37,9 @@ def build(ledger: Ledger) -> Report:
         own = [trial for trial in trials if trial.suite == name]
         if own:
             facts = {arm.record.name: arm.facts for arm in arms}
-            records = SuiteRecords(manifest.arms, own, figures, facts, manifest.confidence, ledger.samples)
+            records = SuiteRecords(
+                manifest.arms, own, figures, facts, manifest.confidence, ledger.samples, ledger.histograms
+            )
             suites.append(suite_report(records))
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
     cells = {_cell_key(trial): None for trial in trials}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import markupsafe
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ArmRecord, TrialRecord
+from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord
 from virtgauge.report.headline import Headline
 from virtgauge.report.trial_figures import TrialFigures
 
@@ -36,6 +36,7 @@ class SuiteRecords:
         facts: by arm, as the agent of its first guest saw them; empty where no guest came up.
         nominal: the confidence wanted of intervals.
         raw: the raw values that were kept of a trial, by its number and the series' name.
+        histograms: of the trials with these numbers, those of a measure, as pairs with the number.
     """
 
     arms: tuple[ArmRecord, ...]
@@ -44,6 +45,7 @@ class SuiteRecords:
     facts: Mapping[str, Mapping[str, Any]]
     nominal: float
     raw: Callable[[int, str], npt.NDArray[np.int64]]
+    histograms: Callable[[Iterable[int], str], Iterator[tuple[int, Histogram]]]
 
     @property
     def shown_arms(self) -> list[ArmRecord]:
