@@ -6,10 +6,12 @@ import array
 import dataclasses
 import errno
 import fcntl
+import functools
 import os
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 from pyroute2 import IPRoute, NetlinkError
 
@@ -22,6 +24,7 @@ _SIOCETHTOOL = 0x8946
 # ETHTOOL_STSO, _SGSO, _SGRO, _STXCSUM; segmentation first, as it needs the checksums
 _OFFLOADS = (0x1F, 0x24, 0x2C, 0x17)
 _NUD_PERMANENT = 0x80
+_RELEASE_S = 3.0
 
 
 def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int = 0) -> None:
@@ -37,8 +40,11 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
         nics: what they shall be.
         first: number of the first, where the guest has some already.
 
+    The links go with the guest's namespace.  The kernel removes that in its own time, many at once far faster than one
+    after the other; a name that is still taken is waited for.
+
     Raises:
-        NetworkError: the kernel refuses one of them; the links made until then go with their namespaces.
+        NetworkError: a name is taken, or the kernel refuses something; none of the links is left.
     """
     named = [(f"eth{number}", nic) for number, nic in enumerate(nics, first)]
     ports = [nic.port for _, nic in named]
@@ -48,14 +54,8 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
         with guest.descriptor() as inside:
             for name, nic in named:
                 peer = {"ifname": name, "address": nic.mac, "mtu": nic.mtu, "net_ns_fd": inside}
-                try:
-                    route.link("add", ifname=nic.port, kind="veth", mtu=nic.mtu, peer=peer)
-                except NetlinkError as error:
-                    if error.code == errno.EEXIST:
-                        raise NetworkError(
-                            f"{nic.port} or {name} exists already", "name the ports otherwise"
-                        ) from error
-                    raise
+                add = functools.partial(route.link, "add", ifname=nic.port, kind="veth", mtu=nic.mtu, peer=peer)
+                _with_a_free_name(nic.port, add)
                 made.append(nic.port)
 
     def finish(route: IPRoute) -> None:
@@ -73,27 +73,10 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
         guest.netlink(configure)
         lab.netlink(finish)
     except (NetlinkError, OSError, NetworkError) as error:
-        disconnect(lab, made)
+        _disconnect(lab, made)
         if isinstance(error, NetworkError):
             raise
         raise NetworkError(f"a link of {guest.name} cannot be made: {error}") from error
-
-
-def disconnect(lab: Namespace, ports: Iterable[str]) -> None:
-    """Remove links by their ends in the lab, so that their names are free at once.  Those already gone are no error."""
-    wanted = set(ports)
-
-    def remove(route: IPRoute) -> None:
-        for link in route.get_links():
-            if link.get("ifname") in wanted:
-                try:
-                    route.link("del", index=link["index"])
-                except NetlinkError as error:
-                    if error.code != errno.ENODEV:  # its guest's namespace was being removed
-                        raise
-
-    if lab.path.exists():
-        lab.netlink(remove)
 
 
 def open_tap(lab: Namespace, nic: Nic) -> int:
@@ -109,7 +92,8 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
     def inside() -> int:
         descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI))
+            request = struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI)
+            _with_a_free_name(nic.port, functools.partial(fcntl.ioctl, descriptor, _TUNSETIFF, request))
             _disable_offloads([nic.port])
             with IPRoute() as route:
                 route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
@@ -122,6 +106,43 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
         return lab.run(inside)
     except (NetlinkError, OSError) as error:
         raise NetworkError(f"the tap {nic.port} cannot be made: {error}") from error
+
+
+def _disconnect(lab: Namespace, ports: Iterable[str]) -> None:
+    """Remove links by their ends in the lab; those already gone are no error."""
+    wanted = set(ports)
+
+    def remove(route: IPRoute) -> None:
+        for link in route.get_links():
+            if link.get("ifname") in wanted:
+                try:
+                    route.link("del", index=link["index"])
+                except NetlinkError as error:
+                    if error.code != errno.ENODEV:  # its guest's namespace was being removed
+                        raise
+
+    lab.netlink(remove)
+
+
+def _with_a_free_name(name: str, make: Callable[[], object]) -> None:
+    """Make an interface, waiting for a guest that has ended to give its name back.
+
+    Raises:
+        NetworkError: another interface keeps the name.
+    """
+    deadline = time.monotonic() + _RELEASE_S
+    while True:
+        try:
+            make()
+            return
+        except (NetlinkError, OSError) as error:
+            # a tap's name may be another tap's, or that of something else
+            number = error.code if isinstance(error, NetlinkError) else error.errno
+            if number not in (errno.EEXIST, errno.EBUSY, errno.EINVAL):
+                raise
+            if time.monotonic() > deadline:
+                raise NetworkError(f"there is a {name} already: {error}", "name the ports otherwise") from error
+        time.sleep(0.01)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -187,7 +187,6 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
         links.connect(spec.lab, namespace, spec.nics)
     except NetworkError as error:
         raise LaunchError("network", str(error)) from error
-    removal.callback(links.disconnect, spec.lab, [nic.port for nic in spec.nics])
     return namespace
 
 
