@@ -93,21 +93,8 @@ impl Trial {
         interface::require_own_namespace()?;
         let transmit = interface::index_of(&settings.transmit)?;
         let receive = interface::index_of(&settings.receive)?;
-        // Not zero: memory that nobody wrote would look like a session.
-        let session = (settings.seed ^ settings.seed >> 32) as u32 ^ OsClock::Monotonic.now_ns() as u32 | 1;
-        let weights: Vec<f64> = settings.flows.iter().map(|&(_, weight)| weight).collect();
-        let templates = (0..).zip(&settings.flows);
-        let stream = Stream {
-            templates: templates
-                .map(|(number, (flow, _))| Template::new(flow, session, number, settings.length))
-                .collect(),
-            length: settings.length,
-            order: Order::new(&weights, settings.seed),
-            pace: settings.pace,
-            timed: settings.timed,
-            late_ns: LATE_NS,
-            give_up_ns: settings.give_up_ns,
-        };
+        let session = session(settings.seed);
+        let stream = stream(&settings, session);
         let analyser = Analyser::new(session, settings.length, &stream.order.shares_of(settings.pace.frames));
         let opened = port::open(settings.port, transmit, receive, session, &stream, sleeper)?;
         let (transmitter, receiver, chosen) = (opened.transmitter, opened.receiver, opened.chosen);
@@ -191,6 +178,37 @@ impl Trial {
             },
         )
     }
+}
+
+/// The number that this trial's frames carry.  Not zero: memory that nobody wrote would look like a session.
+fn session(seed: u64) -> u32 {
+    (seed ^ seed >> 32) as u32 ^ OsClock::Monotonic.now_ns() as u32 | 1
+}
+
+fn stream(settings: &Settings, session: u32) -> Stream {
+    let weights: Vec<f64> = settings.flows.iter().map(|&(_, weight)| weight).collect();
+    let templates = (0..).zip(&settings.flows);
+    Stream {
+        templates: templates.map(|(number, (flow, _))| Template::new(flow, session, number, settings.length)).collect(),
+        length: settings.length,
+        order: Order::new(&weights, settings.seed),
+        pace: settings.pace,
+        timed: settings.timed,
+        late_ns: LATE_NS,
+        give_up_ns: settings.give_up_ns,
+    }
+}
+
+/// Sends without receiving, on a thread of its own: what a port can send by itself.  What was sent, and the CPU time it took.
+pub fn send_only(settings: &Settings, sleeper: &'static Sleeper<'static>) -> Result<(Transmission, u64), Failure> {
+    interface::require_own_namespace()?;
+    let Choice::Only(kind) = settings.port else {
+        return Err(Failure::Unsupported("sending alone is by a port of a given kind".into()));
+    };
+    let stream = stream(settings, session(settings.seed));
+    let interface = interface::index_of(&settings.transmit)?;
+    let mut transmitter = port::open_transmitter(kind, interface, &stream, sleeper)?;
+    thread::scope(|scope| joined(scope.spawn(|| send(&mut *transmitter, &stream, settings.tx_cpu, &Arc::default()))))
 }
 
 /// Tells a thread to end.

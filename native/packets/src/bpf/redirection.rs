@@ -74,3 +74,8 @@ impl Redirection {
         Ok(Self { program: system::load(c"vg_redirection", &code.finish())?, foreign })
     }
 }
+
+/// A program that drops every frame.
+pub(crate) fn load_dropping() -> Result<OwnedFd, Failure> {
+    system::load(c"vg_drop", &Assembler::default().exit(action::DROP).finish())
+}

@@ -4,10 +4,15 @@ pub mod live_frames;
 pub mod packet_socket;
 pub mod xdp_socket;
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use hptime::Sleeper;
 
 use crate::analyser::Analyser;
+use crate::bpf::redirection;
+use crate::bpf::system::{self, Mode};
 use crate::failure::Failure;
+use crate::interface;
 use crate::transmission::{Stream, Transmitter};
 
 use live_frames::LiveTransmitter;
@@ -110,6 +115,27 @@ pub(crate) fn open(
     Err(Failure::Unsupported(format!("no port works here ({})", reasons.join("; "))))
 }
 
+/// Opens the sending half alone of a port.
+pub(crate) fn open_transmitter(
+    kind: Kind,
+    transmit: u32,
+    stream: &Stream,
+    sleeper: &'static Sleeper<'static>,
+) -> Result<Box<dyn Transmitter>, Failure> {
+    Ok(match kind {
+        Kind::XdpLive => Box::new(LiveTransmitter::open(transmit, stream)?),
+        Kind::AfXdp => Box::new(XdpTransmitter::open(transmit, stream.length, sleeper)?),
+        Kind::AfPacket => Box::new(PacketTransmitter::open(transmit, stream.length, sleeper)?),
+    })
+}
+
+/// Has an XDP program drop all that comes to an interface, as long as the answer lives: the cheapest receiver there is.
+pub fn drop_all(interface: &str) -> Result<OwnedFd, Failure> {
+    interface::require_own_namespace()?;
+    let program = redirection::load_dropping()?;
+    system::attach(program.as_fd(), interface::index_of(interface)?, Mode::Driver)
+}
+
 type Ends = (Box<dyn Transmitter>, Box<dyn Receiver>);
 
 fn open_one(
@@ -120,19 +146,10 @@ fn open_one(
     stream: &Stream,
     sleeper: &'static Sleeper<'static>,
 ) -> Result<Ends, Failure> {
-    match kind {
-        Kind::XdpLive => {
-            // In this order: a program on one end of a virtual pair lets the other end send live frames.
-            let receiver = XdpReceiver::open(receive, session)?;
-            Ok((Box::new(LiveTransmitter::open(transmit, stream)?), Box::new(receiver)))
-        }
-        Kind::AfXdp => {
-            let receiver = XdpReceiver::open(receive, session)?;
-            Ok((Box::new(XdpTransmitter::open(transmit, stream.length, sleeper)?), Box::new(receiver)))
-        }
-        Kind::AfPacket => {
-            let receiver = PacketReceiver::open(receive, stream.length)?;
-            Ok((Box::new(PacketTransmitter::open(transmit, stream.length, sleeper)?), Box::new(receiver)))
-        }
-    }
+    // In this order: a program on one end of a virtual pair lets the other end send live frames.
+    let receiver: Box<dyn Receiver> = match kind {
+        Kind::XdpLive | Kind::AfXdp => Box::new(XdpReceiver::open(receive, session)?),
+        Kind::AfPacket => Box::new(PacketReceiver::open(receive, stream.length)?),
+    };
+    Ok((open_transmitter(kind, transmit, stream, sleeper)?, receiver))
 }
