@@ -146,6 +146,26 @@ fn minimal_slack_is_read_back_and_real_time_is_had_or_refused_with_the_capabilit
 }
 
 #[test]
+fn a_load_beside_a_real_time_probe_does_not_keep_it_from_running() {
+    let mut controller = Controller::greeted();
+    let Value::Map(mut entries) = sleep_lateness("usleep", 100_000, 20) else { unreachable!() };
+    entries.retain(|(key, _)| key.as_str() != Some("policy"));
+    entries.push(("policy".into(), "fifo".into()));
+    let load = Value::Map(vec![
+        ("name".into(), "cpu".into()),
+        ("params".into(), Value::Map(vec![("threads".into(), 16.into())])),
+    ]);
+    let request = [("name", "sleep_lateness".into()), ("params", Value::Map(entries)), ("load", load)];
+    let answer = controller.ask(1, "probe", &request);
+    if text(&answer, "type") == "result" {
+        assert_eq!(unsigned(&answer, "value.distribution.n") + unsigned(&answer, "value.interrupted"), 20);
+        assert!(unsigned(&answer, "value.load.operations") > 0, "{answer}");
+    } else {
+        assert_eq!(text(&answer, "code"), "unsupported");
+    }
+}
+
+#[test]
 fn idle_states_are_held_off_for_one_trial_or_refused_with_the_reason() {
     let mut controller = Controller::greeted();
     let in_force = || std::fs::read("/dev/cpu_dma_latency").ok().map(|bytes| bytes[..4].to_vec());

@@ -273,8 +273,10 @@ pub(crate) fn slack() -> Option<u64> {
 fn set_policy(policy: Policy) -> Result<(), Failure> {
     if policy == Policy::Fifo {
         let priority = libc::sched_param { sched_priority: FIFO_PRIORITY };
+        // The load's threads are this one's children: in the same class they would never let it run again.
+        let policy = policy.number() | libc::SCHED_RESET_ON_FORK;
         // SAFETY: reads one sched_param; zero means the calling thread.
-        let set = unsafe { libc::sched_setscheduler(0, policy.number(), &raw const priority) } == 0;
+        let set = unsafe { libc::sched_setscheduler(0, policy, &raw const priority) } == 0;
         if !set {
             let error = std::io::Error::last_os_error();
             return Err(Failure {
