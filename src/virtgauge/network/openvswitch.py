@@ -107,8 +107,8 @@ class OpenVSwitch(Switch):
         self._call("ovsdb-tool", "create", str(database), str(schema))
         self._launch("ovsdb-server", str(database), f"--remote=p{self._database}")
         self._vsctl("--no-wait", "init")
-        # One thread of each kind; a flow's entry stays, however long the pause between two trials; and the counters, which
-        # are read by waiting for the next round, come ten times a second.
+        # One thread of each kind; a flow's entry stays, however long the pause between two trials; and the counters,
+        # which are read by waiting for the next round, come ten times a second.
         settings = ("n-handler-threads=1", "n-revalidator-threads=1", "max-idle=3600000", "max-revalidator=100")
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))
         self._launch("ovs-vswitchd", self._database, *(["--disable-system"] if self.datapath == "netdev" else []))
