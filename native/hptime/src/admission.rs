@@ -85,8 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn a_read_takes_time() {
+    fn a_read_takes_time_where_the_counter_is_fine_enough_to_show_it() {
         let p50 = read_p50_ns();
-        assert!((0.5..1e6).contains(&p50), "{p50} ns");
+        let shortest = if cfg!(target_arch = "x86_64") { 0.5 } else { 0.0 };
+        assert!((shortest..1e6).contains(&p50), "{p50} ns");
     }
 }

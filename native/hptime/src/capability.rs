@@ -60,7 +60,8 @@ mod tests {
     #[test]
     fn stated_frequencies_are_plausible() {
         for stated in Capability::detect().stated {
-            assert!((1e8..1e11).contains(&stated.hz), "{stated:?}");
+            // From the slowest counter of an aarch64 system to above the fastest processor.
+            assert!((1e6..1e11).contains(&stated.hz), "{stated:?}");
         }
     }
 }
