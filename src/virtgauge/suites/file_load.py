@@ -126,7 +126,7 @@ class FileBench(Bench):
         done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
         seconds = done["elapsed_ns"] * 1e-9
         return {
-            "name": "file",
+            "name": "io",
             "service": self.service.name,
             "client": f"agent, {self.service.protocol}",
             "fallback": self.service.fallback,
