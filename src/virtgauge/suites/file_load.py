@@ -27,7 +27,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.channel import AgentError, Channel
-from virtgauge.host.tag import state_root
+from virtgauge.host.process import ProcessIdentity
 from virtgauge.ledger.records import Flag
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
@@ -174,14 +174,16 @@ async def set_up_file_bench(stage: Stage, settings: FileLoadSettings) -> FileBen
 def _scratch(stage: Stage) -> Path:
     """A folder for the files on a real disk (a scope's own is in memory as a rule), removed with the bench.
 
-    What a killed controller left there is removed by the next one.
+    It is named after its owner; what a killed one left is removed by the next.
     """
     root = cache_root() / "scratch"
     root.mkdir(parents=True, exist_ok=True)
     for entry in root.iterdir():
-        if not (state_root() / entry.name.partition("-")[0]).exists():
-            shutil.rmtree(entry, ignore_errors=True)
-    folder = root / f"{stage.scope.tag}-{stage.name('files')}"
+        with contextlib.suppress(ValueError):
+            if not ProcessIdentity.from_text(entry.name.partition("@")[2].replace("_", ":")).alive():
+                shutil.rmtree(entry, ignore_errors=True)
+    owner = ProcessIdentity.current().as_text().replace(":", "_")
+    folder = root / f"{stage.scope.tag}-{stage.name('files')}@{owner}"
     folder.mkdir(mode=0o700)
     stage.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     return folder
