@@ -10,11 +10,13 @@ from pathlib import Path
 
 import altair
 import pytest
+import vl_convert
 from rich.console import Console
 from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, timing_of, usual_arms
 
 from virtgauge import report
 from virtgauge.ledger.store import Ledger
+from virtgauge.report.library import drawing_library
 from virtgauge.report.page import embeddable
 from virtgauge.report.timing.figures import distribution_figures, median_figures
 
@@ -153,3 +155,39 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
     text = printed(report.build(synthetic_ledger(tmp_path / "run", arms, 1, design)))
     assert "\x1b" not in text
     assert "[red]" in text
+
+
+def test_the_drawing_library_is_kept_and_a_damaged_copy_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def bundle(snippet: str) -> str:
+        made.append(snippet)
+        return "/* </script> <!-- */"
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(vl_convert, "javascript_bundle", bundle)
+
+    def fetched() -> str:
+        drawing_library.cache_clear()
+        return drawing_library()
+
+    first = fetched()
+    assert "</script" not in first and "<!--" not in first
+    assert fetched() == first
+    assert len(made) == 1
+    (kept,) = (tmp_path / "virtgauge" / "report").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert fetched() == first
+    assert len(made) == 2
+    drawing_library.cache_clear()
+
+
+def test_without_a_cache_the_library_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "virtgauge").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: "script")
+    drawing_library.cache_clear()
+    assert drawing_library() == "script"
+    drawing_library.cache_clear()

@@ -15,9 +15,9 @@ from importlib import resources
 from typing import Any
 
 import markupsafe
-import vl_convert
 
 from virtgauge.report import tables
+from virtgauge.report.library import drawing_library
 from virtgauge.report.model import Report
 from virtgauge.report.page_frame import PageFrame
 
@@ -26,7 +26,7 @@ def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
     frame = PageFrame(report)
     suites = [(suite, suite.page(frame)) for suite in report.suites]
-    library, boot = _library(), _asset("page.js")
+    library, boot = drawing_library(), _asset("page.js")
     return frame.render(
         "report.html",
         report=report,
@@ -61,13 +61,6 @@ def _page_data(report: Report, frame: PageFrame) -> dict[str, Any]:
         "specs": frame.specs,
         "trials": tables.trial_columns(report),
     }
-
-
-@functools.cache
-def _library() -> str:
-    """Vega, Vega-Lite and vega-embed as vl-convert brings them."""
-    script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 @functools.cache
