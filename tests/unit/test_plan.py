@@ -51,7 +51,11 @@ def test_the_papers_design_has_its_two_clocks_and_its_loads():
     sleeps = {cell.factors["function"] for cell in cells if cell.probe == "sleep_lateness"}
     assert timers >= {"rdtscp", "clock_gettime"}
     assert sleeps >= {"usleep", "highpertimer"}
-    assert {cell.factors["load"] for cell in cells} == {"idle", "cpu"}
+    assert {cell.factors["target_ns"] for cell in cells if cell.probe == "sleep_lateness"} == {
+        *("10000", "100000", "1000000", "10000000")
+    }
+    assert {cell.factors["policy"] for cell in cells if "policy" in cell.factors} == {"other", "fifo"}
+    assert {cell.factors["load"] for cell in cells} == {"idle", "cpu", "io"}
 
 
 @pytest.mark.parametrize(

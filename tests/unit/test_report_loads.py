@@ -27,9 +27,9 @@ def beside(load: str, told: dict[str, Any] | None, block: int = 0, arm: Any = HO
     return trial(arm, "timer_cost", {"function": "rdtsc", "load": load}, block, result={"load": told}, **fields)
 
 
-def test_bytes_of_both_directions_count_for_the_time_of_the_load() -> None:
-    told = {"service": "nfs-ganesha", "read_bytes": 300_000_000, "written_bytes": 100_000_000, "achieved": ACHIEVED}
-    (found,) = achieved_loads([beside("file", told | {"elapsed_ns": 2_000_000_000})], ["host"], 0.95)
+def test_bytes_of_both_directions_count() -> None:
+    told = {"service": "nfs-ganesha", "fallback": None, "read_mb_per_s": 150.0, "written_mb_per_s": 50.0}
+    (found,) = achieved_loads([beside("io", told | {"achieved": ACHIEVED})], ["host"], 0.95)
     assert found.service == "nfs-ganesha"
     points = {name: estimate.point for name, estimate in found.measures.items()}
     expected = {"cpu_busy": 0.5, "bytes": 200.0, "interrupts": 2500.0, "switches": 12_345.6, "operations": None}
@@ -55,12 +55,18 @@ def test_repetitions_count_once_however_many_trials_they_have() -> None:
     assert found.measures["cpu_busy"].n == 3
 
 
+def test_a_service_that_stands_in_for_another_says_why() -> None:
+    told = {"service": "agent file service", "fallback": "ganesha.nfsd ended: no FSAL", "achieved": ACHIEVED}
+    (found,) = achieved_loads([beside("io", told)], ["host"], 0.95)
+    assert (found.service, found.fallback) == ("agent file service", "ganesha.nfsd ended: no FSAL")
+
+
 def test_idle_and_invalid_trials_have_no_row_and_arms_keep_their_order() -> None:
     trials = [
         beside("idle", None),
         beside("cpu", {"achieved": ACHIEVED}, arm=GUEST),
         beside("cpu", {"achieved": ACHIEVED}),
-        beside("file", {"achieved": ACHIEVED}, status=TrialStatus.INVALID),
+        beside("io", {"achieved": ACHIEVED}, status=TrialStatus.INVALID),
     ]
     found = achieved_loads(trials, ["host", "guest"], 0.95)
     assert [(one.load, one.arm) for one in found] == [("cpu", "host"), ("cpu", "guest")]

@@ -10,7 +10,7 @@ from virtgauge.analysis.estimate import Estimate
 
 NONE = "–"
 
-LOADS = {"idle": "idle", "cpu": "CPU load", "file": "file load", "": ""}
+LOADS = {"idle": "idle", "cpu": "CPU load", "io": "I/O load", "": ""}
 PROBES = {
     "timer_cost": ("Timer cost", "the time it takes to read a clock once"),
     "sleep_lateness": ("Sleep lateness", "how long after its deadline a sleep wakes"),

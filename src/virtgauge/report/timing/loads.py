@@ -20,6 +20,7 @@ class AchievedLoad:
     Attributes:
         arm, load: by name.
         service: what did the work, as the load names it; None where it does not.
+        fallback: why a service that would come first did not serve; None where it did, or was not asked for.
         measures: ``cpu_busy`` (share of the guest's processors), ``bytes`` (read and written, MB/s), ``interrupts``,
             ``switches`` and ``operations`` (a second), as medians over repetitions; a missing one was not told.
         trials: valid ones beside this load.
@@ -28,6 +29,7 @@ class AchievedLoad:
     arm: str
     load: str
     service: str | None
+    fallback: str | None
     measures: dict[str, Estimate]
     trials: int
 
@@ -46,12 +48,14 @@ def achieved_loads(trials: Sequence[TrialRecord], arms: Sequence[str], nominal: 
 def _achieved(arm: str, load: str, trials: Sequence[TrialRecord], nominal: float) -> AchievedLoad:
     by_block: dict[str, dict[int, list[float]]] = {name: {} for name in _MEASURES}
     services: dict[str, None] = {}
+    fallbacks: dict[str, None] = {}
     for trial in trials:
         told = trial.result.get("load")
         if not isinstance(told, Mapping):
             continue
-        if isinstance(told.get("service"), str):
-            services[told["service"]] = None
+        for field, texts in (("service", services), ("fallback", fallbacks)):
+            if isinstance(told.get(field), str):
+                texts[told[field]] = None
         for name, value in _figures(told).items():
             if value is not None:
                 by_block[name].setdefault(trial.block, []).append(value)
@@ -60,19 +64,19 @@ def _achieved(arm: str, load: str, trials: Sequence[TrialRecord], nominal: float
         values = [sum(found) / len(found) for found in blocks.values()]
         unit = _MEASURES[name]
         measures[name] = median_estimate(values, unit, nominal) if values else Estimate.missing(unit, "not told")
-    return AchievedLoad(arm, load, ", ".join(services) or None, measures, len(trials))
+    return AchievedLoad(arm, load, ", ".join(services) or None, "; ".join(fallbacks) or None, measures, len(trials))
 
 
 def _figures(told: Mapping[str, Any]) -> dict[str, float | None]:
     """The measures of one trial's load, as docs/protocol.md has them; None for what it did not tell."""
     own = told.get("achieved")
     machine: Mapping[str, Any] = own if isinstance(own, Mapping) else {}
-    moved = [count for field in ("read_bytes", "written_bytes") if (count := _number(told, field)) is not None]
+    rates = [rate for field in ("read_mb_per_s", "written_mb_per_s") if (rate := _number(told, field)) is not None]
     elapsed_s = (_number(told, "elapsed_ns") or 0.0) / 1e9
     operations = _number(told, "operations")
     return {
         "cpu_busy": _number(machine, "cpu_busy_share"),
-        "bytes": sum(moved) / 1e6 / elapsed_s if moved and elapsed_s else None,
+        "bytes": sum(rates) if rates else None,
         "interrupts": _number(machine, "interrupts_per_s"),
         "switches": _number(machine, "context_switches_per_s"),
         "operations": operations / elapsed_s if operations is not None and elapsed_s else None,

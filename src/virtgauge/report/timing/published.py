@@ -10,7 +10,7 @@ from virtgauge.report.timing.model import Cell, PublishedRow
 
 _TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}
 _FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
-_LOADS = {"idle": "Idle System", "cpu": "CPU-bound", "file": "IO/network-bound"}
+_LOADS = {"idle": "Idle System", "cpu": "CPU-bound", "io": "IO/network-bound"}
 _PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
 
 

@@ -29,7 +29,7 @@ _FUNCTION_ORDER = (
     *("rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"),
     *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin"),
 )
-_LOAD_ORDER = ("idle", "cpu", "file")
+_LOAD_ORDER = ("idle", "cpu", "io")
 
 
 def cell_key(trial: TrialRecord) -> CellKey:
