@@ -23,7 +23,7 @@ _DIGEST = 64
 @functools.cache
 def drawing_library() -> str:
     """The script, safe within a ``<script>`` element; it sets ``window.vegaEmbed``."""
-    kept = _cache_folder() / f"vega-embed-{version("vl-convert-python")}.js"
+    kept = _cache_folder() / f"vega-embed-{version('vl-convert-python')}.js"
     script = _read(kept)
     if script is None:
         script = str(vl_convert.javascript_bundle(_SNIPPET))
