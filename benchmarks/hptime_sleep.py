@@ -14,7 +14,7 @@ from hptime_bench import measured, peers
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=int, default=5, help="time for each target and way to sleep")
+    parser.add_argument("--seconds", type=int, default=4, help="time for each target and way to sleep")
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
@@ -24,7 +24,16 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     paper = {r["target_ns"]: r["cpu_ns_a_sleep"] for r in sleeps if r["name"] == "hptime highpertimer"}
     guard = next(record["ns"] for record in records if record["kind"] == "guard")
     return Outcome(
-        columns=("sleep", "target, µs", "late p50, ns", "p99, ns", "p99.9, ns", "spin, µs", "CPU, µs", "CPU beside paper's"),
+        columns=(
+            "sleep",
+            "target, µs",
+            "late p50, ns",
+            "p99, ns",
+            "p99.9, ns",
+            "spin, µs",
+            "CPU, µs",
+            "CPU beside paper's",
+        ),
         rows=[
             [
                 record["name"],
@@ -39,13 +48,14 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         meaning="How late a sleep ends, and the CPU time that one sleep takes.",
         peers=peers("spin_sleep"),
         notes=[
-            "Ten turns of each way to sleep at each target. Lateness is the caller's, call and return included; that of "
-            "`until` is against a deadline, that of the others against the moment before the call.",
-            "The clock is read every 10 ns, which is the best that a spin can do. What else makes a sleep late is code and "
-            "stack that are cold after it: hptime spins the last 5 µs in the caller's own code.",
-            "A target below the guard is spun for as a whole. The guard is the p99.9 of the kernel's own lateness, at most "
-            "500 µs: steal and other programs lengthen it.",
-            "CPU time is the thread's by the kernel's accounts, spin the sleeper's own. The paper's rule is hptime's `highpertimer`, HZ = 250.",
+            "Ten turns of each way to sleep at each target. Lateness is the caller's, call and return included; that "
+            "of `until` is against a deadline, that of the others against the moment before the call.",
+            "The clock is read every 10 ns, which is the best that a spin can do. What else makes a sleep late is code "
+            "and stack that are cold after it: hptime spins the last 5 µs in the caller's own code.",
+            "A target below the guard is spun for as a whole. The guard is the p99.9 of the kernel's own lateness, at "
+            "most 500 µs: steal and other programs lengthen it.",
+            "CPU time is the thread's by the kernel's accounts, spin the sleeper's own. The paper's rule is hptime's "
+            "`highpertimer`, HZ = 250.",
             f"The adaptive sleep's guard was {guard / 1e3:.0f} µs at the end, after 1500 sleeps of 1 ms to learn from.",
         ],
         values={"sleep": sleeps},
