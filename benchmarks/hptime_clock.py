@@ -48,8 +48,8 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             "Error: each clock is caught in the tightest of 2000 pairs of the kernel's readings, first and last; "
             "± is half the two pairs' width. Every clock is read ten times a second in between.",
             "A processor begins one rdtsc after the other, and what a reading needs beside it fits in between: that is "
-            "the floor at which hptime, quanta, minstant and fastant tie. minstant and fastant take 9 instructions and return ticks, which a division or multiplication has yet to convert; "
-            "`now_ns` takes 26 and returns disciplined nanoseconds.",
+            "the floor at which hptime, quanta, minstant and fastant tie. minstant and fastant take 9 instructions and "
+            "return ticks, which have yet to be converted; `now_ns` takes 26 and returns disciplined nanoseconds.",
             "Refused: a clock whose counter may not be used hands the kernel's on; `clock_gettime` is what that costs.",
             "`now_ordered_ns` never goes back between threads either, by a fence; `std::time::Instant` has one.",
         ],

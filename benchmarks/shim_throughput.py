@@ -60,8 +60,8 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         peers={"the C library": _c_library()},
         notes=[
             f"{calls} calls in a loop ({_SLEEPS} sleeps), {repeats} times each, in turns on core {cpu}; the loop is "
-            "timed by a system call of its own. The shim counts every call, and reads the counter after a fence, as the "
-            "C library does: neither goes back between threads.",
+            "timed by a system call of its own. The shim counts every call, and reads the counter after a fence, as "
+            "the C library does: neither goes back between threads.",
             "time() and other clocks are passed through and counted as such: whole seconds are read from memory.",
         ],
         values=found,
