@@ -23,4 +23,5 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("shim-throughput", "A probe loop through the shim against without it", "shim_throughput.py"),
     Benchmark("forwarding-search", "Searching the no-drop rate in sixty cells", "forwarding_search.py"),
     Benchmark("report-time", "Time, memory and size of a report over 10,000 trials", "report_time.py"),
+    Benchmark("packets-ports", "Frames a second by each port, and the tester's own error", "packets_ports.py"),
 )

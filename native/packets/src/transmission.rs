@@ -88,9 +88,9 @@ pub struct Transmission {
     pub sent: Vec<u64>,
     /// Those among them that the interface refused: a queue behind it was full, and they are its loss.
     pub refused: u64,
-    /// Frames sent too long after they were due.
+    /// Frames sent too long after they were due; none of a burst's.
     pub late: u64,
-    /// How long after it was due each frame was sent.
+    /// How long after it was due each frame was sent; empty for a burst.
     pub lateness: Histogram,
     /// Time between the sending of successive frames.
     pub gaps: Histogram,
@@ -184,9 +184,11 @@ pub(crate) fn paced<Q: Queue>(
                 transmission.gaps.record(now_ns - previous_ns);
             }
             previous_ns = now_ns;
-            let lateness_ns = now_ns - due_ns;
-            transmission.lateness.record(lateness_ns);
-            transmission.late += u64::from(lateness_ns > stream.late_ns);
+            if stream.pace.gap > 0 {
+                let lateness_ns = now_ns - due_ns;
+                transmission.lateness.record(lateness_ns);
+                transmission.late += u64::from(lateness_ns > stream.late_ns);
+            }
             written += 1;
             frame += 1;
         }

@@ -53,6 +53,7 @@ fn a_burst_is_sent_as_fast_as_possible() {
         assert_eq!(outcome.transmission.total(), 3000);
         assert_eq!(received(&outcome).iter().sum::<u64>(), 3000);
         assert!(outcome.transmission.gaps.quantile(0.5).unwrap() < 50_000);
+        assert_eq!((outcome.transmission.late, outcome.transmission.lateness.len()), (0, 0));
     });
 }
 

@@ -185,6 +185,8 @@ fn code(map: &OwnedFd, interface: u32) -> Assembler {
         .jump_if(R3, Condition::Below, R5, "drop");
     // It is due.
     code.load(Width::Eight, R2, R9, field::GAP)
+        // In a burst, frames are not due at any time, and so not late.
+        .jump_if(R2, Condition::Equal, 0, "burst")
         .add(R4, R2)
         .store(Width::Eight, R9, field::DUE, R4)
         .reckon(Operation::Subtract, R3, R5)
@@ -193,7 +195,8 @@ fn code(map: &OwnedFd, interface: u32) -> Assembler {
         .increase(R9, field::LATE, 1, R2)
         .label("in time");
     record(&mut code, field::LATENESS, LATENESS_COUNTS, ["lateness 1", "lateness 2", "lateness 3", "lateness 4"]);
-    code.load(Width::Eight, R1, R9, field::PREVIOUS_NS)
+    code.label("burst")
+        .load(Width::Eight, R1, R9, field::PREVIOUS_NS)
         .store(Width::Eight, R9, field::PREVIOUS_NS, R7)
         .jump_if(R1, Condition::Equal, 0, "no gap")
         .set(R3, R7)
