@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from virtgauge.analysis.estimate import Estimate
 
 MEASURED = Estimate(20_000.0, 19_000.0, 22_000.0, 0.95, 6, "ps", "given")
 
 
-def test_scaling_changes_the_unit_and_every_figure() -> None:
-    scaled = MEASURED.scaled(1e-3, "ns")
-    assert (scaled.point, scaled.low, scaled.high, scaled.unit) == (20.0, 19.0, 22.0, "ns")
-    assert (scaled.confidence, scaled.n) == (0.95, 6)
-
-
-@pytest.mark.parametrize("factor", [0.0, -1.0, math.inf, math.nan])
-def test_scaling_by_nonsense_is_refused(factor: float) -> None:
-    with pytest.raises(ValueError, match="factor"):
-        MEASURED.scaled(factor, "ns")
+def test_an_increasing_function_maps_every_figure_and_the_unit() -> None:
+    mapped = MEASURED.mapped(math.sqrt, "√ps")
+    assert (mapped.point, mapped.low, mapped.high) == tuple(map(math.sqrt, (20_000, 19_000, 22_000)))
+    assert (mapped.unit, mapped.confidence, mapped.n) == ("√ps", 0.95, 6)
 
 
 def test_missing_stays_missing() -> None:
-    missing = Estimate.missing("ps", "the guest died").scaled(1e-3, "ns")
+    missing = Estimate.missing("log", "the guest died").mapped(math.exp, "ratio")
     assert (missing.point, missing.low, missing.high) == (None, None, None)
     assert missing.method == "the guest died"
 

@@ -40,11 +40,6 @@ def attainable_confidence(n: int) -> float:
     return 1 - 2 * 0.5**n
 
 
-def stated_confidence(n: int, nominal: float) -> float:
-    """The confidence that an interval from n repetitions is given with: the nominal one where attainable."""
-    return min(nominal, attainable_confidence(n))
-
-
 @functools.cache
 def expanded_tail(n: int, confidence: float) -> float:
     """The share to cut from each end of the bootstrap distribution (Hesterberg 2015): Φ(−√(n/(n−1))·t)."""

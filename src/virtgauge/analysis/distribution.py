@@ -79,10 +79,6 @@ class Distribution:
         """One quantile; see :meth:`quantiles`."""
         return float(self.quantiles([share])[0])
 
-    def tail_quantile(self, share: float) -> float | None:
-        """A high quantile, or None where fewer than :data:`TAIL_SAMPLES` values can lie beyond it."""
-        return self.quantile(share) if self.n >= samples_needed(share) else None
-
     @functools.cached_property
     def _cumulated(self) -> npt.NDArray[np.int64]:
         return np.cumsum(self.counts.astype(np.int64))

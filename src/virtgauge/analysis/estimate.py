@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 
@@ -54,9 +53,3 @@ class Estimate:
             return None if value is None else function(value)
 
         return dataclasses.replace(self, point=apply(self.point), low=apply(self.low), high=apply(self.high), unit=unit)
-
-    def scaled(self, factor: float, unit: str) -> Estimate:
-        """The same in another unit; ``factor`` is positive."""
-        if not factor > 0 or not math.isfinite(factor):
-            raise ValueError(f"factor must be positive and finite, not {factor}")
-        return self.mapped(lambda value: value * factor, unit)
