@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.bench import Stage
+from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.simulated import SimulatedLab
@@ -16,8 +16,7 @@ async def set_up_laboratory(settings: ForwardingSettings, stage: Stage) -> Forwa
         LaunchError: it did not come up, or a flow does not reach its guest and only it.
         AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent failed meanwhile.
     """
-    if stage.platform.kind != "simulated":
-        raise LaunchError("laboratory", f"guests of kind {stage.platform.kind!r} cannot be put between switches yet")
-    lab = await SimulatedLab.create(settings, stage)
+    kind = SimulatedLab if stage.platform.kind == "simulated" else GuestLab
+    lab = await kind.create(settings, stage)
     await lab.check()
     return lab

@@ -1,0 +1,72 @@
+"""Which CPUs of the host the tester, the switch and the guests of a forwarding laboratory run on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+
+@dataclasses.dataclass(frozen=True)
+class CpuPlan:
+    """Tester and guests apart, as far as there are CPUs.
+
+    Attributes:
+        transmit, receive: of the tester's two threads; None leaves it to the scheduler.
+        guests: of all guests together, and of the switch.
+        shared: tester and guests cannot be kept apart here, and disturb each other.
+    """
+
+    transmit: int | None
+    receive: int | None
+    guests: tuple[int, ...]
+    shared: bool
+
+    @classmethod
+    def of_this_machine(cls) -> Self:
+        """The plan for the CPUs that this process may use."""
+        return cls.of(sorted(os.sched_getaffinity(0)))
+
+    @classmethod
+    def of(cls, cpus: Sequence[int]) -> Self:
+        """Two CPUs for the tester and the rest for the guests; with fewer than four, one for each side.
+
+        On a single CPU nothing can be kept apart.
+        """
+        match len(cpus):
+            case 0 | 1:
+                return cls(None, None, tuple(cpus), shared=True)
+            case 2 | 3:
+                return cls(cpus[0], cpus[0], tuple(cpus[1:]), shared=False)
+            case _:
+                return cls(cpus[0], cpus[1], tuple(cpus[2:]), shared=False)
+
+    @property
+    def tester(self) -> tuple[int, ...] | None:
+        """CPUs of the tester's agent; None where it shares them."""
+        own = {cpu for cpu in (self.transmit, self.receive) if cpu is not None}
+        return tuple(sorted(own)) or None
+
+    def interrupt_threads_ns(self) -> int | None:
+        """CPU time of the kernel's threads that carry frames on behalf of others, which no guest is charged with."""
+        ticks = [_ticks(process) for process in Path("/proc").glob("[0-9]*") if _carries_frames(process)]
+        return sum(ticks) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+
+
+def _carries_frames(process: Path) -> bool:
+    try:
+        name = (process / "comm").read_text()
+    except OSError:  # it ended meanwhile
+        return False
+    return name.startswith(("ksoftirqd/", "napi/"))
+
+
+def _ticks(process: Path) -> int:
+    try:
+        # proc_pid_stat(5): utime and stime are the 14th and 15th field; the second, in brackets, may hold spaces
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
