@@ -21,11 +21,6 @@ class GlanceCell:
     comparison: Comparison | None
     missing: str | None
 
-    @property
-    def kind(self) -> str:
-        """``higher``, ``lower``, ``inconclusive``, or ``none`` where there is nothing to compare."""
-        return "none" if self.comparison is None else self.comparison.judgement.value
-
 
 @dataclasses.dataclass(frozen=True)
 class GlanceRow:
