@@ -8,6 +8,7 @@ import pytest
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan, preset_names
+from virtgauge.suites.timing import TimingSuite
 
 MINIMAL = """
 [[platform]]
@@ -122,3 +123,11 @@ def test_two_designs_that_share_a_cell_measure_it_once():
 
 def test_a_written_out_plan_is_toml():
     assert tomllib.loads(parse_plan(MINIMAL, "x").to_toml())["name"] == "plan"
+
+
+def test_a_cell_names_its_idle_states_only_where_they_are_not_the_default():
+    settings = {"timers": [], "sleeps": ["usleep"], "slacks": ["default"], "loads": ["idle"]}
+    plain = [cell.key for cell in TimingSuite.create(settings).cells()]
+    both = [cell.key for cell in TimingSuite.create(settings | {"idle_states": ["default", "shallow"]}).cells()]
+    assert both == [*plain, f"{plain[0]},idle_states=shallow"]
+    assert "idle_states" not in plain[0]  # so that a run from before this factor can be resumed
