@@ -57,9 +57,9 @@ class Lab:
 def measure(arguments: argparse.Namespace) -> Outcome:
     rounds = 1 if arguments.quick else arguments.rounds
     seconds = 0.5 if arguments.quick else arguments.seconds
-    for program in ("trafgen", "iperf3", "ip"):
+    for program in ("trafgen", "iperf3", "ip", "ethtool"):
         if shutil.which(program) is None:
-            raise BenchmarkError(f"{program} is missing; apt-get install netsniff-ng iperf3 iproute2")
+            raise BenchmarkError(f"{program} is missing; apt-get install netsniff-ng iperf3 iproute2 ethtool")
     if os.geteuid() != 0:
         raise BenchmarkError("this makes network namespaces and must run as root")
     tester = _built()

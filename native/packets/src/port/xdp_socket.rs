@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hptime::Sleeper;
 
@@ -28,6 +30,9 @@ const SENDING: usize = 1024;
 const RECEIVING: usize = 16384;
 
 const SENT_AT_ONCE: usize = 32;
+
+/// How long the kernel may take to give up a queue whose socket was closed.
+const RELEASED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A ring of entries that one side writes and the other reads.
 struct Ring {
@@ -157,6 +162,7 @@ impl Socket {
         Ok(Self { socket, memory, fill, completion, offsets })
     }
 
+    /// The kernel gives up a queue some time after the socket before was closed, so that it may be busy at first.
     fn bind(&self, interface: u32) -> Result<(), Failure> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -165,10 +171,21 @@ impl Socket {
             sxdp_queue_id: 0,
             sxdp_shared_umem_fd: 0,
         };
-        // SAFETY: reads one address.
-        let answer =
-            unsafe { libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) };
-        checked(answer, "binding an AF_XDP socket to its interface").map(drop)
+        let give_up = Instant::now() + RELEASED_WITHIN;
+        loop {
+            // SAFETY: reads one address.
+            let answer = unsafe {
+                libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32)
+            };
+            match checked(answer, "binding an AF_XDP socket to its interface") {
+                Err(Failure::Os { error, .. })
+                    if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < give_up =>
+                {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                outcome => return outcome.map(drop),
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::net::Ipv4Addr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 
 use hptime::{Clock, Sleeper};
@@ -37,6 +37,35 @@ pub fn enter_new_namespace() -> File {
 pub fn enter(namespace: &File) {
     // SAFETY: no memory is involved.
     assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+}
+
+/// Has an interface polled, so that its peer can send it XDP frames (`ethtool -K NAME gro on`).
+pub fn offload_receiving(name: &str) {
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    const SET_GRO: u32 = 0x2c;
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    let mut value = Value { command: SET_GRO, data: 1 };
+    // SAFETY: a request is plain integers and a pointer, for which zero is a value; the call reads one of each.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0));
+        let answer = libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request);
+        assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// What a program prints in the calling thread's namespace.
+pub fn said(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    String::from_utf8(Command::new(words.next().unwrap()).args(words).output().unwrap().stdout).unwrap()
 }
 
 /// Runs a program in the calling thread's namespace.
