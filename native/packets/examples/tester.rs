@@ -1,4 +1,4 @@
-//! Measures a port by itself, for benchmarks/packets_ports.py:
+//! Measures a port by itself, for `benchmarks/packets_ports.py`:
 //!
 //!     tester send PORT INTERFACE DESTINATION_MAC RATE_PPS SECONDS CPU
 //!     tester loop PORT TRANSMIT RECEIVE DESTINATION_MAC RATE_PPS SECONDS TX_CPU RX_CPU

@@ -13,7 +13,7 @@ pub const BINS: usize = bin_of((1 << 36) - 1) + 1;
 #[inline]
 #[must_use]
 pub const fn bin_of(value: u64) -> usize {
-    let shift = (63 - (value | 1).leading_zeros()).saturating_sub(BITS);
+    let shift = (value | 1).ilog2().saturating_sub(BITS);
     ((shift as usize) << BITS) + (value >> shift) as usize
 }
 

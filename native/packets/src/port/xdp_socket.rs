@@ -128,7 +128,7 @@ fn get<T>(socket: &OwnedFd, option: i32, mut value: T, attempt: &str) -> Result<
 /// A socket, its memory, and the two rings that every one must have.
 struct Socket {
     // The rings and the memory must outlive the socket's use of them; the kernel holds its own references.
-    socket: OwnedFd,
+    descriptor: OwnedFd,
     memory: Mapping,
     fill: Ring,
     completion: Ring,
@@ -159,7 +159,7 @@ impl Socket {
         let fill = Ring::new(&socket, libc::XDP_UMEM_FILL_RING, fill_page, offsets.fr, chunks, 8)?;
         let completion_page = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
         let completion = Ring::new(&socket, libc::XDP_UMEM_COMPLETION_RING, completion_page, offsets.cr, chunks, 8)?;
-        Ok(Self { socket, memory, fill, completion, offsets })
+        Ok(Self { descriptor: socket, memory, fill, completion, offsets })
     }
 
     /// The kernel gives up a queue some time after the socket before was closed, so that it may be busy at first.
@@ -175,7 +175,7 @@ impl Socket {
         loop {
             // SAFETY: reads one address.
             let answer = unsafe {
-                libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32)
+                libc::bind(self.descriptor.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32)
             };
             match checked(answer, "binding an AF_XDP socket to its interface") {
                 Err(Failure::Os { error, .. })
@@ -204,7 +204,7 @@ impl XdpTransmitter {
         let socket = Socket::new(SENDING)?;
         let page = libc::XDP_PGOFF_TX_RING;
         let bytes = size_of::<libc::xdp_desc>();
-        let ring = Ring::new(&socket.socket, libc::XDP_TX_RING, page, socket.offsets.tx, SENDING, bytes)?;
+        let ring = Ring::new(&socket.descriptor, libc::XDP_TX_RING, page, socket.offsets.tx, SENDING, bytes)?;
         socket.bind(interface)?;
         let free: Vec<u64> = (0..SENDING).map(|chunk| (chunk * CHUNK_BYTES) as u64).collect();
         let mut transmitter = Self { socket, ring, sleeper, length, free };
@@ -247,7 +247,7 @@ impl Queue for XdpTransmitter {
         while !self.ring.all_read() {
             // SAFETY: sends nothing but what the ring holds.
             let answer = unsafe {
-                libc::sendto(self.socket.socket.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0)
+                libc::sendto(self.socket.descriptor.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0)
             };
             if answer >= 0 {
                 continue;
@@ -288,13 +288,13 @@ impl XdpReceiver {
         let mut socket = Socket::new(RECEIVING)?;
         let page = libc::XDP_PGOFF_RX_RING;
         let bytes = size_of::<libc::xdp_desc>();
-        let ring = Ring::new(&socket.socket, libc::XDP_RX_RING, page, socket.offsets.rx, RECEIVING, bytes)?;
+        let ring = Ring::new(&socket.descriptor, libc::XDP_RX_RING, page, socket.offsets.rx, RECEIVING, bytes)?;
         for chunk in 0..RECEIVING {
             socket.fill.write((chunk * CHUNK_BYTES) as u64);
         }
         socket.fill.release_written();
         socket.bind(interface)?;
-        let sockets = system::map_of_socket(socket.socket.as_fd())?;
+        let sockets = system::map_of_socket(socket.descriptor.as_fd())?;
         let redirection = Redirection::load(session, &sockets)?;
         let program = redirection.program.as_fd();
         let link = system::attach(program, interface, Mode::Driver)
@@ -331,7 +331,8 @@ impl Receiver for XdpReceiver {
     fn loss(&mut self) -> Result<ReceiverLoss, Failure> {
         // SAFETY: plain integers, for which zero is a value.
         let counts: libc::xdp_statistics = unsafe { std::mem::zeroed() };
-        let counts = get(&self.socket.socket, libc::XDP_STATISTICS, counts, "asking an AF_XDP socket for its losses")?;
+        let counts =
+            get(&self.socket.descriptor, libc::XDP_STATISTICS, counts, "asking an AF_XDP socket for its losses")?;
         Ok(ReceiverLoss {
             ring_full: counts.rx_ring_full + counts.rx_fill_ring_empty_descs,
             dropped: counts.rx_dropped + counts.rx_invalid_descs,
