@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from virtgauge.report.forwarding import ForwardingReport
 from virtgauge.report.sections import SuiteRecords, SuiteReport
 from virtgauge.report.timing import TimingReport
 
-SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SuiteReport]] = {TimingReport.suite: TimingReport}
+SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SuiteReport]] = {
+    TimingReport.suite: TimingReport,
+    ForwardingReport.suite: ForwardingReport,
+}

@@ -1,0 +1,137 @@
+"""The two kinds of charts that the forwarding figures are made of, and their axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import altair as alt
+
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.report.charts import ROWS, arm_colour, arm_dash, arm_stroke, domain_of, finished, time_ticks
+
+_RATE_LABEL = (
+    "datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + ' Gbit/s'"
+    " : datum.value >= 0.1 ? format(datum.value, '~g') + ' Mbit/s'"
+    " : format(datum.value * 1e3, '~g') + ' kbit/s'"
+)
+_LOSS_LABEL = "datum.value == 0 ? '0' : format(datum.value * 100, '~g') + ' %'"
+_LOSS_TICKS = [0, 0.001, 0.01, 0.1, 1]
+_LINEAR_BELOW = 0.001
+_HEIGHT = 210
+
+Quantity = Literal["fairness", "size", "rate", "time"]
+
+
+def lines(arms: Sequence[ArmRecord], rows: Sequence[dict[str, Any]], *, x: Quantity, y: Quantity) -> dict[str, Any]:
+    """A line for each arm through its points, with intervals; published figures as marks without a line."""
+    source = alt.NamedData(name=ROWS)
+    across = alt.X("x:Q", scale=_scale(x, [row["x"] for row in rows]), axis=_axis(x, [row["x"] for row in rows]))
+    ends = [row[end] for row in rows for end in ("y", "low", "high") if row.get(end) is not None]
+    up_scale, up_axis = _scale(y, ends), _axis(y, ends)
+    up = alt.Y("y:Q", scale=up_scale, axis=up_axis)
+    colour = arm_colour(arms)
+    tooltip = [
+        alt.Tooltip("label:N", title="platform"),
+        alt.Tooltip("at:N", title="at"),
+        alt.Tooltip("t:N", title="median"),
+        alt.Tooltip("interval:N", title="interval"),
+    ]
+    base = alt.Chart(source)
+    joined = (
+        base.transform_filter("datum.kind == 'ours'")
+        .mark_line(strokeWidth=1.7, clip=True)
+        .encode(x=across, y=up, color=colour, strokeDash=arm_dash(arms), order=alt.Order("x:Q"))
+    )
+    intervals = (
+        base.transform_filter("datum.kind != 'published' && isValid(datum.low)")
+        .mark_rule(strokeWidth=3, opacity=0.4, clip=True)
+        .encode(x=across, y=alt.Y("low:Q", scale=up_scale, axis=up_axis), y2="high:Q", color=colour, tooltip=tooltip)
+    )
+    dots = (
+        base.transform_filter("datum.kind != 'published'")
+        .mark_point(filled=True, size=42, opacity=1, strokeWidth=1.4, clip=True)
+        .encode(
+            x=across,
+            y=up,
+            color=colour,
+            stroke=arm_stroke(arms),
+            fillOpacity=alt.condition("datum.kind == 'other'", alt.value(0), alt.value(1)),
+            tooltip=tooltip,
+        )
+    )
+    published = (
+        base.transform_filter("datum.kind == 'published'")
+        .mark_point(filled=True, size=52, opacity=0.9, color="currentColor", clip=True)
+        .encode(
+            x=across,
+            y=up,
+            shape=alt.Shape("shape:N", scale=None, legend=None),
+            tooltip=[alt.Tooltip("t:N", title="published, other hardware")],
+        )
+    )
+    return finished(alt.layer(joined, intervals, dots, published), height=_HEIGHT)
+
+
+def losses(arms: Sequence[ArmRecord], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Points of loss over load, and a rule at every arm's throughput."""
+    source = alt.NamedData(name=ROWS)
+    loads = [row["x"] for row in rows]
+    across = alt.X("x:Q", scale=_scale("rate", loads), axis=_axis("rate", loads))
+    scale = alt.Scale(type="symlog", constant=_LINEAR_BELOW, domain=[0, 1], nice=False)
+    axis = alt.Axis(values=_LOSS_TICKS, labelExpr=_LOSS_LABEL, title=None)
+    colour = arm_colour(arms)
+    platform = alt.Tooltip("label:N", title="platform")
+    points = (
+        alt.Chart(source)
+        .transform_filter("datum.kind == 'point'")
+        .mark_circle(size=22, opacity=0.6)
+        .encode(
+            x=across,
+            y=alt.Y("y:Q", scale=scale, axis=axis),
+            color=colour,
+            tooltip=[platform, alt.Tooltip("at:N", title="offered"), alt.Tooltip("t:N", title="lost")],
+        )
+    )
+    rules = (
+        alt.Chart(source)
+        .transform_filter("datum.kind == 'throughput'")
+        .mark_rule(strokeWidth=1.4, opacity=0.8, clip=True)
+        .encode(
+            x=across,
+            color=colour,
+            strokeDash=arm_dash(arms),
+            tooltip=[platform, alt.Tooltip("t:N", title="throughput")],
+        )
+    )
+    return finished(alt.layer(rules, points), height=_HEIGHT)
+
+
+def _scale(quantity: Quantity, values: Sequence[float]) -> alt.Scale:
+    if quantity == "fairness":
+        return alt.Scale(domain=[0, 1.03], nice=False)
+    if quantity == "size":
+        return alt.Scale(domain=[0, max(values) * 1.04], nice=False)
+    return alt.Scale(type="log", domain=list(domain_of(values)), nice=False)
+
+
+def _axis(quantity: Quantity, values: Sequence[float]) -> alt.Axis:
+    if quantity == "fairness":
+        return alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format="~g", title="J", grid=True)
+    if quantity == "size":
+        sizes = sorted(set(values))
+        return alt.Axis(values=sizes, labelExpr="datum.value + ' B'", title=None, grid=True, labelOverlap=True)
+    if quantity == "time":
+        return time_ticks(domain_of(values))
+    return _rate_ticks(domain_of(values))
+
+
+def _rate_ticks(domain: tuple[float, float]) -> alt.Axis:
+    """An axis of Mbit/s on a logarithmic scale, with a label or two a decade."""
+    decades = math.log10(domain[1] / domain[0])
+    factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3 else (1,)
+    exponents = range(math.floor(math.log10(domain[0])), math.ceil(math.log10(domain[1])) + 1)
+    ticks = [factor * 10.0**exponent for exponent in exponents for factor in factors]
+    inside = [tick for tick in ticks if domain[0] <= tick <= domain[1]]
+    return alt.Axis(labelExpr=_RATE_LABEL, values=inside, title=None, labelOverlap=True, grid=True)
