@@ -7,6 +7,7 @@ against load (8, 9), and the loss curve that the searches leave behind.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -23,6 +24,8 @@ from virtgauge.report.words import duration, duration_interval
 
 _MOST_FAIRNESSES = 6
 _MOST_LOSS_POINTS = 120
+_MOST_BEYOND = 2.0
+"""Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
 _CROSSES = " Crosses: the paper’s figures, measured on other hardware; triangles point to where its bounds leave room."
 _LOSS_FAIRNESSES = 2
 
@@ -211,7 +214,8 @@ class _Drawing:
         }
         caption = (
             "Part of the frames that the worst guest lost in every trial of the searches, all repetitions together. "
-            "Vertical rules stand at the throughput. Below 0.1 % the axis is linear, so that no loss has a place."
+            "Vertical rules stand at the throughput; loads beyond twice that are left out. Below 0.1 % the axis is "
+            "linear, so that no loss has a place."
         )
         return self._made("loss", "Loss against load", caption, panels, lambda rows: charts.losses(self._arms, rows))
 
@@ -247,7 +251,9 @@ class _Drawing:
 
     def _loss_rows(self, cell: Cell) -> Iterator[Row]:
         for series in cell.series:
-            points = sorted(series.losses, key=lambda point: point.load_mbps)
+            throughput = series.throughput_mbps.point
+            highest = math.inf if throughput is None else _MOST_BEYOND * throughput
+            points = sorted((p for p in series.losses if p.load_mbps <= highest), key=lambda point: point.load_mbps)
             step = max(1, -(-len(points) // _MOST_LOSS_POINTS))
             for point in points[::step]:
                 yield self._of_arm(series) | {
@@ -257,7 +263,6 @@ class _Drawing:
                     "at": bit_rate(point.load_mbps),
                     "t": loss(point.worst_loss_ratio) + (", stretched" if point.stretched else ""),
                 }
-            throughput = series.throughput_mbps.point
             if throughput is not None:
                 yield self._of_arm(series) | {"kind": "throughput", "x": throughput, "t": bit_rate(throughput)}
 
@@ -304,7 +309,7 @@ def _published_latencies(size: int, x: float) -> Iterator[Row]:
 
 def _published(x: float, y: float, shape: str, platform: str, tell: Callable[[float | None], str]) -> Row:
     bound = {"triangle-up": "above ", "triangle-down": "up to "}.get(shape, "")
-    return {"kind": "published", "x": x, "y": y, "shape": shape, "t": f"{platform}: {bound}{tell(y)}"}
+    return {"kind": "published", "x": x, "y": y, "shape": shape, "name": platform, "t": f"{platform}: {bound}{tell(y)}"}
 
 
 def _spread(levels: Sequence[float], most: int) -> list[float]:

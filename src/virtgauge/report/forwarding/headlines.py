@@ -99,7 +99,9 @@ def _compared(series: Series, name: str) -> str:
 def _circumstances(flags: Mapping[str, int]) -> str:
     """``; 2 results limited by the tester``."""
     said = [
-        f"{flags[name]} result{'s' * (flags[name] > 1)} {what}" for name, what in NOTABLE_FLAGS.items() if name in flags
+        f"{flags[name]} attempt{'s' * (flags[name] > 1)} {what}"
+        for name, what in NOTABLE_FLAGS.items()
+        if name in flags
     ]
     return f"; {', '.join(said)}" if said else ""
 

@@ -12,6 +12,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.forwarding.headlines import NOTABLE_FLAGS, highlights
 from virtgauge.report.forwarding.model import (
     Cell,
+    Design,
     ForwardingFindings,
     GuestFigures,
     InterfaceRatio,
@@ -28,16 +29,25 @@ _NUMBER = re.compile(r"(guest |in|out)\d+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Glance:
-    """The table at a glance: platforms × frame sizes at the highest and at the lowest J.
+class GlanceRow:
+    """One platform.
 
     Attributes:
-        groups: columns by J: its text, and the cells.
-        rows: each arm with its series in every column, and its counts of notable flags.
+        lines: its series at each J (as text), in the order of the table's frame sizes; None where it was not tried.
+        flags: its counts of notable flags.
     """
 
-    groups: tuple[tuple[str, tuple[Cell, ...]], ...]
-    rows: tuple[tuple[ArmRecord, tuple[Series | None, ...], dict[str, int]], ...]
+    arm: ArmRecord
+    lines: tuple[tuple[str, tuple[Series | None, ...]], ...]
+    flags: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Glance:
+    """The table at a glance: platforms at the highest and the lowest J × frame sizes."""
+
+    sizes: tuple[int, ...]
+    rows: tuple[GlanceRow, ...]
     design: str
 
 
@@ -49,12 +59,14 @@ class DetailTable:
         loads: parts of the throughput in whose columns latency stands.
         rows: each cell and arm; the first of a cell is marked.
         bursts: whether any result has back-to-back frames.
+        left_out: number of load vectors that a short form leaves out.
     """
 
     title: str
     loads: tuple[float, ...]
     rows: tuple[tuple[bool, Cell, ArmRecord, Series], ...]
     bursts: bool
+    left_out: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,17 +107,21 @@ class InterfaceTable:
 
 
 def glance(found: ForwardingFindings, arms: Sequence[ArmRecord]) -> Glance:
-    """The table at a glance; without columns when nothing can be shown."""
+    """The table at a glance; without rows when nothing can be shown."""
     cells = highlights(found.cells)
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(f"J {cell.jain:.3f}", []).append(cell)
-    rows = tuple(
-        (arm, tuple(cell.of(arm.name) for cell in cells), notable(found.flags.get(arm.name, {}))) for arm in arms
-    )
-    return Glance(
-        tuple((title, tuple(group)) for title, group in groups.items()), rows, cells[0].design.label if cells else ""
-    )
+    if not cells:
+        return Glance((), (), "")
+    sizes = tuple(sorted({cell.frame_bytes for cell in cells}))
+    fairnesses = dict.fromkeys(f"{cell.jain:.3f}" for cell in cells)
+    placed = {(f"{cell.jain:.3f}", cell.frame_bytes): cell for cell in cells}
+    rows = []
+    for arm in arms:
+        lines = []
+        for jain in fairnesses:
+            own = [placed.get((jain, size)) for size in sizes]
+            lines.append((jain, tuple(cell.of(arm.name) if cell else None for cell in own)))
+        rows.append(GlanceRow(arm, tuple(lines), notable(found.flags.get(arm.name, {}))))
+    return Glance(sizes, tuple(rows), cells[0].design.label)
 
 
 def notable(flags: Mapping[str, int]) -> dict[str, int]:
@@ -120,26 +136,38 @@ def throughput_class(comparison: Comparison | None, emulated: bool) -> str:
     return "worse" if comparison.judgement is Judgement.LOWER else "better"
 
 
-def detail(found: ForwardingFindings, arms: Sequence[ArmRecord]) -> list[DetailTable]:
-    """Every cell, by design and frame size."""
-    groups: dict[tuple[str, int], list[Cell]] = {}
+def detail(found: ForwardingFindings, arms: Sequence[ArmRecord], *, most_vectors: int = 100) -> list[DetailTable]:
+    """Every cell, by design and frame size.
+
+    Args:
+        found, arms: what to show, and the order of the arms.
+        most_vectors: of more load vectors than this, the paper's are left out but for the lowest and the highest J.
+    """
+    groups: dict[tuple[Design, int], list[Cell]] = {}
     for cell in found.cells:
-        groups.setdefault((cell.design.label, cell.frame_bytes), []).append(cell)
+        groups.setdefault((cell.design, cell.frame_bytes), []).append(cell)
     tables = []
-    for (design, size), cells in sorted(groups.items(), key=lambda item: item[0]):
+    for (design, size), cells in groups.items():
+        shown = cells if len(cells) <= most_vectors else _ends(cells)
         rows = []
-        for cell in cells:
+        for cell in shown:
             own = [(arm, series) for arm in arms if (series := cell.of(arm.name)) is not None]
             rows += [(place == 0, cell, arm, series) for place, (arm, series) in enumerate(own)]
         tables.append(
             DetailTable(
-                title=f"{size} B frames · {design}",
+                title=f"{size} B frames · {design.label}",
                 loads=_shown_loads([series for _, _, _, series in rows]),
                 rows=tuple(rows),
                 bursts=any(series.burst_frames.n for _, _, _, series in rows),
+                left_out=len(cells) - len(shown),
             )
         )
     return tables
+
+
+def _ends(cells: Sequence[Cell]) -> list[Cell]:
+    paper = [cell for cell in cells if cell.two_level]
+    return [cell for cell in cells if cell not in paper[1:-1]]
 
 
 def _shown_loads(series: Sequence[Series]) -> tuple[float, ...]:

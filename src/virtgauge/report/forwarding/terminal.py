@@ -19,12 +19,13 @@ from virtgauge.report.words import amount, duration, printable, ratio, ratio_int
 _COLUMNS = ("throughput", "interval", "× reference", "frames/s", "latency", "tester", "n")
 _ONLY_WHEN_WIDE = {"interval", "frames/s", "tester", "n"}
 _WIDE = 120
+_MOST_VECTORS = 4
 _STYLES = {"worse": "red", "better": "green", "plain": "dim"}
 
 
 def print_findings(found: ForwardingFindings, arms: Sequence[ArmRecord], console: Console) -> None:
     """Print throughput and latency of every cell, the interfaces' ratios, losses, and the paper's conclusions."""
-    for table in tables.detail(found, arms):
+    for table in tables.detail(found, arms, most_vectors=_MOST_VECTORS):
         console.print()
         console.print(_detail(table, console.width))
     for pair in tables.interface_tables(found, arms):
@@ -65,6 +66,8 @@ def _detail(table: tables.DetailTable, width: int) -> Table:
             platform.append(" (emulated)", style="yellow")
         figures = _figures(series, arm.emulated)
         made.add_row(platform, *(figures[column] for column in columns))
+    if table.left_out:
+        made.add_row(Text(f"{table.left_out} load vectors between: see the HTML report", style="dim"))
     return made
 
 
