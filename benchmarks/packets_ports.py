@@ -85,15 +85,17 @@ def measure(arguments: argparse.Namespace) -> Outcome:
 def _turn(lab: Lab, found: dict[str, list[float]], mac: str, seconds: float, cpu: int, peers: tuple[str, ...]) -> None:
     """One turn of each sender: frames for each second of CPU time."""
     for port in PORTS:
+        deferred_s = _deferred_s(cpu)
         answer = lab.test("send", port, "a0", mac, "0", str(seconds), str(cpu))
-        found.setdefault(port, []).append(answer["sent"] / answer["tx_cpu_ns"] * 1e9)
+        cpu_s = answer["tx_cpu_ns"] / 1e9 + _deferred_s(cpu) - deferred_s
+        found.setdefault(port, []).append(answer["sent"] / cpu_s)
     if "trafgen" in peers:
-        found.setdefault("trafgen", []).append(_trafgen(lab, mac, seconds))
+        found.setdefault("trafgen", []).append(_trafgen(lab, mac, seconds, cpu))
     if "iperf3" in peers:
         found.setdefault("iperf3 -u", []).append(_iperf3(lab, seconds, cpu))
 
 
-def _trafgen(lab: Lab, mac: str, seconds: float) -> float:
+def _trafgen(lab: Lab, mac: str, seconds: float, cpu: int) -> float:
     octets = ",".join(f"0x{octet}" for octet in mac.split(":"))
     frame = (
         f"{{ {octets}, 0x02,0,0,0,0,1, 0x08,0, 0x45,0,c16(46),0,0,0x40,0,64,17,csumip(14,33), 10,0,0,1, 10,1,0,2, "
@@ -104,7 +106,7 @@ def _trafgen(lab: Lab, mac: str, seconds: float) -> float:
         file.flush()
         before = _sent(lab)
         words = ("trafgen", "-o", "a0", "-i", file.name, "-P", "1", "-Q", "-q", "-n", "0")
-        cpu_s = _cpu_seconds(lab, ("timeout", "-s", "INT", str(seconds), *words))
+        cpu_s = _cpu_seconds(lab, ("timeout", "-s", "INT", str(seconds), *words), cpu)
         return (_sent(lab) - before) / cpu_s
 
 
@@ -116,23 +118,33 @@ def _iperf3(lab: Lab, seconds: float, cpu: int) -> float:
         time.sleep(0.3)
         before = _sent(lab)
         words = ("iperf3", "-c", "10.0.0.254", "-u", "-b", "0", "-l", str(_PAYLOAD), "-t", str(max(1, round(seconds))))
-        cpu_s = _cpu_seconds(lab, ("taskset", "-c", str(cpu), *words))
+        cpu_s = _cpu_seconds(lab, ("taskset", "-c", str(cpu), *words), cpu)
         return (_sent(lab) - before) / cpu_s
     finally:
         server.kill()
         server.wait()
 
 
-def _cpu_seconds(lab: Lab, words: tuple[str, ...]) -> float:
+def _cpu_seconds(lab: Lab, words: tuple[str, ...], cpu: int) -> float:
     """CPU time of a program and its children; those of this process that ended meanwhile are its only ones."""
-    before = os.times()
+    before, deferred_s = os.times(), _deferred_s(cpu)
     try:
         lab.run(*words)
     except subprocess.CalledProcessError as error:
         if error.returncode != 124:  # by which `timeout` tells that it ended the program
             raise BenchmarkError(f"{' '.join(words)}: {error.stderr.strip()}") from error
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    own_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return own_s + _deferred_s(cpu) - deferred_s
+
+
+def _deferred_s(cpu: int) -> float:
+    """CPU time of the kernel's thread that does a device's work where a busy processor puts it off."""
+    for status in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # a process that has just ended
+            if status.read_text().strip() == f"ksoftirqd/{cpu}":
+                return int((status.parent / "schedstat").read_text().split()[0]) / 1e9
+    return 0.0
 
 
 def _sent(lab: Lab) -> int:
@@ -244,7 +256,7 @@ def _outcome(values: dict[str, Any], seconds: float, cpus: int) -> Outcome:
         peers={"trafgen": trafgen, "iperf3": iperf3},
         notes=[
             f"Medians (and ranges) of turns of {seconds:g} s, the senders taking turns; ratios are of the same round.",
-            "CPU seconds are the sending thread's, with the receiving device's work, which veth does in its context.",
+            "CPU seconds are the sender's and ksoftirqd's: the receiving device's work is done in one of them.",
             "The loop's latency is a virtual pair's and the tester's own; the gap error is given as p1 / p50 / p99.",
             f"Two processors for sender and receiver of the loop, of {cpus}.",
         ],

@@ -26,8 +26,8 @@ const CHUNK_BYTES: usize = 2048;
 /// Frames that may wait to be sent.
 const SENDING: usize = 1024;
 
-/// Frames that may wait to be looked at: at a million a second, those of 16 ms.
-const RECEIVING: usize = 16384;
+/// Frames that may wait to be looked at: at a million a second, those of 32 ms.
+const RECEIVING: usize = 32768;
 
 const SENT_AT_ONCE: usize = 32;
 
