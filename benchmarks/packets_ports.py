@@ -15,8 +15,10 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -62,6 +64,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
             raise BenchmarkError(f"{program} is missing; apt-get install netsniff-ng iperf3 iproute2 ethtool")
     if os.geteuid() != 0:
         raise BenchmarkError("this makes network namespaces and must run as root")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the namespaces are taken away
     tester = _built()
     cpus = sorted(os.sched_getaffinity(0))
     tx, rx = cpus[0], cpus[-1]  # trafgen binds itself to the first
