@@ -71,10 +71,9 @@ def lines(arms: Sequence[ArmRecord], rows: Sequence[dict[str, Any]], *, x: Quant
             tooltip=[alt.Tooltip("t:N", title="published, other hardware")],
         )
     )
-    # The fairest load and the largest frame stand at the right edge: names are to the left of their marks.
     names = (
         base.transform_filter("datum.kind == 'published'")
-        .mark_text(align="right", dx=-6, fontSize=10, color="currentColor", clip=True)
+        .mark_text(dy=-9, fontSize=10, color="currentColor")
         .encode(x=across, y=up, text="name:N")
     )
     return finished(alt.layer(joined, intervals, dots, published, names), height=_HEIGHT)

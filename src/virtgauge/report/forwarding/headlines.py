@@ -79,10 +79,7 @@ def _carried(measured: Sequence[tuple[Cell, Series]], against: str) -> str:
             said += f" ({_compared(series, name)})"
             name = ""  # once is enough
         by_fairness.setdefault(cell.jain, []).append(said)
-    parts = [
-        f"{' and '.join(said)} {'at' if place == 0 else 'where J is'} {'J ' if place == 0 else ''}{jain:.3g}"
-        for place, (jain, said) in enumerate(by_fairness.items())
-    ]
+    parts = [f"{' and '.join(said)} at J {jain:.3g}" for jain, said in by_fairness.items()]
     return "; ".join(parts)
 
 
@@ -92,7 +89,9 @@ def _compared(series: Series, name: str) -> str:
     if change.point is None:
         return change.method
     interval = f", {ratio_interval(change)}" if change.has_interval else ""
-    shown = "" if series.comparison.distinguishable else ", no difference shown"
+    # Without an A/A pair nothing is proven; that is said once for all, beside the headlines.
+    examined = change.has_interval and (series.comparison.band is not None or not change.excludes(1))
+    shown = ", no difference shown" if examined and not series.comparison.distinguishable else ""
     return f"{ratio(change)}{name}{interval}{shown}"
 
 

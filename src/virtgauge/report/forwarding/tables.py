@@ -219,12 +219,10 @@ def interface_tables(found: ForwardingFindings, arms: Sequence[ArmRecord]) -> li
     return [InterfaceTable(by_name[one], by_name[other], tuple(rows)) for (one, other), rows in groups.items()]
 
 
-def tester_words(tester: TesterFigures) -> str:
-    """``simulated, own latency 1.00 µs``: what stands below the tester's limit."""
-    said = [", ".join(tester.ports)] if tester.ports else []
-    if tester.latency_mean_ns.point is not None:
-        said.append(f"own latency {duration(tester.latency_mean_ns.point)}")
-    return ", ".join(said)
+def tester_words(tester: TesterFigures) -> list[str]:
+    """``xdp_live``, ``itself 1.50 µs``: what stands below the tester's limit."""
+    latency = tester.latency_mean_ns.point
+    return [", ".join(tester.ports)] * bool(tester.ports) + ([] if latency is None else [f"itself {duration(latency)}"])
 
 
 def published_words(low: float | None, high: float | None, unit: str) -> str:
