@@ -109,11 +109,15 @@ def test_entering_writes_oneself_into_every_joined_group(tmp_path: Path) -> None
 def test_pids_are_gathered_over_groups_below_and_over_hierarchies(tmp_path: Path) -> None:
     found = hierarchies(tmp_path, V1 + V2)
     group = Cgroup("g", found)
-    for path, text in (("freezer/g", "5\n3\n"), ("freezer/g/below", "8\n"), ("unified/g", "3\n0\n")):
+    for path, text in (
+        ("freezer/g", "5000005\n5000003\n"),
+        ("freezer/g/below", "5000008\n"),
+        ("unified/g", "5000003\n0\n"),
+    ):
         folder = tmp_path / "cg" / path
         folder.mkdir(parents=True)
         (folder / "cgroup.procs").write_text(text)
-    assert group.pids() == [3, 5, 8]
+    assert group.pids() == [5_000_003, 5_000_005, 5_000_008]  # above the kernel's own
 
 
 def test_removal_takes_empty_parents_spares_others_and_can_be_repeated(tmp_path: Path) -> None:

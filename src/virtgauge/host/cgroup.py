@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from virtgauge.host.mounts import mounts
+from virtgauge.host.process import is_kernel_thread
 
 _POLL_S = 0.002
 _PERIOD_US = 100_000
@@ -125,6 +126,28 @@ class Cgroup:
         for folder in self._joined():
             (folder / "cgroup.procs").write_text(str(pid))
 
+    def adopt(self, thread: int) -> None:
+        """Move a kernel thread into the group, whoever made it: what the thread does is then the group's.
+
+        Raises:
+            OSError: the group is not there, or the kernel keeps the thread where it is.
+        """
+        roots = [self._hierarchies.v1[name] for name in ("cpu", "cpuacct") if name in self._hierarchies.v1]
+        folders = [root / self.name for root in dict.fromkeys([*roots, *filter(None, [self._hierarchies.v2])])]
+        present = [folder for folder in folders if folder.is_dir()]
+        if not present:
+            raise OSError(errno.ENOENT, "the group is not there")
+        for folder in present:
+            _write_existing(folder / "cgroup.procs", str(thread))
+
+    def release_kernel_threads(self) -> None:
+        """Give kernel threads back to the root: nobody can end them, and a group that holds one cannot be removed."""
+        for root in self._hierarchies.all_roots():
+            for thread in _members(root / self.name):
+                if is_kernel_thread(thread):
+                    with contextlib.suppress(OSError):  # it ended meanwhile
+                        _write_existing(root / "cgroup.procs", str(thread))
+
     @contextlib.contextmanager
     def entrance(self) -> Iterator[Callable[[], None]]:
         """Create the group and give a function that joins it, to be called between fork and exec.
@@ -172,16 +195,9 @@ class Cgroup:
         return None if quota in ("max", "-1") else int(quota) / int(period)
 
     def pids(self) -> list[int]:
-        """Pids in the group and the groups below it, over all hierarchies."""
-        found: set[int] = set()
-        for folder in self._all():
-            for path, _, files in os.walk(folder):
-                if "cgroup.procs" in files:
-                    # gone between listing and reading, or a threaded group: nothing to list there
-                    with contextlib.suppress(OSError):
-                        found.update(int(line) for line in Path(path, "cgroup.procs").read_text().split())
-        found.discard(0)  # a process of another pid namespace
-        return sorted(found)
+        """Pids in the group and the groups below it, over all hierarchies; of processes, not of kernel threads."""
+        found = {pid for folder in self._all() for pid in _members(folder)}
+        return sorted(pid for pid in found if not is_kernel_thread(pid))
 
     def kill_all(self, timeout_s: float = 5.0) -> bool:
         """Kill every process in the group; True once none is left (zombies excluded), False at the time-out."""
@@ -201,6 +217,7 @@ class Cgroup:
         Idempotent.  A group that still holds processes stays: call :meth:`kill_all` first.
         """
         gone = True
+        self.release_kernel_threads()
         for root in self._hierarchies.all_roots():
             folder = root / self.name
             gone = _remove_tree(folder) and gone
@@ -278,6 +295,18 @@ def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:
     if found.v2 is not None and not (found.v2 / "cgroup.type").exists():
         return _usage_ns(found.v2)
     return None
+
+
+def _members(folder: Path) -> set[int]:
+    """Pids in a group's folder and below."""
+    found: set[int] = set()
+    for path, _, files in os.walk(folder):
+        if "cgroup.procs" in files:
+            # gone between listing and reading, or a threaded group: nothing to list there
+            with contextlib.suppress(OSError):
+                found.update(int(line) for line in Path(path, "cgroup.procs").read_text().split())
+    found.discard(0)  # a process of another pid namespace
+    return found
 
 
 def _usage_ns(folder: Path) -> int | None:

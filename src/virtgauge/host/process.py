@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_PF_KTHREAD = 0x00200000  # include/linux/sched.h
 # Loaded before any fork: a child of a threaded process must not load libraries.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -110,6 +111,12 @@ def stat_fields(pid: int) -> list[str] | None:
     except OSError:
         return None
     return text[text.rindex(")") + 2 :].split()
+
+
+def is_kernel_thread(pid: int) -> bool:
+    """Whether a process is a thread of the kernel, which has no program and cannot be killed; False when it is gone."""
+    fields = stat_fields(pid)
+    return fields is not None and bool(int(fields[6]) & _PF_KTHREAD)
 
 
 def all_pids() -> Iterator[int]:

@@ -105,6 +105,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     if not TAG_PATTERN.fullmatch(tag):
         raise ValueError(f"not the tag of a scope: {tag!r}")
     lines = []
+    Cgroup(f"{CGROUP_PARENT}/{tag}").release_kernel_threads()
     # Runtimes first, while their processes live: they undo what they know of (their cgroups, their sockets).
     if folder is not None:
         lines += _delete_containers(folder)

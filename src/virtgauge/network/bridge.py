@@ -40,7 +40,8 @@ class LinuxBridge(Switch):
         def count(rule: Rule) -> RuleCount | None:
             if receivers[rule.out_port] == 1:
                 out = counts[rule.out_port]
-                return RuleCount(out.tx_frames, out.tx_bytes)
+                # the bridge has sent on what the port then drops, and the port counts that as dropped
+                return RuleCount(out.tx_frames + out.tx_dropped, out.tx_bytes)
             if senders[rule.in_port] == 1:
                 into = counts[rule.in_port]
                 return RuleCount(into.rx_frames, into.rx_bytes)

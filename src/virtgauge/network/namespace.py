@@ -24,8 +24,8 @@ from virtgauge.network.nic import NetworkError
 FOLDER = Path("/run/netns")
 """Where ``ip netns`` keeps them too, so that a person can look inside with it."""
 
-_CLONE_NEWNET = 0x40000000
-_MS_BIND, _MS_REC, _MS_SHARED = 1 << 12, 1 << 14, 1 << 20
+_CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
+_MS_BIND, _MS_REC, _MS_PRIVATE, _MS_SHARED = 1 << 12, 1 << 14, 1 << 18, 1 << 20
 _NAME_LIMIT = 64
 # Loaded before any fork: a child of a threaded process must not load libraries.
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -109,6 +109,17 @@ class Namespace:
         def inside() -> _Result:
             with IPRoute() as route:
                 return work(route)
+
+        return self.run(inside)
+
+    def run_with_devices(self, work: Callable[[], _Result]) -> _Result:
+        """The same with a ``/sys`` that shows the devices inside, for this one thread."""
+
+        def inside() -> _Result:
+            _checked(_LIBC.unshare(_CLONE_NEWNS))
+            _checked(_LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+            _checked(_LIBC.mount(b"sysfs", b"/sys", b"sysfs", 0, None))
+            return work()
 
         return self.run(inside)
 

@@ -28,6 +28,7 @@ _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 _SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 _START_S = 10.0
 _CALL_S = 20.0
+_TRIES, _PAUSE_S = 5, 0.05
 _FLOW = re.compile(r"cookie=0x([0-9a-f]+),.*? n_packets=(\d+), n_bytes=(\d+)")
 
 
@@ -189,8 +190,20 @@ class OpenVSwitch(Switch):
         return self._call("ovs-vsctl", f"--db={self._database}", f"--timeout={_START_S:.0f}", *words)
 
     def _call(self, program: str, *words: str, text: str | None = None) -> str:
+        done = self._run(program, words, text)
+        for _ in range(_TRIES):
+            # a switch that is just taking in a change hangs up on who asks meanwhile
+            if done.returncode == 0 or "(Broken pipe)" not in done.stderr:
+                break
+            time.sleep(_PAUSE_S)
+            done = self._run(program, words, text)
+        if done.returncode != 0:
+            raise NetworkError(f"{program} {words[-1]}: {done.stderr.strip() or f'status {done.returncode}'}")
+        return done.stdout
+
+    def _run(self, program: str, words: Sequence[str], text: str | None) -> subprocess.CompletedProcess[str]:
         try:
-            done = subprocess.run(
+            return subprocess.run(
                 [self._programs[program], *words],
                 input=text or "",
                 capture_output=True,
@@ -202,9 +215,6 @@ class OpenVSwitch(Switch):
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NetworkError(f"Open vSwitch does not answer: {error}") from error
-        if done.returncode != 0:
-            raise NetworkError(f"{program} {words[-1]}: {done.stderr.strip() or f'status {done.returncode}'}")
-        return done.stdout
 
 
 def find_openvswitch() -> dict[str, str]:

@@ -25,7 +25,10 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class RuleCount:
-    """What a rule has sent on since it was made; ``size`` in bytes, without FCS."""
+    """What a rule has sent on since it was made; ``size`` in bytes, without FCS.
+
+    A frame that its port then drops was sent on too, and the port counts it; whether its bytes are in ``size`` differs.
+    """
 
     frames: int
     size: int

@@ -123,10 +123,13 @@ class Confinement:
     Attributes:
         cpus: on which its processes may run.
         cpu_limit: quota of CPU time, in whole CPUs.
+        unbound: why what the host's kernel does for the guest (routing) is neither confined nor charged to it, in
+            words; None where it is, or where the guest has a kernel of its own.
     """
 
     cpus: tuple[int, ...] | None = None
     cpu_limit: float | None = None
+    unbound: str | None = None
 
 
 class LaunchError(Exception):

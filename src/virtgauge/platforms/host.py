@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.local import LocalGuest, ProcessAttempt, guest_namespace, require_limit
+from virtgauge.platforms.local import LocalGuest, ProcessAttempt, Routing, guest_namespace, require_limit
 from virtgauge.platforms.streams import PipePair
 
 _EXIT_S = 0.5
@@ -54,6 +54,7 @@ class HostPlatform(Platform):
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
             namespace = guest_namespace(spec, removal) or spec.lab
+            routing = Routing(spec, namespace)
             cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
             removal.callback(cgroup.remove)
             removal.callback(cgroup.kill_all)
@@ -81,6 +82,7 @@ class HostPlatform(Platform):
             attempt.process = process
             removal.callback(end_process, process)
             pipes.close_guest_ends()
+            routing.charge_to(cgroup, removal)
             channel = await attempt.open_channel(*await pipes.streams())
 
             async def wait() -> None:
@@ -94,4 +96,5 @@ class HostPlatform(Platform):
                 pid=process.pid,
                 removal=removal.pop_all(),
                 before_removal=wait,
+                unbound=routing.unbound,
             )

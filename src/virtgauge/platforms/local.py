@@ -19,6 +19,7 @@ from virtgauge.host.process import tree_cpu_ns, wait_for_exit
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
+from virtgauge.network.receive_threads import receive_in_threads
 from virtgauge.platforms.base import Accounting, Confinement, Guest, GuestSpec, LaunchError
 
 _TAIL_BYTES = 4096
@@ -43,6 +44,7 @@ class LocalGuest(Guest):
         pid: int | None,
         removal: contextlib.ExitStack,
         before_removal: Callable[[], Awaitable[None]] | None = None,
+        unbound: str | None = None,
     ) -> None:
         """Take over what a launch has made.
 
@@ -54,6 +56,7 @@ class LocalGuest(Guest):
             pid: root of the process tree that is counted where cgroups cannot be used.
             removal: undoes everything that launching made, last first.
             before_removal: waits for the guest to end by itself after the agent has said goodbye.
+            unbound: as :class:`Confinement` has it.
         """
         self.channel = channel
         self.ready_ns = ready_ns
@@ -62,6 +65,7 @@ class LocalGuest(Guest):
         self._pid = pid
         self._removal = removal
         self._before_removal = before_removal
+        self._unbound = unbound
 
     def accounting(self) -> Accounting:
         """CPU time charged so far, by cgroup where there is one, else over the process tree."""
@@ -76,7 +80,7 @@ class LocalGuest(Guest):
         if self._pid is not None:
             with contextlib.suppress(OSError):
                 cpus = tuple(sorted(os.sched_getaffinity(self._pid)))
-        return Confinement(cpus=cpus, cpu_limit=self._cgroup.applied_cpu_limit())
+        return Confinement(cpus=cpus, cpu_limit=self._cgroup.applied_cpu_limit(), unbound=self._unbound)
 
     async def close(self) -> None:
         """End the guest and remove everything made for it."""
@@ -188,6 +192,43 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
     except NetworkError as error:
         raise LaunchError("network", str(error)) from error
     return namespace
+
+
+class Routing:
+    """What the host's kernel routes for a guest that shares it, by threads that are charged and confined as it is.
+
+    Attributes:
+        unbound: why that cannot be done here, in words; None where it is done, or there is nothing to do.
+    """
+
+    def __init__(self, spec: GuestSpec, namespace: Namespace | None) -> None:
+        """Make the threads, before a runtime mounts the namespace's ``/sys`` for reading only."""
+        self.unbound: str | None = None
+        self._spec, self._threads = spec, list[int]()
+        if not spec.forwarding or namespace is None:
+            return
+        try:
+            self._threads = receive_in_threads(namespace, [f"eth{number}" for number in range(len(spec.nics))])
+        except NetworkError as error:
+            self.unbound = error.message
+
+    def charge_to(self, cgroup: Cgroup, removal: contextlib.ExitStack) -> None:
+        """Move the threads to the guest.
+
+        Args:
+            cgroup: of the guest, which is there by now.
+            removal: gets what takes the threads out again; called before the cgroup is removed.
+        """
+        if not self._threads:
+            return
+        removal.callback(cgroup.release_kernel_threads)
+        try:
+            for thread in self._threads:
+                cgroup.adopt(thread)
+                if self._spec.cpus is not None:
+                    os.sched_setaffinity(thread, self._spec.cpus)
+        except OSError as error:
+            self.unbound = f"a thread of the kernel cannot be moved to the guest: {error.strerror}"
 
 
 def require_limit(spec: GuestSpec, cgroup: Cgroup) -> None:

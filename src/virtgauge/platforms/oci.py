@@ -22,7 +22,7 @@ from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.local import LaunchAttempt, LocalGuest, ending, guest_namespace, require_limit
+from virtgauge.platforms.local import LaunchAttempt, LocalGuest, Routing, ending, guest_namespace, require_limit
 from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
 from virtgauge.platforms.streams import PipePair
 from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc
@@ -134,6 +134,7 @@ class OciPlatform(Platform):
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
             removal.callback(detach_below, folder)
             namespace = guest_namespace(spec, removal)
+            routing = Routing(spec, None if self._profile.own_kernel else namespace)
             cgroup = spec.scope.cgroup(spec.name)
             removal.callback(cgroup.remove)
             removal.callback(cgroup.kill_all)
@@ -148,6 +149,7 @@ class OciPlatform(Platform):
             removal.callback(container.delete)
             await container.create(pipes)
             require_limit(spec, cgroup)
+            routing.charge_to(cgroup, removal)
             await container.run("start")
             channel = await container.open_channel(*await pipes.streams())
             if spec.forwarding and self._profile.own_kernel:
@@ -160,6 +162,7 @@ class OciPlatform(Platform):
                 pid=container.init.pid if container.init else None,
                 removal=removal.pop_all(),
                 before_removal=container.wait,
+                unbound=routing.unbound,
             )
 
     def _find_runtime(self) -> Path | None:
