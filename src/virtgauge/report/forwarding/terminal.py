@@ -45,7 +45,7 @@ def print_findings(found: ForwardingFindings, arms: Sequence[ArmRecord], console
 def _losses(row: tables.AccountRow) -> str:
     account = row.account
     places = ", ".join(f"{line.place} {share(line.share)}" for line in row.lines[:3])
-    closed = "every one accounted for" if not account.unclosed else f"{account.unclosed} ledgers do not close"
+    closed = f"{account.unclosed} of {account.trials} ledgers open" if account.unclosed else "every one accounted for"
     return f"{account.lost:,} of {account.sent:,} frames lost in all trials, {closed}" + (
         f": {places}" if places else ""
     )
@@ -72,9 +72,10 @@ def _detail(table: tables.DetailTable, width: int) -> Table:
 
 
 def _figures(series: Series, emulated: bool) -> dict[str, Text]:
+    tester = Text(frame_rate(series.tester.limit_pps.point), style="dim")
     if series.missing is not None:
         reason = Text(printable(series.missing)[:24], style="dim")
-        return {name: Text("–") for name in _COLUMNS} | {"× reference": reason}
+        return {name: Text("–") for name in _COLUMNS} | {"× reference": reason, "tester": tester}
     comparison = series.comparison
     if comparison is None or comparison.ratio.point is None:
         against = Text("")
@@ -88,6 +89,6 @@ def _figures(series: Series, emulated: bool) -> dict[str, Text]:
         "× reference": against,
         "frames/s": Text(frame_rate(series.throughput_pps.point)),
         "latency": Text(duration(level.total_ns.point if level else None)),
-        "tester": Text(frame_rate(series.tester.limit_pps.point), style="dim"),
+        "tester": tester,
         "n": Text(str(len(series.blocks))),
     }
