@@ -14,13 +14,13 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.channel import Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
+from virtgauge.suites.answers import decode_histogram, elapsed_by_clock
+from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.file_load import FileBench, FileLoadSettings, load_flags, set_up_file_bench
 
@@ -159,7 +159,7 @@ def _measurement(cell: Cell, reply: Reply) -> Measurement:
     try:
         histogram = decode_histogram(value["distribution"])
         usage, start, end = value["usage"], value["clocks_start"], value["clocks_end"]
-        clocks = _elapsed(start, end)
+        clocks = elapsed_by_clock(start, end)
         steal = usage.get("steal_ns")
         flags = _flags(cell, histogram, value)
     except (KeyError, TypeError, ValueError) as error:
@@ -189,33 +189,3 @@ def _flags(cell: Cell, histogram: Histogram, value: dict[str, Any]) -> tuple[Fla
     if (backward := int(value.get("backward") or 0)) > 0:
         flags.append(Flag("clock-backward", f"{backward} reads gave an earlier time than the one before", fatal=False))
     return tuple(flags)
-
-
-def _elapsed(start: dict[str, Any], end: dict[str, Any]) -> tuple[Elapsed, ...]:
-    uncertainty = float(start["bracket_ns"]) + float(end["bracket_ns"])
-    names = {"monotonic_raw_ns": "CLOCK_MONOTONIC_RAW", "monotonic_ns": "CLOCK_MONOTONIC", "tsc_ns": "TSC"}
-    return tuple(
-        Elapsed(clock=clock, elapsed_ns=float(end[field]) - float(start[field]), uncertainty_ns=uncertainty)
-        for field, clock in names.items()
-        if start.get(field) is not None and end.get(field) is not None
-    )
-
-
-def decode_histogram(value: dict[str, Any]) -> Histogram:
-    """A ``distribution`` of docs/protocol.md.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is not one.
-    """
-    values = np.frombuffer(value["values"], dtype="<i8").astype(np.int64)
-    counts = np.frombuffer(value["counts"], dtype="<u8").astype(np.uint64)
-    if len(values) != len(counts) or np.any(np.diff(values) <= 0) or int(counts.sum()) != int(value["n"]):
-        raise ValueError("bins do not ascend, or do not add up to n")
-    return Histogram(
-        unit=str(value["unit"]),
-        values=values,
-        counts=counts,
-        minimum=int(value["min"]),
-        maximum=int(value["max"]),
-        mean=float(value["mean"]),
-    )

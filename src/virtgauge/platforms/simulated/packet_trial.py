@@ -18,11 +18,12 @@ def packet_trial(device: ForwardingDevice, params: Mapping[str, Any]) -> dict[st
     """One trial as docs/protocol.md has it, and the drops of switches and guests beside it."""
     weights = [float(flow["weight"]) for flow in params["flows"]]
     total = sum(weights)
+    rate_pps, burst = float(params["rate_pps"]), int(params["burst"])
     trial = device.trial(
-        float(params["rate_pps"]),
+        rate_pps,
         [weight / total for weight in weights],
         int(params["frame_bytes"]),
-        int(params["duration_ns"]) / 1e9,
+        burst / rate_pps if burst else int(params["duration_ns"]) / 1e9,
         loop=params["transmit"] == LOOP,
     )
     sent, received = (sum(getattr(flow, name) for flow in trial.flows) for name in ("sent", "received"))

@@ -10,7 +10,7 @@ from virtgauge.analysis.forwarding.line_rate import bits_per_s, wire_frames_per_
 from virtgauge.analysis.forwarding.load_vectors import Shares, jain_index
 from virtgauge.analysis.forwarding.loss_ledger import DropCounter, LossLedger, add_ledgers, close_ledger
 from virtgauge.ledger.records import Flag
-from virtgauge.suites.base import Measurement
+from virtgauge.suites.base import Elapsed, Measurement
 from virtgauge.suites.forwarding.flags import Circumstances, flags_of
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.latency import LatencyAtLoad, latency_at_loads
@@ -18,7 +18,7 @@ from virtgauge.suites.forwarding.searches.back_to_back import BackToBack, back_t
 from virtgauge.suites.forwarding.searches.base import Limits, SearchError, SearchResult
 from virtgauge.suites.forwarding.searches.worst_vector import find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
-from virtgauge.suites.forwarding.trial import Device, TrialResult
+from virtgauge.suites.forwarding.trial import PACED, Manner, TrialResult
 
 _SEARCH_PART = 0.7
 """Of a cell's time, for the progress shown."""
@@ -49,8 +49,7 @@ async def measure_cell(
         shares, search, searched = await _search(settings, tally, vector, limits, on_progress)
     except SearchError as error:
         return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
-    load = tally.load(shares)
-    latencies, bursts = await _at_throughput(settings, load, search, limits, on_progress)
+    latencies, bursts = await _at_throughput(settings, tally.load(shares), search, limits, on_progress)
     found = Circumstances(
         calibration=calibration,
         search=search,
@@ -60,6 +59,7 @@ async def measure_cell(
         reordered=tally.reordered,
         late_share=_late_share(latencies),
         late_bound=settings.late_share,
+        unbound=lab.unbound(),
     )
     histograms = {name: one for at_load in latencies for name, one in at_load.histograms().items()}
     result = base | {
@@ -68,13 +68,22 @@ async def measure_cell(
         "searched_vectors": list(searched),
         "port": tally.port,
         **_throughputs(search, frame_bytes),
+        "latency_mode": "one_tagged" if settings.tagged_latency else "every_frame",
+        "cpu_limit_unbound": found.unbound,
         "latency": [at_load.record(shares) for at_load in latencies],
         "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
         "loss_ledger": _ledger_record(tally.ledgers),
         "frames_sent": tally.sent,
         "rfc2544_complete": _is_complete(settings, search),
     }
-    return Measurement(result, histograms, {}, tuple(flags_of(found)))
+    return Measurement(
+        result,
+        histograms,
+        {},
+        tuple(flags_of(found)),
+        guest_clocks=tuple(tally.clocks.values()),
+        controller_elapsed_ns=tally.controller_elapsed_ns,
+    )
 
 
 class Tally:
@@ -84,6 +93,8 @@ class Tally:
         self._lab, self._frame_bytes, self._tolerance, self._counters = lab, frame_bytes, tolerance, counters
         self.sent = self.duplicates = self.reordered = 0
         self.ledgers: list[LossLedger] = []
+        self.clocks: dict[str, Elapsed] = {}
+        self.controller_elapsed_ns: int | None = None
         self.port = ""
 
     @classmethod
@@ -91,19 +102,29 @@ class Tally:
         """From what the counters say now."""
         return cls(lab, frame_bytes, tolerance, await lab.drop_counters())
 
-    def load(self, shares: Shares) -> Device:
+    def load(self, shares: Shares) -> LoadOfVector:
         """The laboratory with this vector, for searches."""
-        return _LoadOfVector(self, shares)
+        return LoadOfVector(self, shares)
 
-    async def measure(self, shares: Shares, rate_pps: float, duration_s: float) -> TrialResult:
+    async def measure(self, shares: Shares, rate_pps: float, duration_s: float, manner: Manner = PACED) -> TrialResult:
         """One trial."""
-        trial = await self._lab.measure(shares, self._frame_bytes, rate_pps, duration_s)
+        trial = await self._lab.measure(shares, self._frame_bytes, rate_pps, duration_s, manner)
         self.port = trial.port
         self.sent += trial.sent
         self.duplicates += sum(flow.duplicates for flow in trial.flows)
         self.reordered += sum(flow.reordered for flow in trial.flows)
+        self._add_clocks(trial)
         self.ledgers.append(await self._ledger(trial))
         return trial
+
+    def _add_clocks(self, trial: TrialResult) -> None:
+        for one in trial.clocks:
+            sum_ = self.clocks.get(one.clock, Elapsed(one.clock, 0.0, 0.0))
+            self.clocks[one.clock] = Elapsed(
+                one.clock, sum_.elapsed_ns + one.elapsed_ns, sum_.uncertainty_ns + one.uncertainty_ns
+            )
+        if trial.controller_elapsed_ns is not None:
+            self.controller_elapsed_ns = (self.controller_elapsed_ns or 0) + trial.controller_elapsed_ns
 
     async def _ledger(self, trial: TrialResult) -> LossLedger:
         before, self._counters = self._counters, await self._lab.drop_counters()
@@ -116,12 +137,23 @@ class Tally:
 
 
 @dataclasses.dataclass(frozen=True)
-class _LoadOfVector:
+class LoadOfVector:
+    """A laboratory with one load vector and frame size: the device of a search."""
+
     tally: Tally
     shares: Shares
 
     async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
+        """As :class:`Device`."""
         return await self.tally.measure(self.shares, rate_pps, duration_s)
+
+    async def measure_tagged(self, rate_pps: float, duration_s: float) -> TrialResult:
+        """The same, timing the frame in the middle alone."""
+        return await self.tally.measure(self.shares, rate_pps, duration_s, Manner(tagged=True))
+
+    async def burst(self, frames: int, rate_pps: float) -> TrialResult:
+        """So many frames as fast as the tester can."""
+        return await self.tally.measure(self.shares, rate_pps, frames / rate_pps, Manner(burst=frames))
 
 
 async def _search(
@@ -145,7 +177,7 @@ async def _search(
 
 async def _at_throughput(
     settings: ForwardingSettings,
-    load: Device,
+    load: LoadOfVector,
     search: SearchResult,
     limits: Limits,
     on_progress: Callable[[float], None],
@@ -155,7 +187,7 @@ async def _at_throughput(
     if throughput is None:
         return [], None
     latencies = await latency_at_loads(
-        load,
+        load.measure_tagged if settings.tagged_latency else load.measure,
         throughput,
         (*settings.latency_loads, *settings.load_curve),
         duration_s=settings.latency_s,
@@ -211,4 +243,5 @@ def _is_complete(settings: ForwardingSettings, search: SearchResult) -> bool:
         and settings.latency_s >= 120
         and settings.latency_repeats >= 20
         and 100 in settings.latency_loads
+        and settings.tagged_latency
     )

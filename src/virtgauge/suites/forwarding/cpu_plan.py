@@ -50,7 +50,7 @@ class CpuPlan:
         return tuple(sorted(own)) or None
 
     def interrupt_threads_ns(self) -> int | None:
-        """CPU time of the kernel's threads that carry frames for whoever sends too many; no guest is charged with it."""
+        """CPU time of the kernel's threads that work off what senders left; no guest is charged with it."""
         ticks = [_ticks(process) for process in Path("/proc").glob("[0-9]*") if _carries_frames(process)]
         return sum(ticks) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
 

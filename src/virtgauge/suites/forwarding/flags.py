@@ -25,6 +25,7 @@ class Circumstances:
         duplicates, reordered: frames, over all trials.
         late_share: part of the frames that left late in the trials at no more than the throughput.
         late_bound: what of that is bearable.
+        unbound: why the guests' CPU limit is not in force; None where it is, or there is none.
     """
 
     calibration: TesterCalibration
@@ -35,6 +36,7 @@ class Circumstances:
     reordered: int
     late_share: float
     late_bound: float
+    unbound: str | None = None
 
 
 def flags_of(found: Circumstances) -> Iterator[Flag]:
@@ -52,6 +54,8 @@ def flags_of(found: Circumstances) -> Iterator[Flag]:
         yield Flag("stretched", detail, fatal=False)
     if found.late_share > found.late_bound:
         yield Flag("late", f"{found.late_share:.1%} of the frames left late; {found.late_bound:.1%} is allowed")
+    if found.unbound is not None:
+        yield Flag("cpu-limit-unbound", found.unbound, fatal=False)
     if found.duplicates:
         yield Flag("duplicated", f"{found.duplicates} frames came more than once: a flow reaches two guests")
     if found.reordered:

@@ -23,9 +23,10 @@ from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.cpu_plan import CpuPlan
 from virtgauge.suites.forwarding.drop_places import DropPlaces
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
+from virtgauge.suites.forwarding.limit_watch import LimitWatch
 from virtgauge.suites.forwarding.packet_trial import Path, Tester
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import TrialResult
+from virtgauge.suites.forwarding.trial import PACED, Manner, TrialResult
 
 TRANSMIT, RECEIVE = "tx", "rx"
 """The tester's ports on br0 and br1."""
@@ -79,6 +80,7 @@ class GuestLab(ForwardingLab):
             receive_cpu=cpus.receive,
         )
         self._places = DropPlaces(stage, switch, lab)
+        self._limit = LimitWatch(stage.guests, settings.cpu_limit)
 
     @classmethod
     async def create(cls, settings: ForwardingSettings, stage: Stage) -> GuestLab:
@@ -146,9 +148,18 @@ class GuestLab(ForwardingLab):
         return await self.measure(shares, _CHECK_FRAME_BYTES, _CHECK_PPS, _CHECK_S)
 
     async def measure(
-        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
+        self,
+        shares: Sequence[float],
+        frame_bytes: int,
+        rate_pps: float,
+        duration_s: float,
+        manner: Manner = PACED,
     ) -> TrialResult:
-        return await self._tester.measure(shares, frame_bytes, rate_pps, duration_s)
+        with self._limit.trial():
+            return await self._tester.measure(shares, frame_bytes, rate_pps, duration_s, manner)
+
+    def unbound(self) -> str | None:
+        return self._limit.unbound
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
         return await self._loop.measure(equal_shares(1), frame_bytes, rate_pps, duration_s)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from virtgauge.analysis.forwarding.loss_ledger import DropCounter
 from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.forwarding.calibration import TesterCalibration, calibrate
-from virtgauge.suites.forwarding.trial import TrialResult
+from virtgauge.suites.forwarding.trial import PACED, Manner, TrialResult
 
 
 class ForwardingLab(Bench, abc.ABC):
@@ -29,7 +29,12 @@ class ForwardingLab(Bench, abc.ABC):
 
     @abc.abstractmethod
     async def measure(
-        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
+        self,
+        shares: Sequence[float],
+        frame_bytes: int,
+        rate_pps: float,
+        duration_s: float,
+        manner: Manner = PACED,
     ) -> TrialResult:
         """Offer a load by this vector.
 
@@ -51,6 +56,10 @@ class ForwardingLab(Bench, abc.ABC):
 
         Places on the tester's side are counted by the trials themselves.
         """
+
+    def unbound(self) -> str | None:
+        """Why the guests' CPU limit is not in force, in words; None where it is, as far as seen, or there is none."""
+        return None
 
     async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
         """The tester on its bare loop, measured once for each frame size."""

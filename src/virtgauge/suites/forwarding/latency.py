@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from virtgauge.analysis.forwarding.latency import weighted_latency
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.forwarding.packet_trial import merged
-from virtgauge.suites.forwarding.trial import Device, TrialResult
+from virtgauge.suites.forwarding.trial import TrialResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LatencyAtLoad:
 
 
 async def latency_at_loads(
-    device: Device,
+    measure: Callable[[float, float], Awaitable[TrialResult]],
     throughput_pps: float,
     percents: Sequence[float],
     *,
@@ -72,7 +72,11 @@ async def latency_at_loads(
     highest_pps: float,
     on_progress: Callable[[float], None],
 ) -> list[LatencyAtLoad]:
-    """One after the other, from the lowest load to the highest; loads beyond the highest rate are left out."""
+    """One after the other, from the lowest load to the highest; loads beyond the highest rate are left out.
+
+    Args:
+        measure: a trial by rate and duration.
+    """
     possible = [percent for percent in sorted(set(percents)) if throughput_pps * percent / 100 <= highest_pps * 1.0001]
     found = []
     for index, percent in enumerate(possible):
@@ -80,6 +84,6 @@ async def latency_at_loads(
         trials = []
         for repeat in range(repeats):
             on_progress((index + repeat / repeats) / len(possible))
-            trials.append(await device.measure(rate, duration_s))
+            trials.append(await measure(rate, duration_s))
         found.append(LatencyAtLoad(percent, tuple(trials)))
     return found

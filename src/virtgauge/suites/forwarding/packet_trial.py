@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from virtgauge.agent.channel import Channel
+from virtgauge.agent.channel import Channel, Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Histogram
-from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
-from virtgauge.suites.timing import decode_histogram
+from virtgauge.suites.answers import decode_histogram, elapsed_by_clock
+from virtgauge.suites.forwarding.trial import PACED, FlowResult, Manner, TrialResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +55,30 @@ class Tester:
     seed: int = 1
 
     async def measure(
-        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
+        self,
+        shares: Sequence[float],
+        frame_bytes: int,
+        rate_pps: float,
+        duration_s: float,
+        manner: Manner = PACED,
     ) -> TrialResult:
         """One trial.
 
         Raises:
             AgentError, ChannelClosedError, ProtocolError: as any request.
         """
-        return trial_of(await self.ask(shares, frame_bytes, rate_pps, duration_s), rate_pps, duration_s)
+        reply = await self.ask(shares, frame_bytes, rate_pps, duration_s, manner)
+        trial = trial_of(reply.value, rate_pps, duration_s)
+        return dataclasses.replace(trial, controller_elapsed_ns=reply.finished_ns - reply.sent_ns)
 
     async def ask(
-        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
-    ) -> dict[str, Any]:
+        self,
+        shares: Sequence[float],
+        frame_bytes: int,
+        rate_pps: float,
+        duration_s: float,
+        manner: Manner = PACED,
+    ) -> Reply:
         """One trial, as the agent tells it.
 
         Raises:
@@ -83,14 +95,14 @@ class Tester:
             "frame_bytes": frame_bytes,
             "rate_pps": float(rate_pps),
             "duration_ns": max(round(duration_s * 1e9), 1),
-            "burst": 0,
+            "burst": manner.burst,
             "drain_ns": self.drain_ns,
-            "latency": "all",
+            "latency": "one_tagged" if manner.tagged else "all",
             "tx_cpu": self.transmit_cpu,
             "rx_cpu": self.receive_cpu,
             "seed": self.seed,
         }
-        return (await self.channel.request("probe", name="packet_trial", params=params)).value
+        return await self.channel.request("probe", name="packet_trial", params=params)
 
 
 def trial_of(value: dict[str, Any], rate_pps: float, duration_s: float) -> TrialResult:
@@ -116,6 +128,7 @@ def trial_of(value: dict[str, Any], rate_pps: float, duration_s: float) -> Trial
                 "receive ring": int(value["receiver_ring_full"]),
                 "receive socket": int(value["receiver_dropped"]),
             },
+            clocks=elapsed_by_clock(value["clocks_start"], value["clocks_end"]) if "clocks_start" in value else (),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"the result of packet_trial is not what docs/protocol.md says: {error!r}") from error

@@ -85,6 +85,8 @@ class ForwardingSettings(BaseModel):
     latency_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
     latency_repeats: Annotated[int, Field(ge=1, le=100)] = 1
     """RFC 2544 wants 20 streams of 120 s."""
+    tagged_latency: bool = False
+    """Time one frame in the middle of each of these streams, as RFC 2544 does, and not every frame."""
     back_to_back: Annotated[int, Field(ge=0, le=100)] = 0
     """Searches for the longest burst (RFC 9004 wants 50)."""
     late_share: Annotated[float, Field(gt=0, le=1)] = 0.05

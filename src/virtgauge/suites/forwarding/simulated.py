@@ -14,7 +14,7 @@ from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.packet_trial import Path, Tester, trial_of
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
+from virtgauge.suites.forwarding.trial import PACED, FlowResult, Manner, TrialResult
 
 _GUEST = "guest "
 
@@ -42,9 +42,14 @@ class SimulatedLab(ForwardingLab):
                 raise LaunchError("laboratory check", f"no frame comes back through guest {index}")
 
     async def measure(
-        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float
+        self,
+        shares: Sequence[float],
+        frame_bytes: int,
+        rate_pps: float,
+        duration_s: float,
+        manner: Manner = PACED,
     ) -> TrialResult:
-        value = await self._tester.ask(shares, frame_bytes, rate_pps, duration_s)
+        value = (await self._tester.ask(shares, frame_bytes, rate_pps, duration_s, manner)).value
         # The agent is switch and guests too, and so tells their drops, which a real laboratory reads at those places.
         for place, frames in value[DROPS].items():
             self._dropped[place] = self._dropped.get(place, 0) + frames
@@ -67,6 +72,10 @@ class SimulatedLoad:
 
     def __init__(self, device: ForwardingDevice, shares: Sequence[float], frame_bytes: int) -> None:
         self._device, self._shares, self._frame_bytes = device, shares, frame_bytes
+
+    async def burst(self, frames: int, rate_pps: float) -> TrialResult:
+        """Offer so many frames at once; takes no time."""
+        return await self.measure(rate_pps, frames / rate_pps)
 
     async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
         """Offer the load; takes no time."""

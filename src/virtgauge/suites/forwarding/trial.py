@@ -7,6 +7,23 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from virtgauge.ledger.records import Histogram
+from virtgauge.suites.base import Elapsed
+
+
+@dataclasses.dataclass(frozen=True)
+class Manner:
+    """How a load is offered.
+
+    Attributes:
+        burst: so many frames as fast as the tester can, whatever rate and duration; 0 keeps to the rate.
+        tagged: only the frame in the middle of the stream is timed (RFC 2544, section 26.2), and not every one.
+    """
+
+    burst: int = 0
+    tagged: bool = False
+
+
+PACED = Manner()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +63,8 @@ class TrialResult:
         late: frames that left later than their place in the load allows.
         port: by which frames were sent and received; empty where there is only one.
         drops: frames by the place on the tester's side that dropped them.
+        clocks: what the trial took by each of the tester's clocks; none where they were not read.
+        controller_elapsed_ns: from request to answer; None where that was not observed.
     """
 
     rate_pps: float
@@ -56,6 +75,8 @@ class TrialResult:
     late: int = 0
     port: str = ""
     drops: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    clocks: tuple[Elapsed, ...] = ()
+    controller_elapsed_ns: int | None = None
 
     @property
     def sent(self) -> int:

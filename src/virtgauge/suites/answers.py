@@ -1,0 +1,47 @@
+"""Parts of docs/protocol.md that the answers of several probes share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from virtgauge.ledger.records import Histogram
+from virtgauge.suites.base import Elapsed
+
+_CLOCKS = {"monotonic_raw_ns": "CLOCK_MONOTONIC_RAW", "monotonic_ns": "CLOCK_MONOTONIC", "tsc_ns": "TSC"}
+
+
+def decode_histogram(value: Mapping[str, Any]) -> Histogram:
+    """A ``distribution``.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not one.
+    """
+    values = np.frombuffer(value["values"], dtype="<i8").astype(np.int64)
+    counts = np.frombuffer(value["counts"], dtype="<u8").astype(np.uint64)
+    if len(values) != len(counts) or np.any(np.diff(values) <= 0) or int(counts.sum()) != int(value["n"]):
+        raise ValueError("bins do not ascend, or do not add up to n")
+    return Histogram(
+        unit=str(value["unit"]),
+        values=values,
+        counts=counts,
+        minimum=int(value["min"]),
+        maximum=int(value["max"]),
+        mean=float(value["mean"]),
+    )
+
+
+def elapsed_by_clock(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Elapsed, ...]:
+    """What passed between two ``clocks``, by each clock that was read both times.
+
+    Raises:
+        KeyError, TypeError, ValueError: they are none.
+    """
+    uncertainty = float(start["bracket_ns"]) + float(end["bracket_ns"])
+    return tuple(
+        Elapsed(clock=clock, elapsed_ns=float(end[field]) - float(start[field]), uncertainty_ns=uncertainty)
+        for field, clock in _CLOCKS.items()
+        if start.get(field) is not None and end.get(field) is not None
+    )
