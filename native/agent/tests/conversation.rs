@@ -270,3 +270,14 @@ fn network_requests_are_checked_before_anything_changes() {
     assert_eq!(text(&answer, "code"), "not-found");
     assert!(text(&answer, "message").contains("lo ("), "{answer}");
 }
+
+#[test]
+fn the_kernels_files_are_read_and_no_others() {
+    let mut controller = Controller::greeted();
+    let read = |path: &str| [("paths", Value::Array(vec![path.into()]))];
+    let uptime = controller.ask(1, "read", &read("/proc/uptime"));
+    let files = field(&uptime, "value.files").as_map().unwrap();
+    assert!(files[0].1.as_slice().is_some_and(|text| !text.is_empty()), "{uptime}");
+    let refused = controller.ask(2, "read", &read("/etc/hostname"));
+    assert_eq!(text(&refused, "code"), "bad-request");
+}
