@@ -59,7 +59,7 @@ def paper_arms() -> list[RouterArm]:
             "virtio",
             "virtio",
             mbps=lambda j, s: 1000.0 if s == 1518 else 0.6 * s * (1 + 0.1 * j),
-            latency_us=lambda j, s: (80.0 if s < 512 else 350.0),
+            latency_us=lambda j, s: 80.0 if s < 512 else 350.0,
             by_load=valley,
         ),
         virtual_machine(

@@ -144,7 +144,7 @@ class _Drawing:
             for jain in self._fairnesses
         }
         for rows in panels.values():
-            rows += [row for size in self._sizes for row in _published_latencies(size, float(size))]
+            rows += [row for size in self._sizes for row in _published_latencies(size, self._sizes, float(size))]
         caption = (
             "Mean latency at the throughput, every guest’s weighted with its share of the load (L_tot, equation 7), "
             "against the frame size. In the manner of the paper’s Figures 4 and 6."
@@ -158,7 +158,11 @@ class _Drawing:
         )
 
     def _latency_by_fairness(self) -> tuple[Figure, dict[str, list[Row]]]:
-        panels = {f"{size} B": list(self._by_fairness(size, _latency_row)) for size in self._sizes}
+        panels = {
+            # The paper's bounds are for every J; they stand at the highest.
+            f"{size} B": [*self._by_fairness(size, _latency_row), *_published_latencies(size, [size], 1.0)]
+            for size in self._sizes
+        }
         caption = (
             "The same against the fairness of the load, for each frame size. In the manner of the paper’s Figures 5 "
             "and 7."
@@ -296,15 +300,19 @@ def _row(estimate: Estimate, tell: Callable[[float | None], str], interval: Call
     }
 
 
-def _published_latencies(size: int, x: float) -> Iterator[Row]:
-    """The paper's bounds at a frame size: a triangle points to where the figure may lie."""
+def _published_latencies(size: int, drawn: Sequence[int], x: float) -> Iterator[Row]:
+    """The paper's bounds at a frame size: a triangle points to where the figure may lie.
+
+    Of the sizes that are drawn together only the largest of a bound has its name.
+    """
     for figure in published_figures():
-        inside = (figure.smallest_bytes or 0) <= size <= (figure.largest_bytes or size)
-        if figure.quantity != "latency" or figure.load_mbps is not None or not inside:
+        inside = [one for one in drawn if (figure.smallest_bytes or 0) <= one <= (figure.largest_bytes or one)]
+        if figure.quantity != "latency" or figure.load_mbps is not None or size not in inside:
             continue
         for bound, shape in ((figure.low, "triangle-up"), (figure.high, "triangle-down")):
             if bound is not None:
-                yield _published(x, bound * 1e3, shape, figure.platform, duration)
+                row = _published(x, bound * 1e3, shape, figure.platform, duration)
+                yield row if size == max(inside) else row | {"name": ""}
 
 
 def _published(x: float, y: float, shape: str, platform: str, tell: Callable[[float | None], str]) -> Row:
