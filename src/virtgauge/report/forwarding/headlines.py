@@ -16,6 +16,7 @@ NOTABLE_FLAGS = {
     "stretched": "with stretched trials",
     "late": "sent late",
     "unclosed-ledger": "with losses that nothing explains",
+    "cpu-limit-unbound": "without the guests’ CPU limit in force",
 }
 """What a reader must know of results, by the flag's name."""
 
