@@ -44,7 +44,7 @@ def test_wrong_settings_are_refused_by_field(kind: str, settings: dict[str, obje
 
 def test_the_settings_of_a_kind_can_be_listed() -> None:
     assert set(settings_model("oci").model_fields) == {"runtime", "options", "vcpus", "memory_mib"}
-    assert set(settings_model("qemu").model_fields) == {"machine", "accelerator", "vcpus", "memory_mib"}
+    assert set(settings_model("qemu").model_fields) == {"machine", "accelerator", "vcpus", "memory_mib", "nic_model"}
 
 
 def test_labels_tell_containers_and_sandboxes_apart() -> None:
