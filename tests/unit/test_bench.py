@@ -1,5 +1,6 @@
 """A stage ends everything that was launched on it, and knows whose CPU time is whose."""
 
+import contextlib
 import dataclasses
 
 import pytest
@@ -92,3 +93,18 @@ async def test_a_bench_with_one_lost_agent_is_closed_and_as_late_as_its_slowest_
     slow.channel.closed = True
     assert bench.closed
     await stage.close()
+
+
+async def test_a_connection_is_closed_before_the_guests_and_its_failure_leaves_nothing_behind(stage, platform):
+    @contextlib.asynccontextmanager
+    async def connection():
+        yield "tester"
+        platform.log.append("tester")
+        raise RuntimeError("it does not say goodbye")
+
+    assert await stage.connect(connection()) == "tester"
+    await stage.launch("a")
+    stage.at_end(lambda: platform.log.append("network"))
+    with pytest.raises(RuntimeError, match="goodbye"):
+        await stage.close()
+    assert platform.log == ["tester", "g1-a", "network"]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Self
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Self, TypeVar
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Guest, GuestSpec, Platform
 from virtgauge.platforms.host import HostPlatform
+
+_Connection = TypeVar("_Connection")
 
 
 class Stage:
@@ -36,6 +39,7 @@ class Stage:
         self.guests: list[Guest] = []
         self.peers: list[Guest] = []
         self._agent, self._name = agent, name
+        self._connections = contextlib.AsyncExitStack()
         self._removal = contextlib.ExitStack()
         self._charged: list[Callable[[], int | None]] = []
 
@@ -73,6 +77,10 @@ class Stage:
         """Count the CPU time of something that belongs to the bench but is neither guest nor peer (a switch)."""
         self._charged.append(cpu_ns)
 
+    async def connect(self, connection: AbstractAsyncContextManager[_Connection]) -> _Connection:
+        """Hold a connection to something outside (a tester of its own) until the bench ends; it is closed first."""
+        return await self._connections.enter_async_context(connection)
+
     def at_end(self, remove: Callable[[], object]) -> None:
         """Undo something that was made for the bench; called after guests and peers have ended, last made first."""
         self._removal.callback(remove)
@@ -91,11 +99,16 @@ class Stage:
     async def close(self) -> None:
         """End everything.  Idempotent."""
         removal, self._removal = self._removal, contextlib.ExitStack()
-        with removal:
-            ended = await asyncio.gather(*(one.close() for one in (*self.guests, *self.peers)), return_exceptions=True)
-            for failure in ended:
-                if isinstance(failure, BaseException):
-                    raise failure
+        async with contextlib.AsyncExitStack() as order:
+            order.push(removal)
+            order.push_async_callback(self._end_agents)
+            await self._connections.aclose()
+
+    async def _end_agents(self) -> None:
+        ended = await asyncio.gather(*(one.close() for one in (*self.guests, *self.peers)), return_exceptions=True)
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
 
 
 class Bench:
