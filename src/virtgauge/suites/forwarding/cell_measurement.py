@@ -128,8 +128,9 @@ class Tally:
 
     async def _ledger(self, trial: TrialResult) -> LossLedger:
         before, self._counters = self._counters, await self._lab.drop_counters()
+        # A place that is known by a difference goes back when frames that were under way have passed it after all.
         since = [
-            dataclasses.replace(now, dropped=now.dropped - then.dropped)
+            dataclasses.replace(now, dropped=max(now.dropped - then.dropped, 0))
             for then, now in zip(before, self._counters, strict=True)
         ]
         tester = [DropCounter(f"tester: {place}", frames) for place, frames in trial.drops.items()]

@@ -1,19 +1,23 @@
-"""Every place between the tester's two ports that counts the frames it drops.
+"""Every place between the tester's two ports that drops frames: where it counts them, and where only a difference does.
 
-A link's end in the lab counts what its other side would not take; a bridge counts what has no rule, and what it never
-took from a port is the difference of the port's count and its rules'; a guest counts at its interfaces, in its backlog
-and in its IP layer.  The tester's own rings are counted by the trials.
+A link's end in the lab counts what its other side would not take.  A bridge has no counter of what it did not take from
+a port or could not send to one: that is the difference of the port's count and its rules'.  A guest counts at its
+interfaces, in its backlog and in its IP layer; what it never took from its link, or sent into it in vain, is again a
+difference.  A frame that a full backlog of the host drops is counted by the link that brought it there, and so it is
+not counted a second time.  The tester's own rings are counted by the trials.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 from virtgauge.analysis.forwarding.loss_ledger import DropCounter
 from virtgauge.network.links import LinkCount, link_counts
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.switch import Rule, RuleCount, Switch
+from virtgauge.network.switch import RuleCount, Switch
 from virtgauge.platforms.base import Guest
 from virtgauge.suites.bench import Stage
 
@@ -39,28 +43,34 @@ class DropPlaces:
         """
         own_kernel = await self._guests_with_a_kernel_of_their_own()
         inside = await asyncio.gather(*(_inside(guest) for guest in self._stage.guests))
-        backlog = (await _inside(self._stage.peers[0]))[_BACKLOG]
-        counters = [DropCounter("host backlog", backlog_drops(backlog))]
-        counters += self._bridges()
+        counts = link_counts(self._lab)
+        counters = self._bridges(counts)
         for flow, (files, own) in enumerate(zip(inside, own_kernel, strict=True)):
             guest = f"guest {flow}"
             for interface, dropped in interface_drops(files[_DEVICES]).items():
                 counters.append(DropCounter(f"{guest} {interface}", dropped, flow))
-            counters.append(DropCounter(f"{guest} IP layer", ip_drops(files[_IP]), flow))
+            ip_dropped = ip_drops(files[_IP])
+            counters.append(DropCounter(f"{guest} IP layer", ip_dropped, flow))
+            ports = [count for port, count in counts.items() if _flow_of(port) == flow]
+            counters += _by_difference(guest, Frames.of(files[_DEVICES]), ip_dropped, ports, flow)
             if own:
                 counters.append(DropCounter(f"{guest} backlog", backlog_drops(files[_BACKLOG]), flow))
         return counters
 
-    def _bridges(self) -> list[DropCounter]:
-        switch, counts = self._switch, link_counts(self._lab)
+    def _bridges(self, counts: Mapping[str, LinkCount]) -> list[DropCounter]:
+        switch = self._switch
         found = [DropCounter("bridges: no rule", switch.unmatched() or 0)]
         passed = switch.counters()
-        for ports in switch.bridges.values():
-            for port in ports:
-                flow = _flow_of(port)
-                count = counts[port]
-                found.append(DropCounter(f"port {port}", count.rx_dropped + count.tx_dropped, flow))
-                found += _not_taken(port, count, passed, flow)
+        for port in (port for ports in switch.bridges.values() for port in ports):
+            flow, count = _flow_of(port), counts[port]
+            found.append(DropCounter(f"port {port}", count.rx_dropped + count.tx_dropped, flow))
+            came = _sum_of([frames for rule, frames in passed.items() if rule.in_port == port])
+            if came is not None:
+                found.append(DropCounter(f"bridge: not taken from {port}", count.rx_frames - came, flow))
+            went = _sum_of([frames for rule, frames in passed.items() if rule.out_port == port])
+            if went is not None:
+                sent = count.tx_frames + count.tx_dropped
+                found.append(DropCounter(f"bridge: not sent to {port}", went - sent, flow))
         return found
 
     async def _guests_with_a_kernel_of_their_own(self) -> list[bool]:
@@ -72,15 +82,24 @@ class DropPlaces:
         return self._own_kernel
 
 
-def _not_taken(
-    port: str, count: LinkCount, passed: Mapping[Rule, RuleCount | None], flow: int | None
+def _sum_of(counts: Sequence[RuleCount | None]) -> int | None:
+    """Frames of rules; None where there is none, or one that does not count."""
+    known = [count.frames for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _by_difference(
+    guest: str, inside: Frames, ip_dropped: int, ports: Sequence[LinkCount], flow: int
 ) -> list[DropCounter]:
-    """Frames that came to a port of a bridge and that none of its rules has seen; nothing where rules do not count."""
-    rules = [frames for rule, frames in passed.items() if rule.in_port == port]
-    if not rules or any(frames is None for frames in rules):
-        return []
-    seen = sum(frames.frames for frames in rules if frames is not None)
-    return [DropCounter(f"bridge: not taken from {port}", max(count.rx_frames - seen, 0), flow)]
+    """What the lab gave and the guest never saw, what the guest lost, and what the lab never saw of what it sent."""
+    given = sum(port.tx_frames for port in ports)
+    come = sum(port.rx_frames + port.rx_dropped for port in ports)
+    places = {
+        "not taken from its link": given - inside.taken - inside.refused,
+        "neither sent nor counted as dropped": inside.taken - ip_dropped - inside.unsent - inside.sent,
+        "lost on its way out": inside.sent - come,
+    }
+    return [DropCounter(f"{guest}: {place}", frames, flow) for place, frames in places.items()]
 
 
 def _flow_of(port: str) -> int | None:
@@ -96,14 +115,37 @@ async def _inside(guest: Guest) -> dict[str, str]:
 
 def interface_drops(text: str) -> dict[str, int]:
     """Frames dropped at each Ethernet interface, received and sent, as ``/proc/net/dev`` has them."""
-    found = {}
+    return {name: sum(fields[index] for index in (2, 3, 4, 10, 11, 12)) for name, fields in _interfaces(text)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Frames:
+    """Frames of all Ethernet interfaces of a guest: taken, dropped instead, sent, dropped instead."""
+
+    taken: int
+    refused: int
+    sent: int
+    unsent: int
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """As ``/proc/net/dev`` has them."""
+        each = [fields for _, fields in _interfaces(text)]
+        return cls(
+            taken=sum(fields[1] for fields in each),
+            refused=sum(fields[2] + fields[3] + fields[4] for fields in each),
+            sent=sum(fields[9] for fields in each),
+            unsent=sum(fields[10] + fields[11] + fields[12] for fields in each),
+        )
+
+
+def _interfaces(text: str) -> Iterator[tuple[str, list[int]]]:
     for line in text.splitlines()[2:]:
         name, _, figures = line.partition(":")
-        fields = figures.split()
+        fields = [int(figure) for figure in figures.split()]
         # bytes packets errs drop fifo frame compressed multicast | bytes packets errs drop fifo …
         if len(fields) >= 13 and name.strip() != "lo":
-            found[name.strip()] = sum(int(fields[index]) for index in (2, 3, 4, 10, 11, 12))
-    return found
+            yield name.strip(), fields
 
 
 def backlog_drops(text: str) -> int:
