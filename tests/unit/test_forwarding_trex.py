@@ -16,6 +16,7 @@ from virtgauge.suites.forwarding.trex_rpc import TrexError, TrexRefusalError
 from virtgauge.suites.forwarding.trex_session import TrexSession
 from virtgauge.suites.forwarding.trex_streams import TrexFlow, udp_frame
 
+CABLED = {"ingress": "cable0", "egress": "cable1"}
 LATENCY = {
     "jit": 1,
     "average": 25.0,
@@ -47,7 +48,9 @@ def flows(*shares):
 
 
 def settings(server, **fields):
-    return TrexSettings(**{"host": "127.0.0.1", "rpc_port": server.port, "drain_s": 0.0, "timeout_s": 30.0, **fields})
+    return TrexSettings(
+        **{**CABLED, "host": "127.0.0.1", "rpc_port": server.port, "drain_s": 0.0, "timeout_s": 30.0, **fields}
+    )
 
 
 def kind(stream):
@@ -365,7 +368,7 @@ async def test_a_ports_mac_is_read_under_the_name_of_the_specification_and_of_th
 async def test_without_pyzmq_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "zmq", None)
     with pytest.raises(UnavailableError, match="pyzmq is not installed") as raised:
-        async with TrexDevice.open(flows(1.0), TrexSettings(host="127.0.0.1")):
+        async with TrexDevice.open(flows(1.0), TrexSettings(**CABLED, host="127.0.0.1")):
             pass
     assert raised.value.remedy == "pip install 'virtgauge[trex]'"
 
@@ -373,10 +376,10 @@ async def test_without_pyzmq_the_extra_is_named(monkeypatch):
 def test_more_timed_flows_than_trex_can_time_are_refused():
     many = [TrexFlow(frame(0), 1 / 129)] * 129
     with pytest.raises(UsageError, match="128 flows at most"):
-        TrexDevice(None, many, TrexSettings(host="h"))
+        TrexDevice(None, many, TrexSettings(**CABLED, host="h"))
     with pytest.raises(UsageError, match="5,000,000 frames per second"):
-        TrexDevice(None, many[:100], TrexSettings(host="h", latency_pps=100_000))
-    TrexDevice(None, many, TrexSettings(host="h", latency_pps=0))
+        TrexDevice(None, many[:100], TrexSettings(**CABLED, host="h", latency_pps=100_000))
+    TrexDevice(None, many, TrexSettings(**CABLED, host="h", latency_pps=0))
 
 
 @pytest.mark.parametrize(
@@ -390,8 +393,9 @@ def test_more_timed_flows_than_trex_can_time_are_refused():
         {"host": "h", "shortfall": 0},
         {"host": "h", "latency_pps": -1},
         {"host": "h", "color": "red"},
+        {"host": "h", "egress": "cable0"},
     ],
 )
 def test_a_plans_section_that_makes_no_sense_is_refused(section):
     with pytest.raises(ValidationError):
-        TrexSettings(**section)
+        TrexSettings(**{**CABLED, **section})

@@ -18,7 +18,7 @@ from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.forwarding.trex_latency import latency_histogram
 from virtgauge.suites.forwarding.trex_rpc import SYNC_PORT, TrexError
-from virtgauge.suites.forwarding.trex_session import ALL_CORES, GroupCounters, TrexSession
+from virtgauge.suites.forwarding.trex_session import ALL_CORES, GroupCounters, PortFacts, TrexSession
 from virtgauge.suites.forwarding.trex_streams import (
     MAX_LATENCY_GROUPS,
     MAX_LATENCY_PPS,
@@ -41,6 +41,10 @@ class TrexSettings(BaseModel):
     host: str
     """Where ``./t-rex-64 -i`` runs."""
     rpc_port: Annotated[int, Field(ge=1, le=65535)] = SYNC_PORT
+    ingress: str
+    """This machine's interface that is cabled to its transmit port; it becomes a port of br0."""
+    egress: str
+    """This machine's interface that is cabled to its receive port; it becomes a port of br1."""
     transmit_port: Annotated[int, Field(ge=0, le=255)] = 0
     """The server's number of the port that is connected to br0."""
     receive_port: Annotated[int, Field(ge=0, le=255)] = 1
@@ -62,6 +66,8 @@ class TrexSettings(BaseModel):
     def _two_ports(self) -> TrexSettings:
         if self.transmit_port == self.receive_port:
             raise ValueError("transmit_port and receive_port must differ: frames go in at br0 and come back from br1")
+        if self.ingress == self.egress:
+            raise ValueError("ingress and egress must differ: one is cabled to each port of TRex")
         return self
 
 
@@ -102,6 +108,11 @@ class TrexDevice:
                         "connect it, or set the other end up, and see TRex's console: portattr",
                     )
             yield cls(session, flows, settings)
+
+    async def ports(self) -> tuple[PortFacts, PortFacts]:
+        """The transmitting and the receiving port."""
+        ports = await self._session.ports()
+        return ports[self._settings.transmit_port], ports[self._settings.receive_port]
 
     def with_flows(self, flows: Sequence[TrexFlow]) -> TrexDevice:
         """The same ports with another load vector or frame size."""

@@ -54,12 +54,14 @@ class PortFacts:
         mac: that it takes frames for.
         capabilities: of receiving: ``flow_stats``, ``latency``, ``rx_bytes``.
         groups: packet groups that it can count at a time.
+        mbps: of its link.
     """
 
     description: str
     mac: str
     capabilities: tuple[str, ...]
     groups: int
+    mbps: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +214,7 @@ class TrexSession:
                     mac=str(port["hw_macaddr"] if "hw_macaddr" in port else port["hw_mac"]),
                     capabilities=tuple(port["rx"]["caps"]),
                     groups=int(port["rx"]["counters"]),
+                    mbps=1000.0 * float(port["speed"]),
                 )
                 for port in answer["ports"]
             }
