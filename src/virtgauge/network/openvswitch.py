@@ -80,7 +80,7 @@ class OpenVSwitch(Switch):
 
     def counters(self) -> Mapping[Rule, RuleCount | None]:
         counts = self._counts()
-        return {rule: counts[number] for number, rule in enumerate(self._rules, start=1)}
+        return {rule: counts.get(number) for number, rule in enumerate(self._rules, start=1)}
 
     def unmatched(self) -> int | None:
         return self._counts()[0].frames

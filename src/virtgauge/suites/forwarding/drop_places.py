@@ -32,7 +32,7 @@ class DropPlaces:
 
     def __init__(self, stage: Stage, switch: Switch, lab: Namespace) -> None:
         """Watch the guests of a stage, in the order of their flows, and the bridges of a lab between them."""
-        self._stage, self._switch, self._lab = stage, switch, lab
+        self._stage, self._switch, self.lab = stage, switch, lab
         self._own_kernel: list[bool] | None = None
 
     async def read(self) -> list[DropCounter]:
@@ -43,7 +43,7 @@ class DropPlaces:
         """
         own_kernel = await self._guests_with_a_kernel_of_their_own()
         inside = await asyncio.gather(*(_inside(guest) for guest in self._stage.guests))
-        counts = link_counts(self._lab)
+        counts = link_counts(self.lab)
         counters = self._bridges(counts)
         for flow, (files, own) in enumerate(zip(inside, own_kernel, strict=True)):
             guest = f"guest {flow}"

@@ -128,6 +128,7 @@ def trial_of(value: dict[str, Any], rate_pps: float, duration_s: float) -> Trial
                 "receive ring": int(value["receiver_ring_full"]),
                 "receive socket": int(value["receiver_dropped"]),
             },
+            arrived=int(value["receive_counters"]["received"]),
             clocks=elapsed_by_clock(value["clocks_start"], value["clocks_end"]) if "clocks_start" in value else (),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -63,6 +63,7 @@ class TrialResult:
         late: frames that left later than their place in the load allows.
         port: by which frames were sent and received; empty where there is only one.
         drops: frames by the place on the tester's side that dropped them.
+        arrived: frames that came to the tester's interface while it listened, its own or not.
         clocks: what the trial took by each of the tester's clocks; none where they were not read.
         controller_elapsed_ns: from request to answer; None where that was not observed.
     """
@@ -75,6 +76,7 @@ class TrialResult:
     late: int = 0
     port: str = ""
     drops: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    arrived: int = 0
     clocks: tuple[Elapsed, ...] = ()
     controller_elapsed_ns: int | None = None
 

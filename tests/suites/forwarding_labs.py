@@ -1,0 +1,47 @@
+"""Laboratories of real guests for tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from platforms.conftest import traces
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import Platform
+from virtgauge.platforms.oci import OciPlatform
+from virtgauge.platforms.qemu import QemuPlatform
+from virtgauge.suites.bench import Stage
+from virtgauge.suites.forwarding.cell_measurement import Tally
+from virtgauge.suites.forwarding.guest_lab import GuestLab
+from virtgauge.suites.forwarding.settings import ForwardingSettings
+
+RUNC = OciPlatform(OciPlatform.Settings(runtime="runc"))
+PLATFORMS: dict[str, Platform] = {
+    "runc": RUNC,
+    "gvisor": OciPlatform(OciPlatform.Settings(runtime="runsc")),
+    "virtio": QemuPlatform(QemuPlatform.Settings(machine="microvm", vcpus=1, memory_mib=128)),
+    "e1000": QemuPlatform(QemuPlatform.Settings(machine="q35", nic_model="e1000", vcpus=1, memory_mib=128)),
+}
+SIZE = 64
+
+
+@contextlib.asynccontextmanager
+async def laboratory(platform: Platform, **design: Any) -> AsyncIterator[GuestLab]:
+    """A laboratory that is not yet checked, and of which nothing is left afterwards."""
+    settings = ForwardingSettings.model_validate({"guests": 2, "port": "af_packet", "switch": "bridge"} | design)
+    with Scope() as scope:
+        stage = Stage(platform, scope, find_agent(), "lab")
+        try:
+            yield await GuestLab.create(settings, stage)
+        finally:
+            await stage.close()
+        tag = scope.tag
+    assert traces(tag) == []
+
+
+async def tally(lab: GuestLab) -> Tally:
+    """From what the counters of a laboratory say now; every frame has to be accounted for."""
+    return await Tally.begin(lab, SIZE, 0.0)
