@@ -22,6 +22,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("hptime-sleep", "Lateness and CPU use of the sleep", "hptime_sleep.py"),
     Benchmark("shim-throughput", "A probe loop through the shim against without it", "shim_throughput.py"),
     Benchmark("forwarding-search", "Searching the no-drop rate in sixty cells", "forwarding_search.py"),
+    Benchmark("forwarding-lab", "Set-up and teardown of forwarding laboratories", "forwarding_lab.py"),
     Benchmark("report-time", "Time, memory and size of a report over 10,000 trials", "report_time.py"),
     Benchmark("packets-ports", "Frames a second by each port, and the tester's own error", "packets_ports.py"),
 )
