@@ -55,8 +55,8 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         rows=rows,
         meaning="From nothing to a checked laboratory of containers (runc), and back.",
         notes=[
-            f"Medians of {repeats}. The check sends two rounds of frames through all guests, a fifth of a second each, and "
-            "waits a fifth of a second for stragglers after each.",
+            f"Medians of {repeats}. The check sends two rounds of frames through all guests, a fifth of a second each, "
+            "and waits a fifth of a second for stragglers after each.",
         ],
         values={"laboratories": values},
     )
