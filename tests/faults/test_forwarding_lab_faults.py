@@ -6,13 +6,18 @@ import asyncio
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from platforms.conftest import traces
 from pyroute2 import IPRoute
 from suites.forwarding_labs import PLATFORMS, RUNC, SIZE, laboratory, tally
 
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.execution.validity import ValidityLimits, clock_flags
+from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.base import Elapsed
 from virtgauge.suites.forwarding.guest_lab import GuestLab
@@ -110,6 +115,37 @@ async def test_a_step_of_the_testers_clock_is_flagged(private_state, monkeypatch
         await counted.measure(EQUAL, 1000, 0.2)
     flags = clock_flags(tuple(counted.clocks.values()), counted.controller_elapsed_ns, ValidityLimits())
     assert "clock-drift" in {flag.name for flag in flags}
+
+
+BUILD_AND_DIE = """
+import asyncio, os, signal
+from suites.forwarding_labs import RUNC, laboratory
+
+async def main():
+    async with laboratory(RUNC, switch="openvswitch") as lab:
+        print(lab.stage.scope.tag, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def test_a_controller_that_is_killed_leaves_what_clean_removes(private_state):
+    tests = Path(__file__).parents[1]
+    dead = subprocess.run(
+        [sys.executable, "-c", BUILD_AND_DIE],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tests)},
+        timeout=60,
+        check=False,
+    )
+    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    tag = dead.stdout.strip()
+    assert traces(tag) != []
+    lines = reclaim_dead()
+    assert f"{tag}: removed the cgroup virtgauge/{tag}" in lines  # though the kernel's threads were in it
+    assert traces(tag) == []
 
 
 async def test_missing_rights_are_said_and_leave_nothing(private_state, monkeypatch):

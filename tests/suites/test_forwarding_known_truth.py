@@ -174,3 +174,26 @@ def test_repetitions_are_independent_benches(tmp_path):
     assert len({trial.guest_id for trial in trials}) == 6
     assert len(set(figures)) > 3  # two may agree to the search's resolution
     assert min(figures) < 250e3 < max(figures)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complete"),
+    [({}, True), ({"tagged_latency": False}, False), ({"latency_s": 119}, False), ({"latency_repeats": 19}, False)],
+)
+def test_a_result_is_complete_by_rfc_2544_only_with_its_durations_repeats_and_tagged_frames(
+    tmp_path, private_state, any_agent, changed, complete
+):
+    strict = {
+        "search": "rfc2544",
+        "k": [3],
+        "resolution": 0.1,
+        "max_pps": 20_000,
+        "latency_loads": [100],
+        "latency_s": 120,
+        "latency_repeats": 20,
+        "tagged_latency": True,
+        "duration_sum_s": None,
+    }
+    [trial] = forwarding_trials(tmp_path / "run", design=strict | changed)
+    assert trial.result["rfc2544_complete"] is complete
+    assert trial.result["latency_mode"] == ("one_tagged" if changed.get("tagged_latency", True) else "every_frame")

@@ -40,6 +40,7 @@ _LAUNCHED_AT_A_TIME = 4
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
 _READY_S = 60.0
+_LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
 _REST_S, _REST_LIMIT_S = 0.03, 3.0
 
 
@@ -80,6 +81,7 @@ class GuestLab(ForwardingLab):
             paths=[Path(_LOOP_MAC, _RECEIVE_MAC, _SOURCE, _DESTINATION)],
             transmit_cpu=cpus.transmit,
             receive_cpu=cpus.receive,
+            drain_ns=_LOOP_DRAIN_NS,
         )
         self._places = DropPlaces(stage, switch, lab)
         self._arrived = 0

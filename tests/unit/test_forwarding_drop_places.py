@@ -1,0 +1,37 @@
+"""What the kernel's own tables say about dropped frames."""
+
+from virtgauge.suites.forwarding.cpu_plan import CpuPlan
+from virtgauge.suites.forwarding.drop_places import Frames, backlog_drops, interface_drops, ip_drops
+
+DEVICES = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     900       9    9    9    9     9          0         0      900       9    9    9    9     0       0          0
+  eth0:    6000     100    1    2    3     4          0         0       60       1    0    0    0     0       0          0
+  eth1:      60       1    0    0    0     0          0         0     5400      90    5    6    7     0       0          0
+"""
+SNMP = """Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors InDiscards OutDiscards OutNoRoutes
+Ip: 1 64 100 1 2 3 4 5
+Icmp: InMsgs
+Icmp: 7
+"""
+
+
+def test_frames_of_the_loopback_are_not_counted():
+    assert interface_drops(DEVICES) == {"eth0": 1 + 2 + 3, "eth1": 5 + 6 + 7}
+    assert Frames.of(DEVICES) == Frames(taken=101, refused=6, sent=91, unsent=18)
+
+
+def test_the_second_figure_of_every_processor_is_its_backlogs_drops():
+    assert backlog_drops("0000ffff 0000000a 00000001\n00000001 00000010 00000000\n") == 0x1A
+    assert backlog_drops("") == 0
+
+
+def test_what_the_ip_layer_would_not_route_is_counted():
+    assert ip_drops(SNMP) == 15
+    assert ip_drops("") == 0
+
+
+def test_tester_and_guests_are_apart_as_far_as_there_are_processors():
+    assert CpuPlan.of([4]) == CpuPlan(None, None, (4,), shared=True)
+    assert CpuPlan.of([0, 1]) == CpuPlan(0, 0, (1,), shared=False)
+    assert CpuPlan.of([0, 1, 2, 3]) == CpuPlan(0, 1, (2, 3), shared=False)
