@@ -4,10 +4,10 @@ from virtgauge.suites.forwarding.cpu_plan import CpuPlan
 from virtgauge.suites.forwarding.drop_places import Frames, backlog_drops, interface_drops, ip_drops
 
 DEVICES = """Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:     900       9    9    9    9     9          0         0      900       9    9    9    9     0       0          0
-  eth0:    6000     100    1    2    3     4          0         0       60       1    0    0    0     0       0          0
-  eth1:      60       1    0    0    0     0          0         0     5400      90    5    6    7     0       0          0
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
+    lo:     900       9    9    9    9     9          0         0      900       9    9    9    9     0       0
+  eth0:    6000     100    1    2    3     4          0         0       60       1    0    0    0     0       0
+  eth1:      60       1    0    0    0     0          0         0     5400      90    5    6    7     0       0
 """
 SNMP = """Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors InDiscards OutDiscards OutNoRoutes
 Ip: 1 64 100 1 2 3 4 5

@@ -82,7 +82,6 @@ async def measure_cell(
         {},
         tuple(flags_of(found)),
         guest_clocks=tuple(tally.clocks.values()),
-        controller_elapsed_ns=tally.controller_elapsed_ns,
     )
 
 
@@ -94,7 +93,6 @@ class Tally:
         self.sent = self.duplicates = self.reordered = 0
         self.ledgers: list[LossLedger] = []
         self.clocks: dict[str, Elapsed] = {}
-        self.controller_elapsed_ns: int | None = None
         self.port = ""
 
     @classmethod
@@ -123,8 +121,6 @@ class Tally:
             self.clocks[one.clock] = Elapsed(
                 one.clock, sum_.elapsed_ns + one.elapsed_ns, sum_.uncertainty_ns + one.uncertainty_ns
             )
-        if trial.controller_elapsed_ns is not None:
-            self.controller_elapsed_ns = (self.controller_elapsed_ns or 0) + trial.controller_elapsed_ns
 
     async def _ledger(self, trial: TrialResult) -> LossLedger:
         before, self._counters = self._counters, await self._lab.drop_counters()

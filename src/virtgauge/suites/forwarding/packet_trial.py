@@ -68,8 +68,7 @@ class Tester:
             AgentError, ChannelClosedError, ProtocolError: as any request.
         """
         reply = await self.ask(shares, frame_bytes, rate_pps, duration_s, manner)
-        trial = trial_of(reply.value, rate_pps, duration_s)
-        return dataclasses.replace(trial, controller_elapsed_ns=reply.finished_ns - reply.sent_ns)
+        return trial_of(reply.value, rate_pps, duration_s)
 
     async def ask(
         self,

@@ -65,7 +65,6 @@ class TrialResult:
         drops: frames by the place on the tester's side that dropped them.
         arrived: frames that came to the tester's interface while it listened, its own or not.
         clocks: what the trial took by each of the tester's clocks; none where they were not read.
-        controller_elapsed_ns: from request to answer; None where that was not observed.
     """
 
     rate_pps: float
@@ -78,7 +77,6 @@ class TrialResult:
     drops: Mapping[str, int] = dataclasses.field(default_factory=dict)
     arrived: int = 0
     clocks: tuple[Elapsed, ...] = ()
-    controller_elapsed_ns: int | None = None
 
     @property
     def sent(self) -> int:
