@@ -11,8 +11,12 @@ from virtgauge.agent.channel import AgentError
 from virtgauge.network.loan import lend
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError
+from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.host import HostPlatform
+from virtgauge.platforms.oci import OciPlatform
 from virtgauge.suites.bench import Stage
+from virtgauge.suites.forwarding.guest_lab import GuestLab
+from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trex import TrexSettings
 from virtgauge.suites.forwarding.trex_ends import TrexEnds
 from virtgauge.suites.forwarding.trial import Manner
@@ -86,14 +90,31 @@ async def test_trex_sends_each_flow_to_its_guest_and_gives_everything_back(scope
                 assert ends.receive_mac == "00:0c:29:2a:99:bc"
                 trial = await ends.measure([0.75, 0.25], 64, 1000.0, 0.1)
                 assert [flow.sent for flow in trial.flows] == pytest.approx([75, 25], abs=2)
+                assert trial.arrived == trial.sent
                 # 10 Gb/s of 64-byte frames, each with preamble and gap
-                assert (await ends.calibration(64, 20e6, 1.0)).limit_pps == pytest.approx(10e9 / (84 * 8))
+                assert ends.known_calibration(64, 20e6).limit_pps == pytest.approx(10e9 / (84 * 8))
                 with pytest.raises(AgentError, match="unsupported"):
                     await ends.measure([0.5, 0.5], 64, 1000.0, 0.1, Manner(burst=10))
                 assert {port.status["owner"] for port in server.ports.values()} != {""}
             finally:
                 await stage.close()
             assert {port.status["owner"] for port in server.ports.values()} == {""}
+    assert set(cables) <= set(links())
+
+
+async def test_frames_that_trex_claims_to_have_sent_but_no_rule_has_seen_fail_the_check(scope, cables):
+    server = TrexServer()
+    async with server.listening():
+        trex = {"host": "127.0.0.1", "rpc_port": server.port, "drain_s": 0.0, "ingress": cables[0], "egress": cables[1]}
+        settings = ForwardingSettings.model_validate({"guests": 1, "switch": "openvswitch", "trex": trex})
+        runc = OciPlatform(OciPlatform.Settings(runtime="runc"))
+        stage = Stage(runc, scope, find_agent(), "g1")
+        try:
+            lab = await GuestLab.create(settings, stage)
+            with pytest.raises(LaunchError, match="its rule counted 0"):
+                await lab.check()
+        finally:
+            await stage.close()
     assert set(cables) <= set(links())
 
 

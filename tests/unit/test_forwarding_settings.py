@@ -30,6 +30,10 @@ def refusal(section: str) -> str:
         ("q = 0.2", ["suite.forwarding[0]", "q = 0.2", "k = 10", "at most"]),
         ("guests = 3\nuser_vectors = { mine = [1, 2] }", ["mine has 2 weights", "each of the 3 guests"]),
         ('guests = 2\nuser_vectors = { "k=1" = [1, 2] }', ["'k=1'", "choose another"]),
+        (
+            'trex = { host = "h", ingress = "a", egress = "b" }\nback_to_back = 1',
+            ["trex offers steady loads only", "back_to_back = 0"],
+        ),
         ("vectors = []", ["vectors is empty", "user_vectors"]),
         ("trial_s = 30", ["duration_sum_s = 21", "at least trial_s = 30"]),
         ('search = "guess"', ["suite.forwarding[0].search = 'guess'", "mlrsearch"]),

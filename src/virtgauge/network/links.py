@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import dataclasses
 import errno
 import fcntl
@@ -17,12 +16,10 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.network.offloads import disable_all
 
 _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
-_SIOCETHTOOL = 0x8946
-# ETHTOOL_STSO, _SGSO, _SGRO, _STXCSUM; segmentation first, as it needs the checksums
-_OFFLOADS = (0x1F, 0x24, 0x2C, 0x17)
 _NUD_PERMANENT = 0x80
 _RELEASE_S = 3.0
 
@@ -59,11 +56,11 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
                 made.append(nic.port)
 
     def finish(route: IPRoute) -> None:
-        _disable_offloads(ports)
+        disable_all(ports)
         _set_up(route, ports)
 
     def configure(route: IPRoute) -> None:
-        _disable_offloads(name for name, _ in named)
+        disable_all(name for name, _ in named)
         indices = _set_up(route, [name for name, _ in named])
         for name, nic in named:
             _configure(route, indices[name], nic)
@@ -94,7 +91,7 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
         try:
             request = struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI)
             _with_a_free_name(nic.port, functools.partial(fcntl.ioctl, descriptor, _TUNSETIFF, request))
-            _disable_offloads([nic.port])
+            disable_all([nic.port])
             with IPRoute() as route:
                 route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
         except BaseException:
@@ -196,12 +193,3 @@ def _configure(route: IPRoute, index: int, nic: Nic) -> None:
     for wanted in nic.routes:
         gateway = {"gateway": wanted.via} if wanted.via else {"scope": "link"}
         route.route("replace", dst=wanted.to, oif=index, **gateway)
-
-
-def _disable_offloads(names: Iterable[str]) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        for name in names:
-            for command in _OFFLOADS:
-                value = array.array("I", [command, 0])
-                request = struct.pack("16sP16x", name.encode(), value.buffer_info()[0])
-                fcntl.ioctl(control, _SIOCETHTOOL, request)

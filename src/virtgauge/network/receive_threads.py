@@ -12,20 +12,16 @@ to look whether it holds.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import fcntl
 import os
-import socket
-import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from virtgauge.host.process import all_pids
 from virtgauge.network.namespace import FOLDER, Namespace
 from virtgauge.network.nic import NetworkError
-
-_SIOCETHTOOL, _ETHTOOL_SGRO = 0x8946, 0x2C
+from virtgauge.network.offloads import Offload, switch
 
 
 def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[int]:
@@ -40,12 +36,8 @@ def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[
     names = list(interfaces)
 
     def switch_on() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-            for name in names:
-                wanted = array.array("I", [_ETHTOOL_SGRO, 1])
-                request = struct.pack("16sP16x", name.encode(), wanted.buffer_info()[0])
-                fcntl.ioctl(control, _SIOCETHTOOL, request)
         for name in names:
+            switch(name, Offload.GENERIC_RECEIVE, True)
             (Path("/sys/class/net") / name / "threaded").write_text("1")
 
     with _alone():

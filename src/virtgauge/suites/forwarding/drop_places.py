@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
 from virtgauge.analysis.forwarding.loss_ledger import DropCounter
@@ -75,10 +76,9 @@ class DropPlaces:
 
     async def _guests_with_a_kernel_of_their_own(self) -> list[bool]:
         if self._own_kernel is None:
-            one, *others = await asyncio.gather(
-                *(each.channel.facts(_READ_S) for each in (self._stage.peers[0], *self._stage.guests))
-            )
-            self._own_kernel = [facts.get("boot_id") != one.get("boot_id") for facts in others]
+            ours = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            facts = await asyncio.gather(*(guest.channel.facts(_READ_S) for guest in self._stage.guests))
+            self._own_kernel = [each.get("boot_id") != ours for each in facts]
         return self._own_kernel
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
+from virtgauge.agent.channel import AgentError
 from virtgauge.suites.forwarding.calibration import TesterCalibration
 from virtgauge.suites.forwarding.trial import Manner, TrialResult
 
@@ -34,15 +35,14 @@ class Ends(abc.ABC):
             AgentError, ChannelClosedError, ProtocolError: the tester failed.
         """
 
-    @abc.abstractmethod
-    async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
-        """What the tester itself can do.
+    async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
+        """Offer a load to a bare loop, from the tester to itself.
 
         Raises:
-            AgentError, ChannelClosedError, ProtocolError: the tester failed.
+            AgentError, ChannelClosedError, ProtocolError: the tester failed, or has no such loop (``unsupported``).
         """
+        raise AgentError("unsupported", "this tester has no bare loop")
 
-
-def ingress_mac(number: int) -> str:
-    """Hardware address by which a guest's frames reach it."""
-    return f"02:76:67:01:00:{number:02x}"
+    def known_calibration(self, frame_bytes: int, highest_pps: float) -> TesterCalibration | None:
+        """What the tester can do without being measured; None where only its bare loop tells."""
+        return None

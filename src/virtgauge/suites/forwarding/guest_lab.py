@@ -10,37 +10,36 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from virtgauge.analysis.forwarding.load_vectors import equal_shares
 from virtgauge.analysis.forwarding.loss_ledger import DropCounter
 from virtgauge.errors import UnavailableError
 from virtgauge.network.bridge import LinuxBridge
-from virtgauge.network.links import connect, link_counts
+from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Neighbour, NetworkError, Nic
+from virtgauge.network.nic import NetworkError
 from virtgauge.network.openvswitch import OpenVSwitch
-from virtgauge.network.switch import Rule, Switch
-from virtgauge.platforms.base import Guest, LaunchError
+from virtgauge.network.switch import Switch
+from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.bench import Stage
+from virtgauge.suites.forwarding.agent_ends import AgentEnds
+from virtgauge.suites.forwarding.calibration import TesterCalibration
 from virtgauge.suites.forwarding.cpu_plan import CpuPlan
 from virtgauge.suites.forwarding.drop_places import DropPlaces
+from virtgauge.suites.forwarding.ends import Ends
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.limit_watch import LimitWatch
-from virtgauge.suites.forwarding.packet_trial import Path, Tester
+from virtgauge.suites.forwarding.routers import (
+    egress_port,
+    egress_rule,
+    ingress_port,
+    ingress_rule,
+    launch_routers,
+)
 from virtgauge.suites.forwarding.settings import ForwardingSettings
+from virtgauge.suites.forwarding.trex_ends import TrexEnds
 from virtgauge.suites.forwarding.trial import PACED, Manner, TrialResult
 
-TRANSMIT, RECEIVE = "tx", "rx"
-"""The tester's ports on br0 and br1."""
-
-_LOOP_END = "loop"
-_TRANSMIT_MAC, _RECEIVE_MAC, _LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:02", "02:76:67:00:00:03"
-# Addresses that no one has: a kernel that owned one would answer every frame that nobody waits for.
-_SOURCE, _DESTINATION = "10.76.255.1", "10.77.255.1"
-_LAUNCHED_AT_A_TIME = 4
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
-_READY_S = 60.0
-_LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
 _REST_S, _REST_LIMIT_S = 0.03, 3.0
 
 
@@ -60,29 +59,11 @@ class GuestLab(ForwardingLab):
         cpus: CpuPlan,
         switch: Switch,
         lab: Namespace,
-        tester: Guest,
+        ends: Ends,
     ) -> None:
         super().__init__(stage, flows=settings.guests)
         self.cpus, self.switch = cpus, switch
-        self._tester = Tester(
-            channel=tester.channel,
-            port=settings.port,
-            transmit="eth0",
-            receive="eth1",
-            paths=[Path(_TRANSMIT_MAC, _ingress_mac(n), _SOURCE, _DESTINATION) for n in range(settings.guests)],
-            transmit_cpu=cpus.transmit,
-            receive_cpu=cpus.receive,
-        )
-        self._loop = Tester(
-            channel=tester.channel,
-            port=settings.port,
-            transmit="eth2",
-            receive=_LOOP_END,
-            paths=[Path(_LOOP_MAC, _RECEIVE_MAC, _SOURCE, _DESTINATION)],
-            transmit_cpu=cpus.transmit,
-            receive_cpu=cpus.receive,
-            drain_ns=_LOOP_DRAIN_NS,
-        )
+        self._ends = ends
         self._places = DropPlaces(stage, switch, lab)
         self._arrived = 0
         self._limit = LimitWatch(stage.guests, settings.cpu_limit)
@@ -98,14 +79,18 @@ class GuestLab(ForwardingLab):
         try:
             lab = Namespace(stage.scope, stage.name("lab"))
             stage.at_end(lab.close)
-            tester = await _launch_tester(stage, lab, cpus)
-            await _launch_guests(stage, settings, lab, cpus)
-            switch = _join(settings, stage, lab, cpus)
+            ends: Ends
+            if settings.trex is None:
+                ends = await AgentEnds.launch(settings, stage, lab, cpus)
+            else:
+                ends = await TrexEnds.connect(stage, settings.trex, settings.guests, lab)
+            await launch_routers(settings, stage, lab, cpus, ends.receive_mac)
+            switch = _join(settings, stage, lab, cpus, ends)
         except (NetworkError, UnavailableError) as error:
             raise LaunchError("network", str(error)) from error
         stage.charge(switch.cpu_ns)
         stage.charge(cpus.interrupt_threads_ns)
-        return cls(stage, settings, cpus=cpus, switch=switch, lab=lab, tester=tester)
+        return cls(stage, settings, cpus=cpus, switch=switch, lab=lab, ends=ends)
 
     async def check(self) -> None:
         """A few frames for all guests: all come back, by their two rules and by no other guest's links.
@@ -151,7 +136,7 @@ class GuestLab(ForwardingLab):
             sent = trial.flows[flow].sent
             if trial.flows[flow].duplicates:
                 return f"frames through guest {flow} come back more than once"
-            for rule in (_ingress_rule(flow), _egress_rule(flow)):
+            for rule in (ingress_rule(self._ends, flow), egress_rule(self._ends, flow)):
                 counted, before = rules_now.get(rule), rules.get(rule)
                 if counted is not None and before is not None and counted.frames - before.frames < sent:
                     return f"{sent} frames were sent through guest {flow}, its rule counted {counted.frames}"
@@ -177,7 +162,7 @@ class GuestLab(ForwardingLab):
         manner: Manner = PACED,
     ) -> TrialResult:
         with self._limit.trial():
-            trial = await self._tester.measure(shares, frame_bytes, rate_pps, duration_s, manner)
+            trial = await self._ends.measure(shares, frame_bytes, rate_pps, duration_s, manner)
         self._arrived += trial.arrived
         return trial
 
@@ -185,13 +170,17 @@ class GuestLab(ForwardingLab):
         return self._limit.unbound
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
-        return await self._loop.measure(equal_shares(1), frame_bytes, rate_pps, duration_s)
+        return await self._ends.measure_loop(frame_bytes, rate_pps, duration_s)
+
+    async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
+        known = self._ends.known_calibration(frame_bytes, highest_pps)
+        return known or await super().calibration(frame_bytes, highest_pps, duration_s)
 
     async def drop_counters(self) -> list[DropCounter]:
         await self._come_to_rest()
         counters = await self._places.read()
         # A slow guest may still be sending when the tester has stopped waiting.
-        came = link_counts(self._places.lab)[RECEIVE].tx_frames
+        came = link_counts(self._places.lab)[self._ends.receive_port].tx_frames
         return [*counters, DropCounter("tester: came too late", came - self._arrived)]
 
     async def _come_to_rest(self) -> None:
@@ -202,87 +191,16 @@ class GuestLab(ForwardingLab):
             await asyncio.sleep(_REST_S)
 
 
-async def _launch_tester(stage: Stage, lab: Namespace, cpus: CpuPlan) -> Guest:
-    """The tester's agent in a namespace of its own, linked to the lab, and to itself for the bare loop."""
-    namespace = Namespace(stage.scope, stage.name("tester"))
-    stage.at_end(namespace.close)
-    ends = [Nic(port=TRANSMIT, mac=_TRANSMIT_MAC), Nic(port=RECEIVE, mac=_RECEIVE_MAC)]
-    connect(lab, namespace, ends)
-    connect(namespace, namespace, [Nic(port=_LOOP_END, mac=_LOOP_MAC)], first=len(ends))
-    return await stage.launch_peer("tester-agent", lab=namespace, cpus=cpus.tester)
-
-
-async def _launch_guests(stage: Stage, settings: ForwardingSettings, lab: Namespace, cpus: CpuPlan) -> None:
-    """All routers, a few at a time: a guest that boots beside many others may not be ready in time."""
-    gate = asyncio.Semaphore(_LAUNCHED_AT_A_TIME)
-
-    async def launch(number: int) -> Guest:
-        async with gate:
-            return await stage.launch(
-                f"router{number}",
-                lab=lab,
-                nics=_interfaces(number),
-                forwarding=True,
-                memory_mib=settings.memory_mib,
-                cpus=cpus.guests,
-                cpu_limit=settings.cpu_limit,
-                ready_timeout_s=_READY_S,
-            )
-
-    launches = [asyncio.ensure_future(launch(number)) for number in range(settings.guests)]
-    try:
-        guests = await asyncio.gather(*launches)
-    finally:
-        for one in launches:
-            one.cancel()
-        await asyncio.gather(*launches, return_exceptions=True)  # whatever still comes up is the stage's by then
-    stage.guests[:] = guests  # in the order of the flows, not in that of their readiness
-
-
-def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> Switch:
+def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan, ends: Ends) -> Switch:
     switch: Switch = (
         OpenVSwitch(stage.scope, lab, name=stage.name("switch"), cpus=cpus.guests)
         if settings.switch == "openvswitch"
         else LinuxBridge(lab)
     )
     stage.at_end(switch.close)
-    switch.add_bridge("br0", [TRANSMIT, *(ingress_port(n) for n in range(settings.guests))])
-    switch.add_bridge("br1", [RECEIVE, *(egress_port(n) for n in range(settings.guests))])
-    switch.add_rules([_ingress_rule(n) for n in range(settings.guests)])
-    switch.add_rules([_egress_rule(n) for n in range(settings.guests)])
+    guests = range(settings.guests)
+    switch.add_bridge("br0", [ends.transmit_port, *(ingress_port(number) for number in guests)])
+    switch.add_bridge("br1", [ends.receive_port, *(egress_port(number) for number in guests)])
+    switch.add_rules([ingress_rule(ends, number) for number in guests])
+    switch.add_rules([egress_rule(ends, number) for number in guests])
     return switch
-
-
-def ingress_port(number: int) -> str:
-    """A guest's port on br0."""
-    return f"in{number}"
-
-
-def egress_port(number: int) -> str:
-    """A guest's port on br1."""
-    return f"out{number}"
-
-
-def _ingress_rule(number: int) -> Rule:
-    return Rule(TRANSMIT, _ingress_mac(number), ingress_port(number))
-
-
-def _egress_rule(number: int) -> Rule:
-    return Rule(egress_port(number), _RECEIVE_MAC, RECEIVE)
-
-
-def _ingress_mac(number: int) -> str:
-    return f"02:76:67:01:00:{number:02x}"
-
-
-def _interfaces(number: int) -> tuple[Nic, Nic]:
-    """A router's: the way in, and the way out with the one neighbour that it ever sends to."""
-    return (
-        Nic(port=ingress_port(number), mac=_ingress_mac(number), addresses=(f"10.76.0.{number + 1}/16",)),
-        Nic(
-            port=egress_port(number),
-            mac=f"02:76:67:02:00:{number:02x}",
-            addresses=(f"10.77.0.{number + 1}/16",),
-            neighbours=(Neighbour(_DESTINATION, _RECEIVE_MAC),),
-        ),
-    )

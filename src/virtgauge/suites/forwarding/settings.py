@@ -13,6 +13,7 @@ from virtgauge.suites.forwarding.searches.base import Limits, Search
 from virtgauge.suites.forwarding.searches.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches.rfc2544 import Rfc2544Search
 from virtgauge.suites.forwarding.searches.tst009 import Tst009Search
+from virtgauge.suites.forwarding.trex import TrexSettings
 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]
 WORST = "worst"
@@ -76,6 +77,8 @@ class ForwardingSettings(BaseModel):
 
     port: Literal["auto", "xdp_live", "af_xdp", "af_packet"] = "auto"
     """How the tester sends and receives."""
+    trex: TrexSettings | None = None
+    """A TRex server as the tester, on NICs cabled to this machine, in place of our own ports."""
     calibration_s: Annotated[float, Field(gt=0, le=60)] = 1.0
     """Length of the tester's own trials on its bare loop."""
     latency_loads: tuple[Percent, ...] = (10, 50, 90, 100)
@@ -128,6 +131,8 @@ class ForwardingSettings(BaseModel):
             raise ValueError(
                 f"user_vectors: {min(clash)!r} is the name of a vector that there already is; choose another"
             )
+        if self.trex is not None and (self.tagged_latency or self.back_to_back):
+            raise ValueError("trex offers steady loads only: set back_to_back = 0 and tagged_latency = false")
         if self.max_pps <= self.min_pps:
             raise ValueError(f"max_pps = {self.max_pps:g}: it must be above min_pps = {self.min_pps:g}")
         if self.search == "mlrsearch" and self.duration_sum_s < self.length_of_trial_s:
@@ -139,6 +144,11 @@ class ForwardingSettings(BaseModel):
         except ValueError as error:
             raise ValueError(f"q = {self.q:g}: {error}") from error
         return self
+
+    @property
+    def tester_name(self) -> str:
+        """Who sends and receives, as part of a bench's name."""
+        return self.port if self.trex is None else f"trex@{self.trex.host}"
 
     @property
     def strong(self) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ class ForwardingSuite(Suite):
             },
             params={"vector": vector, "frame_bytes": frame_bytes},
             timeout_s=self._timeout_s(vector),
-            bench=f"forwarding-{s.guests}-{s.switch}-{s.cpu_limit or 0:g}-{s.memory_mib or 0}-{s.port}",
+            bench=f"forwarding-{s.guests}-{s.switch}-{s.cpu_limit or 0:g}-{s.memory_mib or 0}-{s.tester_name}",
         )
 
     def _timeout_s(self, vector: str) -> float:

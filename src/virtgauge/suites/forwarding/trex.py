@@ -158,6 +158,7 @@ class TrexDevice:
             stretched=shortfall > asked * settings.shortfall or overtime_s > 0,
             port="trex",
             drops=drops,
+            arrived=sum(group.received.get(settings.receive_port, 0) for group in groups.values()),
         )
 
     async def _until_sent(self, duration_s: float) -> float:

@@ -13,7 +13,8 @@ from virtgauge.network.loan import lend
 from virtgauge.network.namespace import Namespace
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.calibration import TesterCalibration
-from virtgauge.suites.forwarding.ends import DESTINATION, SOURCE, Ends, ingress_mac
+from virtgauge.suites.forwarding.ends import DESTINATION, SOURCE, Ends
+from virtgauge.suites.forwarding.routers import ingress_mac
 from virtgauge.suites.forwarding.trex import TrexDevice, TrexSettings
 from virtgauge.suites.forwarding.trex_rpc import TrexError
 from virtgauge.suites.forwarding.trex_session import PortFacts
@@ -61,7 +62,7 @@ class TrexEnds(Ends):
         except (TrexError, UnavailableError) as error:
             raise AgentError("tester", str(error)) from error
 
-    async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
+    def known_calibration(self, frame_bytes: int, highest_pps: float) -> TesterCalibration:
         """The line rate of its ports: a cabled tester has no bare loop."""
         line_pps = wire_frames_per_s(frame_bytes, self._mbps * 1e6)
         return TesterCalibration(min(line_pps, highest_pps), "trex", None, None, None)

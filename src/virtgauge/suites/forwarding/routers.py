@@ -1,0 +1,88 @@
+"""The N virtual routers of a laboratory: their interfaces, and the two rules by which a flow passes through its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import Neighbour, Nic
+from virtgauge.network.switch import Rule
+from virtgauge.platforms.base import Guest
+from virtgauge.suites.bench import Stage
+from virtgauge.suites.forwarding.cpu_plan import CpuPlan
+from virtgauge.suites.forwarding.ends import DESTINATION, Ends
+from virtgauge.suites.forwarding.settings import ForwardingSettings
+
+_LAUNCHED_AT_A_TIME = 4
+_READY_S = 60.0
+
+
+async def launch_routers(
+    settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan, receive_mac: str
+) -> None:
+    """All of them, a few at a time: a guest that boots beside many others may not be ready in time.
+
+    Raises:
+        LaunchError: one did not come up.
+    """
+    gate = asyncio.Semaphore(_LAUNCHED_AT_A_TIME)
+
+    async def launch(number: int) -> Guest:
+        async with gate:
+            return await stage.launch(
+                f"router{number}",
+                lab=lab,
+                nics=_interfaces(number, receive_mac),
+                forwarding=True,
+                memory_mib=settings.memory_mib,
+                cpus=cpus.guests,
+                cpu_limit=settings.cpu_limit,
+                ready_timeout_s=_READY_S,
+            )
+
+    launches = [asyncio.ensure_future(launch(number)) for number in range(settings.guests)]
+    try:
+        guests = await asyncio.gather(*launches)
+    finally:
+        for one in launches:
+            one.cancel()
+        await asyncio.gather(*launches, return_exceptions=True)  # whatever still comes up is the stage's by then
+    stage.guests[:] = guests  # in the order of the flows, not in that of their readiness
+
+
+def ingress_port(number: int) -> str:
+    """A guest's port on br0."""
+    return f"in{number}"
+
+
+def egress_port(number: int) -> str:
+    """A guest's port on br1."""
+    return f"out{number}"
+
+
+def ingress_rule(ends: Ends, number: int) -> Rule:
+    """How a flow's frames reach its guest."""
+    return Rule(ends.transmit_port, ingress_mac(number), ingress_port(number))
+
+
+def egress_rule(ends: Ends, number: int) -> Rule:
+    """How what a guest sends on reaches the tester."""
+    return Rule(egress_port(number), ends.receive_mac, ends.receive_port)
+
+
+def ingress_mac(number: int) -> str:
+    """Hardware address by which a flow's frames reach its guest."""
+    return f"02:76:67:01:00:{number:02x}"
+
+
+def _interfaces(number: int, receive_mac: str) -> tuple[Nic, Nic]:
+    """The way in, and the way out with the one neighbour that a router ever sends to."""
+    return (
+        Nic(port=ingress_port(number), mac=ingress_mac(number), addresses=(f"10.76.0.{number + 1}/16",)),
+        Nic(
+            port=egress_port(number),
+            mac=f"02:76:67:02:00:{number:02x}",
+            addresses=(f"10.77.0.{number + 1}/16",),
+            neighbours=(Neighbour(DESTINATION, receive_mac),),
+        ),
+    )
