@@ -23,6 +23,7 @@ from virtgauge.platforms.base import Guest
 from virtgauge.suites.bench import Stage
 
 _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/snmp"
+_BOOT = "/proc/sys/kernel/random/boot_id"
 _READ_S = 10.0
 # Of the IP layer: frames that it would not route.
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails")
@@ -34,7 +35,7 @@ class DropPlaces:
     def __init__(self, stage: Stage, switch: Switch, lab: Namespace) -> None:
         """Watch the guests of a stage, in the order of their flows, and the bridges of a lab between them."""
         self._stage, self._switch, self.lab = stage, switch, lab
-        self._own_kernel: list[bool] | None = None
+        self._our_kernel = Path(_BOOT).read_text().strip()
 
     async def read(self) -> list[DropCounter]:
         """All counters now; places and their order are the same at every call.
@@ -42,11 +43,10 @@ class DropPlaces:
         Raises:
             AgentError, ChannelClosedError, ProtocolError, TimeoutError: a guest or the tester did not answer.
         """
-        own_kernel = await self._guests_with_a_kernel_of_their_own()
         inside = await asyncio.gather(*(_inside(guest) for guest in self._stage.guests))
         counts = link_counts(self.lab)
         counters = self._bridges(counts)
-        for flow, (files, own) in enumerate(zip(inside, own_kernel, strict=True)):
+        for flow, files in enumerate(inside):
             guest = f"guest {flow}"
             for interface, dropped in interface_drops(files[_DEVICES]).items():
                 counters.append(DropCounter(f"{guest} {interface}", dropped, flow))
@@ -54,7 +54,7 @@ class DropPlaces:
             counters.append(DropCounter(f"{guest} IP layer", ip_dropped, flow))
             ports = [count for port, count in counts.items() if _flow_of(port) == flow]
             counters += _by_difference(guest, Frames.of(files[_DEVICES]), ip_dropped, ports, flow)
-            if own:
+            if files[_BOOT].strip() != self._our_kernel:  # else the backlog is the host's
                 counters.append(DropCounter(f"{guest} backlog", backlog_drops(files[_BACKLOG]), flow))
         return counters
 
@@ -73,13 +73,6 @@ class DropPlaces:
                 sent = count.tx_frames + count.tx_dropped
                 found.append(DropCounter(f"bridge: not sent to {port}", went - sent, flow))
         return found
-
-    async def _guests_with_a_kernel_of_their_own(self) -> list[bool]:
-        if self._own_kernel is None:
-            ours = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-            facts = await asyncio.gather(*(guest.channel.facts(_READ_S) for guest in self._stage.guests))
-            self._own_kernel = [each.get("boot_id") != ours for each in facts]
-        return self._own_kernel
 
 
 def _sum_of(counts: Sequence[RuleCount | None]) -> int | None:
@@ -109,7 +102,7 @@ def _flow_of(port: str) -> int | None:
 
 async def _inside(guest: Guest) -> dict[str, str]:
     async with asyncio.timeout(_READ_S):
-        reply = await guest.channel.request("read", paths=[_DEVICES, _BACKLOG, _IP])
+        reply = await guest.channel.request("read", paths=[_DEVICES, _BACKLOG, _IP, _BOOT])
     return {path: (held or b"").decode(errors="replace") for path, held in reply.value["files"].items()}
 
 
