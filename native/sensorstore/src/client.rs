@@ -1,0 +1,312 @@
+//! One client: a thread with a connection of its own, beginning statements as its stream says.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use uuid::Uuid;
+
+use crate::acknowledged::Writing;
+use crate::check::check;
+use crate::clock::{Waiter, now, sleep_until};
+use crate::failure::{Failure, Kind};
+use crate::generator::{Data, mix};
+use crate::histogram::Durations;
+use crate::roles::Writer;
+use crate::schedule::Schedule;
+use crate::store::{Reading, Session, Store};
+
+/// Slices of the measured span, in nanoseconds.
+pub const SLICE: u64 = 100_000_000;
+/// From a failure to the next attempt, so that failures do not come by the million, in nanoseconds.
+const PAUSE: u64 = 20_000_000;
+
+/// When a measurement is, of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The warm-up's beginning.
+    pub begin: u64,
+    /// From here on it counts.
+    pub start: u64,
+    /// Nothing is begun any more.
+    pub end: u64,
+}
+
+impl Span {
+    fn counts(&self, moment: u64) -> bool {
+        (self.start..self.end).contains(&moment)
+    }
+}
+
+/// What all clients of a measurement have in common.
+pub struct Common<'a> {
+    /// Where they connect.
+    pub store: &'a dyn Store,
+    /// What they write and expect.
+    pub data: &'a Data,
+    /// When.
+    pub span: Span,
+    /// All is over.
+    pub stop: AtomicBool,
+    /// The first failure sets `stop`.
+    pub until_failure: bool,
+    /// Where acknowledgements are noted.
+    pub acknowledged: Option<Writing>,
+    /// Processor time that clients spun away in the measured span, in nanoseconds.
+    pub spun: AtomicU64,
+    /// The first failure of each stream.
+    pub first_failures: Vec<Mutex<Option<Failure>>>,
+}
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// Writes its sensor's readings.
+    Writer(Writer),
+    /// Reads consecutive readings of any sensor.
+    Reader {
+        /// How many at a time.
+        values: u64,
+        /// Of how many that each sensor has.
+        preload: u64,
+        /// Which of them, in the course of time.
+        seed: u64,
+    },
+}
+
+/// What became of a client's statements.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Those that count and were answered rightly.
+    pub operations: u64,
+    /// Failures, of the whole run.
+    pub errors: u64,
+    /// Wrong answers, of the whole run.
+    pub wrong: u64,
+    /// From sending to answer.
+    pub service: Durations,
+    /// From the intended beginning to the answer.
+    pub response: Durations,
+    /// From the intended beginning to sending, where the client had waited for it: the generator's own.
+    pub lateness: Durations,
+    /// Answered per slice of the measured span, right or not counted.
+    pub slices: Vec<u64>,
+}
+
+/// A client with its connection.
+pub struct Client<'a> {
+    common: &'a Common<'a>,
+    stream: usize,
+    schedule: Option<&'a Schedule>,
+    role: Role,
+    session: Option<Box<dyn Session>>,
+    waiter: Waiter,
+    /// Statements begun.
+    begun: u64,
+    tally: Tally,
+    answer: Vec<Reading>,
+    batch: Vec<Vec<Reading>>,
+}
+
+/// When a statement was to begin, and whether the client was free and waited for that.
+#[derive(Clone, Copy)]
+struct Intended {
+    moment: u64,
+    waited: bool,
+}
+
+impl<'a> Client<'a> {
+    /// Of a stream, by its number; without a schedule it is a closed loop.
+    pub fn new(
+        common: &'a Common<'a>,
+        stream: usize,
+        schedule: Option<&'a Schedule>,
+        role: Role,
+        session: Box<dyn Session>,
+    ) -> Self {
+        let slices = (common.span.end - common.span.start).div_ceil(SLICE) as usize;
+        Self {
+            common,
+            stream,
+            schedule,
+            role,
+            session: Some(session),
+            waiter: Waiter::new(),
+            begun: 0,
+            tally: Tally { slices: vec![0; slices], ..Tally::default() },
+            answer: Vec::new(),
+            batch: Vec::new(),
+        }
+    }
+
+    /// Until the end, the first failure where that is the end, or a failure that no statement will do better after.
+    #[must_use]
+    pub fn run(mut self) -> Tally {
+        let mut intended = Vec::new();
+        self.waiter.wait(self.common.span.begin, &self.common.stop);
+        while self.next(&mut intended) {
+            let spun = self.waiter.spun;
+            if self.common.span.counts(now()) {
+                self.common.spun.fetch_add(spun, Ordering::Relaxed);
+            }
+            self.waiter.spun = 0;
+            let done = match self.role.clone() {
+                Role::Writer(writer) => self.write(&writer, &intended),
+                Role::Reader { values, preload, seed } => self.read(values, preload, seed, intended.first().copied()),
+            };
+            if let Err(failure) = done
+                && !self.goes_on_after(failure)
+            {
+                break;
+            }
+        }
+        self.tally
+    }
+
+    /// Waits for the next statements that are to begin; none are left when it says no.  Leaves none in `intended` for a
+    /// closed loop, and more than one only if they are due together and pipelined.
+    fn next(&mut self, intended: &mut Vec<Intended>) -> bool {
+        intended.clear();
+        let common = self.common;
+        let current = now();
+        if common.stop.load(Ordering::Relaxed) || current >= common.span.end {
+            return false;
+        }
+        let Some(schedule) = self.schedule else { return true };
+        let Some(moment) = schedule.claim() else { return false };
+        let waited = moment > current;
+        if !self.waiter.wait(moment, &common.stop) {
+            return false;
+        }
+        intended.push(Intended { moment, waited });
+        if let Role::Writer(writer) = &self.role {
+            let due = now();
+            while (intended.len() as u64) < writer.pipeline {
+                let Some(moment) = schedule.claim_until(due) else { break };
+                intended.push(Intended { moment, waited: false });
+            }
+        }
+        true
+    }
+
+    fn write(&mut self, writer: &Writer, intended: &[Intended]) -> Result<(), Failure> {
+        let common = self.common;
+        let depth = if intended.is_empty() { writer.pipeline as usize } else { intended.len() };
+        self.batch.resize_with(self.batch.len().max(depth), Vec::new);
+        for (number, readings) in self.batch[..depth].iter_mut().enumerate() {
+            common.data.readings(writer.sensor, writer.first(self.begun + number as u64), writer.values, readings);
+        }
+        let sensor = common.data.sensor(writer.sensor);
+        let first = self.begun;
+        self.begun += depth as u64;
+        let session = self.session.as_mut().expect("a client without a session does not go on");
+        let tally = &mut self.tally;
+        let mut noted = Ok(());
+        let sent = now();
+        let mut acknowledged = |number: usize| {
+            let answered = now();
+            tally.count(common.span, intended.get(number).copied(), sent, answered);
+            if let (Some(file), Ok(())) = (&common.acknowledged, &noted) {
+                noted = file.note(writer.place, first + number as u64 + 1, answered);
+            }
+        };
+        if depth == 1 {
+            session.write(sensor, &self.batch[0])?;
+            acknowledged(0);
+        } else {
+            let statements: Vec<(Uuid, &[Reading])> =
+                self.batch[..depth].iter().map(|one| (sensor, &one[..])).collect();
+            session.write_pipelined(&statements, &mut acknowledged)?;
+        }
+        noted
+    }
+
+    fn read(&mut self, values: u64, preload: u64, seed: u64, intended: Option<Intended>) -> Result<(), Failure> {
+        let data = self.common.data;
+        let chance = mix(seed.wrapping_add(2 * self.begun));
+        let sensor = chance % data.sensors;
+        let first = mix(seed.wrapping_add(2 * self.begun + 1)) % (preload - values + 1);
+        self.begun += 1;
+        let (from, to) = (data.timestamp(first), data.timestamp(first + values - 1));
+        let name = data.sensor(sensor);
+        let session = self.session.as_mut().expect("a client without a session does not go on");
+        let sent = now();
+        session.read(name, from, to, &mut self.answer)?;
+        let answered = now();
+        check(data, sensor, first, values, &self.answer)?;
+        self.tally.count(self.common.span, intended, sent, answered);
+        Ok(())
+    }
+
+    /// Takes note of a failure; whether to go on, with a connection.
+    fn goes_on_after(&mut self, failure: Failure) -> bool {
+        let common = self.common;
+        if common.stop.load(Ordering::Relaxed) && common.until_failure {
+            return false; // it is over, and by the same failure
+        }
+        let kind = failure.kind;
+        match kind {
+            Kind::WrongAnswer => self.tally.wrong += 1,
+            _ => self.tally.errors += 1,
+        }
+        let mut first = common.first_failures[self.stream].lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(failure);
+        drop(first);
+        if common.until_failure {
+            common.stop.store(true, Ordering::Relaxed);
+            return false;
+        }
+        if common.acknowledged.is_some() {
+            return false; // the file says how many, and so has to be without gaps
+        }
+        match kind {
+            Kind::WrongAnswer => true,
+            Kind::Full | Kind::Database => self.pause(),
+            Kind::Lost | Kind::Timeout | Kind::Refused => self.reconnects(),
+            _ => false,
+        }
+    }
+
+    fn pause(&self) -> bool {
+        sleep_until(now() + PAUSE);
+        !self.common.stop.load(Ordering::Relaxed) && now() < self.common.span.end
+    }
+
+    fn reconnects(&mut self) -> bool {
+        self.session = None;
+        while self.pause() {
+            match self.common.store.connect() {
+                Ok(session) => {
+                    self.session = Some(session);
+                    return true;
+                }
+                Err(failure) if matches!(failure.kind, Kind::Denied | Kind::Schema | Kind::Unsupported) => {
+                    return false;
+                }
+                Err(_) => (), // not yet; the statement that failed has been counted
+            }
+        }
+        false
+    }
+}
+
+impl Tally {
+    /// Counts a statement that was answered.  One of a closed loop counts where it was answered within the span; one
+    /// of an open loop where it was to begin within, whenever it was answered.
+    fn count(&mut self, span: Span, intended: Option<Intended>, sent: u64, answered: u64) {
+        if span.counts(answered) {
+            self.slices[((answered - span.start) / SLICE) as usize] += 1;
+        }
+        if !span.counts(intended.map_or(answered, |intended| intended.moment)) {
+            return;
+        }
+        self.operations += 1;
+        self.service.record(answered.saturating_sub(sent));
+        if let Some(intended) = intended {
+            self.response.record(answered.saturating_sub(intended.moment));
+            if intended.waited {
+                self.lateness.record(sent.saturating_sub(intended.moment));
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! InfluxDB 1.x: written by its line protocol, read by `InfluxQL` with the answer as CSV, both by HTTP.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::http::{Http, encoded};
+use super::uri::{self, Server};
+use crate::failure::{Failure, Kind};
+use crate::spec::StoreSpec;
+use crate::store::{About, Reading, Schema, Session, Store};
+
+/// What bears on durability, in the server's diagnostics.
+const SETTINGS: [&str; 4] =
+    ["wal-fsync-delay", "cache-snapshot-memory-size", "cache-snapshot-write-cold-duration", "cache-max-memory-size"];
+
+/// Times beyond this many milliseconds are beyond InfluxDB's 64 bits of nanoseconds.
+const LAST_MILLISECOND: i64 = i64::MAX / 1_000_000;
+
+/// Setting up may take so much longer than a statement that is measured.
+const SET_UP_FACTOR: u32 = 60;
+
+struct Influxdb {
+    server: Server,
+    table: String,
+    timeout: Duration,
+    make_database: bool,
+}
+
+/// A store on this server.  Option: `make_database`, `true` where a database that there is not is to be made, as on a
+/// server of our own.
+///
+/// # Errors
+/// `bad-request` names what is missing or wrong in the specification.
+pub(super) fn open(spec: &StoreSpec) -> Result<Box<dyn Store>, Failure> {
+    spec.only_options(&["make_database"])?;
+    Ok(Box::new(Influxdb {
+        server: uri::server(spec, &["influxdb", "http"], 8086)?,
+        table: spec.table()?.into(),
+        timeout: spec.timeout(),
+        make_database: spec.choice("make_database", &["false", "true"])? == "true",
+    }))
+}
+
+impl Influxdb {
+    fn connection(&self) -> Result<Http, Failure> {
+        Http::connect(&self.server, self.timeout)
+    }
+
+    /// The series that a statement of setting up brings.
+    fn query(&self, statement: &str) -> Result<Vec<Value>, Failure> {
+        let mut http = self.connection()?;
+        http.wait_for(self.timeout * SET_UP_FACTOR)?;
+        let target = format!("/query?db={}&epoch=ms&q={}", encoded(&self.server.database), encoded(statement));
+        // What changes something has to be a POST.
+        let answer = http.ask("POST", &target, &[])?.successful()?;
+        let mut answer: Value = serde_json::from_slice(answer.body).map_err(|error| {
+            Failure::new(Kind::Database, format!("what the server answers is not InfluxDB's JSON: {error}"))
+        })?;
+        let result = &mut answer["results"][0];
+        if let Some(error) = result["error"].as_str() {
+            let kind = if error.contains("database not found") { Kind::Schema } else { Kind::Database };
+            return Err(Failure::new(kind, error));
+        }
+        Ok(result["series"].take().as_array().cloned().unwrap_or_default())
+    }
+
+    /// That the database is there.
+    fn check_database(&self) -> Result<(), Failure> {
+        let series = self.query("SHOW DATABASES")?;
+        let names = series.iter().filter_map(|series| series["values"].as_array()).flatten();
+        if names.into_iter().any(|name| name[0] == self.server.database.as_str()) {
+            return Ok(());
+        }
+        Err(Failure::new(Kind::Schema, format!("there is no database {} on the server", self.server.database)))
+    }
+
+    fn is_there(&self) -> Result<bool, Failure> {
+        let series = self.query(&format!("SHOW MEASUREMENTS WITH MEASUREMENT = \"{}\"", self.table))?;
+        Ok(!series.is_empty())
+    }
+}
+
+impl Store for Influxdb {
+    fn about(&self) -> Result<About, Failure> {
+        let mut about = About::default();
+        for series in self.query("SHOW DIAGNOSTICS")? {
+            let columns = series["columns"].as_array().into_iter().flatten();
+            let values = series["values"][0].as_array().into_iter().flatten();
+            let row: BTreeMap<_, _> =
+                columns.zip(values).filter_map(|(name, value)| Some((name.as_str()?, value))).collect();
+            match series["name"].as_str() {
+                Some("build") => {
+                    about.version =
+                        format!("InfluxDB {}", row.get("Version").and_then(|text| text.as_str()).unwrap_or(""));
+                }
+                Some("config-data") => about.settings.extend(SETTINGS.iter().filter_map(|name| {
+                    let value = row.get(name)?;
+                    Some(((*name).to_owned(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+                })),
+                _ => {}
+            }
+        }
+        if !self.make_database {
+            self.check_database()?;
+        }
+        Ok(about)
+    }
+
+    fn create(&self, schema: Schema) -> Result<(), Failure> {
+        if !schema.index {
+            return Err(Failure::new(Kind::Unsupported, "InfluxDB always has its index on tags and time"));
+        }
+        if self.make_database {
+            self.query(&format!("CREATE DATABASE {}", quoted(&self.server.database)))?;
+        }
+        self.check_database()?;
+        // A measurement comes to be by its first reading.
+        match (self.is_there()?, schema.drop) {
+            (false, _) => Ok(()),
+            (true, true) => self.drop_table(),
+            (true, false) => Err(Failure::new(Kind::Exists, format!("there is a measurement {} already", self.table))),
+        }
+    }
+
+    fn drop_table(&self) -> Result<(), Failure> {
+        if self.is_there()? {
+            self.query(&format!("DROP MEASUREMENT \"{}\"", self.table))?;
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> Result<u64, Failure> {
+        let series = self.query(&format!("SELECT count(value) FROM \"{}\"", self.table))?;
+        // No series where there is no reading.
+        let count = series.first().map_or(Some(0), |series| series["values"][0][1].as_u64());
+        count.ok_or_else(|| Failure::new(Kind::Database, "the server's count is no number"))
+    }
+
+    fn connect(&self) -> Result<Box<dyn Session>, Failure> {
+        let mut http = self.connection()?;
+        http.add_field("Accept: application/csv");
+        let database = encoded(&self.server.database);
+        Ok(Box::new(InfluxdbSession {
+            http,
+            write_target: format!("/write?precision=ms&db={database}"),
+            read_target: format!("/query?epoch=ms&db={database}&q="),
+            table: self.table.clone(),
+            lines: Vec::new(),
+        }))
+    }
+}
+
+/// A name in `InfluxQL`.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+struct InfluxdbSession {
+    http: Http,
+    write_target: String,
+    read_target: String,
+    table: String,
+    lines: Vec<u8>,
+}
+
+impl InfluxdbSession {
+    fn gather(&mut self, sensor: Uuid, readings: &[Reading]) {
+        self.lines.clear();
+        put_lines(&self.table, sensor, readings, &mut self.lines);
+        self.http.gather("POST", &self.write_target, &self.lines);
+    }
+}
+
+/// InfluxDB's line protocol: measurement, tag, field, time; QuestDB takes it as well.
+pub(super) fn put_lines(table: &str, sensor: Uuid, readings: &[Reading], lines: &mut Vec<u8>) {
+    let series = format!("{table},sensor={sensor} value=");
+    let (mut value, mut time) = (zmij::Buffer::new(), itoa::Buffer::new());
+    for reading in readings {
+        lines.extend_from_slice(series.as_bytes());
+        lines.extend_from_slice(value.format(reading.value).as_bytes());
+        lines.push(b' ');
+        lines.extend_from_slice(time.format(reading.timestamp).as_bytes());
+        lines.push(b'\n');
+    }
+}
+
+impl Session for InfluxdbSession {
+    fn write(&mut self, sensor: Uuid, readings: &[Reading]) -> Result<(), Failure> {
+        self.gather(sensor, readings);
+        self.http.exchange(1, &mut |_| ())
+    }
+
+    fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        let (from, to) = (from.max(-LAST_MILLISECOND), to.min(LAST_MILLISECOND));
+        let statement = format!(
+            "SELECT value FROM \"{}\" WHERE sensor = '{sensor}' AND time >= {from}ms AND time <= {to}ms",
+            self.table
+        );
+        let target = format!("{}{}", self.read_target, encoded(&statement));
+        let answer = self.http.ask("GET", &target, &[])?.successful()?;
+        into.clear();
+        for line in answer.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            // "name,tags,time,value" stands above.
+            if !line.starts_with(b"name,") {
+                into.push(row(line).ok_or_else(|| Failure::new(Kind::Database, answer.text()))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_pipelined(
+        &mut self,
+        writes: &[(Uuid, &[Reading])],
+        acknowledged: &mut dyn FnMut(usize),
+    ) -> Result<(), Failure> {
+        for (sensor, readings) in writes {
+            self.gather(*sensor, readings);
+        }
+        self.http.exchange(writes.len(), acknowledged)
+    }
+}
+
+/// `name,tags,time,value`, where this is one.
+fn row(line: &[u8]) -> Option<Reading> {
+    let mut columns = std::str::from_utf8(line).ok()?.split(',').skip(2);
+    let (time, value) = (columns.next()?, columns.next()?);
+    Some(Reading { timestamp: time.parse().ok()?, value: value.parse().ok()? })
+}

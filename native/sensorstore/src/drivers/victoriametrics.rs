@@ -1,0 +1,242 @@
+//! VictoriaMetrics: written by `/api/v1/import`, read by `/api/v1/export`, which gives the samples themselves rather than
+//! values at the steps of a query.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::http::{Http, encoded};
+use super::uri::{self, Server};
+use crate::failure::{Failure, Kind};
+use crate::spec::StoreSpec;
+use crate::store::{About, Reading, Schema, Session, Store};
+
+/// What bears on durability and on what is kept, among the server's flags.
+const SETTINGS: [&str; 4] =
+    ["retentionPeriod", "dedup.minScrapeInterval", "inmemoryDataFlushInterval", "storage.minFreeDiskSpaceBytes"];
+
+/// Later than any reading, in milliseconds: VictoriaMetrics does not count further.
+const LAST_MILLISECOND: i64 = 9_000_000_000_000;
+
+/// Earlier than any reading, in seconds; times that lead to before 1970 find nothing at all.
+const FIRST_SECOND: u64 = 1_000_000_000;
+
+/// Setting up may take so much longer than a statement that is measured.
+const SET_UP_FACTOR: u32 = 60;
+
+struct VictoriaMetrics {
+    server: Server,
+    table: String,
+    timeout: Duration,
+}
+
+/// A store on this server.  It has to keep readings that are years old (`-retentionPeriod`), else it drops them
+/// silently.
+///
+/// # Errors
+/// `bad-request` names what is missing or wrong in the specification.
+pub(super) fn open(spec: &StoreSpec) -> Result<Box<dyn Store>, Failure> {
+    spec.only_options(&[])?;
+    Ok(Box::new(VictoriaMetrics {
+        server: uri::server(spec, &["victoriametrics", "http"], 8428)?,
+        table: spec.table()?.into(),
+        timeout: spec.timeout(),
+    }))
+}
+
+impl VictoriaMetrics {
+    fn connection(&self) -> Result<Http, Failure> {
+        Http::connect(&self.server, self.timeout)
+    }
+
+    /// What a request of setting up answers.
+    fn ask(&self, target: &str) -> Result<Vec<u8>, Failure> {
+        let mut http = self.connection()?;
+        http.wait_for(self.timeout * SET_UP_FACTOR)?;
+        Ok(http.ask("GET", target, &[])?.successful()?.body.to_vec())
+    }
+
+    fn data(&self, target: &str) -> Result<Value, Failure> {
+        let answer: Result<Value, _> = serde_json::from_slice(&self.ask(target)?);
+        let mut answer = answer.map_err(|error| {
+            Failure::new(Kind::Database, format!("what the server answers is not VictoriaMetrics' JSON: {error}"))
+        })?;
+        Ok(answer["data"].take())
+    }
+}
+
+impl Store for VictoriaMetrics {
+    fn about(&self) -> Result<About, Failure> {
+        let metrics =
+            String::from_utf8_lossy(self.connection()?.ask("GET", "/metrics", &[])?.successful()?.body).into_owned();
+        let label = |line: &str, name: &str| {
+            let (_, rest) = line.split_once(&format!("{name}=\""))?;
+            Some(rest.split('"').next()?.to_owned())
+        };
+        let mut about = About::default();
+        for line in metrics.lines() {
+            if line.starts_with("vm_app_version{") {
+                let version = label(line, "short_version").filter(|version| !version.is_empty());
+                let version = version.or_else(|| label(line, "version")).unwrap_or_default();
+                // Some distributions' builds do not say it.
+                about.version = format!("VictoriaMetrics {version}").trim_end().into();
+            } else if line.starts_with("flag{") {
+                if let (Some(name), Some(value)) = (label(line, "name"), label(line, "value")) {
+                    if SETTINGS.contains(&name.as_str()) {
+                        about.settings.insert(name, value);
+                    }
+                }
+            }
+        }
+        Ok(about)
+    }
+
+    fn create(&self, schema: Schema) -> Result<(), Failure> {
+        if !schema.index {
+            return Err(Failure::new(Kind::Unsupported, "VictoriaMetrics always has its index on labels and time"));
+        }
+        // A series comes to be by its first reading.
+        let found = self.data(&format!(
+            "/api/v1/series?start={FIRST_SECOND}&end={}&match[]={}",
+            LAST_MILLISECOND / 1000,
+            self.table
+        ))?;
+        match (found.as_array().is_some_and(|series| !series.is_empty()), schema.drop) {
+            (false, _) => Ok(()),
+            (true, true) => self.drop_table(),
+            (true, false) => Err(Failure::new(Kind::Exists, format!("there are series {} already", self.table))),
+        }
+    }
+
+    fn drop_table(&self) -> Result<(), Failure> {
+        self.ask(&format!("/api/v1/admin/tsdb/delete_series?match[]={}", self.table)).map(drop)
+    }
+
+    fn count(&self) -> Result<u64, Failure> {
+        self.settle()?;
+        let query = encoded(&format!("sum(count_over_time({}[20y]))", self.table));
+        let found = self.data(&format!("/api/v1/query?nocache=1&query={query}"))?;
+        // No result where there is no reading.
+        let count = found["result"][0]["value"][1].as_str().map_or(Ok(0), str::parse);
+        count.map_err(|_| Failure::new(Kind::Database, "the server's count is no number"))
+    }
+
+    /// Makes what was written visible, which takes a second or two by itself.
+    fn settle(&self) -> Result<(), Failure> {
+        self.ask("/internal/force_flush").map(drop)
+    }
+
+    fn connect(&self) -> Result<Box<dyn Session>, Failure> {
+        let http = self.connection()?;
+        Ok(Box::new(VictoriaMetricsSession { http, table: self.table.clone(), line: Vec::new() }))
+    }
+}
+
+struct VictoriaMetricsSession {
+    http: Http,
+    table: String,
+    line: Vec<u8>,
+}
+
+impl VictoriaMetricsSession {
+    /// One line: the series, its values, their times.
+    fn gather(&mut self, sensor: Uuid, readings: &[Reading]) {
+        put_line(&self.table, sensor, readings, &mut self.line);
+        self.http.gather("POST", "/api/v1/import", &self.line);
+    }
+}
+
+/// The form of `/api/v1/import` and `/api/v1/export`, into an emptied `line`.
+pub(crate) fn put_line(table: &str, sensor: Uuid, readings: &[Reading], line: &mut Vec<u8>) {
+    line.clear();
+    // Writing into memory does not fail.
+    let _ = write!(line, r#"{{"metric":{{"__name__":"{table}","sensor":"{sensor}"}},"values":["#);
+    let (mut value, mut time) = (zmij::Buffer::new(), itoa::Buffer::new());
+    for (number, reading) in readings.iter().enumerate() {
+        line.extend_from_slice(if number > 0 { b"," } else { b"" });
+        line.extend_from_slice(value.format(reading.value).as_bytes());
+    }
+    line.extend_from_slice(br#"],"timestamps":["#);
+    for (number, reading) in readings.iter().enumerate() {
+        line.extend_from_slice(if number > 0 { b"," } else { b"" });
+        line.extend_from_slice(time.format(reading.timestamp).as_bytes());
+    }
+    line.extend_from_slice(b"]}\n");
+}
+
+/// The readings of one such line; `None` where it is none.
+fn take_line(line: &str, into: &mut Vec<Reading>) -> Option<()> {
+    let array = |name: &str| {
+        let (_, rest) = line.split_once(&format!("\"{name}\":["))?;
+        Some(rest.split(']').next()?.split(','))
+    };
+    for (value, time) in array("values")?.zip(array("timestamps")?) {
+        into.push(Reading { timestamp: time.parse().ok()?, value: value.parse().ok()? });
+    }
+    Some(())
+}
+
+/// Seconds since 1970, in the middle of the millisecond: the server multiplies by 1000 and cuts off.
+fn seconds(milliseconds: i64) -> String {
+    let milliseconds = milliseconds.clamp(0, LAST_MILLISECOND);
+    format!("{}.{:03}5", milliseconds / 1000, milliseconds % 1000)
+}
+
+impl Session for VictoriaMetricsSession {
+    fn write(&mut self, sensor: Uuid, readings: &[Reading]) -> Result<(), Failure> {
+        self.gather(sensor, readings);
+        self.http.exchange(1, &mut |_| ())
+    }
+
+    fn read(&mut self, sensor: Uuid, from: i64, to: i64, into: &mut Vec<Reading>) -> Result<(), Failure> {
+        let series = encoded(&format!("{}{{sensor=\"{sensor}\"}}", self.table));
+        let target = format!("/api/v1/export?start={}&end={}&match[]={series}", seconds(from), seconds(to));
+        let answer = self.http.ask("GET", &target, &[])?.successful()?;
+        into.clear();
+        let wrong = || Failure::new(Kind::Database, "what the server exports is not VictoriaMetrics' JSON");
+        for line in std::str::from_utf8(answer.body).map_err(|_| wrong())?.lines() {
+            take_line(line, into).ok_or_else(wrong)?;
+        }
+        // A series may come in several parts, in any order.
+        if !into.is_sorted_by_key(|reading| reading.timestamp) {
+            into.sort_by_key(|reading| reading.timestamp);
+        }
+        Ok(())
+    }
+
+    fn write_pipelined(
+        &mut self,
+        writes: &[(Uuid, &[Reading])],
+        acknowledged: &mut dyn FnMut(usize),
+    ) -> Result<(), Failure> {
+        for (sensor, readings) in writes {
+            self.gather(*sensor, readings);
+        }
+        self.http.exchange(writes.len(), acknowledged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_it_was_written() {
+        let readings = [1, 2, 3].map(|time| Reading { timestamp: time, value: time as f64 / 1000.0 });
+        let (mut line, mut read) = (Vec::new(), Vec::new());
+        put_line("readings", Uuid::nil(), &readings, &mut line);
+        take_line(std::str::from_utf8(&line).unwrap(), &mut read).unwrap();
+        assert_eq!(read, readings);
+        assert!(take_line("{}", &mut read).is_none());
+    }
+
+    #[test]
+    fn an_interval_is_cut_off_to_its_very_millisecond() {
+        for milliseconds in [1_577_836_800_000_i64, 1_577_836_800_001, 1_577_836_800_999, 1_893_456_000_007] {
+            let seconds: f64 = seconds(milliseconds).parse().unwrap();
+            assert_eq!((seconds * 1e3) as i64, milliseconds);
+        }
+    }
+}

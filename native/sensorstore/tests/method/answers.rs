@@ -1,0 +1,66 @@
+//! Every answer is checked, and what makes no sense is refused.
+
+use std::sync::Arc;
+
+use sensorstore::failure::Kind;
+use sensorstore::measure::measure;
+use sensorstore::store::Reading;
+use serde_json::json;
+
+use crate::memory::{Memory, specification};
+
+fn read_distorted(distort: impl Fn(&mut Vec<Reading>) + Send + Sync + 'static) -> (u64, String) {
+    let mut memory = Memory::new(|_| Ok(()));
+    for sensor in 0..8 {
+        memory.preload(sensor, 500);
+    }
+    memory.distort = Arc::new(move |number, answer| {
+        if number == 3 {
+            distort(answer);
+        }
+    });
+    let paced = json!({"kind": "open", "rate_per_s": 25, "arrivals": "even"});
+    let streams = json!([{"operation": "read", "values": 100, "clients": 1, "preload": 500, "loop": paced}]);
+    let stream = memory.measure(specification(400, &streams)).streams.remove(0);
+    assert_eq!((stream.operations + stream.wrong + stream.unstarted, stream.errors), (10, 0));
+    if stream.wrong > 0 {
+        assert_eq!(stream.first_error_kind, Some(Kind::WrongAnswer));
+    }
+    (stream.wrong, stream.first_error.unwrap_or_default())
+}
+
+#[test]
+fn right_answers_are_right() {
+    assert_eq!(read_distorted(|_| ()), (0, String::new()));
+}
+
+#[test]
+fn one_wrong_answer_among_many_is_found() {
+    let (wrong, said) = read_distorted(|answer| answer.truncate(99));
+    assert!(wrong == 1 && said.contains("99 were answered, not 100"), "{said}");
+    let (wrong, said) = read_distorted(|answer| answer[57].value = -answer[57].value);
+    assert!(wrong == 1 && said.contains("the value"), "{said}");
+    let (wrong, said) = read_distorted(|answer| answer.swap(10, 11));
+    assert!(wrong == 1 && said.contains("order of time"), "{said}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_begins() {
+    let memory = Memory::new(|_| Ok(()));
+    let stream = json!({"operation": "write", "values": 1, "clients": 1, "loop": {"kind": "closed"}});
+    for (field, value, said) in [
+        ("clients", json!(9), "every writing client needs its own"),
+        ("clients", json!(0), "at least 1"),
+        ("values", json!(0), "at least 1"),
+        ("operation", json!("read"), "preloaded"),
+        ("loop", json!({"kind": "open", "rate_per_s": 0, "arrivals": "even"}), "rate_per_s"),
+        ("loop", json!({"kind": "burst", "every_ms": 1, "size": 0}), "burst"),
+    ] {
+        let mut stream = stream.clone();
+        stream[field] = value;
+        let spec = serde_json::from_value(specification(100, &json!([stream]))).unwrap();
+        let failure = measure(&spec, &memory).unwrap_err();
+        assert!(failure.kind == Kind::BadRequest && failure.message.contains(said), "{failure:?}");
+    }
+    assert!(memory.rows.lock().unwrap().is_empty());
+}

@@ -1,0 +1,196 @@
+//! Closed loop, open loop, bursts and pipelining, of stores whose service time is known.
+
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::Duration;
+
+use sensorstore::failure::{Failure, Kind};
+use sensorstore::histogram::Distribution;
+use serde_json::json;
+
+use crate::memory::{Memory, specification};
+
+const MS: u64 = 1_000_000;
+
+fn at_least(distribution: &Distribution, duration: u64) -> u64 {
+    let bins = distribution.values.iter().zip(&distribution.counts);
+    bins.filter(|(value, _)| **value >= duration).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn clients_of_a_closed_loop_are_always_waiting_for_an_answer() {
+    let memory = Memory::new(|_| {
+        sleep(Duration::from_millis(2));
+        Ok(())
+    });
+    let streams = json!([{"operation": "write", "values": 3, "clients": 2, "loop": {"kind": "closed"}}]);
+    let measured = memory.measure(specification(300, &streams));
+    let stream = &measured.streams[0];
+    assert_eq!((measured.elapsed_ns, stream.rows), (300 * MS, stream.operations * 3));
+    assert!(stream.service.min.unwrap() >= 2 * MS);
+    assert!(stream.response.is_none());
+    assert!(stream.per_client.iter().all(|&operations| (2..=150).contains(&operations)), "{:?}", stream.per_client);
+    assert_eq!(stream.slices.iter().sum::<u64>(), stream.operations);
+    assert_eq!(stream.slices.len(), 3);
+    // Little's law: the clients that are being served, on average, are all the clients.
+    let served = stream.service.mean.unwrap() * stream.operations as f64 / measured.elapsed_ns as f64;
+    assert!((1.3..2.1).contains(&served), "{served}");
+    assert!(measured.cpu_ns < measured.elapsed_ns, "clients that sleep cost {} ns", measured.cpu_ns);
+}
+
+#[test]
+fn a_stall_is_felt_by_every_statement_that_was_to_begin_in_it() {
+    let memory = Memory::new(|number| {
+        if number == 60 {
+            sleep(Duration::from_millis(400));
+        }
+        Ok(())
+    });
+    let paced = json!({"kind": "open", "rate_per_s": 200, "arrivals": "even"});
+    let streams = json!([{"operation": "write", "values": 1, "clients": 1, "loop": paced}]);
+    let stream = memory.measure(specification(1000, &streams)).streams.remove(0);
+    let response = stream.response.unwrap();
+    assert_eq!((stream.operations + stream.unstarted, response.n), (200, 200));
+    assert!(at_least(&stream.service, 400 * MS) == 1, "one statement was served slowly");
+    // Those of the first 300 ms of the stall waited for 100 ms or longer: 60, and the one that stalled.
+    assert!((60..=150).contains(&at_least(&response, 100 * MS)), "{}", at_least(&response, 100 * MS));
+    assert!(response.mean.unwrap() > 10.0 * stream.service.mean.unwrap());
+}
+
+#[test]
+fn what_a_loop_cannot_begin_in_time_is_told_and_waits_until_the_end() {
+    let memory = Memory::new(|_| {
+        sleep(Duration::from_millis(5));
+        Ok(())
+    });
+    let paced = json!({"kind": "open", "rate_per_s": 1000, "arrivals": "even"});
+    let streams = json!([{"operation": "write", "values": 1, "clients": 1, "loop": paced}]);
+    let stream = memory.measure(specification(500, &streams)).streams.remove(0);
+    let response = stream.response.unwrap();
+    assert_eq!((stream.operations + stream.unstarted, response.n), (500, 500));
+    assert!(stream.unstarted >= 390, "{}", stream.unstarted);
+    assert!(response.max.unwrap() >= 380 * MS);
+}
+
+#[test]
+fn statements_of_a_burst_wait_for_each_other() {
+    let memory = Memory::new(|_| {
+        sleep(Duration::from_millis(5));
+        Ok(())
+    });
+    let bursts = json!({"kind": "burst", "every_ms": 100, "size": 4});
+    let streams = json!([{"operation": "write", "values": 1, "clients": 1, "loop": bursts}]);
+    let stream = memory.measure(specification(300, &streams)).streams.remove(0);
+    assert_eq!(stream.operations, 12);
+    assert!(at_least(&stream.response.unwrap(), 20 * MS) >= 3, "the fourth of each waits for three others");
+}
+
+#[test]
+fn a_burst_is_shared_among_the_clients() {
+    let memory = Memory::new(|_| {
+        sleep(Duration::from_millis(200));
+        Ok(())
+    });
+    let bursts = json!({"kind": "burst", "every_ms": 1000, "size": 4});
+    let streams = json!([{"operation": "write", "values": 1, "clients": 4, "loop": bursts}]);
+    let stream = memory.measure(specification(500, &streams)).streams.remove(0);
+    assert_eq!(stream.per_client, [1; 4]);
+}
+
+#[test]
+fn pipelined_statements_share_a_round_trip_and_none_is_left_out() {
+    let memory = Memory::new(|_| {
+        sleep(Duration::from_millis(5));
+        Ok(())
+    });
+    let streams = json!([{"operation": "write", "values": 2, "clients": 1, "pipeline": 8, "loop": {"kind": "closed"}}]);
+    let stream = memory.measure(specification(200, &streams)).streams.remove(0);
+    let batches = memory.statements.load(Ordering::Relaxed);
+    assert!((8..=8 * batches).contains(&stream.operations) && stream.operations % 8 == 0, "{}", stream.operations);
+    let rows = memory.rows.lock().unwrap();
+    let kept: Vec<i64> = rows.values().next().unwrap().keys().copied().collect();
+    assert_eq!(kept.len() as u64, batches * 16);
+    assert!(kept.windows(2).all(|pair| pair[1] - pair[0] == 1000));
+}
+
+#[test]
+fn a_pipeline_takes_what_is_due_and_waits_for_no_more() {
+    let memory = Memory::new(|_| {
+        sleep(Duration::from_millis(20));
+        Ok(())
+    });
+    let paced = json!({"kind": "open", "rate_per_s": 400, "arrivals": "even"});
+    let streams = json!([{"operation": "write", "values": 1, "clients": 1, "pipeline": 64, "loop": paced}]);
+    let stream = memory.measure(specification(500, &streams)).streams.remove(0);
+    assert_eq!(stream.operations + stream.unstarted, 200);
+    assert!(stream.unstarted <= 50, "{}", stream.unstarted);
+    assert!(memory.statements.load(Ordering::Relaxed) >= 5, "sent in several batches, as they became due");
+}
+
+#[test]
+fn streams_run_side_by_side_each_at_its_own_pace() {
+    let memory = Memory::new(|_| Ok(()));
+    for sensor in 0..8 {
+        memory.preload(sensor, 100);
+    }
+    let paced = |rate| json!({"kind": "open", "rate_per_s": rate, "arrivals": "even"});
+    let streams = json!([
+        {"operation": "write", "values": 1, "clients": 2, "preload": 100, "loop": paced(100)},
+        {"operation": "read", "values": 50, "clients": 1, "preload": 100, "loop": paced(50)},
+    ]);
+    let measured = memory.measure(specification(200, &streams));
+    let intended: Vec<_> = measured.streams.iter().map(|stream| stream.operations + stream.unstarted).collect();
+    assert_eq!(intended, [20, 10]);
+    for (stream, values) in measured.streams.iter().zip([1, 50]) {
+        assert_eq!((stream.rows, stream.wrong, stream.errors), (stream.operations * values, 0, 0));
+        assert!(stream.operations > 0);
+    }
+}
+
+#[test]
+fn the_warm_up_does_not_count() {
+    let memory = Memory::new(|number| {
+        sleep(Duration::from_millis(if number < 2 { 100 } else { 0 }));
+        Ok(())
+    });
+    let paced = json!({"kind": "open", "rate_per_s": 50, "arrivals": "even"});
+    let streams = json!([{"operation": "write", "values": 1, "clients": 1, "loop": paced}]);
+    let mut warmed = specification(100, &streams);
+    warmed["warmup_ms"] = json!(400);
+    let stream = memory.measure(warmed).streams.remove(0);
+    assert_eq!(stream.operations + stream.unstarted, 5);
+    assert_eq!(memory.statements.load(Ordering::Relaxed), 20 + stream.operations);
+    assert_eq!(at_least(&stream.service, 100 * MS), 0);
+}
+
+#[test]
+fn a_lost_connection_is_an_error_and_made_anew() {
+    let memory = Memory::new(|number| {
+        sleep(Duration::from_millis(1));
+        match number {
+            5 => Err(Failure::new(Kind::Lost, "the server closed the connection")),
+            9 => Err(Failure::new(Kind::Database, "something else")),
+            _ => Ok(()),
+        }
+    });
+    let streams = json!([{"operation": "write", "values": 1, "clients": 1, "loop": {"kind": "closed"}}]);
+    let stream = memory.measure(specification(300, &streams)).streams.remove(0);
+    assert_eq!((stream.errors, memory.connections.load(Ordering::Relaxed)), (2, 2));
+    assert_eq!(stream.first_error.as_deref(), Some("the server closed the connection"));
+    assert_eq!(stream.first_error_kind, Some(Kind::Lost));
+    assert!(stream.operations > 10);
+}
+
+#[test]
+fn the_first_failure_ends_it_where_that_is_wanted() {
+    let memory = Memory::new(|number| {
+        sleep(Duration::from_millis(1));
+        if number < 20 { Ok(()) } else { Err(Failure::new(Kind::Lost, "killed")) }
+    });
+    let streams = json!([{"operation": "write", "values": 1, "clients": 2, "loop": {"kind": "closed"}}]);
+    let mut until_failure = specification(20_000, &streams);
+    until_failure["until_failure"] = json!(true);
+    let measured = memory.measure(until_failure);
+    assert!(measured.elapsed_ns < 10_000 * MS);
+    assert_eq!((measured.streams[0].operations, measured.streams[0].errors), (20, 1));
+}
