@@ -26,6 +26,8 @@ pub enum Code {
     Timeout,
     /// The operating system refused.
     Os,
+    /// Work came out wrong: the machine, or the agent, is broken.
+    WrongResult,
     /// A defect of the agent.
     Internal,
 }
@@ -44,6 +46,7 @@ impl Code {
             Self::Cancelled => "cancelled",
             Self::Timeout => "timeout",
             Self::Os => "os",
+            Self::WrongResult => "wrong-result",
             Self::Internal => "internal",
         }
     }

@@ -18,3 +18,4 @@ pub mod precise;
 pub mod probes;
 pub mod program;
 pub mod usage;
+pub mod work;

@@ -8,10 +8,10 @@ use std::fs;
 use std::path::Path;
 
 use controller::{frame, map, packed, sleep_lateness, timer_cost};
+use kernels::random::SplitMix64;
 use rmpv::Value;
 use virtgauge_agent::channel::frame::read;
 use virtgauge_agent::channel::message::{Request, decode};
-use virtgauge_agent::probes::random::SplitMix64;
 
 /// Rounds without being asked for more.
 const ROUNDS: u64 = 500_000;

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, sync};
 
-use super::BootError;
+use super::{BootError, disk};
 
 /// What is mounted, in this order: source and type, folder, options, whether the machine is of no use without it.
 const MOUNTS: [(&str, &str, MsFlags, Option<&str>, bool); 7] = [
@@ -83,13 +83,16 @@ fn reap_all(bound: Duration) {
     }
 }
 
-/// Ends all processes, writes everything back, and powers off.
-pub(super) fn power_off() {
+/// Ends all processes, writes everything back, also to the data disk mounted on a folder, and powers off.
+pub(super) fn power_off(data: Option<&Path>) {
     let everyone = Pid::from_raw(-1);
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         // Also kernel threads count as reached, so the result says nothing.
         let _ = kill(everyone, signal);
         reap_all(GRACE);
+    }
+    if let Some(folder) = data {
+        disk::unmount(folder);
     }
     sync();
     for (_, folder, ..) in MOUNTS.iter().rev() {

@@ -1,16 +1,20 @@
 //! The agent as the first process of a virtual machine.
 //!
-//! The first process mounts the kernel's file systems, loads modules, finds the channel, and forks: the child serves
+//! The first process mounts the kernel's file systems, loads modules, goes to the root and mounts the disk that the
+//! machine was given, finds the channel, and forks: the child serves
 //! the channel, the first process reaps whatever dies, and when the child has ended it powers the machine off.  So a
 //! defect in the agent ends the machine in order, where the death of the first process would be a kernel panic.
 
+mod disk;
 mod machine;
 pub mod modules;
 mod port;
+mod root;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nix::errno::Errno;
@@ -37,7 +41,8 @@ fn settings(command_line: &str) -> HashMap<&str, &str> {
 
 /// Runs the machine; `serve` holds the conversation over the channel.  Returns only if the machine cannot be powered off.
 pub fn run(serve: impl FnOnce(Port) -> ExitCode) -> ExitCode {
-    match boot() {
+    let mut disk = None;
+    match boot(&mut disk) {
         Ok(port) => {
             // SAFETY: no other thread exists yet, so the child may do whatever the parent could.
             match unsafe { fork() } {
@@ -51,11 +56,12 @@ pub fn run(serve: impl FnOnce(Port) -> ExitCode) -> ExitCode {
         }
         Err(error) => machine::say(&error.to_string()),
     }
-    machine::power_off();
+    machine::power_off(disk.as_deref());
     ExitCode::FAILURE
 }
 
-fn boot() -> Result<Port, BootError> {
+/// Brings the machine up; `disk` becomes the folder of its data disk as soon as that is mounted.
+fn boot(disk: &mut Option<PathBuf>) -> Result<Port, BootError> {
     machine::mount_all()?;
     machine::attach_console();
     let command_line = fs::read_to_string("/proc/cmdline")
@@ -63,6 +69,12 @@ fn boot() -> Result<Port, BootError> {
     let settings = settings(&command_line);
     if let Some(names) = settings.get("modules") {
         modules::Modules::in_folder("/modules".as_ref())?.load(names.split(',').filter(|name| !name.is_empty()))?;
+    }
+    if let Some(parts) = settings.get("root") {
+        root::switch(parts)?;
+    }
+    if let Some(folder) = settings.get("disk") {
+        *disk = Some(disk::mount(folder)?);
     }
     let channel = settings.get("channel").ok_or_else(|| {
         BootError(

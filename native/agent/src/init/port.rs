@@ -115,7 +115,7 @@ fn wait_for_host(port: &File) -> Result<(), BootError> {
     })
 }
 
-fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> Result<T, BootError> {
+pub(super) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> Result<T, BootError> {
     wait_up_to(DEVICE_WAIT, look)
         .ok_or_else(|| BootError(format!("{what} did not appear within {} s", DEVICE_WAIT.as_secs())))
 }

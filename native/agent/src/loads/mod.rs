@@ -3,6 +3,7 @@
 pub mod cpu;
 pub mod file;
 mod gate;
+pub mod kernel;
 pub mod program;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::parameters::Parameters;
 use cpu::{CpuLoad, CpuWork};
 use file::client::{FileClient, FileClientWork};
 use file::server::{FileServer, FileServerWork};
+use kernel::{KernelLoad, KernelWork};
 use program::{ProgramLoad, ProgramWork};
 
 /// Most loads at a time.
@@ -42,6 +44,8 @@ pub enum Work {
     FileServer(FileServerWork),
     /// Of `file_client`.
     FileClient(FileClientWork),
+    /// Of `kernel`.
+    Kernel(KernelWork),
     /// Of `program`.
     Program(ProgramWork),
 }
@@ -69,9 +73,10 @@ pub fn start(name: &str, parameters: &Parameters) -> Result<Running, Failure> {
         "cpu" => ("cpu", Box::new(CpuLoad::start(parameters)?)),
         "file_server" => ("file_server", Box::new(FileServer::start(parameters)?)),
         "file_client" => ("file_client", Box::new(FileClient::start(parameters)?)),
+        "kernel" => ("kernel", Box::new(KernelLoad::start(parameters)?)),
         "program" => ("program", Box::new(ProgramLoad::start(parameters)?)),
         unknown => {
-            let names = "cpu, file_server, file_client, program";
+            let names = "cpu, file_server, file_client, kernel, program";
             return Err(Failure::new(Code::NotFound, format!("no load {:?}; there are: {names}", excerpt(unknown))));
         }
     };

@@ -1,8 +1,8 @@
 //! Probes: one measurement kernel each, parameters in, samples out.
 
 pub mod distribution;
+pub mod kernel;
 pub mod packet_trial;
-pub mod random;
 pub mod reservoir;
 pub mod sleep_lateness;
 pub mod timer_cost;
@@ -50,6 +50,8 @@ pub enum Finding {
     TimerCost(timer_cost::TimerCost),
     /// Of `sleep_lateness`.
     SleepLateness(sleep_lateness::SleepLateness),
+    /// Of `kernel`.
+    Kernel(Box<kernel::KernelResult>),
     /// Of `packet_trial`.
     PacketTrial(Box<packet_trial::PacketTrialResult>),
 }
@@ -59,10 +61,11 @@ pub fn run(name: &str, parameters: &Parameters, trial: &mut Trial) -> Result<Fin
     match name {
         "timer_cost" => timer_cost::run(parameters, trial).map(Finding::TimerCost),
         "sleep_lateness" => sleep_lateness::run(parameters, trial).map(Finding::SleepLateness),
+        "kernel" => kernel::run(parameters, trial).map(|found| Finding::Kernel(Box::new(found))),
         "packet_trial" => packet_trial::run(parameters, trial).map(|found| Finding::PacketTrial(Box::new(found))),
         unknown => {
             let unknown = crate::channel::bounded::excerpt(unknown);
-            let names = "timer_cost, sleep_lateness, packet_trial";
+            let names = "timer_cost, sleep_lateness, kernel, packet_trial";
             Err(Failure::new(Code::NotFound, format!("no probe {unknown:?}; there are: {names}")))
         }
     }

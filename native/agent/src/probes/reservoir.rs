@@ -1,7 +1,6 @@
 //! A uniform choice of fixed size from a sequence of unknown length.
 
-use super::random::SplitMix64;
-
+use kernels::random::SplitMix64;
 /// Algorithm L (Li 1994): after the reservoir is full it draws how many values to skip, so that most values cost one
 /// comparison.
 #[derive(Debug)]

@@ -6,10 +6,10 @@
 use std::sync::OnceLock;
 
 use hptime::{OsClock, Sleeper};
+use kernels::random::SplitMix64;
 use serde::Serialize;
 
 use super::distribution::Summary;
-use super::random::SplitMix64;
 use super::{Extent, Recorder, Trial, hptime_refusal};
 use crate::clocks::{Clocks, Timebase};
 use crate::failure::{Code, Failure};

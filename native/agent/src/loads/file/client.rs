@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hptime::OsClock;
+use kernels::random::SplitMix64;
 use serde::Serialize;
 
 use super::content::Content;
@@ -18,7 +19,6 @@ use crate::failure::{Code, Failure};
 use crate::loads::gate::Gate;
 use crate::loads::{Load, Work};
 use crate::parameters::Parameters;
-use crate::probes::random::SplitMix64;
 
 /// Longest that the server may take for anything.
 const OPERATION_TIME: Duration = Duration::from_secs(10);

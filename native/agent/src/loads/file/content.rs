@@ -1,7 +1,6 @@
 //! What is written, so that what is read can be checked.
 
-use crate::probes::random::SplitMix64;
-
+use kernels::random::SplitMix64;
 /// A file's content: every block is known by the file, its place and how often it was written.
 #[derive(Debug)]
 pub(super) struct Content {

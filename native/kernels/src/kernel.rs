@@ -1,0 +1,41 @@
+//! What all kernels have in common.
+
+use std::fmt;
+
+/// One kind of work.
+pub trait Kernel: Send {
+    /// What its work is counted in (`dhrystones`, `bytes`, `loads` …).
+    fn unit(&self) -> &'static str;
+
+    /// Does some work, of a millisecond at most on an idle machine, and says how many units it was.
+    ///
+    /// # Errors
+    /// The system refused, or what was found is not what had been written.
+    fn pass(&mut self) -> Result<u64, Failure>;
+
+    /// Whether all passes so far computed what they should have; called once, after the last.
+    ///
+    /// # Errors
+    /// [`Failure::Wrong`] with what was expected and what was found.
+    fn check(&mut self) -> Result<(), Failure>;
+}
+
+/// Why a kernel cannot go on.
+#[derive(Debug)]
+pub enum Failure {
+    /// The system refused: what was attempted, and its error.
+    System(String, std::io::Error),
+    /// The work came out wrong.
+    Wrong(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(attempt, error) => write!(formatter, "{attempt}: {error}"),
+            Self::Wrong(how) => write!(formatter, "wrong result: {how}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
