@@ -32,12 +32,22 @@ def traces(tag: str) -> list[str]:
     for root, _, _ in os.walk("/sys/fs/cgroup"):
         if f"/virtgauge/{tag}" in root:
             found.append(f"cgroup {root}")
+    found += [f"loop device of {file}" for file in loop_files() if tag in file]
     for folder in ("/run/netns", "/sys/class/net", "/run", "/tmp", "/run/virtgauge", "/dev/shm", "/run/runsc"):
         with contextlib.suppress(OSError):
             found += [f"{folder}/{name}" for name in os.listdir(folder) if tag in name]
     state = Path(os.environ["VIRTGAUGE_STATE"])
     if (state / tag).exists():
         found.append(f"folder {state / tag}")
+    return found
+
+
+def loop_files() -> list[str]:
+    """The files behind this machine's loop devices."""
+    found = []
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # gone in between
+            found.append(backing.read_text().strip())
     return found
 
 

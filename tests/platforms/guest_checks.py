@@ -23,15 +23,20 @@ from virtgauge.platforms.base import GuestSpec, LaunchError, Platform
 CONTROLLER = """
 import asyncio, json, os, sys
 from virtgauge.agent.binary import find_agent
+from virtgauge.host.disk_image import make_disk_image
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.base import GuestSpec
+from virtgauge.platforms.base import Disk, GuestSpec
 from virtgauge.platforms.registry import create
 
 async def main():
     scope = Scope()
     print(scope.tag, flush=True)
     platform = create(sys.argv[1], json.loads(sys.argv[2]))
-    guest = await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent()))
+    disk = None
+    if mib := int(sys.argv[3]):
+        disk = Disk(scope.scratch_folder("disk") / "disk.img", scope.folder / "data")
+        make_disk_image(disk.image, mib)
+    guest = await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent(), disk=disk))
     await guest.channel.request("load_start", name="cpu", params={"threads": 1})
     print("ready", flush=True)
     await asyncio.sleep(600)
@@ -132,11 +137,15 @@ async def check_a_killed_guest_ends_the_channel(platform: Platform, spec: GuestS
         assert guest.channel.closed
 
 
-def check_a_killed_controller_is_reclaimed(kind: str, settings: str) -> None:
-    """Kill -9 of the controller while a guest runs under load; the reclaim removes every trace."""
+def check_a_killed_controller_is_reclaimed(kind: str, settings: str, disk_mib: int = 0) -> str:
+    """Kill -9 of the controller while a guest, which may have a disk, runs under load; the reclaim removes every trace.
+
+    Returns:
+        the tag of its scope.
+    """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, kind, settings], stdout=subprocess.PIPE, env=environment
+        [sys.executable, "-c", CONTROLLER, kind, settings, str(disk_mib)], stdout=subprocess.PIPE, env=environment
     ) as controller:
         assert controller.stdout is not None
         tag = controller.stdout.readline().decode().strip()
@@ -149,3 +158,4 @@ def check_a_killed_controller_is_reclaimed(kind: str, settings: str) -> None:
     assert any(line.startswith(f"{tag}:") for line in lines), lines
     assert traces(tag) == []
     assert not any(line.startswith(f"{tag}:") for line in reclaim_dead())
+    return tag

@@ -143,7 +143,7 @@ class Cgroup:
     def release_kernel_threads(self) -> None:
         """Give kernel threads back to the root: nobody can end them, and a group that holds one cannot be removed."""
         for root in self._hierarchies.all_roots():
-            for thread in _members(root / self.name):
+            for thread in members(root / self.name):
                 if is_kernel_thread(thread):
                     with contextlib.suppress(OSError):  # it ended meanwhile
                         _write_existing(root / "cgroup.procs", str(thread))
@@ -196,7 +196,7 @@ class Cgroup:
 
     def pids(self) -> list[int]:
         """Pids in the group and the groups below it, over all hierarchies; of processes, not of kernel threads."""
-        found = {pid for folder in self._all() for pid in _members(folder)}
+        found = {pid for folder in self._all() for pid in members(folder)}
         return sorted(pid for pid in found if not is_kernel_thread(pid))
 
     def kill_all(self, timeout_s: float = 5.0) -> bool:
@@ -297,7 +297,7 @@ def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:
     return None
 
 
-def _members(folder: Path) -> set[int]:
+def members(folder: Path) -> set[int]:
     """Pids in a group's folder and below."""
     found: set[int] = set()
     for path, _, files in os.walk(folder):

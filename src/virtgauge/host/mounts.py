@@ -1,7 +1,8 @@
-"""The mount table, read from mountinfo."""
+"""Mounts: the table of mountinfo, and the calls that change it."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
+_MS_NOSUID, _MS_NODEV = 2, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,37 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Mount]:
         yield Mount(point=Path(_unescape(fields[4])), fstype=rest[0], super_options=tuple(rest[2].split(",")))
 
 
+def mount(source: Path, point: Path, fstype: str) -> None:
+    """Attach a device's filesystem, without device files and set-user-id programs.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+    if _LIBC.mount(os.fsencode(source), os.fsencode(point), fstype.encode(), flags, None) != 0:
+        raise _error(point)
+
+
+def unmount(point: Path) -> None:
+    """Unmount what nobody uses; all of it is written when this returns.
+
+    Raises:
+        OSError: EBUSY while a program uses it, EINVAL where nothing is mounted.
+    """
+    if _LIBC.umount2(os.fsencode(point), 0) != 0:
+        raise _error(point)
+
+
+def detach(point: Path) -> None:
+    """Take a mount out of sight at once; it ends with its last user.
+
+    Raises:
+        OSError: nothing is mounted there, or this user may not.
+    """
+    if _LIBC.umount2(os.fsencode(point), _MNT_DETACH) != 0:
+        raise _error(point)
+
+
 def detach_below(folder: Path) -> list[Path]:
     """Lazily unmount everything mounted at or below ``folder``, the last mounted first.
 
@@ -54,9 +87,15 @@ def detach_below(folder: Path) -> list[Path]:
     points = [mount.point for mount in mounts() if mount.point.is_relative_to(folder)]
     detached = []
     for point in reversed(points):
-        if _LIBC.umount2(os.fsencode(point), _MNT_DETACH) == 0:
+        with contextlib.suppress(OSError):
+            detach(point)
             detached.append(point)
     return detached
+
+
+def _error(point: Path) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), str(point))
 
 
 def _unescape(text: str) -> str:

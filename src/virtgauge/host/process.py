@@ -119,6 +119,29 @@ def is_kernel_thread(pid: int) -> bool:
     return fields is not None and bool(int(fields[6]) & _PF_KTHREAD)
 
 
+class KernelThreads:
+    """CPU time of the kernel's own threads: what a disk is worked for by (its loop device, its journal, its queues)."""
+
+    def __init__(self) -> None:
+        self._seen = dict(_kernel_threads_ns())
+        self._total_ns = 0
+
+    def cpu_ns(self) -> int:
+        """What they have used since the first look at them; what one that has ended used after the last is lost."""
+        now = dict(_kernel_threads_ns())
+        self._total_ns += sum(max(0, used - self._seen.get(pid, 0)) for pid, used in now.items())
+        self._seen = now
+        return self._total_ns
+
+
+def _kernel_threads_ns() -> Iterator[tuple[int, int]]:
+    """Pid and CPU time of each, by the first figure of its ``schedstat``; none where the kernel does not keep that."""
+    for pid in all_pids():
+        if is_kernel_thread(pid):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                yield pid, int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
 def all_pids() -> Iterator[int]:
     """Pids of all processes visible here."""
     for entry in os.listdir("/proc"):

@@ -1,6 +1,6 @@
 """Remove what a controller left on the host: at its own end, and after a kill -9.
 
-Nothing is touched that does not carry a tag: a scope's folder and what is mounted in it, processes whose
+Nothing is touched that does not carry a tag: a scope's folders and what is mounted in them, processes whose
 environment names the scope, members of cgroups, network namespaces and interfaces named after it.  Every
 step can be repeated and is bounded in time.
 """
@@ -26,6 +26,7 @@ from virtgauge.host.tag import (
     OWNER_VARIABLE,
     TAG_PATTERN,
     TAG_VARIABLE,
+    scratch_root,
     state_root,
 )
 
@@ -59,11 +60,12 @@ class DeadScope:
 def find_dead_scopes() -> list[DeadScope]:
     """Scopes of this user's state folder whose owner does not run, and orphans that no folder names any more."""
     found: dict[str, DeadScope] = {}
-    for folder in _folders(state_root()):
-        tag = folder.name.lstrip(".")
-        why = _why_dead(folder)
-        if why is not None:
-            found[tag] = DeadScope(tag=tag, folder=folder, why=why)
+    for root in (state_root(), scratch_root()):
+        for folder in _folders(root):
+            tag = folder.name.lstrip(".")
+            why = _why_dead(folder)
+            if why is not None and tag not in found:
+                found[tag] = DeadScope(tag=tag, folder=folder, why=why)
     for pid in all_pids():
         environment = environment_of(pid)
         tag, owner = environment.get(TAG_VARIABLE, ""), environment.get(OWNER_VARIABLE, "")
@@ -87,8 +89,9 @@ def reclaim_dead() -> list[str]:
         lines.extend(f"{scope.tag}: {line}" for line in _reclaim(scope.tag, scope.folder))
         if scope.folder is not None and not _remove_folder(scope.folder):
             lines.append(f"{scope.tag}: could not remove {scope.folder}; are you its user?")
-    with contextlib.suppress(OSError):
-        state_root().rmdir()
+    for root in (state_root(), scratch_root()):
+        with contextlib.suppress(OSError):
+            root.rmdir()
     return lines
 
 
@@ -114,6 +117,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
         lines += [f"unmounted {point}" for point in detach_below(folder)]
     lines += _remove_cgroups(tag)
     lines += _remove_network(tag)
+    lines += _remove_scratch(tag)
     return lines
 
 
@@ -250,6 +254,16 @@ def _remove_interfaces(names: list[str]) -> list[str]:
                 for index in route.link_lookup(ifname=name):
                     route.link("del", index=index)
                     lines.append(f"removed the interface {name}")
+    return lines
+
+
+def _remove_scratch(tag: str) -> list[str]:
+    """The scope's large files; after what had them mounted."""
+    lines = []
+    for folder in (scratch_root() / tag, scratch_root() / f".{tag}"):
+        if folder.is_dir():
+            removed = _remove_folder(folder)
+            lines.append(f"removed {folder}" if removed else f"could not remove {folder}; are you its user?")
     return lines
 
 

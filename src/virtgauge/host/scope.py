@@ -19,8 +19,9 @@ from typing import Self
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.process import ProcessIdentity
 from virtgauge.host.reclaim import reclaim_folder
-from virtgauge.host.tag import CGROUP_PARENT, OWNER_FILE, OWNER_VARIABLE, TAG_VARIABLE, state_root
+from virtgauge.host.tag import CGROUP_PARENT, OWNER_FILE, OWNER_VARIABLE, TAG_VARIABLE, scratch_root, state_root
 
+_PASSABLE = 0o711
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 
 
@@ -29,22 +30,14 @@ class Scope:
 
     Attributes:
         tag: short, unique, usable in the names of interfaces and cgroups (``vg`` + 6 hex digits).
-        folder: private (0700) folder for bundles, runtimes' state and logs.
+        folder: for bundles, runtimes' state and logs.  Others can pass through it (0711), because servers refuse
+            to run as root; they cannot list it, and each guest's own folder in it is private.
     """
 
     def __init__(self) -> None:
         self.tag = "vg" + secrets.token_hex(3)
-        root = state_root()
-        # Named only once it has an owner: a folder without one would look like the rest of a dead run.
-        unborn = root / f".{self.tag}"
-        for _ in range(20):  # another run that ends may remove the common parent in between
-            with contextlib.suppress(FileNotFoundError):
-                root.mkdir(parents=True, mode=0o700, exist_ok=True)
-                unborn.mkdir(mode=0o700)
-                break
-        (unborn / OWNER_FILE).write_text(json.dumps(ProcessIdentity.current().as_dict()))
-        self.folder = root / self.tag
-        unborn.rename(self.folder)
+        self.folder = _owned_folder(state_root(), self.tag)
+        self._scratch: Path | None = None
 
     def guest_folder(self, name: str) -> Path:
         """A private folder for one guest.
@@ -53,11 +46,20 @@ class Scope:
             ValueError: a name that is not letters, digits, dots and dashes.
             FileExistsError: the name is taken.
         """
-        if not _NAME_PATTERN.fullmatch(name):
-            raise ValueError(f"a guest's name is made of letters, digits, dots and dashes, not {name!r}")
-        folder = self.folder / name
-        folder.mkdir(mode=0o700)
-        return folder
+        return _private_folder(self.folder, name)
+
+    def scratch_folder(self, name: str) -> Path:
+        """A private folder on a disk, which the scope's own, in memory as a rule, is not: for files that are large or
+        whose writing is measured.  It goes with the scope at the latest.
+
+        Raises:
+            ValueError: a name that is not letters, digits, dots and dashes.
+            FileExistsError: the name is taken.
+            OSError: the user's cache cannot be written.
+        """
+        if self._scratch is None:
+            self._scratch = _owned_folder(scratch_root(), self.tag)
+        return _private_folder(self._scratch, name)
 
     def cgroup(self, name: str, *, cpu_limit: float | None = None) -> Cgroup:
         """A cgroup for one guest, below one named after the tag; with a limit in whole CPUs where one is given."""
@@ -73,11 +75,36 @@ class Scope:
         reclaim_folder(self.folder)
         with contextlib.suppress(OSError):
             shutil.rmtree(self.folder)
-        with contextlib.suppress(OSError):  # other runs may live there
-            self.folder.parent.rmdir()
+        for root in (self.folder.parent, scratch_root()):
+            with contextlib.suppress(OSError):  # other runs may live there
+                root.rmdir()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _owned_folder(root: Path, tag: str) -> Path:
+    """``root/tag`` with the word of whose it is, in a root that may not be there yet."""
+    # Named only once it has an owner: a folder without one would look like the rest of a dead run.
+    unborn = root / f".{tag}"
+    for _ in range(20):  # another run that ends may remove the common parent in between
+        with contextlib.suppress(FileNotFoundError):
+            root.mkdir(parents=True, mode=_PASSABLE, exist_ok=True)
+            unborn.mkdir()
+            break
+    unborn.chmod(_PASSABLE)
+    (unborn / OWNER_FILE).write_text(json.dumps(ProcessIdentity.current().as_dict()))
+    folder = root / tag
+    unborn.rename(folder)
+    return folder
+
+
+def _private_folder(parent: Path, name: str) -> Path:
+    if not _NAME_PATTERN.fullmatch(name):
+        raise ValueError(f"a folder's name is made of letters, digits, dots and dashes, not {name!r}")
+    folder = parent / name
+    folder.mkdir(mode=0o700)
+    return folder

@@ -29,3 +29,14 @@ def state_root() -> Path:
         return Path("/run/virtgauge")
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "virtgauge" if runtime else Path(f"/tmp/virtgauge-{os.getuid()}")
+
+
+def cache_root() -> Path:
+    """``$XDG_CACHE_HOME/virtgauge``; ``~/.cache/virtgauge`` where the variable is unset or not absolute."""
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(chosen) if chosen.startswith("/") else Path.home() / ".cache") / "virtgauge"
+
+
+def scratch_root() -> Path:
+    """The folder of all scopes' scratch folders, in the user's cache: that is on a disk, the state is in memory."""
+    return cache_root() / "scratch"

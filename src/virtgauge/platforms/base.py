@@ -15,6 +15,9 @@ from typing import Any, ClassVar
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel
+from virtgauge.errors import UnavailableError
+from virtgauge.host.cgroup_policy import Throttling
+from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic, check_nics
@@ -48,6 +51,22 @@ class Share:
 
 
 @dataclasses.dataclass(frozen=True)
+class Disk:
+    """An ext4 image for a guest (``host/disk_image.py`` makes one), which finds it mounted.
+
+    A container and the host see it through a loop device of the host, a virtual machine as a disk of its own.  It
+    belongs to one running guest at a time, and stays as that guest left it: another may be given it next.
+
+    Attributes:
+        image: the file; on a real disk as a rule (:meth:`Scope.scratch_folder`).
+        folder: where the guest finds it: an absolute path below the scope's folder, made where it is absent.
+    """
+
+    image: Path
+    folder: Path
+
+
+@dataclasses.dataclass(frozen=True)
 class GuestSpec:
     """What a guest shall have.
 
@@ -66,12 +85,18 @@ class GuestSpec:
         cpus: the host's CPUs that its processes may run on; None leaves all.
         cpu_limit: quota of CPU time for all its processes together, in whole CPUs; None is no limit.
         shares: folders of the host that the guest finds under the same paths.  A guest with a filesystem of its own (a
-            virtual machine) does not have them; what needs one finds that out.
+            virtual machine) has them with ``host_root`` only; what needs one finds that out.
         capabilities: what its agent may do beyond what guests of the platform may, where the kernel asks (``CAP_…``).
+        disk: a disk of its own, mounted when launch returns.
+        host_root: the host's programs are there under the host's paths: its system folders, read-only below a
+            private layer in memory (on the host they are the host's own; in gVisor, with something that it may write
+            to, they have no such layer).  The host and containers have them always; a virtual machine on request, and
+            its ``shares`` with them, of which it may keep what it has once read of those that it may not write.
 
     Raises:
         NetworkError: interfaces that cannot be, or without a lab.
-        ValueError: CPUs that this process may not use, or a limit that leaves nothing.
+        ValueError: CPUs that this process may not use, a limit that leaves nothing, or a disk whose folder the
+            reclaim would not find.
     """
 
     name: str
@@ -87,6 +112,8 @@ class GuestSpec:
     cpu_limit: float | None = None
     shares: tuple[Share, ...] = ()
     capabilities: tuple[str, ...] = ()
+    disk: Disk | None = None
+    host_root: bool = False
 
     def __post_init__(self) -> None:
         check_nics(self.nics)
@@ -100,6 +127,8 @@ class GuestSpec:
                 raise ValueError(f"{self.name} may use the CPUs {sorted(allowed)}, not {list(self.cpus)}")
         if self.cpu_limit is not None and not self.cpu_limit > 0:
             raise ValueError(f"{self.name} needs more than {self.cpu_limit} CPUs to run at all")
+        if self.disk is not None and not self.disk.folder.is_relative_to(self.scope.folder):
+            raise ValueError(f"the disk of {self.name} belongs below {self.scope.folder}, not in {self.disk.folder}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,11 +177,13 @@ class Guest(abc.ABC):
         channel: connected and past the handshake.
         ready_ns: from the call of launch to the agent's welcome.
         label: short text for people, for instance ``qemu microvm (tcg, emulated)``.
+        disk: how its writes and flushes reach the image of its disk, in words for the record; None without a disk.
     """
 
     channel: Channel
     ready_ns: int
     label: str
+    disk: str | None = None
 
     @abc.abstractmethod
     def accounting(self) -> Accounting:
@@ -161,6 +192,39 @@ class Guest(abc.ABC):
     def confinement(self) -> Confinement:
         """What limits its CPUs at this moment."""
         return Confinement()
+
+    async def apply(self, policy: Policy) -> Applied:
+        """Set what the guest may use from now on, and read it back; what an earlier policy set beyond that is lifted.
+
+        A weight is weighed against the neighbours that were given one as well (``Policy(weight=100)`` is everybody's):
+        those that were not are outside of the groups that are weighed.
+
+        Returns:
+            what is in force.  Of a platform without any settings: nothing, with a reason for each.
+
+        Raises:
+            PolicyError: the host or the hypervisor refuses, or something else is in force afterwards.
+        """
+        return Applied(policy, {}, tuple(f"{field}: {self.label} has no such setting" for field in policy.given()))
+
+    def throttling(self) -> Throttling | None:
+        """How often its CPU limit has stopped it so far; None where that is not known, or nothing limits it."""
+        return None
+
+    def out_of_memory_kills(self) -> int | None:
+        """Of its processes, those that the host's kernel has killed at the guest's memory limit; None where unknown."""
+        return None
+
+    async def crash(self) -> None:
+        """Cut the guest's power: processes and kernel end at once, and what that kernel had not written is lost.
+
+        What reached its disk's image stays there.  The guest is to be closed afterwards as any other.
+
+        Raises:
+            UnavailableError: a guest without a kernel of its own; killing its processes loses nothing that they
+                had handed to the host's.
+        """
+        raise UnavailableError(f"{self.label} has no kernel of its own to crash", "use a virtual machine")
 
     @abc.abstractmethod
     async def close(self) -> None:

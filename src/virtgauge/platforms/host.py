@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.local import LocalGuest, ProcessAttempt, Routing, guest_namespace, require_limit
+from virtgauge.platforms.local import LocalGuest, ProcessAttempt, Routing, guest_namespace, mounted_disk, require_limit
 from virtgauge.platforms.streams import PipePair
 
 _EXIT_S = 0.5
@@ -53,6 +53,7 @@ class HostPlatform(Platform):
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            disk = mounted_disk(spec, removal)
             namespace = guest_namespace(spec, removal) or spec.lab
             routing = Routing(spec, namespace)
             cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
@@ -97,4 +98,6 @@ class HostPlatform(Platform):
                 removal=removal.pop_all(),
                 before_removal=wait,
                 unbound=routing.unbound,
+                disk=disk,
+                disk_folder=None if spec.disk is None else spec.disk.folder,
             )

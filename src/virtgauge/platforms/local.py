@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
+import dataclasses
 import os
 import subprocess
 import time
@@ -15,6 +16,9 @@ from typing import Any
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host.cgroup import Cgroup
+from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
+from virtgauge.host.disk_image import DiskImageError, mount_disk_image, unmount_disk_image
+from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import tree_cpu_ns, wait_for_exit
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
@@ -45,6 +49,9 @@ class LocalGuest(Guest):
         removal: contextlib.ExitStack,
         before_removal: Callable[[], Awaitable[None]] | None = None,
         unbound: str | None = None,
+        disk: str | None = None,
+        disk_folder: Path | None = None,
+        disk_bypass: str | None = None,
     ) -> None:
         """Take over what a launch has made.
 
@@ -57,15 +64,22 @@ class LocalGuest(Guest):
             removal: undoes everything that launching made, last first.
             before_removal: waits for the guest to end by itself after the agent has said goodbye.
             unbound: as :class:`Confinement` has it.
+            disk: as :class:`Guest` has it.
+            disk_folder: where the host has it mounted; None where it has not.
+            disk_bypass: which of its reads and writes do not meet the bounds of its disk, and why.
         """
         self.channel = channel
         self.ready_ns = ready_ns
         self.label = label
+        self.disk = disk
         self._cgroup = cgroup
         self._pid = pid
         self._removal = removal
         self._before_removal = before_removal
         self._unbound = unbound
+        self._policy = CgroupPolicy(cgroup)
+        self._disk_folder, self._disk_bypass = disk_folder, disk_bypass
+        self._cpus_at_launch = self.confinement().cpus
 
     def accounting(self) -> Accounting:
         """CPU time charged so far, by cgroup where there is one, else over the process tree."""
@@ -81,6 +95,27 @@ class LocalGuest(Guest):
             with contextlib.suppress(OSError):
                 cpus = tuple(sorted(os.sched_getaffinity(self._pid)))
         return Confinement(cpus=cpus, cpu_limit=self._cgroup.applied_cpu_limit(), unbound=self._unbound)
+
+    async def apply(self, policy: Policy) -> Applied:
+        """Set what its control group may use: of CPU time, of CPUs, of the device that its disk is on."""
+        applied = self._policy.apply(policy, self._disk_device(), within=self._cpus_at_launch)
+        if not policy.disk.given() or self._disk_bypass is None:
+            return applied
+        return dataclasses.replace(applied, no_effect=(*applied.no_effect, f"disk: {self._disk_bypass}"))
+
+    def throttling(self) -> Throttling | None:
+        """What the control group's quota has held back so far."""
+        return self._policy.throttling()
+
+    def out_of_memory_kills(self) -> int | None:
+        """What the kernel has killed in the control group so far."""
+        return self._policy.out_of_memory_kills()
+
+    def _disk_device(self) -> str | None:
+        if self._disk_folder is None:
+            return None
+        number = self._disk_folder.stat().st_dev
+        return f"{os.major(number)}:{os.minor(number)}"
 
     async def close(self) -> None:
         """End the guest and remove everything made for it."""
@@ -192,6 +227,28 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
     except NetworkError as error:
         raise LaunchError("network", str(error)) from error
     return namespace
+
+
+def mounted_disk(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
+    """Mount the guest's disk on this host, under the path that it has in the guest.
+
+    Args:
+        spec: of the guest.
+        removal: gets what unmounts it, and is expected to end the guest's processes before.
+
+    Returns:
+        how writes reach its image, in words; None without a disk.
+
+    Raises:
+        LaunchError: it cannot be mounted.
+    """
+    if spec.disk is None:
+        return None
+    removal.callback(unmount_disk_image, spec.disk.folder)
+    try:
+        return mount_disk_image(spec.disk.image, spec.disk.folder)
+    except (DiskImageError, OSError) as error:
+        raise LaunchError("disk", str(error)) from error
 
 
 class Routing:

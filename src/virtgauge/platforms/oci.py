@@ -21,8 +21,16 @@ from virtgauge.host.process import ProcessIdentity, child_setup, end_process, wa
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.local import LaunchAttempt, LocalGuest, Routing, ending, guest_namespace, require_limit
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
+from virtgauge.platforms.local import (
+    LaunchAttempt,
+    LocalGuest,
+    Routing,
+    ending,
+    guest_namespace,
+    mounted_disk,
+    require_limit,
+)
 from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
 from virtgauge.platforms.streams import PipePair
 from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc
@@ -44,8 +52,14 @@ class _Profile:
     networked: tuple[str, ...] = ()  # and for one with them
     own_kernel: bool = False  # forwarding is switched on inside, and not in the namespace
     sets_cpus: bool = True  # can confine the container to CPUs; else it inherits those of its creator
+    disk_bypass: str | None = None  # what of a disk's traffic does not meet its bounds
     fix: str | None = None
 
+
+_OVERLAY_OPTIONS = {
+    Overlay.RUNTIME: ("--overlay2=all:memory",),
+    Overlay.RUNTIME_ROOT: ("--overlay2=root:memory",),
+}
 
 # gVisor takes the interfaces of its namespace over, with addresses, routes and permanent neighbours; without a network
 # it still has its loopback.  Its stack would send many frames as one segment, which the link's other end would see.
@@ -57,10 +71,12 @@ _PROFILES = {
     "runsc": _Profile(
         "gVisor (runsc, systrap)",
         Overlay.RUNTIME,
-        ("--platform=systrap", "--overlay2=all:memory"),
+        ("--platform=systrap",),
         isolated=("--network=none",),
         networked=("--network=sandbox", "--gso=false", "--software-gso=false", "--rx-checksum-offload=false"),
         own_kernel=True,
+        disk_bypass="gVisor opens no file of the host for direct I/O, so that only flushes and what the host's page "
+        "cache has not got meet the bounds",
         sets_cpus=False,  # under cgroup v1 it leaves the cpuset's parents empty, and fails
         fix="install Go (apt install golang-go) and run `make` again, or put runsc on PATH",
     ),
@@ -133,6 +149,11 @@ class OciPlatform(Platform):
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
             removal.callback(detach_below, folder)
+            disk = mounted_disk(spec, removal)
+            if disk is not None and self._profile.disk_bypass is not None:
+                disk += ", behind the host's page cache"
+            shares = spec.shares if spec.disk is None else (*spec.shares, Share(spec.disk.folder, writable=True))
+            overlay = self._overlay(shares)
             namespace = guest_namespace(spec, removal)
             routing = Routing(spec, None if self._profile.own_kernel else namespace)
             cgroup = spec.scope.cgroup(spec.name)
@@ -140,9 +161,9 @@ class OciPlatform(Platform):
             removal.callback(cgroup.kill_all)
             pipes = PipePair()
             removal.callback(pipes.close)
-            container = _Container(runtime, self._options(spec), folder, spec)
+            container = _Container(runtime, self._options(spec, overlay), folder, spec)
             try:
-                self._write_bundle(container.bundle, spec, cgroup.name, namespace)
+                self._write_bundle(container.bundle, spec, cgroup.name, namespace, overlay, shares)
             except OSError as error:
                 raise LaunchError("bundle", str(error)) from error
             container.register()
@@ -163,6 +184,9 @@ class OciPlatform(Platform):
                 removal=removal.pop_all(),
                 before_removal=container.wait,
                 unbound=routing.unbound,
+                disk=disk,
+                disk_folder=None if spec.disk is None else spec.disk.folder,
+                disk_bypass=self._profile.disk_bypass,
             )
 
     def _find_runtime(self) -> Path | None:
@@ -171,11 +195,26 @@ class OciPlatform(Platform):
         found = shutil.which(self.settings.runtime)
         return Path(found).resolve() if found else None
 
-    def _options(self, spec: GuestSpec) -> tuple[str, ...]:
-        profile = self._profile
-        return (*profile.options, *(profile.networked if spec.nics else profile.isolated), *self.settings.options)
+    def _overlay(self, shares: tuple[Share, ...]) -> Overlay:
+        """A runtime that lays memory above every mount would keep there what is written to a share, too."""
+        if self._profile.overlay is Overlay.RUNTIME and any(share.writable for share in shares):
+            return Overlay.RUNTIME_ROOT
+        return self._profile.overlay
 
-    def _write_bundle(self, bundle: Path, spec: GuestSpec, cgroup: str, namespace: Namespace | None) -> None:
+    def _options(self, spec: GuestSpec, overlay: Overlay) -> tuple[str, ...]:
+        profile = self._profile
+        network = profile.networked if spec.nics else profile.isolated
+        return (*profile.options, *_OVERLAY_OPTIONS.get(overlay, ()), *network, *self.settings.options)
+
+    def _write_bundle(
+        self,
+        bundle: Path,
+        spec: GuestSpec,
+        cgroup: str,
+        namespace: Namespace | None,
+        overlay: Overlay,
+        shares: tuple[Share, ...],
+    ) -> None:
         bundle.mkdir()
         vcpus = spec.vcpus or self.settings.vcpus
         write_bundle(
@@ -183,14 +222,14 @@ class OciPlatform(Platform):
             agent=spec.agent.path,
             environment=spec.scope.environment(),
             cgroup_path=f"/{cgroup}",
-            overlay=self._profile.overlay,
+            overlay=overlay,
             limits=Limits(
                 cpus=float(vcpus) if spec.cpu_limit is None and vcpus else spec.cpu_limit,
                 memory_mib=spec.memory_mib or self.settings.memory_mib,
                 affinity=spec.cpus if self._profile.sets_cpus else None,
             ),
             network_namespace=None if namespace is None else namespace.path,
-            shares=spec.shares,
+            shares=shares,
             capabilities=spec.capabilities,
         )
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from virtgauge.platforms.base import Share
+from virtgauge.platforms.system_folders import system_folders
 
 AGENT_PATH = "/virtgauge-agent"
 """Where the container finds the agent."""
 
-_SYSTEM_FOLDERS = ("usr", "etc", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FRESH_FOLDERS = ("tmp", "run", "root", "home", "var", "mnt", "srv")
 _OVERLAYS = ".overlay"
 _CPU_PERIOD_US = 100_000
@@ -62,6 +61,7 @@ class Overlay(enum.Enum):
 
     MOUNTS = "mounts"  # overlay mounts in the specification: the container shares the host's kernel
     RUNTIME = "runtime"  # the runtime itself (runsc --overlay2=all:memory)
+    RUNTIME_ROOT = "runtime-root"  # the same above the root alone (--overlay2=root:memory): the folders are read-only
     NONE = "none"  # nobody: the folders are read-only
 
 
@@ -114,16 +114,15 @@ def write_bundle(
     root.mkdir()
     mounts = _base_mounts()
     binds, overlaid = [], []
-    for name in _SYSTEM_FOLDERS:
-        source = host_root / name
-        if source.is_symlink():
-            (root / name).symlink_to(os.readlink(source))
-        elif source.is_dir():
-            (root / name).mkdir()
-            if overlay is Overlay.MOUNTS and name in ("usr", "etc", "opt"):
-                overlaid.append(name)
-            else:
-                binds.append(_bind(source, f"/{name}", writable=overlay is Overlay.RUNTIME))
+    for system in system_folders(host_root):
+        if system.target is not None:
+            (root / system.name).symlink_to(system.target)
+            continue
+        (root / system.name).mkdir()
+        if overlay is Overlay.MOUNTS and system.layered:
+            overlaid.append(system.name)
+        else:
+            binds.append(_bind(system.source, f"/{system.name}", writable=overlay is Overlay.RUNTIME))
     for name in (*_FRESH_FOLDERS, "proc", "sys", "dev"):
         (root / name).mkdir()
     (root / "tmp").chmod(0o1777)
@@ -133,7 +132,7 @@ def write_bundle(
     mounts.append(_bind(agent, AGENT_PATH, writable=False))
     mounts += [_bind(share.path, str(share.path), writable=share.writable) for share in shares]
     # A server that opens files by handle does so by the first mount of their filesystem, which the root may be.
-    writable = overlay is Overlay.RUNTIME or any(share.writable for share in shares)
+    writable = overlay in (Overlay.RUNTIME, Overlay.RUNTIME_ROOT) or any(share.writable for share in shares)
     config = _config(mounts, environment, cgroup_path, limits, read_only=not writable)
     for kind in config["process"]["capabilities"].values():
         kind.extend(capabilities)

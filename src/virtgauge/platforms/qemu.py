@@ -21,6 +21,7 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
+from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.host.scope import Scope
 from virtgauge.network.links import open_tap
@@ -30,13 +31,17 @@ from virtgauge.platforms.host import HostPlatform
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
 from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
 from virtgauge.platforms.qemu_accelerator import Verdict, judge
-from virtgauge.platforms.qemu_command import MACHINES, NIC_MODULES, Boot, Tap
+from virtgauge.platforms.qemu_command import LONGEST_COMMAND_LINE, MACHINES, NIC_MODULES, Boot, Tap
+from virtgauge.platforms.qemu_storage import DISK_MODULES, ROOT_MODULES, drive_of, root_of
+from virtgauge.platforms.qemu_throttle import throttle_disk
 from virtgauge.platforms.streams import SocketPair
 from virtgauge.platforms.vmlinux import direct_kernel
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import GuestKernel, find_kernel
 
 _EXIT_S = 1.0
+_WRITE_BACK_S = 30.0
+"""How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
 _MONITOR_S = 5.0
 _FACTS_S = 5.0
 _DEFAULT_VCPUS = 2
@@ -199,11 +204,12 @@ class QemuPlatform(Platform):
             monitor = await _connect_monitor(monitor_pair, attempt)
 
             async def end() -> None:
-                await _power_off(monitor, process)
+                await _power_off(monitor, process, _EXIT_S if boot.drive is None else _WRITE_BACK_S)
 
             return QemuGuest(
                 monitor=monitor,
                 boot=boot,
+                process=process,
                 channel=channel,
                 ready_ns=attempt.ready_ns(),
                 label=self.label,
@@ -211,6 +217,7 @@ class QemuPlatform(Platform):
                 pid=process.pid,
                 removal=removal.pop_all(),
                 before_removal=end,
+                disk=None if boot.drive is None else f"virtio-blk, cache={boot.drive.cache}",
             )
 
     def _boot(self, spec: GuestSpec, accelerator: str, tsc_khz: int | None) -> Boot:
@@ -221,12 +228,16 @@ class QemuPlatform(Platform):
             names = MACHINES[self.settings.machine].modules
             if spec.nics:
                 names += (NIC_MODULES[self.settings.nic_model],)
+            if spec.disk is not None:
+                names += DISK_MODULES
+            if spec.host_root:
+                names += ROOT_MODULES
             modules = module_closure(kernel.modules, names)
             initramfs = build_initramfs(spec.agent, modules, cache_root() / "initramfs")
             image = direct_kernel(kernel.image, cache_root() / "vmlinux")
         except (OSError, ModuleError) as error:
             raise LaunchError("initramfs", str(error)) from error
-        return Boot(
+        boot = Boot(
             binary=binary,
             machine=self.settings.machine,
             accelerator=accelerator,
@@ -237,7 +248,12 @@ class QemuPlatform(Platform):
             modules=[canonical(path.stem) for path in modules],
             tsc_khz=tsc_khz,
             nic_model=self.settings.nic_model if spec.nics else None,
+            drive=drive_of(spec),
+            root=root_of(spec),
         )
+        if (length := len(boot.kernel_command_line())) > LONGEST_COMMAND_LINE:
+            raise LaunchError("start", f"the kernel would cut its command line of {length} bytes: share fewer folders")
+        return boot
 
 
 class QemuGuest(LocalGuest):
@@ -247,10 +263,34 @@ class QemuGuest(LocalGuest):
         boot: what was started.
     """
 
-    def __init__(self, *, monitor: QMPClient, boot: Boot, **rest: Any) -> None:
+    def __init__(self, *, monitor: QMPClient, boot: Boot, process: subprocess.Popen[bytes], **rest: Any) -> None:
         super().__init__(**rest)
         self.boot = boot
-        self._monitor = monitor
+        self._monitor, self._process = monitor, process
+
+    async def apply(self, policy: Policy) -> Applied:
+        """Set what QEMU's process may use, and its own throttle of the guest's disk."""
+        applied = await super().apply(dataclasses.replace(policy, disk=DiskLimits()))
+        in_force, no_effect = dict(applied.in_force), list(applied.no_effect)
+        if policy.disk.given() and self.boot.drive is None:
+            raise PolicyError(f"disk limits {policy.disk.given()}: the guest has no disk of its own")
+        if self.boot.drive is not None:
+            in_force |= await throttle_disk(self._monitor, policy.disk)
+        vcpus, notes = self.boot.vcpus, []
+        if policy.cpu_limit is not None:
+            each = policy.cpu_limit / vcpus
+            notes.append(
+                f"cpu_limit: of all {vcpus} vCPUs and QEMU's own threads together, {each:g} of a CPU for each where "
+                "all are busy (as libvirt's global_quota; its vcpu_quota is of each vCPU)"
+            )
+            if policy.cpu_limit > vcpus:
+                no_effect.append(f"cpu_limit: the guest has {vcpus} vCPUs, and cannot use more but for its devices")
+        return Applied(policy, in_force, tuple(no_effect), tuple(notes))
+
+    async def crash(self) -> None:
+        """Kill QEMU: what the guest's kernel had handed to its disk is in the image, the rest is lost."""
+        self._process.kill()
+        await wait_for_exit(self._process, _WRITE_BACK_S)  # what was on its way to the image still gets there
 
     async def vcpu_threads(self) -> list[int]:
         """Thread ids of the vCPUs on the host, by vCPU.
@@ -305,9 +345,9 @@ async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClie
     return monitor
 
 
-async def _power_off(monitor: QMPClient, process: subprocess.Popen[bytes]) -> None:
+async def _power_off(monitor: QMPClient, process: subprocess.Popen[bytes], within_s: float) -> None:
     """Wait for the machine that its agent powers off; else tell QEMU to end.  What then remains is killed."""
-    if await wait_for_exit(process, _EXIT_S) is None:
+    if await wait_for_exit(process, within_s) is None:
         with contextlib.suppress(QMPError, OSError, EOFError, TimeoutError):
             async with asyncio.timeout(_EXIT_S):
                 await monitor.execute("quit")

@@ -1,13 +1,26 @@
-"""The command line of QEMU for a guest that holds nothing but the agent."""
+"""The command line of QEMU for a guest that holds nothing but the agent, as a rule."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from virtgauge.platforms.qemu_storage import Drive, RootPart
 
 PORT_NAME = "org.virtgauge.agent"
 """The virtio port on which the agent listens."""
+
+LONGEST_COMMAND_LINE = 2047
+"""Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)."""
+
+DRIVE_NAME = "disk"
+"""The data disk's, for QEMU's monitor."""
+
+_EXPORT = "root"
+"""Begins the names of the host's folders that the guest sees."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +32,15 @@ class Machine:
         serial_device: its virtio serial device.
         modules: those that reach that device.
         nic_devices: what a network interface is on this machine, by model.
+        disk_device, export_device: its virtio disk, and its window to a folder of the host (9p).
     """
 
     argument: str
     serial_device: str
     modules: tuple[str, ...]
     nic_devices: Mapping[str, str]
+    disk_device: str
+    export_device: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +64,15 @@ MACHINES = {
         "virtio-serial-device",
         ("virtio_mmio", "virtio_console"),
         {"virtio": "virtio-net-device"},
+        "virtio-blk-device",
+        "virtio-9p-device",
     ),
-    "q35": Machine("q35", "virtio-serial-pci", ("virtio_pci", "virtio_console"), _PCI_NICS),
-    "pc": Machine("pc", "virtio-serial-pci", ("virtio_pci", "virtio_console"), _PCI_NICS),
+    **{
+        name: Machine(
+            name, "virtio-serial-pci", ("virtio_pci", "virtio_console"), _PCI_NICS, "virtio-blk-pci", "virtio-9p-pci"
+        )
+        for name in ("q35", "pc")
+    },
 }
 
 _ACCELERATORS = {
@@ -73,6 +95,8 @@ class Boot:
         modules: names, in the order in which the agent loads them.
         tsc_khz: frequency of the host's time-stamp counter where it is invariant, else None.
         nic_model: a key of the machine's ``nic_devices`` where the guest has network interfaces, else None.
+        drive: its data disk; None without one.
+        root: what its root consists of; empty for one that is the agent's alone.
     """
 
     binary: Path
@@ -85,6 +109,8 @@ class Boot:
     modules: Sequence[str]
     tsc_khz: int | None
     nic_model: str | None = None
+    drive: Drive | None = None
+    root: Sequence[RootPart] = ()
 
     def kernel_command_line(self) -> str:
         """What the kernel and the agent are told."""
@@ -94,7 +120,16 @@ class Boot:
         if self.nic_model is not None:
             words.append("ipv6.disable=1")  # it would send frames of its own
         words += [f"virtgauge.modules={','.join(self.modules)}", f"virtgauge.channel=virtio:{PORT_NAME}"]
+        if self.root:
+            words.append(f"virtgauge.root={','.join(self._root_words())}")
+        if self.drive is not None:
+            words.append(f"virtgauge.disk={_escaped(self.drive.folder)}")
         return " ".join(words)
+
+    def _root_words(self) -> Iterator[str]:
+        for number, part in enumerate(self.root):
+            source = _escaped(part.source) if part.kind == "link" else f"{_EXPORT}{number}"
+            yield f"{part.kind}:{_escaped(part.path)}:{source}"
 
     def _emulated_clock(self) -> list[str]:
         """Tell an emulated guest what a hypervisor would tell a virtualized one about its clock.
@@ -135,7 +170,29 @@ class Boot:
             *("-chardev", f"socket,id=agent,fd={agent_descriptor}"),
             *("-device", f"virtserialport,chardev=agent,name={PORT_NAME}"),
             *(word for number, tap in enumerate(taps) for word in self._nic(number, tap)),
+            *self._drive(),
+            *(word for number, part in enumerate(self.root) for word in self._export(number, part)),
         ]
+
+    def _drive(self) -> list[str]:
+        if self.drive is None:
+            return []
+        file = f"file={_option(self.drive.image)},format=raw,cache={self.drive.cache}"
+        return [
+            "-drive",
+            f"if=none,id={DRIVE_NAME},{file}",
+            "-device",
+            f"{MACHINES[self.machine].disk_device},drive={DRIVE_NAME}",
+        ]
+
+    def _export(self, number: int, part: RootPart) -> list[str]:
+        if part.kind == "link":
+            return []
+        name, readonly = f"{_EXPORT}{number}", "off" if part.kind == "write" else "on"
+        # Owners and modes are the host's own; where QEMU may not set them, the guest is not told.
+        access = f"path={_option(Path(part.source))},security_model=none,readonly={readonly},multidevs=remap"
+        device = MACHINES[self.machine].export_device
+        return ["-fsdev", f"local,id={name},{access}", "-device", f"{device},fsdev={name},mount_tag={name}"]
 
     def _nic(self, number: int, tap: Tap) -> list[str]:
         device = MACHINES[self.machine].nic_devices[self.nic_model or "virtio"]
@@ -143,6 +200,11 @@ class Boot:
             *("-netdev", f"tap,id=net{number},fd={tap.descriptor},vhost=off"),
             *("-device", f"{device},netdev=net{number},mac={tap.mac}"),
         ]
+
+
+def _escaped(text: str | Path) -> str:
+    """A text inside a setting of the agent, where blanks, commas and colons separate."""
+    return urllib.parse.quote(os.fsencode(text), safe="/")
 
 
 def _option(path: Path) -> str:

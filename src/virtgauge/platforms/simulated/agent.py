@@ -18,6 +18,8 @@ from virtgauge.agent.channel import PROTOCOL_VERSION
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
 from virtgauge.platforms.simulated.packet_trial import packet_trial
+from virtgauge.platforms.simulated.storage import StorageDevice, StorageTruth
+from virtgauge.platforms.simulated.storage_commands import StorageCommands
 from virtgauge.platforms.simulated.truth import Distribution, Fault, distribution_message
 
 _MOST_SAMPLES = 20_000
@@ -31,6 +33,7 @@ class SimulatedAgent:
         truth: distribution by function, with ``*`` for any other.
         load_factor: what the CPU-bound load multiplies the values with.
         forwarding: the device that answers ``packet_trial``.
+        storage: the database that answers the load generator, which is all that can be run.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class SimulatedAgent:
         truth: Mapping[str, Distribution],
         load_factor: float,
         forwarding: ForwardingTruth,
+        storage: StorageTruth,
         faults: Sequence[Fault],
         sha256: str,
         seed: int,
@@ -47,6 +51,7 @@ class SimulatedAgent:
         self._random = np.random.default_rng(seed)
         self._guest_factors = {name: truth[name].guest_factor(self._random) for name in sorted(truth)}
         self._forwarding = ForwardingDevice(forwarding, seed)
+        self._storage = StorageCommands(StorageDevice(storage, seed))
         self._sequence = 0
         self._writer: asyncio.StreamWriter | None = None
 
@@ -80,6 +85,9 @@ class SimulatedAgent:
             await self._result(message, {"agent_version": "simulated", "agent_sha256": self._sha256})
         elif kind == "probe":
             return await self._probe(message)
+        elif kind == "run":
+            for answered, value in self._storage.run(message):
+                await self._result(answered, value)
         elif kind == "shutdown":
             await self._result(message, {})
             assert self._writer is not None

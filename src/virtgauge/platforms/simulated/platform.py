@@ -14,6 +14,7 @@ from virtgauge.agent.channel import Channel
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.simulated.agent import SimulatedAgent
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
+from virtgauge.platforms.simulated.storage import StorageTruth
 from virtgauge.platforms.simulated.truth import Distribution, Fault
 
 
@@ -30,6 +31,8 @@ class SimulatedSettings(BaseModel):
     """What the CPU-bound load multiplies every value with."""
     forwarding: ForwardingTruth = ForwardingTruth()
     """The forwarding device that a guest is, where it is measured as one."""
+    storage: StorageTruth = StorageTruth()
+    """The database that runs in a guest, where one is measured."""
     faults: tuple[Fault, ...] = ()
     usable: bool = True
     """False: the platform reports itself as unusable."""
@@ -90,6 +93,7 @@ class SimulatedPlatform(Platform):
             truth=self._settings.truth,
             load_factor=self._settings.load_factor,
             forwarding=self._settings.forwarding,
+            storage=self._settings.storage,
             faults=faults,
             sha256=spec.agent.sha256,
             seed=seed,

@@ -66,11 +66,7 @@ def distribution_message(
     With ``total`` each value stands for as many as it takes to make that many of all, give or take one.
     """
     n = len(values) if total is None else total
-    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - _SUB_BUCKET_BITS, 0)
-    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)  # the middle of a bin stands for it
-    bins, position = np.unique(((values >> shift) << shift) + half, return_inverse=True)
-    stands_for = n // len(values) + (np.arange(len(values)) < n % len(values))
-    counts = np.bincount(position, weights=stands_for)
+    bins, counts = histogram_bins(values, n)
     return {
         "unit": unit,
         "values": bins.astype("<i8").tobytes(),
@@ -80,3 +76,12 @@ def distribution_message(
         "mean": float(values.mean()),
         "n": n,
     }
+
+
+def histogram_bins(values: npt.NDArray[np.int64], total: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Bins of an HDR histogram and their counts; each value stands for as many as it takes to make ``total`` of all."""
+    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - _SUB_BUCKET_BITS, 0)
+    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)  # the middle of a bin stands for it
+    bins, position = np.unique(((values >> shift) << shift) + half, return_inverse=True)
+    stands_for = total // len(values) + (np.arange(len(values)) < total % len(values))
+    return bins, np.bincount(position, weights=stands_for).astype(np.int64)

@@ -1,0 +1,217 @@
+"""A simulated database with a known truth, and the load generator that uses it.
+
+One server works through operations whose service times are exponential; in a closed loop, so many clients keep it busy
+as it can serve at once.  In an open loop it is the queue M/M/1, whose response times are exponential with the mean
+S / (1 − u), u being the rate times S (Kleinrock 1975, Queueing Systems I, 3.2).  A trial takes no time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.platforms.simulated.truth import histogram_bins
+
+_DRAWN = 20_000
+"""Per stream and trial; each stands for as many operations as it takes to make up the stream."""
+_VERSION = "simulated 1"
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Micros = Annotated[float, Field(gt=0)]
+
+
+class StorageTruth(BaseModel):
+    """What the database is.  Operations are named as in a plan, levels of durability likewise."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    service_us: dict[str, Micros] = Field(default_factory=dict)
+    """Mean time of an operation, without its flush; 100 where it is not named."""
+    flush_us: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=lambda: {"flushed": 400.0})
+    """What a write waits for beside that, by level; nothing where the level is not named."""
+    flushes_per_write: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=lambda: {"flushed": 1.0})
+    """What is counted, by level, for each write of one client; a group of clients shares them."""
+    parallel: Annotated[int, Field(ge=1)] = 4
+    """Clients that are served at the same time."""
+    bench_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Every bench has a factor of its own on all times, lognormal with median 1."""
+    lost_share: dict[str, Share] = Field(default_factory=lambda: {"none": 0.5, "periodic": 0.05})
+    """Of the acknowledged rows that are missing after a crash, by level."""
+    crash_rows: Annotated[int, Field(ge=0)] = 2000
+    """Acknowledged rows of each client when the crash comes."""
+    client_cpu_us: Annotated[float, Field(ge=0)] = 5.0
+    """Of the client, for each operation."""
+    null_us: Micros = 10.0
+    """The client's own time for an operation, as a server that stores nothing shows it."""
+    disk_flushes_per_s: Annotated[float, Field(gt=0)] = 2500.0
+    disk_drift: Annotated[float, Field(gt=0)] = 1.0
+    """What the disk's rate is multiplied with between two probes."""
+    wrong_share: Share = 0.0
+    """Of the reads that bring other readings than were written."""
+    failing_share: Share = 0.0
+    """Of the operations that fail …"""
+    failure_kind: str = "database"
+    """… in this way, of those that sensorstore tells apart."""
+    refuses: str | None = None
+    """The kind of failure with which every attempt to prepare ends; None: it is there, and ours."""
+
+    def mean_us(self, operation: str, values: int, level: str) -> float:
+        """Mean service time of an operation with its flush."""
+        name = f"{'single' if values == 1 else 'multi'}-{operation}"
+        flush = self.flush_us.get(level, 0.0) if operation == "write" else 0.0
+        return self.service_us.get(name, 100.0) + flush
+
+    def closed_per_s(self, operation: str, values: int, level: str, clients: int) -> float:
+        """Operations per second of so many clients in a closed loop."""
+        return min(clients, self.parallel) * 1e6 / self.mean_us(operation, values, level)
+
+    def knee_per_s(self, operation: str, values: int, level: str, objective_ms: float) -> float:
+        """Highest rate of an open loop at which 99 % of the response times are within the objective."""
+        mean_us = self.mean_us(operation, values, level)
+        return (1 - math.log(100) * mean_us / (objective_ms * 1e3)) * 1e6 / mean_us
+
+
+class SimulatedRefusal(Exception):
+    """The load generator says that it failed: kind and message."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+class StorageDevice:
+    """A database of that truth with its load generator; what the agent's ``run`` reaches.
+
+    Args:
+        seed: of the bench's factor, and of all times.
+    """
+
+    def __init__(self, truth: StorageTruth, seed: int) -> None:
+        self.truth = truth
+        self._random = np.random.default_rng(seed)
+        self._factor = float(np.exp(truth.bench_sigma * self._random.standard_normal()))
+        self._disk_per_s = truth.disk_flushes_per_s / truth.disk_drift
+        self._flushes = 0.0
+
+    def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``sensorstore COMMAND`` prints.
+
+        Raises:
+            SimulatedRefusal: it fails.
+        """
+        match command:
+            case "about":
+                return {"version": _VERSION, "settings": {"simulated": "yes"}}
+            case "prepare":
+                if self.truth.refuses is not None:
+                    raise SimulatedRefusal(self.truth.refuses, "the simulation was told to refuse")
+                return {"rows": int(asked["preload"]) * int(asked["data"]["sensors"]), "elapsed_ns": 0}
+            case "measure":
+                return self._measure(asked)
+            case "audit":
+                return self._audit(asked)
+            case "disk":
+                self._disk_per_s *= self.truth.disk_drift
+                seconds = asked["duration_ms"] / 1e3
+                flushes = round(self._disk_per_s * seconds)
+                return {"flushes": flushes, "elapsed_ns": seconds * 1e9, "flushes_per_s": self._disk_per_s}
+            case "flushes":
+                return {"total": round(self._flushes)}
+            case _:
+                return {}
+
+    def _measure(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        level = asked["store"]["options"].get("level", "")
+        alone = asked["store"]["driver"] == "none"
+        seconds = asked["duration_ms"] / 1e3
+        streams = [self._stream(stream, level, seconds, alone=alone) for stream in asked["streams"]]
+        operations = sum(stream["operations"] for stream in streams)
+        return {
+            "elapsed_ns": round(seconds * 1e9),
+            "cpu_ns": round(operations * self.truth.client_cpu_us * 1e3),
+            "started_monotonic_ns": time.monotonic_ns(),
+            "streams": streams,
+        }
+
+    def _stream(self, stream: Mapping[str, Any], level: str, seconds: float, *, alone: bool) -> dict[str, Any]:
+        truth, operation = self.truth, stream["operation"]
+        mean_us = truth.null_us if alone else truth.mean_us(operation, stream["values"], level) * self._factor
+        at_once = min(stream["clients"], truth.parallel)
+        capacity = at_once * 1e6 / mean_us
+        rate, response = capacity, None
+        service = self._times(mean_us)
+        if stream["loop"]["kind"] != "closed":
+            offered = _offered_per_s(stream["loop"])
+            rate = min(offered, 1e6 / mean_us)
+            use = offered * mean_us / 1e6
+            # Beyond the capacity what is due waits ever longer: up to what the trial falls behind.
+            behind_us = max(1 - 1 / use, 0.0) * seconds * 1e6
+            response = service + self._random.random(_DRAWN) * behind_us
+            if use < 1:
+                response = self._times(mean_us / (1 - use))
+        operations = round(rate * seconds)
+        failed = round(truth.failing_share * operations)
+        wrong = round(truth.wrong_share * operations) if operation == "read" else 0
+        if operation == "write" and not alone:
+            shared = max(at_once * int(stream["pipeline"]), 1)
+            self._flushes += truth.flushes_per_write.get(level, 0.0) * (operations - failed) / shared
+        done = operations - failed
+        return {
+            "operations": done,
+            "rows": done * stream["values"],
+            "errors": failed,
+            "wrong": wrong,
+            "first_error": "simulated" if failed or wrong else None,
+            "first_error_kind": truth.failure_kind if failed else "wrong-answer" if wrong else None,
+            "service": _histogram(service, done),
+            "response": None if response is None else _histogram(response, done),
+            "unstarted": 0,
+            "per_client": [done // stream["clients"]] * stream["clients"],
+            "slices": [round(done / max(seconds * 10, 1))] * round(seconds * 10),
+        }
+
+    def _times(self, mean_us: float) -> npt.NDArray[np.float64]:
+        return self._random.exponential(mean_us, _DRAWN)
+
+    def _audit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        level = asked["store"]["options"].get("level", "")
+        acknowledged = sum(stream["clients"] for stream in asked["streams"]) * self.truth.crash_rows
+        missing = round(self.truth.lost_share.get(level, 0.0) * acknowledged)
+        return {
+            "acknowledged_rows": acknowledged,
+            "missing_rows": missing,
+            "wrong_rows": 0,
+            "unacknowledged_rows": 1,
+            "first_missing": "simulated" if missing else None,
+            "newest_lost_ms": 1 if missing else None,
+        }
+
+
+def _offered_per_s(loop: Mapping[str, Any]) -> float:
+    if loop["kind"] == "burst":
+        return float(loop["size"] * 1e3 / loop["every_ms"])
+    return float(loop["rate_per_s"])
+
+
+def _histogram(times_us: npt.NDArray[np.float64], total: int) -> dict[str, Any] | None:
+    """As sensorstore prints it, in ns; each value stands for as many as it takes to make that many of all."""
+    if total == 0:
+        return None
+    values = np.maximum(np.rint(times_us * 1e3), 1).astype(np.int64)[:total]
+    bins, counts = histogram_bins(values, total)
+    kept = counts > 0
+    return {
+        "unit": "ns",
+        "values": bins[kept].tolist(),
+        "counts": counts[kept].tolist(),
+        "min": int(values.min()),
+        "max": int(values.max()),
+        "mean": float(values.mean()),
+        "n": total,
+    }
