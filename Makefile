@@ -23,7 +23,7 @@ run: setup ## set up, then measure host, container, gVisor and QEMU with the qui
 	.venv/bin/virtgauge run quick $(ARGS)
 
 .PHONY: test
-test: PURPOSES += browser testing
+test: PURPOSES += browser testing databases
 test: setup lint test-rust pytest ## set up, lint, and run every test
 
 .PHONY: test-quick
@@ -35,8 +35,12 @@ test-quick: setup ## the tests that boot nothing, in under two minutes (ARGS="..
 bench: setup ## measure virtgauge's own speed beside named peers, into benchmarks/RESULTS.md (as root; minutes)
 	$(PY) benchmarks/run.py $(ARGS)
 
+.PHONY: databases
+databases: environment ## fetch the database servers of the storage suite, pinned (as root; about 300 MB)
+	@$(PY) -m virtgauge.provision databases
+
 .PHONY: setup
-setup: environment provision agent shim ## everything that `make run` needs, without running it
+setup: environment provision agent shim sensorstore flushes ## everything that `make run` needs, without running it
 
 .PHONY: lint
 lint: environment ## formatting, lint, types, layering, clippy
@@ -51,6 +55,7 @@ format: environment ## reformat Python and Rust in place
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
 	cd native && cargo fmt --all
+	cd native/sensorstore && cargo fmt --all
 
 .PHONY: lock
 lock: ## resolve the dependencies anew into the lock files (hashes, no addresses)
@@ -79,6 +84,14 @@ agent:
 shim:
 	@$(PY) setup/shim.py
 
+.PHONY: sensorstore
+sensorstore:
+	@$(PY) setup/sensorstore.py
+
+.PHONY: flushes
+flushes:
+	@$(PY) setup/flushes.py
+
 # Before the agent, because a linker may have to come first.
 .PHONY: provision
 provision: environment
@@ -87,6 +100,7 @@ provision: environment
 .PHONY: test-rust
 test-rust:
 	cd native && cargo test --locked --workspace --quiet
+	$(PY) setup/sensorstore.py test --locked --quiet
 
 # Last, because whoever reads the end of the output shall find pytest's summary there.
 .PHONY: pytest

@@ -1,6 +1,7 @@
-"""Puts agent and shim into the wheel: the agent is static, so the wheel fits every Python of its machine type.
+"""Puts what is built natively into the wheel, which fits every Python of its machine type.
 
-The shim is a shared object that asks for the C library's interface of some version, and the wheel's tag says which.
+The agent is static; shim, flush laboratory and load generator ask for the C library's interface of some version, and
+the wheel's tag says which.
 """
 
 from __future__ import annotations
@@ -15,7 +16,19 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-IN_WHEEL = ("virtgauge/native/virtgauge-agent", "virtgauge/native/libhptime_preload.so")
+BUILDS = {"agent": "build_agent", "shim": "build_shim", "flushes": "build_flushes", "sensorstore": "build_sensorstore"}
+"""What is built natively, by scripts in ``setup/`` and a function in each."""
+
+IN_WHEEL = tuple(
+    f"virtgauge/native/{name}"
+    for name in (
+        "virtgauge-agent",
+        "libhptime_preload.so",
+        "virtgauge-flushes",
+        "libvirtgauge_flushes.so",
+        "sensorstore",
+    )
+)
 
 
 def platform_tag(images: list[bytes]) -> str:
@@ -29,14 +42,14 @@ def platform_tag(images: list[bytes]) -> str:
 
 
 class AgentBuildHook(BuildHookInterface[Any]):
-    """Builds agent and shim with cargo and includes them."""
+    """Builds what is native with cargo and includes it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build both where that is needed, and put them into a wheel.
+        """Build it where that is needed, and put it into a wheel.
 
         An editable install takes those that stand in the tree, if they do; ``VIRTGAUGE_SKIP_AGENT`` says that somebody
-        else builds them, as `make` does.  A wheel gets fresh ones, except on a machine without cargo that has both
-        already.
+        else builds them, as `make` does.  A wheel gets fresh ones, except on a machine without cargo that has all of
+        it already.
         """
         files = {Path(self.root) / "src" / name: name for name in IN_WHEEL}
         there = all(path.is_file() for path in files)
@@ -52,5 +65,5 @@ class AgentBuildHook(BuildHookInterface[Any]):
 
     def _build(self) -> None:
         setup = Path(self.root) / "setup"
-        runpy.run_path(str(setup / "agent.py"))["build_agent"]()
-        runpy.run_path(str(setup / "shim.py"))["build_shim"]()
+        for script, function in BUILDS.items():
+            runpy.run_path(str(setup / f"{script}.py"))[function]()

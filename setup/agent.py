@@ -18,7 +18,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENT = ROOT / "src" / "virtgauge" / "native" / "virtgauge-agent"
-BINARY_NAME = "virtgauge-agent"
 
 
 class AgentBuildError(Exception):
@@ -40,27 +39,37 @@ def build_agent() -> Path:
     Raises:
         AgentBuildError: cargo is missing or failed, or the executable is not a static one.
     """
+    return build_static(AGENT)
+
+
+def build_static(destination: Path) -> Path:
+    """The same for any executable of the workspace that is static, so that it starts in every guest."""
     if shutil.which("cargo") is None:
         raise AgentBuildError("cargo is not on PATH; install Rust with rustup, then try again")
     folder = target_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with _exclusive(folder / ".virtgauge-agent.lock"):  # another clone must not replace it between build and copy
-        built = _cargo_build(folder)
+    with _exclusive(folder / f".{destination.name}.lock"):  # another clone must not replace it between build and copy
+        built = _cargo_build(folder, destination.name)
         if not is_static(built):
             raise AgentBuildError(
                 f"{built} is linked dynamically and would not start in a guest; "
                 "unset RUSTFLAGS so that native/.cargo/config.toml applies"
             )
-        if not AGENT.is_file() or AGENT.read_bytes() != built.read_bytes():
-            AGENT.parent.mkdir(exist_ok=True)
-            partial = AGENT.with_suffix(f".{os.getpid()}.partial")
-            shutil.copy2(built, partial)
-            partial.replace(AGENT)  # a running agent keeps its old file
-    return AGENT
+        place(built, destination)
+    return destination
 
 
-def _cargo_build(folder: Path) -> Path:
-    command = ["cargo", "build", "--release", "--locked", "--bin", BINARY_NAME]
+def place(built: Path, destination: Path) -> None:
+    """Copy a file that was built, unless it is there already."""
+    if not destination.is_file() or destination.read_bytes() != built.read_bytes():
+        destination.parent.mkdir(exist_ok=True)
+        partial = destination.with_suffix(f".{os.getpid()}.partial")
+        shutil.copy2(built, partial)
+        partial.replace(destination)  # a running program keeps its old file
+
+
+def _cargo_build(folder: Path, name: str) -> Path:
+    command = ["cargo", "build", "--release", "--locked", "--bin", name]
     command += ["--message-format", "json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(folder)}
     done = subprocess.run(command, cwd=ROOT / "native", env=environment, stdout=subprocess.PIPE, text=True)
@@ -68,9 +77,9 @@ def _cargo_build(folder: Path) -> Path:
         raise AgentBuildError(f"`{' '.join(command[:5])}` in native/ ended with status {done.returncode}")
     for line in done.stdout.splitlines():
         message = json.loads(line)
-        if message.get("executable") and message["target"]["name"] == BINARY_NAME:
+        if message.get("executable") and message["target"]["name"] == name:
             return Path(message["executable"])
-    raise AgentBuildError(f"cargo built no executable named {BINARY_NAME}")
+    raise AgentBuildError(f"cargo built no executable named {name}")
 
 
 def is_static(executable: Path) -> bool:

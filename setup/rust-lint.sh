@@ -1,5 +1,5 @@
 #!/bin/sh
-# Formatting and lints of the Rust workspace; a distribution's cargo may come without either tool.
+# Formatting and lints of the Rust workspaces; a distribution's cargo may come without either tool.
 set -eu
 cd "$(dirname "$0")/../native"
 
@@ -9,5 +9,11 @@ have() {
     return 1
 }
 
-if have fmt rustfmt; then cargo fmt --all --check; fi
-if have clippy clippy; then cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings; fi
+if have fmt rustfmt; then
+    cargo fmt --all --check
+    (cd sensorstore && cargo fmt --all --check)
+fi
+if have clippy clippy; then
+    cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
+    ../.venv/bin/python ../setup/sensorstore.py clippy --locked --all-targets --quiet -- --deny warnings
+fi

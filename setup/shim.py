@@ -28,22 +28,22 @@ def build_shim() -> Path:
     Raises:
         AgentBuildError: cargo is missing or failed.
     """
+    return build_shared(PACKAGE, SHIM)
+
+
+def build_shared(package: str, destination: Path) -> Path:
+    """The same for any package of the workspace whose library is preloaded."""
     if shutil.which("cargo") is None:
         raise AgentBuildError("cargo is not on PATH; install Rust with rustup, then try again")
     folder: Path = _agent["target_folder"]() / "shared"
     folder.mkdir(parents=True, exist_ok=True)
-    with _agent["_exclusive"](folder / ".virtgauge-shim.lock"):  # another clone must not replace it before the copy
-        built = _cargo_build(folder)
-        if not SHIM.is_file() or SHIM.read_bytes() != built.read_bytes():
-            SHIM.parent.mkdir(exist_ok=True)
-            partial = SHIM.with_suffix(f".{os.getpid()}.partial")
-            shutil.copy2(built, partial)
-            partial.replace(SHIM)  # a running program keeps its old file
-    return SHIM
+    with _agent["_exclusive"](folder / f".{destination.name}.lock"):  # another clone must not replace it meanwhile
+        _agent["place"](_cargo_build(folder, package, destination.name), destination)
+    return destination
 
 
-def _cargo_build(folder: Path) -> Path:
-    command = ["cargo", "rustc", "--release", "--locked", "--package", PACKAGE, "--lib", "--crate-type", "cdylib"]
+def _cargo_build(folder: Path, package: str, library: str) -> Path:
+    command = ["cargo", "rustc", "--release", "--locked", "--package", package, "--lib", "--crate-type", "cdylib"]
     command += ["--message-format", "json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(folder), "RUSTFLAGS": FLAGS}
     done = subprocess.run(command, cwd=ROOT / "native", env=environment, stdout=subprocess.PIPE, text=True)
@@ -52,9 +52,9 @@ def _cargo_build(folder: Path) -> Path:
     for line in done.stdout.splitlines():
         message = json.loads(line)
         for name in message.get("filenames", ()):
-            if Path(name).name == SHIM.name:
+            if Path(name).name == library:
                 return Path(name)
-    raise AgentBuildError(f"cargo built no {SHIM.name}")
+    raise AgentBuildError(f"cargo built no {library}")
 
 
 if __name__ == "__main__":

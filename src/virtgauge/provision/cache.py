@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.errors import VirtgaugeError
+from virtgauge.host.tag import cache_root as cache_root
 from virtgauge.provision.progress import Progress
 
 MANIFEST_NAME = "manifest.json"
@@ -26,12 +27,6 @@ _PARTIAL = ".partial-"
 
 class ProvisionError(VirtgaugeError):
     """A product could not be had: why, and what would help.  Its remedy fits on one line."""
-
-
-def cache_root() -> Path:
-    """``$XDG_CACHE_HOME/virtgauge``; ``~/.cache/virtgauge`` where the variable is unset or not absolute."""
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(chosen) if chosen.startswith("/") else Path.home() / ".cache") / "virtgauge"
 
 
 @dataclasses.dataclass(frozen=True)

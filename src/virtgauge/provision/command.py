@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from virtgauge.errors import ExitCode
+from virtgauge.provision.databases.catalogue import DUCKDB, SERVERS
+from virtgauge.provision.databases.product import Product
 from virtgauge.provision.ganesha import provision_ganesha
 from virtgauge.provision.gvisor import provision_runsc
 from virtgauge.provision.kernel import provision_kernel
@@ -60,6 +62,14 @@ def _ganesha() -> bool:
     return _show([outcome])
 
 
+def _databases(products: Iterable[Product]) -> bool:
+    outcomes = []
+    for product in products:
+        with showing(product.name) as progress:
+            outcomes.append(product.provision(progress))
+    return _show(outcomes)
+
+
 def _end(whole: bool) -> None:
     if not whole:
         raise typer.Exit(ExitCode.UNAVAILABLE)
@@ -91,12 +101,21 @@ def ganesha() -> None:
     _end(_ganesha())
 
 
+@app.command(epilog="Example: [bold]sudo virtgauge provision databases[/bold]")
+def databases() -> None:
+    """Fetch the databases of the storage suite; PostgreSQL, Java and Maven are installed where they are missing."""
+    installed = _packages([Purpose.DATABASES])
+    _end(_databases([DUCKDB, *SERVERS]) and installed)
+
+
 @app.command("all", epilog="Example: [bold]virtgauge provision all[/bold], then [bold]virtgauge doctor[/bold]")
 def everything(
     purposes: Purposes = None,
 ) -> None:
-    """All of the above. What cannot be had is said and skipped, and is no failure."""
-    _packages(purposes or [Purpose.GUESTS])
+    """All of the above, the databases' servers only --for databases. What cannot be had is said and skipped."""
+    purposes = purposes or [Purpose.GUESTS]
+    _packages(purposes)
     _kernel()
     _gvisor()
     _ganesha()
+    _databases([DUCKDB, *(SERVERS if Purpose.DATABASES in purposes else ())])

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 
 from virtgauge.provision.apt import Apt, is_root
 from virtgauge.provision.cache import ProvisionError, exclusive
+from virtgauge.provision.java import find_java
+from virtgauge.provision.postgresql import find_postgresql
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.tools import output_of
 
@@ -18,6 +20,7 @@ class Purpose(enum.StrEnum):
 
     GUESTS = "guests"  # to launch containers and virtual machines
     BUILDING = "building"  # to compile the agent from source
+    DATABASES = "databases"  # to store sensor data on real servers
     BROWSER = "browser"  # to test the report in a real browser
     TESTING = "testing"  # to run real programs under the shim in tests
 
@@ -65,6 +68,15 @@ NEEDS = (
         ("openvswitch-switch",),
         services=("openvswitch-switch.service",),  # labs start their own
     ),
+    Need(
+        "PostgreSQL",
+        Purpose.DATABASES,
+        lambda: find_postgresql() is not None,
+        ("postgresql",),
+        services=("postgresql.service",),  # benches start their own
+    ),
+    Need("Java 17", Purpose.DATABASES, lambda: find_java() is not None, ("openjdk-17-jre-headless",)),
+    Need("Maven", Purpose.DATABASES, _on_path("mvn"), ("maven",)),
     Need("a C linker", Purpose.BUILDING, _links_statically, ("gcc", "libc6-dev")),
     Need("a C++ compiler", Purpose.TESTING, _on_path("c++"), ("g++",)),
     Need("iperf3", Purpose.TESTING, _on_path("iperf3"), ("iperf3",)),

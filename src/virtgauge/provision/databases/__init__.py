@@ -1,0 +1,1 @@
+"""Databases for the storage suite, in the user's cache: downloaded with their hashes checked, never installed."""
