@@ -24,5 +24,11 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("forwarding-search", "Searching the no-drop rate in sixty cells", "forwarding_search.py"),
     Benchmark("forwarding-lab", "Set-up and teardown of forwarding laboratories", "forwarding_lab.py"),
     Benchmark("report-time", "Time, memory and size of a report over 10,000 trials", "report_time.py"),
+    Benchmark("kernels-peers", "The isolation suite's kernels beside their peers", "kernels_peers.py"),
+    Benchmark("kernels-repeatability", "Repeatability of the isolation suite's kernels", "kernels_repeatability.py"),
     Benchmark("packets-ports", "Frames a second by each port, and the tester's own error", "packets_ports.py"),
+    Benchmark("storage-pgbench", "Our client on PostgreSQL beside pgbench", "storage_pgbench.py"),
+    Benchmark("storage-ycsb", "Our client on MongoDB and Cassandra beside go-ycsb", "storage_ycsb.py"),
+    Benchmark("storage-writes", "A thousand readings in one statement", "storage_writes.py"),
+    Benchmark("storage-growth", "Cost of an operation by what is stored", "storage_growth.py"),
 )
