@@ -83,6 +83,8 @@ class Machine:
         patch.setenv("MACHINE", str(folder))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setattr("virtgauge.provision.gvisor.GO_FOLDER", str(folder / "no-go"))
+        patch.setenv("PIP_NO_INDEX", "1")
+        patch.setenv("PIP_FIND_LINKS", "")
         patch.setattr("virtgauge.provision.packages.SYSTEM_FOLDERS", str(folder / "sbin"))
         self._patch = patch
         self.as_root(True)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from virtgauge import __version__
 from virtgauge.console.displays import ProgressStyle, create_display
+from virtgauge.console.policy import app as policy_app
 from virtgauge.console.reports import ReportFormat, write_report
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.provision.command import app as provision_app
@@ -40,6 +41,7 @@ app = typer.Typer(
 plan_app = typer.Typer(help="List, show and check plans.", no_args_is_help=True)
 app.add_typer(plan_app, name="plan")
 app.add_typer(provision_app, name="provision")
+app.add_typer(policy_app, name="policy")
 shim_command.mount(app)
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
@@ -70,17 +72,19 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     again: Annotated[bool, typer.Option(help="Boot anew what was found out by booting before (KVM).")] = False,
 ) -> None:
-    """Say of each platform whether it can be used here, why, and the command that would fix it."""
-    from virtgauge.console.doctor import ReportedPlatform, doctor_json, doctor_text
+    """Say of each platform and database whether it can be used here, why, and the command that would fix it."""
+    from virtgauge.console.doctor import ReportedDatabase, ReportedPlatform, doctor_json, doctor_text
     from virtgauge.execution.prepare import probe_platforms
     from virtgauge.plan.load import load_plan
     from virtgauge.platforms import qemu_accelerator
+    from virtgauge.suites.storage.databases.registry import DATABASES
 
     if again:
         qemu_accelerator.forget()
     loaded, source = load_plan(plan)
     found = [ReportedPlatform(*entry) for entry in probe_platforms(loaded, source)]
-    print(doctor_json(found)) if json else doctor_text(found, Console())
+    databases = [ReportedDatabase(database, database.find()) for database in DATABASES.values()]
+    print(doctor_json(found, databases)) if json else doctor_text(found, databases, Console())
     if not any(entry.availability.usable for entry in found):
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
@@ -94,6 +98,10 @@ def run(
     platform: Annotated[
         list[str] | None, typer.Option(help="Only these platforms, and the reference. May be repeated.")
     ] = None,
+    allow_drop: Annotated[
+        bool,
+        typer.Option("--allow-drop", help="A table that existing servers of the plan have already may be dropped."),
+    ] = False,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
 ) -> None:
@@ -103,6 +111,8 @@ def run(
 
     loaded, source = load_plan(plan)
     loaded = _overridden(loaded, source, repetitions, seed, platform)
+    if allow_drop:
+        loaded = _dropping(loaded, source)
     folder = out or new_run_folder(Path("runs"), loaded.name)
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = start_run(loaded, source, folder, display)
@@ -192,6 +202,8 @@ def plan_check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]
         f"{source}: {len(design.platforms)} platforms{' and the A/A arm' if loaded.aa else ''} × "
         f"{len(design.cells)} cells × {loaded.repetitions} repetitions = {trials} trials"
     )
+    for words in design.shortfalls():
+        print(f"would be skipped: {words}")
 
 
 def _overridden(
@@ -211,6 +223,15 @@ def _overridden(
         wanted = {*platforms, plan.reference}
         changes["platform"] = tuple(section for section in plan.platform if section.name in wanted)
     return plan.model_copy(update=changes)
+
+
+def _dropping(plan: Plan, source: str) -> Plan:
+    from virtgauge.suites.storage.existing import allowing_drop
+
+    sections, servers = allowing_drop(plan.suite.get("storage", ()))
+    if not servers:
+        raise UsageError(f"--allow-drop: {source} names no existing server", "leave it out")
+    return plan.model_copy(update={"suite": {**plan.suite, "storage": sections}})
 
 
 def _finish(folder: Path, complete: bool, quiet: bool) -> None:

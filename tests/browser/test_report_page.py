@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from storage_results import Design, storage_ledger
 from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
 
 from virtgauge import report
@@ -185,4 +186,26 @@ def test_the_page_is_readable_without_scripts(browser: Browser, usual: Path) -> 
     text = page.inner_text("main")
     assert "slower than the host" in text
     assert "drawn by the scripts in this file" in text
+    context.close()
+
+
+def test_the_storage_suites_figures_are_drawn_with_their_axes(browser: Browser, tmp_path: Path) -> None:
+    designs = [
+        Design(flushes="rotational:7200", crashes=("server",)),
+        Design(databases=("postgresql",), levels=("flushed",), operations=("knee", "mixed")),
+        Design(databases=("mongodb",), levels=("flushed",), operations=("single-read",), index=(True, False)),
+    ]
+    built = report.build(storage_ledger(tmp_path / "run", designs=designs, blocks=3))
+    context = browser.new_context(viewport={"width": 1366, "height": 800})
+    visit = Visit(context, written(built, tmp_path / "report.html"))
+    marks = visit.page.evaluate(MARKS)
+    assert len(marks) > 30
+    assert min(marks) >= 5, marks
+    titles = visit.page.evaluate(
+        "[...document.querySelectorAll('.chart svg .role-axis-title')].map(e => e.textContent)"
+    )
+    assert {"operations/s", "rows/s", "clients", "operations/s offered", "p99 of the response"} <= set(titles)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 1366
+    assert visit.complaints == []
+    assert visit.requests == []
     context.close()

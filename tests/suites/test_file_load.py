@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from virtgauge.agent.binary import find_agent
-from virtgauge.host.process import ProcessIdentity
 from virtgauge.host.scope import Scope
+from virtgauge.host.tag import scratch_root
 from virtgauge.platforms.registry import create
-from virtgauge.provision.cache import cache_root
 from virtgauge.provision.ganesha import find_ganesha
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.file_load import FileBench, FileLoadSettings, load_flags, set_up_file_bench
@@ -45,8 +43,8 @@ def measured(kind: str, settings: dict[str, Any]) -> tuple[FileBench, dict[str, 
                 measurement = await suite.measure(cell, bench, lambda _: None)
             finally:
                 await stage.close()
+            assert not list((scratch_root() / scope.tag).glob("bench-*")), "its files are left"
         assert not [flag for flag in measurement.flags if flag.fatal], measurement.flags
-        assert not list((cache_root() / "scratch").glob(f"{scope.tag}-*")), "its files are left"
         assert not Path("/run/netns", f"{scope.tag}-bench-lab").exists(), "its namespace is left"
         return bench, measurement.result
 
@@ -119,17 +117,6 @@ def test_a_service_that_dies_fails_the_trial_that_needed_it() -> None:
     flags = load_flags(asyncio.run(measure()))
     assert [(flag.name, flag.fatal) for flag in flags] == [("load-failed", True)]
     assert "2 errors" in flags[0].detail
-
-
-@pytest.mark.slow
-def test_what_a_killed_controller_left_on_the_disk_is_removed_by_the_next() -> None:
-    current = ProcessIdentity.current()
-    owner = dataclasses.replace(current, start_ticks=current.start_ticks + 1)  # of the same number, but another
-    left = cache_root() / "scratch" / f"vg000000-bench-files@{owner.as_text().replace(':', '_')}"
-    left.mkdir(parents=True, exist_ok=True)
-    (left / "file").write_bytes(b"x")
-    measured("host", {})
-    assert not left.exists()
 
 
 def test_cells_of_other_loads_and_other_file_sizes_stand_on_other_benches() -> None:

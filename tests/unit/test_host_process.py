@@ -13,6 +13,7 @@ import time
 import pytest
 
 from virtgauge.host.process import (
+    KernelThreads,
     ProcessIdentity,
     die_with_parent,
     end_process,
@@ -135,3 +136,10 @@ def test_an_environment_is_read_and_a_missing_process_has_none() -> None:
         assert environment_of(process.pid) == {"A": "b=c", "EMPTY": ""}
         process.kill()
     assert environment_of(process.pid) == {}
+
+
+def test_the_kernels_threads_only_ever_add_to_what_they_used() -> None:
+    threads = KernelThreads()
+    first = threads.cpu_ns()
+    os.sync()  # the kernel's threads write back
+    assert 0 <= first <= threads.cpu_ns()

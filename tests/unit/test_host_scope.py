@@ -16,16 +16,14 @@ import pytest
 from virtgauge.host.process import ProcessIdentity, environment_of, tree_pids, wait_until_gone
 from virtgauge.host.reclaim import find_dead_scopes, reclaim_dead, reclaim_folder
 from virtgauge.host.scope import Scope
-from virtgauge.host.tag import OWNER_FILE, OWNER_VARIABLE, TAG_PATTERN, TAG_VARIABLE
+from virtgauge.host.tag import OWNER_FILE, OWNER_VARIABLE, TAG_PATTERN, TAG_VARIABLE, scratch_root
 
 DEAD = dataclasses.replace(ProcessIdentity.current(), start_ticks=1)
 
 
-def require_root() -> None:
-    """A machine without root must say so (VIRTGAUGE_ALLOW_MISSING=root), or this fails: nothing passes unseen."""
-    if os.geteuid() != 0:
-        assert "root" in os.environ.get("VIRTGAUGE_ALLOW_MISSING", "").split(","), "mounts and interfaces need root"
-        pytest.skip("no root, as allowed")
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def dead_folder(state: Path, tag: str, owner: ProcessIdentity = DEAD) -> Path:
@@ -45,13 +43,13 @@ def sleeper(tag: str, owner: ProcessIdentity) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_scope_has_a_private_folder_with_its_owner_and_is_gone_at_its_end(private_state: Path) -> None:
+def test_a_scope_has_a_folder_that_none_can_list_with_its_owner_and_is_gone_at_its_end(private_state: Path) -> None:
     with Scope() as scope:
         assert TAG_PATTERN.fullmatch(scope.tag)
-        assert scope.folder.stat().st_mode & 0o777 == 0o700
+        assert scope.folder.stat().st_mode & 0o777 == 0o711
         owner = ProcessIdentity.from_dict(json.loads((scope.folder / OWNER_FILE).read_text()))
         assert owner == ProcessIdentity.current()
-        assert scope.guest_folder("a-1.b").is_dir()
+        assert scope.guest_folder("a-1.b").stat().st_mode & 0o777 == 0o700
         assert find_dead_scopes() == []
     assert not private_state.exists()
 
@@ -66,8 +64,34 @@ def test_the_folder_of_all_scopes_stays_while_another_scope_lives(private_state:
 def test_a_guest_name_cannot_leave_the_scope(private_state: Path) -> None:
     with Scope() as scope:
         for name in ("", "..", "a/b", "-x", "a b"):
-            with pytest.raises(ValueError, match="guest's name"):
+            with pytest.raises(ValueError, match="folder's name"):
                 scope.guest_folder(name)
+            with pytest.raises(ValueError, match="folder's name"):
+                scope.scratch_folder(name)
+
+
+def test_scratch_is_in_the_cache_private_and_gone_with_its_scope(private_state: Path) -> None:
+    with Scope() as scope:
+        folder = scope.scratch_folder("files")
+        (folder / "file").write_bytes(b"x")
+        assert folder.is_relative_to(scratch_root())
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert scope.scratch_folder("more").parent == folder.parent
+        with pytest.raises(FileExistsError):
+            scope.scratch_folder("files")
+        assert find_dead_scopes() == []
+    assert not scratch_root().exists()
+
+
+def test_scratch_of_a_dead_owner_is_removed_whatever_state_folder_it_had_and_that_of_a_living_one_is_not(
+    private_state: Path,
+) -> None:
+    dead = dead_folder(scratch_root(), "vg0000f1")
+    (dead / "files").mkdir()
+    living = dead_folder(scratch_root(), "vg0000f2", ProcessIdentity.current())
+    assert any("removed" in line and line.startswith("vg0000f1:") for line in reclaim_dead())
+    assert not dead.exists()
+    assert living.is_dir()
 
 
 def test_an_environment_names_scope_and_owner_and_hands_on_little(
@@ -158,8 +182,8 @@ def test_members_of_a_cgroup_are_killed_when_they_hid_their_environment(private_
         assert process.wait(10) == -9
 
 
+@pytest.mark.usefixtures("root")
 def test_mounts_below_a_scope_are_detached_before_its_folder_is_deleted(private_state: Path, tmp_path: Path) -> None:
-    require_root()
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_text("kept")
@@ -172,8 +196,8 @@ def test_mounts_below_a_scope_are_detached_before_its_folder_is_deleted(private_
     assert (precious / "file").read_text() == "kept"
 
 
+@pytest.mark.usefixtures("root")
 def test_network_namespaces_and_interfaces_that_begin_with_the_tag_are_removed(private_state: Path) -> None:
-    require_root()
     dead_folder(private_state, "vg0000a9")
     script = (
         "from pyroute2 import IPRoute, netns\n"

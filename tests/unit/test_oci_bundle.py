@@ -86,6 +86,14 @@ def test_a_sandbox_gets_binds_below_its_own_overlay(tmp_path: Path, host: Path) 
     assert "/.overlay" not in mounts(config)
 
 
+def test_a_sandbox_that_writes_through_to_the_host_cannot_write_to_the_hosts_folders(
+    tmp_path: Path, host: Path
+) -> None:
+    _, config = bundle(tmp_path, host, Overlay.RUNTIME_ROOT)
+    assert "ro" in mounts(config)["/usr"]["options"]
+    assert config["root"]["readonly"] is False, "the root has the runtime's private layer"
+
+
 def test_an_unknown_runtime_cannot_write_to_the_hosts_folders(tmp_path: Path, host: Path) -> None:
     _, config = bundle(tmp_path, host, Overlay.NONE)
     for mount in config["mounts"]:

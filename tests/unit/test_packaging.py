@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -68,13 +69,13 @@ def test_the_wheels_tag_names_the_latest_c_library_that_a_binary_asks_for() -> N
     assert platform_tag([b"\x7fELF static", b"\0GLIBC_2.2.5\0GLIBC_2.4\0"]) == f"manylinux_2_17_{machine}"
     assert platform_tag([b"\0GLIBC_2.9\0GLIBC_2.34\0GLIBC_2.2.5\0", b""]) == f"manylinux_2_34_{machine}"
     binaries = [ROOT / "src" / "virtgauge" / "native" / name for name in ("virtgauge-agent", "libhptime_preload.so")]
-    assert platform_tag([path.read_bytes() for path in binaries]) == tag_by_linker(binaries[1], machine)
+    assert platform_tag([path.read_bytes() for path in binaries]) == tag_by_linker(binaries, machine)
 
 
-def tag_by_linker(library: Path, machine: str) -> str:
+def tag_by_linker(binaries: Sequence[Path], machine: str) -> str:
     """The tag by what binutils say of the dynamic symbols."""
-    told = subprocess.run(["objdump", "-T", library], check=True, capture_output=True, text=True).stdout
-    versions = [(int(major), int(minor)) for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", told)]
+    told = [subprocess.run(["objdump", "-T", path], capture_output=True, text=True).stdout for path in binaries]
+    versions = [(int(major), int(minor)) for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", "".join(told))]
     return "manylinux_{}_{}_{}".format(*max([(2, 17), *versions]), machine)
 
 
@@ -101,9 +102,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_fits_every_python_of_its_machine_type_and_holds_the_data_files(wheel: Path, tmp_path: Path) -> None:
     assert re.fullmatch(r"virtgauge-[\d.]+-py3-none-manylinux_2_\d+_(x86_64|aarch64)\.whl", wheel.name)
     names = set(zipfile.ZipFile(wheel).namelist())
-    shim = tmp_path / "libhptime_preload.so"
-    shim.write_bytes(zipfile.ZipFile(wheel).read("virtgauge/native/libhptime_preload.so"))
-    assert wheel.stem.endswith(tag_by_linker(shim, os.uname().machine))
+    binaries = []
+    for name in runpy.run_path(str(ROOT / "hatch_build.py"))["IN_WHEEL"]:
+        binaries.append(tmp_path / Path(name).name)
+        binaries[-1].write_bytes(zipfile.ZipFile(wheel).read(name))
+    assert wheel.stem.endswith(tag_by_linker(binaries, os.uname().machine))
     packaged = {".csv", ".html", ".css", ".j2", ".toml"}
     tree = ROOT / "src"
     tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True)

@@ -24,10 +24,20 @@ def test_all_goes_on_when_nothing_can_be_had_and_says_so_in_one_line_each(machin
         ["kernel", "skipped:"],
         ["gvisor", "skipped:"],
         ["ganesha", "skipped:"],
+        ["duckdb", "skipped:"],
     ]
 
 
-@pytest.mark.parametrize("step", ["packages", "kernel", "gvisor"])
+@pytest.mark.slow
+def test_all_brings_the_database_servers_only_where_they_were_asked_for(machine: Machine) -> None:
+    machine.as_root(False)
+    done = CliRunner().invoke(app, ["all", "--for", "databases"])
+    assert done.exit_code == 0
+    steps = [line.split()[0] for line in done.stdout.splitlines()]
+    assert steps[-6:] == ["duckdb", "mongodb", "cassandra", "influxdb", "victoriametrics", "questdb"]
+
+
+@pytest.mark.parametrize("step", ["packages", "kernel", "gvisor", "databases"])
 def test_a_single_step_that_was_skipped_ends_with_the_status_for_unavailable(machine: Machine, step: str) -> None:
     machine.as_root(False)
     assert CliRunner().invoke(app, [step]).exit_code == 3
@@ -39,7 +49,7 @@ def test_packages_for_an_unknown_purpose_are_refused(machine: Machine) -> None:
     assert machine.calls == []
 
 
-@pytest.mark.parametrize("step", ["packages", "kernel", "gvisor", "all"])
+@pytest.mark.parametrize("step", ["packages", "kernel", "gvisor", "databases", "all"])
 def test_help_shows_an_example(step: str) -> None:
     done = CliRunner().invoke(app, [step, "--help"])
     assert done.exit_code == 0

@@ -10,6 +10,7 @@ import pytest
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.qemu_accelerator import KVM_BOUND_S, forget, judge
 from virtgauge.platforms.qemu_command import MACHINES, Boot
+from virtgauge.platforms.qemu_storage import Drive, RootPart
 
 BOOT = Boot(
     binary=Path("/usr/bin/qemu-system-x86_64"),
@@ -56,6 +57,38 @@ def test_the_agent_is_told_its_modules_in_order_and_its_channel() -> None:
 
 def test_a_comma_in_a_path_does_not_end_an_option() -> None:
     assert "file,id=console,path=/s/a,,b" in arguments(BOOT, "/s/a,b")
+
+
+def test_a_disk_hands_on_every_flush_and_its_folder_is_told() -> None:
+    for machine, described in MACHINES.items():
+        boot = dataclasses.replace(BOOT, machine=machine, drive=Drive(Path("/s/a,b.img"), Path("/run/vg/data"), "none"))
+        given = arguments(boot)
+        assert "if=none,id=disk,file=/s/a,,b.img,format=raw,cache=none" in given
+        assert f"{described.disk_device},drive=disk" in given
+        assert "virtgauge.disk=/run/vg/data" in boot.kernel_command_line().split()
+
+
+def test_the_hosts_folders_are_exported_for_reading_and_shares_as_asked() -> None:
+    parts = (
+        RootPart("lower", Path("/usr"), "/usr"),
+        RootPart("link", Path("/bin"), "usr/bin"),
+        RootPart("write", Path("/a, b"), "/a, b"),
+    )
+    boot = dataclasses.replace(BOOT, root=parts)
+    given = arguments(boot)
+    exports = [given[at + 1] for at, word in enumerate(given) if word == "-fsdev"]
+    assert exports == [
+        "local,id=root0,path=/usr,security_model=none,readonly=on,multidevs=remap",
+        "local,id=root2,path=/a,, b,security_model=none,readonly=off,multidevs=remap",
+    ]
+    told = "virtgauge.root=lower:/usr:root0,link:/bin:usr/bin,write:/a%2C%20b:root2"
+    assert told in boot.kernel_command_line().split()
+
+
+def test_a_guest_that_asked_for_neither_is_told_of_neither() -> None:
+    assert not {"-drive", "-fsdev"} & set(arguments(BOOT))
+    words = BOOT.kernel_command_line().split()
+    assert not [word for word in words if word.startswith(("virtgauge.disk", "virtgauge.root"))]
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from forwarding_results import RouterArm, forwarding_ledger, forwarding_of, pape
 from synthetic import arm_record
 
 from virtgauge import report
-from virtgauge.report.forwarding.verdicts import Evidence, ExaminedClaim, Verdict, verdict_of
+from virtgauge.report.verdicts import Evidence, ExaminedClaim, Verdict, verdict_of
 
 YES, NO, OPEN, NOTHING = Evidence("", True), Evidence("", False), Evidence("", None), Evidence.none("")
 

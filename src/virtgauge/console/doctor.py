@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from virtgauge.platforms.base import Availability
+from virtgauge.suites.storage.databases.base import Database, Found, Missing, Profile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,15 +23,40 @@ class ReportedPlatform:
     availability: Availability
 
 
-def doctor_text(found: Sequence[ReportedPlatform], console: Console) -> None:
-    """A table for people."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("platform", "usable", "why", "to fix it"):
-        table.add_column(heading, overflow="fold")
+@dataclasses.dataclass(frozen=True)
+class ReportedDatabase:
+    """A database and where it is, or why it is not."""
+
+    database: Database
+    place: Found | Missing
+
+
+def doctor_text(found: Sequence[ReportedPlatform], databases: Sequence[ReportedDatabase], console: Console) -> None:
+    """Tables for people."""
+    table = _table("platform", "usable", "why", "to fix it")
     for entry in found:
         a = entry.availability
         table.add_row(Text(f"{entry.name} ({entry.label})"), _verdict(a), Text(a.reason), Text(a.fix or ""))
     console.print(table)
+    table = _table("database", "usable", "why", "levels of durability", "to fix it")
+    for database in databases:
+        place = database.place
+        if isinstance(place, Found):
+            levels = ", ".join(name for name, profile in _levels(database.database).items() if profile is not None)
+            label = database.database.label(place)
+            table.add_row(Text(label), Text("yes", "green"), Text(place.source), Text(levels), Text(""))
+        else:
+            no = Text("no", "red")
+            table.add_row(Text(database.database.title), no, Text(place.reason), Text(""), Text(place.fix or ""))
+    console.print()
+    console.print(table)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
 
 
 def _verdict(availability: Availability) -> Text:
@@ -39,8 +65,28 @@ def _verdict(availability: Availability) -> Text:
     return Text("emulated", "yellow") if availability.emulated else Text("yes", "green")
 
 
-def doctor_json(found: Sequence[ReportedPlatform]) -> str:
+def _levels(database: Database) -> Mapping[str, str | None]:
+    """The name of each level's settings; None where there is no such level."""
+    return {
+        durability.value: level.name if isinstance(level, Profile) else None
+        for durability, level in database.levels().items()
+    }
+
+
+def doctor_json(found: Sequence[ReportedPlatform], databases: Sequence[ReportedDatabase]) -> str:
     """The same for scripts."""
-    return json.dumps(
-        [{"name": e.name, "label": e.label} | dataclasses.asdict(e.availability) for e in found], indent=2
-    )
+    platforms = [{"name": e.name, "label": e.label} | dataclasses.asdict(e.availability) for e in found]
+    return json.dumps({"platforms": platforms, "databases": [_as_dict(entry) for entry in databases]}, indent=2)
+
+
+def _as_dict(entry: ReportedDatabase) -> dict[str, object]:
+    place = entry.place
+    usable = isinstance(place, Found)
+    return {
+        "name": entry.database.name,
+        "label": entry.database.label(place) if isinstance(place, Found) else entry.database.title,
+        "usable": usable,
+        "reason": place.source if isinstance(place, Found) else place.reason,
+        "fix": None if isinstance(place, Found) else place.fix,
+        "levels": _levels(entry.database) if usable else {},
+    }

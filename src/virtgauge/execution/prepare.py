@@ -33,6 +33,11 @@ class Design:
     cells: tuple[Cell, ...]
     suites: dict[str, Suite]
 
+    def shortfalls(self) -> list[str]:
+        """What the suites need and this machine lacks, in words, each said once."""
+        suites = {id(suite): suite for suite in self.suites.values()}
+        return list(dict.fromkeys(words for suite in suites.values() for words in suite.shortfalls()))
+
 
 def check_plan(plan: Plan, source: str) -> Design:
     """Check every section of a plan; starts nothing.

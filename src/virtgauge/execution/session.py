@@ -86,6 +86,8 @@ async def _start(plan: Plan, design: Design, agent: AgentBinary, folder: Path, d
             fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
             display.show(Notice(f"skipped {arm.record.name}: {arm.record.reason}{fix}"))
     if any(arm.record.kind != "simulated" for arm in arms):
+        for words in design.shortfalls():
+            display.show(Notice(f"skipped: {words}"))
         await _warn_of_ambient_load(plan, display)
     assert plan.seed is not None
     manifest = Manifest(

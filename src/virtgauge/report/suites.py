@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from virtgauge.report.forwarding import ForwardingReport
 from virtgauge.report.sections import SuiteRecords, SuiteReport
+from virtgauge.report.storage import StorageReport
 from virtgauge.report.timing import TimingReport
 
 SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SuiteReport]] = {
     TimingReport.suite: TimingReport,
     ForwardingReport.suite: ForwardingReport,
+    StorageReport.suite: StorageReport,
 }

@@ -93,6 +93,13 @@ class Suite(abc.ABC):
     def cells(self) -> list[Cell]:
         """Every cell of the design."""
 
+    def shortfalls(self) -> list[str]:
+        """What the design needs and this machine lacks, in words and with the remedy; starts nothing.
+
+        It is said once before a run; the cells that need it are ``unsupported`` with the same words.
+        """
+        return []
+
     async def set_up(self, bench: str, stage: Stage) -> Bench:
         """Launch what the cells of one bench are measured on: a plain guest, unless a suite says otherwise.
 

@@ -27,12 +27,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.channel import AgentError, Channel
-from virtgauge.host.process import ProcessIdentity
 from virtgauge.ledger.records import Flag
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Share
-from virtgauge.provision.cache import cache_root
 from virtgauge.provision.ganesha import Ganesha, find_ganesha
 from virtgauge.suites.bench import Bench, Stage
 
@@ -156,7 +154,8 @@ async def set_up_file_bench(stage: Stage, settings: FileLoadSettings) -> FileBen
         LaunchError, NetworkError: guest, peer or link did not come up.
         AgentError: not even the agent's own service serves.
     """
-    folder = _scratch(stage)
+    folder = stage.scope.scratch_folder(stage.name("files"))
+    stage.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     ganesha = find_ganesha()
     shares = (Share(folder, writable=True), *([Share(ganesha.folder)] if ganesha else []))
     lab = Namespace(stage.scope, stage.name("lab"))
@@ -169,24 +168,6 @@ async def set_up_file_bench(stage: Stage, settings: FileLoadSettings) -> FileBen
     in_memory = settings.file_mib * 1024 * 1024 <= _MEMORY_FILE_BYTES
     filesystems = ("VFS", "MEM") if in_memory else ("VFS",)
     return FileBench(stage, await _find_service(guest.channel, peer.channel, ganesha, filesystems, folder))
-
-
-def _scratch(stage: Stage) -> Path:
-    """A folder for the files on a real disk (a scope's own is in memory as a rule), removed with the bench.
-
-    It is named after its owner; what a killed one left is removed by the next.
-    """
-    root = cache_root() / "scratch"
-    root.mkdir(parents=True, exist_ok=True)
-    for entry in root.iterdir():
-        with contextlib.suppress(ValueError):
-            if not ProcessIdentity.from_text(entry.name.partition("@")[2].replace("_", ":")).alive():
-                shutil.rmtree(entry, ignore_errors=True)
-    owner = ProcessIdentity.current().as_text().replace(":", "_")
-    folder = root / f"{stage.scope.tag}-{stage.name('files')}@{owner}"
-    folder.mkdir(mode=0o700)
-    stage.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
-    return folder
 
 
 async def _find_service(

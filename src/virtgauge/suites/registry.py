@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from virtgauge.suites.base import Suite
 from virtgauge.suites.forwarding.suite import ForwardingSuite
+from virtgauge.suites.storage.suite import StorageSuite
 from virtgauge.suites.timing import TimingSuite
 
-SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (TimingSuite, ForwardingSuite)}
+SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (TimingSuite, ForwardingSuite, StorageSuite)}

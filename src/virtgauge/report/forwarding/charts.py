@@ -9,7 +9,15 @@ from typing import Any, Literal
 import altair as alt
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.charts import ROWS, arm_colour, arm_dash, arm_stroke, domain_of, finished, time_ticks
+from virtgauge.report.charts import (
+    ROWS,
+    arm_colour,
+    arm_dash,
+    domain_of,
+    finished,
+    lines_with_intervals,
+    time_ticks,
+)
 
 _RATE_LABEL = (
     "datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + ' Gbit/s'"
@@ -26,57 +34,9 @@ Quantity = Literal["fairness", "size", "rate", "time"]
 
 def lines(arms: Sequence[ArmRecord], rows: Sequence[dict[str, Any]], *, x: Quantity, y: Quantity) -> dict[str, Any]:
     """A line for each arm through its points, with intervals; published figures as marks without a line."""
-    source = alt.NamedData(name=ROWS)
     across = alt.X("x:Q", scale=_scale(x, [row["x"] for row in rows]), axis=_axis(x, [row["x"] for row in rows]))
     ends = [row[end] for row in rows for end in ("y", "low", "high") if row.get(end) is not None]
-    up_scale, up_axis = _scale(y, ends), _axis(y, ends)
-    up = alt.Y("y:Q", scale=up_scale, axis=up_axis)
-    colour = arm_colour(arms)
-    tooltip = [
-        alt.Tooltip("label:N", title="platform"),
-        alt.Tooltip("at:N", title="at"),
-        alt.Tooltip("t:N", title="median"),
-        alt.Tooltip("interval:N", title="interval"),
-    ]
-    base = alt.Chart(source)
-    joined = (
-        base.transform_filter("datum.kind == 'ours'")
-        .mark_line(strokeWidth=1.7, clip=True)
-        .encode(x=across, y=up, color=colour, strokeDash=arm_dash(arms), order=alt.Order("x:Q"))
-    )
-    intervals = (
-        base.transform_filter("datum.kind != 'published' && isValid(datum.low)")
-        .mark_rule(strokeWidth=3, opacity=0.4, clip=True)
-        .encode(x=across, y=alt.Y("low:Q", scale=up_scale, axis=up_axis), y2="high:Q", color=colour, tooltip=tooltip)
-    )
-    dots = (
-        base.transform_filter("datum.kind != 'published'")
-        .mark_point(filled=True, size=42, opacity=1, strokeWidth=1.4, clip=True)
-        .encode(
-            x=across,
-            y=up,
-            color=colour,
-            stroke=arm_stroke(arms),
-            fillOpacity=alt.condition("datum.kind == 'other'", alt.value(0), alt.value(1)),
-            tooltip=tooltip,
-        )
-    )
-    published = (
-        base.transform_filter("datum.kind == 'published'")
-        .mark_point(filled=True, size=52, opacity=0.9, color="currentColor", clip=True)
-        .encode(
-            x=across,
-            y=up,
-            shape=alt.Shape("shape:N", scale=None, legend=None),
-            tooltip=[alt.Tooltip("t:N", title="published, other hardware")],
-        )
-    )
-    names = (
-        base.transform_filter("datum.kind == 'published'")
-        .mark_text(dy=-9, fontSize=10, color="currentColor")
-        .encode(x=across, y=up, text="name:N")
-    )
-    return finished(alt.layer(joined, intervals, dots, published, names), height=_HEIGHT)
+    return finished(lines_with_intervals(arms, across, _scale(y, ends), _axis(y, ends)), height=_HEIGHT)
 
 
 def losses(arms: Sequence[ArmRecord], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import dataclasses
 
 from virtgauge.analysis.comparison import Comparison
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.report.forwarding.verdicts import ExaminedClaim
 from virtgauge.report.headline import Headline
+from virtgauge.report.verdicts import ExaminedClaim
 
 
 @dataclasses.dataclass(frozen=True)

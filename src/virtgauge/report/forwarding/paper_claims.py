@@ -22,7 +22,7 @@ from virtgauge.reference.forwarding_claims import Claim, Factor, Quantity, Range
 from virtgauge.report.forwarding.interfaces import WORDS, interfaces_of, pairs
 from virtgauge.report.forwarding.measured import Measured, Quantities, along, grouped, median_of
 from virtgauge.report.forwarding.rates import bit_rate, frame_rate
-from virtgauge.report.forwarding.verdicts import Evidence, ExaminedClaim, verdict_of
+from virtgauge.report.verdicts import Evidence, ExaminedClaim, verdict_of, within
 from virtgauge.report.words import duration, ratio, ratio_interval
 
 _PAPER_LEVELS: dict[Factor, tuple[float, ...]] = {
@@ -109,7 +109,7 @@ class _Court:
     def _bounds(self, test: claims.Bounds, arm: ArmRecord) -> Iterator[Evidence]:
         for one in self._quantities.select(test.quantity, arm.name, test.where):
             estimate = self._estimate(one.values)
-            agrees = _within(estimate, test.at_least, test.at_most)
+            agrees = within(estimate, test.at_least, test.at_most)
             yield Evidence(f"{one.describe()}: {_quantity(test.quantity, estimate)}", agrees)
 
     def _growth(self, test: claims.Growth, arm: ArmRecord) -> Iterator[Evidence]:
@@ -147,7 +147,7 @@ class _Court:
                     continue
                 change = paired_ratio(ends[name][0].values, median_of(inside), self._nominal)
                 text = f"{where}: at {bit_rate(ends[name][0].load_mbps)} {_change(change)} of the middle"
-                yield Evidence(text, _within(change, test.ratio_at_least, None, strictly=True))
+                yield Evidence(text, within(change, test.ratio_at_least, None, strictly=True))
 
     # -- two arms ------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class _Court:
             if other is not None:
                 change = paired_ratio(median_of(group), median_of(other), self._nominal)
                 strictly = (test.ratio_at_least, test.ratio_at_most) == (1, None)
-                agrees = _within(change, test.ratio_at_least, test.ratio_at_most, strictly=strictly)
+                agrees = within(change, test.ratio_at_least, test.ratio_at_most, strictly=strictly)
                 yield Evidence(f"{group[0].describe(without)}: {_change(change)}", agrees)
 
     def _interaction(self, test: claims.Interaction, pair: Pair) -> Iterator[Evidence]:
@@ -183,7 +183,7 @@ class _Court:
             where = group[0].describe(without=test.factor)
             words = [WORDS[interfaces] for interfaces in test.interfaces]
             text = f"{where}: {_change(shown[0])} with {words[0]}, {_change(shown[1])} with {words[1]}"
-            yield Evidence(text, _within(more, 1.0, None, strictly=True))
+            yield Evidence(text, within(more, 1.0, None, strictly=True))
 
     def _estimate(self, values: Mapping[int, float]) -> Estimate:
         return median_estimate(list(values.values()), "", self._nominal)
@@ -195,35 +195,20 @@ def _about(label: str, evidence: Evidence) -> Evidence:
     return Evidence(f"{label}, {evidence.text}", evidence.agrees, evidence.measured)
 
 
-def _within(
-    estimate: Estimate, at_least: float | None, at_most: float | None, *, strictly: bool = False
-) -> bool | None:
-    """Whether the interval lies within bounds; None where it reaches over one, or where there is none."""
-    if estimate.low is None or estimate.high is None:
-        return None
-    low, high = -math.inf if at_least is None else at_least, math.inf if at_most is None else at_most
-    if estimate.high < low or estimate.low > high:
-        return False
-    if strictly and (estimate.high <= low or estimate.low >= high):
-        return False
-    inside = estimate.low >= low and estimate.high <= high
-    return True if inside and not (strictly and (estimate.low <= low or estimate.high >= high)) else None
-
-
 def _growth_agrees(test: claims.Growth, change: Estimate, *, whole: bool) -> bool | None:
     """Over less than the paper's range less may change: then too much of it contradicts, too little does not."""
     direction = {
-        "rises": _within(change, 1, None, strictly=True),
-        "falls": _within(change, None, 1, strictly=True),
+        "rises": within(change, 1, None, strictly=True),
+        "falls": within(change, None, 1, strictly=True),
         "flat": True,
     }[test.direction]
     at_least, at_most = test.ratio_at_least, test.ratio_at_most
     if whole or (at_least is None and at_most is None):
-        amount = _within(change, at_least, at_most)
+        amount = within(change, at_least, at_most)
     else:
         below = at_least if at_least is not None and at_least <= 1 else None
         above = at_most if at_most is not None and at_most >= 1 else None
-        amount = None if _within(change, below, above) is not False else False
+        amount = None if within(change, below, above) is not False else False
     if False in (direction, amount):
         return False
     return None if None in (direction, amount) else True

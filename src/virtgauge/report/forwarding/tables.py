@@ -21,7 +21,7 @@ from virtgauge.report.forwarding.model import (
     TesterFigures,
 )
 from virtgauge.report.forwarding.rates import bit_rate
-from virtgauge.report.forwarding.verdicts import ExaminedClaim, Verdict
+from virtgauge.report.verdicts import ExaminedClaim, Verdict
 from virtgauge.report.words import duration, significant
 
 _USUAL_LOADS = (10.0, 50.0, 90.0, 100.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from virtgauge.report.charts import (
     arm_colour,
     arm_dash,
     arm_stroke,
+    ccdf_curves,
     domain_of,
     finished,
     time_axis,
@@ -28,7 +28,6 @@ from virtgauge.report.words import load_label, probe_title
 
 _MOST_NAMED_STRIPS = 6
 _PUBLISHED = alt.Tooltip("t:N", title="published, other hardware")
-_SHARE_LABEL = "datum.value >= 1 ? 'all' : '1 in ' + format(round(1 / datum.value), '~s')"
 
 _CCDF_CAPTIONS = {
     "timer_cost": "How often reading the clock takes longer than the time below.",
@@ -69,7 +68,7 @@ def distribution_figures(found: TimingFindings, arms: Sequence[ArmRecord]) -> li
             "a long tail to the right is what a deadline meets. Dashed vertical rules stand at the means."
             + (_CROSSES if crosses else "")
         )
-        figures.append(Figure(f"{title}: distribution", caption, _ccdf(found, arms, domain, least), panels))
+        figures.append(Figure(f"{title}: distribution", caption, _ccdf(arms, domain, least), panels))
     return figures
 
 
@@ -143,37 +142,10 @@ def median_data(found: TimingFindings, arms: Sequence[ArmRecord]) -> dict[str, l
     return data
 
 
-def _ccdf(
-    found: TimingFindings, arms: Sequence[ArmRecord], domain: tuple[float, float], least: float
-) -> dict[str, Any]:
-    colour = arm_colour(arms)
-    dash = arm_dash(arms)
-    bottom = 10 ** math.floor(math.log10(least))
-    decades = [10.0**-k for k in range(round(-math.log10(bottom)) + 1)]
-    shown = decades[:: 2 if len(decades) > 5 else 1]
-    y_axis = alt.Axis(labelExpr=_SHARE_LABEL, values=shown, title=None)
-    y = alt.Y("y:Q", scale=alt.Scale(type="log", domain=[bottom, 1], nice=False), axis=y_axis)
-    tooltip = [
-        alt.Tooltip("label:N", title="platform"),
-        alt.Tooltip("t:N", title="above"),
-        alt.Tooltip("s:N", title="share"),
-    ]
-    source = alt.NamedData(name=ROWS)
-    x = time_axis(domain)
-    lines = (
-        alt.Chart(source)
-        .transform_filter("datum.kind == 'curve'")
-        .mark_line(interpolate="step-after", strokeWidth=1.9, clip=True)
-        .encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tooltip)
-    )
-    means = (
-        alt.Chart(source)
-        .transform_filter("datum.kind == 'mean'")
-        .mark_rule(strokeDash=[3, 4], strokeWidth=1.1, opacity=0.75, clip=True)
-        .encode(x=x, color=colour, tooltip=[tooltip[0], alt.Tooltip("t:N", title="mean")])
-    )
-    crosses = _published_marks(source).encode(x=x, y=y, tooltip=[_PUBLISHED])
-    return finished(alt.layer(means, lines, crosses), height=210)
+def _ccdf(arms: Sequence[ArmRecord], domain: tuple[float, float], least: float) -> dict[str, Any]:
+    curves, x, y = ccdf_curves(arms, domain, least)
+    crosses = _published_marks(alt.NamedData(name=ROWS)).encode(x=x, y=y, tooltip=[_PUBLISHED])
+    return finished(alt.layer(*curves, crosses), height=210)
 
 
 def _scatter(found: TimingFindings, arms: Sequence[ArmRecord], indices: Sequence[int]) -> dict[str, Any]:

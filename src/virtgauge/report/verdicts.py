@@ -1,10 +1,13 @@
-"""What this run's figures say of a paper's conclusion."""
+"""What figures say of a paper's conclusion."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Sequence
+
+from virtgauge.analysis.estimate import Estimate
 
 
 class Verdict(enum.StrEnum):
@@ -56,3 +59,16 @@ def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
     if evidence and None not in agreement:
         return Verdict.CONFIRMED
     return Verdict.UNDECIDED if any(one.measured for one in evidence) else Verdict.UNTESTABLE
+
+
+def within(estimate: Estimate, at_least: float | None, at_most: float | None, *, strictly: bool = False) -> bool | None:
+    """Whether the interval lies within bounds; None where it reaches over one, or where there is none."""
+    if estimate.low is None or estimate.high is None:
+        return None
+    low, high = -math.inf if at_least is None else at_least, math.inf if at_most is None else at_most
+    if estimate.high < low or estimate.low > high:
+        return False
+    if strictly and (estimate.high <= low or estimate.low >= high):
+        return False
+    inside = estimate.low >= low and estimate.high <= high
+    return True if inside and not (strictly and (estimate.low <= low or estimate.high >= high)) else None

@@ -1,0 +1,140 @@
+"""What a measured rate of operations is limited by, reckoned from what was counted beside it.
+
+The bottleneck law (P. J. Denning, J. P. Buzen 1978, "The Operational Analysis of Queueing Network Models", ACM
+Computing Surveys 10(3), section 4): a resource that each operation needs for D seconds and that is busy for a share U
+of the time gives X = U / D operations a second.  What is busy nearly all the time is the limit; with a single client
+nothing need be, and then the rate is one over the round trip (the response time law with one customer, no think time).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+
+NEAR = 0.8
+"""A resource that is busy for this share of the time, or more, is the limit (ours)."""
+CLIENT_NEAR = 0.5
+"""A rate beyond this share of what the client reaches against a server that does nothing is the client's as well."""
+
+
+class Limit(enum.StrEnum):
+    """What a rate is the rate of."""
+
+    SENDING = "fire-and-forget"
+    CLIENT = "client-limited"
+    FLUSHES = "flush-bound"
+    SERVER_CPU = "server-CPU-bound"
+    ROUND_TRIP = "round-trip-bound"
+    NONE_FOUND = "no limit found"
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What was counted while a rate was measured; None where it was not.
+
+    Attributes:
+        operations_per_s: of all clients together.
+        clients: that wait for an answer each.
+        acknowledged: whether an operation ends with the server's answer.
+        flushes_per_operation: counted at the server.
+        flush_limit_per_s: flushes that its device completes one after another; None where it has no limit.
+        client_limit_per_s: of the same client against a server that stores nothing.
+        server_cpu_ns, client_cpu_ns: for each operation.
+        server_cpus: that the server may use.
+        service_ns: mean, from sending to the answer.
+    """
+
+    operations_per_s: float
+    clients: int = 1
+    acknowledged: bool = True
+    flushes_per_operation: float | None = None
+    flush_limit_per_s: float | None = None
+    client_limit_per_s: float | None = None
+    server_cpu_ns: float | None = None
+    client_cpu_ns: float | None = None
+    server_cpus: float | None = None
+    service_ns: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The limit of a rate.
+
+    Attributes:
+        limit: what it is.
+        shares: of the time (or of the limit) that each known resource was used, whatever the limit is: ``flushes``,
+            ``client``, ``server CPU``; of a round trip the parts ``flush``, ``server``, ``client`` and ``rest``.
+        operations_per_flush: above 1 where a flush serves several (group commit); None without flushes.
+    """
+
+    limit: Limit
+    shares: dict[str, float]
+    operations_per_flush: float | None
+
+
+def explain(load: Load) -> Explanation:
+    """The limit of a measured rate.  What is counted decides in this order: sending, flushes, client, server, trip."""
+    rate = load.operations_per_s
+    shares: dict[str, float] = {}
+    if load.flushes_per_operation and load.flush_limit_per_s:
+        shares["flushes"] = load.flushes_per_operation * rate / load.flush_limit_per_s
+    if load.client_limit_per_s:
+        shares["client"] = rate / load.client_limit_per_s
+    if load.server_cpu_ns and load.server_cpus:
+        # A client that waits for its answer keeps about one processor busy, however many there are.
+        usable = min(load.server_cpus, load.clients) if load.acknowledged else load.server_cpus
+        shares["server CPU"] = load.server_cpu_ns * rate / 1e9 / usable
+    per_flush = 1 / load.flushes_per_operation if load.flushes_per_operation else None
+    return Explanation(_limit(load, shares), shares, per_flush)
+
+
+def _limit(load: Load, shares: dict[str, float]) -> Limit:
+    if not load.acknowledged:
+        return Limit.SENDING
+    if shares.get("flushes", 0) >= NEAR:
+        return Limit.FLUSHES
+    if shares.get("client", 0) >= CLIENT_NEAR:
+        return Limit.CLIENT
+    if shares.get("server CPU", 0) >= NEAR:
+        return Limit.SERVER_CPU
+    if load.clients == 1 and load.service_ns and load.service_ns * load.operations_per_s / 1e9 >= NEAR:
+        return Limit.ROUND_TRIP
+    return Limit.NONE_FOUND
+
+
+def round_trip_parts(load: Load) -> dict[str, float]:
+    """Shares of one client's round trip: flushes, the server's and the client's CPU, and what is left.
+
+    What is left is the network, waking up on either side, and locks.  Empty without a round trip.  CPU that runs beside
+    the round trip (a background writer) makes the parts more than the whole; then nothing is left.
+    """
+    if not load.service_ns or load.clients != 1:
+        return {}
+    parts = {}
+    if load.flushes_per_operation and load.flush_limit_per_s:
+        parts["flush"] = load.flushes_per_operation / load.flush_limit_per_s * 1e9 / load.service_ns
+    for name, cpu in (("server CPU", load.server_cpu_ns), ("client CPU", load.client_cpu_ns)):
+        if cpu:
+            parts[name] = cpu / load.service_ns
+    parts["rest"] = max(0.0, 1 - sum(parts.values()))
+    return parts
+
+
+def flush_limit_per_s(profile: str, probed_per_s: float | None) -> float | None:
+    """Flushes that complete one after another in a second.
+
+    Args:
+        profile: ``rotational:RPM`` (one a turn), ``latency:MICROSECONDS``, ``at-once``, or ``as-is``: the disk's own.
+        probed_per_s: of the disk itself, by its probe.
+
+    Returns:
+        None where flushes cost nothing, or where it is not known.
+    """
+    found = re.fullmatch(r"(rotational|latency):(\d+(?:\.\d+)?)", profile)
+    if found is None:
+        return probed_per_s if profile == "as-is" else None
+    value = float(found[2])
+    if value <= 0:
+        return None
+    return value / 60 if found[1] == "rotational" else 1e6 / value

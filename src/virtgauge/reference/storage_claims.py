@@ -1,0 +1,182 @@
+"""What the storage paper concludes, each conclusion with the test that decides it.
+
+The conclusions are data (``storage_claims.toml``).  The same tests are made on the paper's own Tables IV and V and on a
+run's figures.  A figure has a place: database, operation, server (``physical``, ``virtual``) and clients (``1``,
+``many``); a test names levels of some and goes through every combination, with all levels of what it does not name.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib import resources
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Database = Literal["Cassandra", "MongoDB", "PostgreSQL"]
+Operation = Literal["single-write", "single-read", "multi-write", "multi-read"]
+Server = Literal["physical", "virtual"]
+Clients = Literal["1", "many"]
+Factor = Literal["database", "operation", "server", "clients"]
+
+
+class _Test(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    databases: tuple[Database, ...] = get_args(Database)
+    operations: tuple[Operation, ...] = get_args(Operation)
+    servers: tuple[Server, ...] = get_args(Server)
+    clients: tuple[Clients, ...] = get_args(Clients)
+
+
+class _Bounded(_Test):
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> _Bounded:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("a test needs at_least or at_most")
+        return self
+
+
+class Order(_Test):
+    """The databases are in this order, the fastest first; ``first`` asks only that the first one is the fastest."""
+
+    kind: Literal["order"]
+    first: bool = False
+
+
+class Ratio(_Bounded):
+    """The ratio of the figure at one level of a factor to that at another lies within bounds.
+
+    A bound of 1 is never reached.  ``count``: in every place, in more than half of them, or in any.
+    """
+
+    kind: Literal["ratio"]
+    factor: Factor
+    of: str
+    to: str
+    count: Literal["all", "most", "any"] = "all"
+
+
+class Spread(_Bounded):
+    """Of one operation the fastest database's figure over the slowest's lies within bounds.
+
+    With ``than``, that spread over the one of another operation.
+    """
+
+    kind: Literal["spread"]
+    than: Operation | None = None
+
+
+class Alike(_Test):
+    """A factor changes the figures of all databases by about the same: the changes differ by no more than that."""
+
+    kind: Literal["alike"]
+    factor: Literal["server", "clients"]
+    at_most: float
+
+
+class Effect(_Test):
+    """A factor changes one database more than each of the others, up or down.
+
+    ``smaller``: less.  Compared are the means of the logarithms' sizes over all places.
+    """
+
+    kind: Literal["effect"]
+    factor: Literal["server", "clients"]
+    database: Database
+    smaller: bool = False
+
+
+class Peak(_Test):
+    """The figure rises up to so many clients, and falls beyond."""
+
+    kind: Literal["peak"]
+    at_clients: int
+
+
+class NoSingleBest(_Test):
+    """No database is the fastest in all of these operations."""
+
+    kind: Literal["no-single-best"]
+
+
+class Index(_Bounded):
+    """The figure with an index over the one without lies within bounds, at one client."""
+
+    kind: Literal["index"]
+
+
+class IndexInteraction(_Test):
+    """The server matters more with an index than without."""
+
+    kind: Literal["index-interaction"]
+
+
+class QuickFlushes(_Bounded):
+    """The figure of a flushing database where flushes complete at once, over the one on a turning disk."""
+
+    kind: Literal["quick-flushes"]
+
+
+class Untestable(BaseModel):
+    """What no figure of the paper's or ours decides."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["untestable"]
+    reason: str
+
+
+Test = Annotated[
+    Order
+    | Ratio
+    | Spread
+    | Alike
+    | Effect
+    | Peak
+    | NoSingleBest
+    | Index
+    | IndexInteraction
+    | QuickFlushes
+    | Untestable,
+    Field(discriminator="kind"),
+]
+
+
+class Claim(BaseModel):
+    """One conclusion.
+
+    Attributes:
+        name: short and unique.
+        place: where the paper says it.
+        text: what it says, in its words or close to them.
+        note: how it is judged, and what is ours in that.
+        ranking: it compares what databases write, so that it is tested once more with all at one level of durability.
+        tests: all must agree.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    place: str
+    text: str
+    note: str = ""
+    ranking: bool = False
+    tests: Annotated[tuple[Test, ...], Field(min_length=1)]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    claim: tuple[Claim, ...]
+
+
+@functools.cache
+def storage_claims() -> tuple[Claim, ...]:
+    """Every conclusion, in the paper's order."""
+    text = resources.files(__package__).joinpath("storage_claims.toml").read_text(encoding="utf-8")
+    return _File.model_validate(tomllib.loads(text)).claim

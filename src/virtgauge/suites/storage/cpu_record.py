@@ -1,0 +1,67 @@
+"""CPU time of the guests under test over a span that is known only afterwards: read at short intervals meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+import numpy as np
+
+_EVERY_S = 0.02
+
+
+class CpuRecord:
+    """Readings of an account of CPU time."""
+
+    def __init__(self, cpu_ns: Callable[[], int | None]) -> None:
+        """Begin with one reading.
+
+        Args:
+            cpu_ns: the account; None where it is not known.
+        """
+        self._cpu_ns = cpu_ns
+        self._times: list[int] = []
+        self._charged: list[int] = []
+        self.read()
+
+    def read(self) -> None:
+        """Take a reading now."""
+        charged = self._cpu_ns()
+        if charged is not None:
+            self._times.append(time.monotonic_ns())
+            self._charged.append(charged)
+
+    def between(self, start_ns: int, end_ns: int) -> int | None:
+        """CPU time from one moment of CLOCK_MONOTONIC to another, between readings by their straight line.
+
+        None where the account is not known, or the moments lie outside of what was read.
+        """
+        if len(self._times) < 2 or not self._times[0] <= start_ns <= end_ns <= self._times[-1]:
+            return None
+        # Relative to the first, so that nothing is lost to a float's 53 bits.
+        times = np.array(self._times, dtype=np.int64) - self._times[0]
+        charged = np.array(self._charged, dtype=np.int64) - self._charged[0]
+        moments = np.array([start_ns, end_ns], dtype=np.int64) - self._times[0]
+        first, last = np.interp(moments, times, charged)
+        return round(float(last - first))
+
+
+@contextlib.asynccontextmanager
+async def recorded(cpu_ns: Callable[[], int | None]) -> AsyncIterator[CpuRecord]:
+    """A record that is kept during the block; its last reading is taken at the end."""
+    record = CpuRecord(cpu_ns)
+
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            record.read()
+
+    task = asyncio.create_task(keep())
+    try:
+        yield record
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        record.read()

@@ -1,0 +1,102 @@
+"""Does an acknowledged write outlive a crash?  Kill what writes, start it again, and look for every row.
+
+The client notes what was acknowledged in a file that outlives it.  Where the database is embedded, the client itself
+is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from virtgauge.ledger.records import Flag
+from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
+from virtgauge.suites.storage.laboratory import StorageBench, Target
+from virtgauge.suites.storage.loads import data_of, stream_of
+from virtgauge.suites.storage.settings import StorageSettings
+from virtgauge.suites.storage.trial import PREPARE_S, described
+
+_BEYOND_S = 60.0
+"""The load would go on so long; the crash ends it."""
+_ENDED_S = 30.0
+_BEGUN_S, _POLL_S = 60.0, 0.02
+_AUDITED = (
+    "acknowledged_rows",
+    "missing_rows",
+    "wrong_rows",
+    "unacknowledged_rows",
+    "first_missing",
+    "newest_lost_ms",
+)
+
+
+async def measure_crash(
+    settings: StorageSettings, bench: StorageBench, cell: Cell, on_progress: Callable[[float], None]
+) -> Measurement:
+    """Crash a server or machine that is being written to, and audit what it had acknowledged.
+
+    Raises:
+        StoreError: it could not be crashed, or did not come up again.
+    """
+    params, data, what = cell.params, data_of(settings), cell.params["crash"]
+    target = (await bench.target(params)).with_options(params["options"])
+    acknowledged = target.acknowledged
+    if acknowledged is None:
+        raise StoreError("unsupported", "what runs here was not started by virtgauge, and is never ended by it")
+    streams = [stream_of(settings, params, "single-write", {"kind": "closed"})]
+    await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=PREPARE_S)
+    on_progress(0.2)
+    acknowledged.unlink(missing_ok=True)
+    writing = asyncio.ensure_future(_write(target.client, data, streams, settings, acknowledged))
+    try:
+        deadline = time.monotonic() + _BEGUN_S
+        while not bench.has_acknowledged(target) and not writing.done() and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_S)
+        await asyncio.wait({writing}, timeout=settings.crash_after_s)
+        if writing.done():
+            await writing  # it could not even begin; or it ended of itself
+            raise StoreError("lost", "the load ended before the crash")
+        await bench.crash(target, what)
+        crashed_ns = time.monotonic_ns()
+        async with asyncio.timeout(_ENDED_S + settings.timeout_ms / 1000):
+            await asyncio.gather(writing, return_exceptions=True)
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+    on_progress(0.5)
+    target = (await bench.recover(target, what)).with_options(params["options"])
+    recovered_ns = time.monotonic_ns() - crashed_ns
+    audited = await target.client.audit(data, streams, acknowledged)
+    on_progress(0.9)
+    if not target.embedded:  # of which the next trial begins with a new file
+        await target.client.drop()
+    result = described(target) | {name: audited[name] for name in _AUDITED} | {"recovery_ns": recovered_ns}
+    return Measurement(result, {}, {}, tuple(_flags(target, what, audited)))
+
+
+async def _write(
+    client: Sensorstore,
+    data: Mapping[str, Any],
+    streams: Sequence[Stream],
+    settings: StorageSettings,
+    acknowledged: Path,
+) -> None:
+    seconds = settings.crash_after_s + _BEGUN_S + _BEYOND_S
+    await client.measure(data, streams, warmup_s=0.0, seconds=seconds, acknowledged=acknowledged, until_failure=True)
+
+
+def _flags(target: Target, what: str, audited: Mapping[str, Any]) -> list[Flag]:
+    flags = []
+    if not audited["acknowledged_rows"]:
+        flags.append(Flag("empty", "nothing had been acknowledged before the crash"))
+    if wrong := audited["wrong_rows"]:
+        flags.append(Flag("wrong-answer", f"{wrong} rows are there with other values than were written"))
+    missing, profile = audited["missing_rows"], target.profile
+    if missing and profile is not None and what == "server" and profile.survives_kill:
+        text = f"{missing} of {audited['acknowledged_rows']} acknowledged rows are missing after the server was killed"
+        flags.append(Flag("durability", f"{text}, which {profile.name} should survive", fatal=False))
+    return flags

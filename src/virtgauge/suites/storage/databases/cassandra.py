@@ -1,0 +1,212 @@
+"""Cassandra: its jars from Maven's central repository, one node, configured as its own server options have it.
+
+A write goes into the commit log, whose segments are mapped files, and into memory.
+
+- ``commitlog_sync: batch``: a write waits until the log is flushed; several that wait at a time share one.
+- ``commitlog_sync: periodic``: a write waits for nothing; the log is flushed every ``commitlog_sync_period``.
+- ``durable_writes = false`` of the keyspace: a write is in memory only.
+
+There is no level in between.  Writes are in the mapped file at once, but a restart reads it only up to a mark, which
+is made no sooner than every 100 ms without a flush (AbstractCommitLogService): with a period of an hour, a kill -9 was
+seen to lose the last writes that had been acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from virtgauge.provision.databases.catalogue import CASSANDRA
+from virtgauge.suites.storage.databases.base import (
+    DATABASE,
+    FIRST_PERIOD_MS,
+    Database,
+    Durability,
+    Found,
+    Layout,
+    Missing,
+    Profile,
+    Server,
+)
+from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
+from virtgauge.suites.storage.databases.jars import find_jars
+
+_SERVER_PERIOD_MS = 10_000
+"""``commitlog_sync_period`` as Cassandra's own configuration has it."""
+
+# conf/jvm-server.options and conf/jvm17-server.options of Cassandra 5.0, less what is for operators.
+_EXPORTS = (
+    "java.base/jdk.internal.misc",
+    "java.management.rmi/com.sun.jmx.remote.internal.rmi",
+    "java.rmi/sun.rmi.registry",
+    "java.rmi/sun.rmi.server",
+    "java.rmi/sun.rmi.transport.tcp",
+    "java.sql/java.sql",
+    "java.base/java.lang.ref",
+    "java.base/java.lang.reflect",
+    "jdk.unsupported/sun.misc",
+    "jdk.compiler/com.sun.tools.javac.file",
+)
+_OPENS = (
+    "java.base/java.lang.module",
+    "java.base/java.lang.reflect",
+    "java.base/java.lang",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.io",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.math",
+    "java.base/jdk.internal.module",
+    "java.base/jdk.internal.ref",
+    "java.base/jdk.internal.reflect",
+    "java.base/jdk.internal.util.jar",
+    "java.base/sun.nio.ch",
+    "jdk.management/com.sun.management.internal",
+)
+_COLLECTOR = (
+    "-XX:+UseG1GC",
+    "-XX:+ParallelRefProcEnabled",
+    "-XX:MaxTenuringThreshold=2",
+    "-XX:+UnlockExperimentalVMOptions",
+    "-XX:G1NewSizePercent=50",
+    "-XX:G1RSetUpdatingPauseTimePercent=5",
+    "-XX:MaxGCPauseMillis=300",
+    "-XX:InitiatingHeapOccupancyPercent=70",
+)
+_LOGGING = """\
+<configuration>
+  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%-5level %date{ISO8601} %logger{0} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="OUT"/></root>
+</configuration>
+"""
+
+
+class Cassandra(Database):
+    """See the module."""
+
+    name = "cassandra"
+    title = "Cassandra"
+    driver = "cassandra"
+    memory_mib = 1536
+    disk_mib = 1024
+
+    def find(self) -> Found | Missing:
+        """The jars in the cache, and a Java that runs them."""
+        return find_jars(CASSANDRA, self.title)
+
+    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
+        """See the module."""
+        match durability:
+            case Durability.NONE:
+                return Profile(
+                    name="durable_writes = false",
+                    settings={"durable_writes": "false", **_periodic(_SERVER_PERIOD_MS)},
+                    options={"durable_writes": "false"},
+                )
+            case Durability.OS:
+                return "after its process is lost, its log is read up to a mark only, which is made every 100 ms"
+            case Durability.PERIODIC:
+                return Profile("commitlog_sync: periodic", _periodic(period_ms), period_ms=period_ms)
+            case Durability.FLUSHED:
+                settings = {"durable_writes": "true", "commitlog_sync": "batch"}
+                return Profile("commitlog_sync: batch", settings, survives_kill=True, flushes_each_write=True)
+
+    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
+        """By its native protocol, without a password: nobody else is in its network."""
+        return {
+            "driver": self.driver,
+            "address": layout.address,
+            "port": layout.port,
+            "database": DATABASE,
+            "options": dict(profile.options),
+        }
+
+    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
+        """One Java process."""
+        data = layout.data / self.name
+        yaml, logging = layout.config / "cassandra.yaml", layout.config / "logback.xml"
+        before, jars = reaching(found.paths["jars"], layout.account)
+        heap_mib = max(layout.memory_mib // 3, 256)
+        (agent,) = (path.name for path in found.paths["jars"].glob("jamm-*.jar"))
+        java = [
+            str(found.paths["java"]),
+            f"-Xms{heap_mib}M",
+            f"-Xmx{heap_mib}M",
+            f"-XX:MaxDirectMemorySize={heap_mib // 2}M",
+            "-Xss256k",
+            *_COLLECTOR,
+            "-XX:+ExitOnOutOfMemoryError",
+            "-XX:+PerfDisableSharedMem",  # it would map a file in /tmp, and stall on that
+            "-Djava.net.preferIPv4Stack=true",
+            "-Djdk.attach.allowAttachSelf=true",
+            *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
+            *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS),
+            f"-javaagent:{jars / agent}",
+            f"-Djava.io.tmpdir={data}",
+            f"-Djna.tmpdir={data}",
+            f"-Duser.home={data}",
+            f"-Dlogback.configurationFile={logging}",
+            f"-Dcassandra.config=file://{yaml}",
+            f"-Dcassandra.storagedir={data}",
+            "-Dcassandra-foreground=yes",
+            "-Dcassandra.skip_wait_for_gossip_to_settle=0",  # there is nobody to gossip with
+            "-Dcassandra.ring_delay_ms=0",
+            "-Dcassandra.superuser_setup_delay_ms=0",
+            *("-cp", f"{jars}/*"),
+            "org.apache.cassandra.service.CassandraDaemon",
+        ]
+        return Server(
+            files={yaml: _configuration(layout, data, profile), logging: _LOGGING},
+            setup=[make_empty(data, layout.account)],
+            argv=[*before, *as_account(layout.account, java)],
+            ready_timeout_s=120.0,
+            shares=(*found.shares, layout.config),
+        )
+
+
+def _periodic(period_ms: int) -> dict[str, str]:
+    return {"durable_writes": "true", "commitlog_sync": "periodic", "commitlog_sync_period": f"{period_ms}ms"}
+
+
+def _configuration(layout: Layout, data: Path, profile: Profile) -> str:
+    """As JSON, which YAML includes."""
+    log = {name: value for name, value in profile.settings.items() if name.startswith("commitlog_")}
+    settings = {
+        "cluster_name": "virtgauge",
+        "num_tokens": 1,
+        "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+        "endpoint_snitch": "SimpleSnitch",
+        "seed_provider": [
+            {
+                "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+                "parameters": [{"seeds": f"{layout.address}:{layout.port + 1}"}],
+            }
+        ],
+        "listen_address": layout.address,
+        "storage_port": layout.port + 1,
+        "rpc_address": layout.address,
+        "start_native_transport": True,
+        "native_transport_port": layout.port,
+        "data_file_directories": [str(data / "data")],
+        "commitlog_directory": str(data / "commitlog"),
+        "saved_caches_directory": str(data / "saved_caches"),
+        "hints_directory": str(data / "hints"),
+        "cdc_raw_directory": str(data / "cdc"),
+        **log,
+        "commitlog_segment_size": "16MiB",
+        "commitlog_total_space": "256MiB",
+        "batch_size_warn_threshold": "1024KiB",
+        "batch_size_fail_threshold": "1024KiB",  # a thousand rows are 50 KiB, its own limit
+        "auto_snapshot": False,  # a table that is dropped shall be gone
+        "hinted_handoff_enabled": False,
+        "disk_failure_policy": "die",  # rather than stay, and serve nobody
+        "commit_failure_policy": "die",
+        "auto_bootstrap": False,
+    }
+    return json.dumps(settings, indent=1) + "\n"

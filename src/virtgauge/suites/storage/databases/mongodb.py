@@ -1,0 +1,131 @@
+"""MongoDB: ``mongod`` with WiredTiger, on PATH or as it comes in a wheel.
+
+A write goes into WiredTiger's log, which is collected in the process's memory and written and flushed together.
+
+- ``j: true`` waits for that flush; several that wait at a time share one.
+- ``w: 1, j: false`` waits for the write to be in memory; the log is flushed every ``storage.journal.commitIntervalMs``.
+- ``w: 0`` is answered by nobody; the paper's setting.
+
+There is no level in between: what has left the process was flushed as well.  Clients authenticate as the server's own
+user ``__system``, whose password is the key file: it is there from the first start on, so that no user has to be made
+from inside of the guest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from virtgauge.provision.databases.catalogue import MONGODB
+from virtgauge.provision.tools import output_of
+from virtgauge.suites.storage.databases.base import (
+    DATABASE,
+    FIRST_PERIOD_MS,
+    Database,
+    Durability,
+    Found,
+    Layout,
+    Missing,
+    Profile,
+    Server,
+)
+from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
+
+_LONGEST_INTERVAL_MS = 500
+_SERVER_PERIOD_MS = 100
+"""The most that ``commitIntervalMs`` can be, and what it is where it is not set."""
+
+
+class MongoDB(Database):
+    """See the module."""
+
+    name = "mongodb"
+    title = "MongoDB"
+    driver = "mongo"
+    memory_mib = 768
+    disk_mib = 768
+
+    def find(self) -> Found | Missing:
+        """``mongod`` on PATH, else the one in the cache."""
+        on_path = shutil.which("mongod")
+        kept = MONGODB.find()
+        program = Path(on_path).resolve() if on_path else kept[0] / "mongod" if kept else None
+        if program is None:
+            return Missing("mongod is neither on PATH nor in the cache", "virtgauge provision databases")
+        said = output_of([str(program), "--version"])
+        version = re.search(r"v(\d+(\.\d+)+)", said) if said else None
+        if version is None:
+            return Missing(f"{program} does not start here", "sudo apt-get install libcurl4 libssl3 liblzma5")
+        shares = () if program.is_relative_to("/usr") else (program.parent,)
+        return Found(version[1], str(program), {"mongod": program}, shares)
+
+    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
+        """See the module."""
+        match durability:
+            case Durability.NONE:
+                return _profile("w: 0", "w0", _SERVER_PERIOD_MS)
+            case Durability.OS:
+                return "its log stays in the process until it is flushed to the device"
+            case Durability.PERIODIC:
+                if not 1 <= period_ms <= _LONGEST_INTERVAL_MS:
+                    return f"its journal can be flushed every 1 to {_LONGEST_INTERVAL_MS} ms, not {period_ms}"
+                return _profile("w: 1, j: false", "w1", period_ms, promised=True)
+            case Durability.FLUSHED:
+                return _profile("w: 1, j: true", "j", _SERVER_PERIOD_MS, each=True)
+
+    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
+        """By TCP, with the server's own user."""
+        place = f"{layout.address}:{layout.port}/{DATABASE}?authSource=local"
+        return {
+            "driver": self.driver,
+            "uri": f"mongodb://__system:{layout.password}@{place}",
+            "database": DATABASE,
+            "options": dict(profile.options),
+        }
+
+    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
+        """One process; what it has to say goes to its standard output."""
+        mongod = found.paths["mongod"]
+        data = layout.data / self.name
+        key = layout.config / "mongod.key"
+        configuration = layout.config / "mongod.conf"
+        settings = {
+            "net": {
+                "bindIp": layout.address,
+                "port": layout.port,
+                "maxIncomingConnections": 1000,
+                "unixDomainSocket": {"enabled": False},
+            },
+            "storage": {
+                "dbPath": str(data),
+                "journal": {"commitIntervalMs": int(profile.settings["storage.journal.commitIntervalMs"])},
+                "wiredTiger": {"engineConfig": {"cacheSizeGB": max(layout.memory_mib / 2048, 0.25)}},
+            },
+            "security": {"authorization": "enabled", "keyFile": str(key)},
+            "systemLog": {"quiet": True},
+            "cloud": {"monitoring": {"free": {"state": "off"}}},
+            "setParameter": {"diagnosticDataCollectionEnabled": False},  # it would write every second
+        }
+        before, folder = reaching(mongod.parent, layout.account)
+        return Server(
+            files={key: layout.password + "\n", configuration: json.dumps(settings, indent=1) + "\n"},  # JSON is YAML
+            setup=[make_empty(data, layout.account)],
+            argv=[*before, *as_account(layout.account, [str(folder / mongod.name), "--config", str(configuration)])],
+            env={"HOME": str(data)},
+            ready_timeout_s=30.0,
+            shares=(*found.shares, layout.config),
+        )
+
+
+def _profile(name: str, concern: str, period_ms: int, *, promised: bool = False, each: bool = False) -> Profile:
+    return Profile(
+        name=name,
+        settings={"write concern": name, "storage.journal.commitIntervalMs": str(period_ms)},
+        options={"write_concern": concern},
+        survives_kill=each,
+        flushes_each_write=each,
+        period_ms=period_ms if promised else None,
+    )

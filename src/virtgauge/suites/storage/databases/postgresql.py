@@ -1,0 +1,133 @@
+"""PostgreSQL, as the distribution packages it.
+
+A commit waits for its write-ahead log (``synchronous_commit``) as far as that is made to go (``fsync``).
+
+- With both on, each commit waits for an fdatasync of the log; several that wait at a time share one.
+- Without ``synchronous_commit``, the log writer flushes what is acknowledged within three times ``wal_writer_delay``
+  (PostgreSQL 15, 30.4), so that the delay is a third of the period here.
+- Without ``fsync``, a commit waits until the log is written to the operating system, and nothing is ever flushed.
+- Without either, a commit waits for nothing: its log is in the server's memory.
+
+Servers are found through a System V shared memory segment of 56 bytes, which the kernel keeps after a kill -9 until the
+next start on the same data and its orderly end.  Everything else that is shared is in files of the data folder.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Any
+
+from virtgauge.provision.postgresql import find_postgresql
+from virtgauge.provision.tools import output_of
+from virtgauge.suites.storage.databases.base import (
+    DATABASE,
+    FIRST_PERIOD_MS,
+    Database,
+    Durability,
+    Found,
+    Layout,
+    Missing,
+    Profile,
+    Server,
+)
+from virtgauge.suites.storage.databases.commands import as_account, make_empty
+
+_LONGEST_DELAY_MS = 10_000
+"""The most that ``wal_writer_delay`` can be."""
+
+
+class PostgreSQL(Database):
+    """See the module."""
+
+    name = "postgresql"
+    title = "PostgreSQL"
+    driver = "postgres"
+
+    def find(self) -> Found | Missing:
+        """The newest version that is installed."""
+        folder = find_postgresql()
+        said = output_of([str(folder / "postgres"), "--version"]) if folder else None
+        version = re.search(r"\d+(\.\d+)*", said) if said else None
+        if folder is None or version is None:
+            return Missing("PostgreSQL's server is not installed", "sudo virtgauge provision databases")
+        shares = () if folder.is_relative_to("/usr") else (folder.parent,)
+        return Found(version[0], str(folder), {"programs": folder}, shares)
+
+    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
+        """See the module."""
+        match durability:
+            case Durability.NONE:
+                return _profile("synchronous_commit=off, fsync=off", commit=False, fsync=False)
+            case Durability.OS:
+                return _profile("fsync=off", commit=True, fsync=False)
+            case Durability.PERIODIC:
+                if not 3 <= period_ms <= 3 * _LONGEST_DELAY_MS:
+                    return f"its log writer flushes within 3 to {3 * _LONGEST_DELAY_MS} ms, not {period_ms}"
+                return _profile("synchronous_commit=off", commit=False, fsync=True, period_ms=period_ms)
+            case Durability.FLUSHED:
+                return _profile("synchronous_commit=on, fsync=on", commit=True, fsync=True)
+
+    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
+        """By TCP, as the database's owner with a password; in the database that every server has."""
+        return {
+            "driver": self.driver,
+            "address": layout.address,
+            "port": layout.port,
+            "user": DATABASE,
+            "password": layout.password,
+            "database": "postgres",
+            "options": dict(profile.options),
+        }
+
+    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
+        """initdb, then one process that forks its own."""
+        programs = found.paths["programs"]
+        data = layout.data / self.name
+        password = layout.config / "postgresql.password"
+        configuration = layout.config / "postgresql.conf"
+        access = layout.config / "pg_hba.conf"
+        settings = {
+            "listen_addresses": layout.address,
+            "port": str(layout.port),
+            "unix_socket_directories": "",
+            "hba_file": str(access),
+            "max_connections": "200",
+            "shared_buffers": f"{max(layout.memory_mib // 4, 16)}MB",
+            "dynamic_shared_memory_type": "mmap",  # others would outlive a kill -9
+            "max_parallel_workers_per_gather": "0",  # it would use the former for nothing here
+            "max_wal_size": "256MB",  # data disks are small
+            "lc_messages": "C",
+            **profile.settings,
+        }
+        setup = [str(programs / "initdb"), "--pgdata", str(data), "--username", DATABASE, "--pwfile", str(password)]
+        setup += ["--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"]
+        return Server(
+            files={
+                password: layout.password + "\n",
+                configuration: "".join(f"{name} = '{value}'\n" for name, value in settings.items()),
+                access: f"host all {DATABASE} 0.0.0.0/0 scram-sha-256\n",
+            },
+            setup=[make_empty(data, layout.account), as_account(layout.account, setup)],
+            argv=as_account(
+                layout.account,
+                [str(programs / "postgres"), "-D", str(data), "-c", f"config_file={configuration}"],
+            ),
+            env={"LC_ALL": "C", "TZ": "UTC"},
+            ready_timeout_s=20.0,
+            shares=(*found.shares, layout.config),
+            stop_signal=signal.SIGINT,  # "fast": clients are sent away
+        )
+
+
+def _profile(name: str, *, commit: bool, fsync: bool, period_ms: int | None = None) -> Profile:
+    settings = {"synchronous_commit": "on" if commit else "off", "fsync": "on" if fsync else "off"}
+    if period_ms is not None:
+        settings["wal_writer_delay"] = f"{period_ms // 3}ms"
+    return Profile(
+        name=name,
+        settings=settings,
+        survives_kill=commit,
+        flushes_each_write=commit and fsync,
+        period_ms=period_ms,
+    )

@@ -1,0 +1,167 @@
+"""The ground that a database stands on: a guest with the host's programs, a data disk, a shared folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from virtgauge.agent.channel import Channel
+from virtgauge.errors import UnavailableError, VirtgaugeError
+from virtgauge.host.disk_image import make_disk_image
+from virtgauge.host.process import KernelThreads
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import Nic
+from virtgauge.platforms.base import Disk, Guest, LaunchError, Share
+from virtgauge.suites.bench import Stage
+from virtgauge.suites.storage.benches import BenchSpec
+from virtgauge.suites.storage.client import Sensorstore, StoreError
+from virtgauge.suites.storage.databases.base import Account, Layout
+from virtgauge.suites.storage.databases.registry import account
+from virtgauge.suites.storage.flushes import find_launcher, launcher_prefix
+from virtgauge.suites.storage.sensorstore import find_sensorstore
+
+PORT = 5400
+"""Of every server: each is alone in its network namespace or machine."""
+GUEST, PEER, _PREFIX = "10.212.0.1", "10.212.0.2", 24
+_LINK, _MAC = "db", "52:54:00:db:00:01"
+_SLOWNESS = {"host": 1.0, "simulated": 1.0, "oci": 3.0, "qemu": 20.0}
+"""How much longer than on the host things may take before they are given up."""
+_NETWORK_S = 30.0
+
+
+@dataclasses.dataclass
+class Ground:
+    """See the module.
+
+    Attributes:
+        shared: a folder that host and guest see under the same path, and both can write.
+        disk: the data disk, as the guest sees it.
+        image: its file.
+        sensorstore: the load generator.
+        account: whom servers run as; None where the agent is not root.
+        slowness: of this platform.
+        wanted: what the guest was launched with.
+    """
+
+    shared: Path
+    disk: Path
+    image: Path
+    sensorstore: Path
+    account: Account | None
+    slowness: float
+    wanted: dict[str, Any]
+
+    @classmethod
+    def prepare(cls, stage: Stage, spec: BenchSpec) -> Ground:
+        """Make folder and disk; they go with the bench.
+
+        Raises:
+            StoreError: the load generator or the flush laboratory is missing.
+            LaunchError: the disk cannot be made.
+        """
+        try:
+            program, _ = find_sensorstore(), find_launcher()
+        except UnavailableError as error:
+            raise StoreError("setup", str(error)) from error
+        try:
+            scratch = stage.scope.scratch_folder(stage.name("image"))
+            stage.at_end(lambda: shutil.rmtree(scratch, ignore_errors=True))
+            shared = stage.scope.guest_folder(stage.name("shared"))
+            stage.at_end(lambda: shutil.rmtree(shared, ignore_errors=True))
+            shared.chmod(0o711)  # servers are not root, and have their configuration here
+            image = scratch / "data.img"
+            make_disk_image(image, spec.disk_mib)
+            whom = account() if os.geteuid() == 0 else None
+        except (VirtgaugeError, OSError) as error:
+            raise LaunchError("disk", str(error)) from error
+        # The kernel's threads work for the disk here: what they use is part of the trial, and no foreign load.
+        stage.charge(KernelThreads().cpu_ns)
+        slowness = _SLOWNESS.get(stage.platform.kind, 5.0)
+        disk = stage.scope.folder / stage.name("disk")
+        return cls(shared, disk, image, program, whom, slowness, {})
+
+    async def launch(
+        self,
+        stage: Stage,
+        spec: BenchSpec,
+        *,
+        memory_mib: int,
+        shares: Sequence[Path],
+        lab: Namespace | None = None,
+    ) -> Guest:
+        """Launch the guest: with a link into the lab, where there is one.
+
+        Args:
+            stage: launches it.
+            spec: of the bench.
+            memory_mib: what it needs, where it has memory of its own and the plan does not say.
+            shares: folders of the host that it has to see.
+            lab: where its link leads.
+
+        Raises:
+            LaunchError: it did not come up.
+        """
+        own_kernel = stage.platform.kind == "qemu"
+        folders = {self.sensorstore.parent, find_launcher().parent, *shares} - {self.shared}
+        wanted: dict[str, Any] = {
+            "disk": Disk(self.image, self.disk),
+            "host_root": True,
+            "shares": (Share(self.shared, writable=True), *(Share(folder) for folder in sorted(folders))),
+            "memory_mib": spec.memory_mib or (memory_mib if own_kernel else None),
+            "vcpus": spec.vcpus,
+        }
+        if lab is not None:
+            wanted |= {"lab": lab, "nics": (Nic(port=_LINK, mac=_MAC, addresses=(f"{GUEST}/{_PREFIX}",)),)}
+        self.wanted = wanted
+        return await stage.launch(**wanted)
+
+    async def crash(self, stage: Stage) -> None:
+        """Cut the guest's power.
+
+        Raises:
+            StoreError: ``unsupported``: it has no kernel of its own.
+        """
+        guest = stage.guests[0]
+        try:
+            await guest.crash()
+        except UnavailableError as error:
+            raise StoreError("unsupported", error.message) from error
+
+    async def launch_again(self, stage: Stage) -> Guest:
+        """A second guest on the same disk, in place of the one that was crashed.
+
+        Raises:
+            LaunchError: it did not come up.
+        """
+        crashed = stage.guests.pop(0)
+        used_ns = crashed.accounting().cpu_ns or 0
+        await crashed.close()
+        stage.charge(lambda: used_ns)  # what it used is no foreign load of the trial under way
+        return await stage.launch("again", **self.wanted)
+
+    def layout(self, password: str) -> Layout:
+        """Where a server lives here."""
+        return Layout(self.shared / "config", self.disk, GUEST, PORT, password, self.account)
+
+    def launcher(self, profile: str, counters: Path) -> list[str]:
+        """What is prefixed to a program whose flushes are counted, and cost what the profile says."""
+        return launcher_prefix(counters, profile)
+
+    def client_inside(self, guest: Channel, counters: Path | None = None, profile: str = "as-is") -> Sensorstore:
+        """The load generator in the guest, without a database; with counters, through the launcher."""
+        prefix = () if counters is None else launcher_prefix(counters, profile)
+        return Sensorstore(guest, self.sensorstore, None, prefix=prefix, slowness=self.slowness)
+
+
+async def address_peer(peer: Channel) -> None:
+    """Give the lab's end of the link its address.
+
+    Raises:
+        AgentError: that cannot be.
+    """
+    interface = {"name": _LINK, "addresses": [f"{PEER}/{_PREFIX}"]}
+    await peer.request("network", interfaces=[interface], forwarding=False, timeout_s=_NETWORK_S)

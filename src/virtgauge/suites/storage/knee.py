@@ -1,0 +1,155 @@
+"""The knee: the highest rate of an open loop at which nearly all responses still come within the objective.
+
+Response time counts from when an operation was due, so that a database which falls behind cannot hide it.  The closed
+loop tells where to look; then the rate is bisected by ratio, each step measured on a table as empty as the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from virtgauge.analysis.distribution import Distribution
+from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.storage.client import StreamResult
+from virtgauge.suites.storage.flags import answer_flags
+from virtgauge.suites.storage.laboratory import StorageBench
+from virtgauge.suites.storage.loads import data_of, open_loop, preload_of, stream_of
+from virtgauge.suites.storage.settings import StorageSettings
+from virtgauge.suites.storage.trial import described, disk_per_s, emptied, refuse_unusable
+
+OBJECTIVE_SHARE = 0.99
+_LOWEST_SHARE = 1 / 64
+"""Of the closed loop's rate: where nothing below is searched."""
+_HIGHEST_SHARE = 1.25
+_ACHIEVED = 0.95
+"""A rate of which less was done was not offered."""
+_SHARES = (0.5, 0.99, 0.999)
+
+
+@dataclasses.dataclass(frozen=True)
+class LatencyPoint:
+    """One rate; response times are None where nothing was answered.
+
+    Attributes:
+        rate_per_s: operations offered.
+        achieved_per_s: operations done.
+        p50_ms, p99_ms, p999_ms: of the response times.
+        met: whether the objective was.
+    """
+
+    rate_per_s: float
+    achieved_per_s: float
+    p50_ms: float | None
+    p99_ms: float | None
+    p999_ms: float | None
+    met: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Knee:
+    """What a search found.
+
+    Attributes:
+        rate_per_s: highest rate that met the objective; None: not even the lowest that was tried.
+        curve: every rate that was tried, ascending.
+    """
+
+    rate_per_s: float | None
+    curve: tuple[LatencyPoint, ...]
+
+
+async def find_knee(measure: Callable[[float], Awaitable[LatencyPoint]], closed_per_s: float, steps: int) -> Knee:
+    """Bisect the rate, by ratio, between bounds that follow from the closed loop's.
+
+    Args:
+        measure: one rate.
+        closed_per_s: what the closed loop comes to.
+        steps: rates to be tried.
+    """
+    low, high = closed_per_s * _LOWEST_SHARE, closed_per_s * _HIGHEST_SHARE
+    points: list[LatencyPoint] = []
+    for _ in range(steps):
+        rate = math.sqrt(low * high)
+        point = await measure(rate)
+        points.append(point)
+        low, high = (rate, high) if point.met else (low, rate)
+    met = [point.rate_per_s for point in points if point.met]
+    return Knee(max(met, default=None), tuple(sorted(points, key=lambda point: point.rate_per_s)))
+
+
+def latency_point(rate: float, elapsed_ns: int, result: StreamResult, objective_ms: float) -> LatencyPoint:
+    """One rate's outcome, judged by the objective."""
+    achieved = result.operations * 1e9 / elapsed_ns if elapsed_ns else 0.0
+    p50, p99, p999 = _quantiles_ms(result.response)
+    answered = p99 is not None and not result.errors and not result.wrong
+    met = answered and p99 is not None and p99 <= objective_ms and achieved >= _ACHIEVED * rate
+    return LatencyPoint(rate, achieved, p50, p99, p999, met)
+
+
+def _quantiles_ms(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:
+    if histogram is None:
+        return None, None, None
+    h = histogram
+    found = Distribution(h.values, h.counts, float(h.minimum), float(h.maximum), h.mean).quantiles(_SHARES)
+    p50, p99, p999 = (float(value) / 1e6 for value in found)
+    return p50, p99, p999
+
+
+async def measure_knee(
+    settings: StorageSettings, bench: StorageBench, cell: Cell, on_progress: Callable[[float], None]
+) -> Measurement:
+    """Search the knee of one operation.
+
+    Raises:
+        StoreError: there is no figure.
+    """
+    params, data = cell.params, data_of(settings)
+    operation = params["of"]
+    preload = preload_of(settings, params)
+    target = (await bench.target(params)).with_options(params["options"])
+    results: list[StreamResult] = []
+    histograms: dict[str, Histogram] = {}
+
+    async def at(loop: dict[str, Any]) -> tuple[int, StreamResult]:
+        stream = stream_of(settings, params, operation, loop)
+        if stream.operation == "write" and results:  # a read leaves the table as it was
+            await target.client.drop()
+            await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=60.0)
+        measured = await target.client.measure(data, [stream], warmup_s=settings.warmup_s, seconds=settings.seconds)
+        refuse_unusable(measured)
+        results.append(measured.streams[0])
+        on_progress(len(results) / (settings.knee_steps + 1))
+        return measured.elapsed_ns, measured.streams[0]
+
+    async def at_rate(rate: float) -> LatencyPoint:
+        elapsed_ns, result = await at(open_loop(rate))
+        point = latency_point(rate, elapsed_ns, result, settings.objective_ms)
+        if point.met and result.response is not None and result.service is not None:
+            histograms.update(response=result.response, service=result.service)  # the last is the nearest below
+        return point
+
+    async with emptied(target, data, index=params["index"], preload=preload):
+        disk_before = await disk_per_s(target, settings.disk_probe_s)
+        elapsed_ns, closed = await at({"kind": "closed"})
+        closed_per_s = closed.operations * 1e9 / elapsed_ns if elapsed_ns else 0.0
+        knee = await find_knee(at_rate, closed_per_s, settings.knee_steps) if closed.operations else Knee(None, ())
+        disk_after = await disk_per_s(target, settings.disk_probe_s, like=disk_before)
+    flags = list(answer_flags(results))
+    if knee.rate_per_s is None and not flags:
+        words = f"at no rate that was tried did 99 % of the responses come within {settings.objective_ms:g} ms"
+        flags.append(Flag("no-knee", words, fatal=False))
+    result = described(target) | {
+        "knee_per_s": knee.rate_per_s,
+        "objective_ms": settings.objective_ms,
+        "closed_per_s": closed_per_s,
+        "steps": [dataclasses.asdict(point) for point in knee.curve],
+        "disk_before_per_s": disk_before,
+        "disk_after_per_s": disk_after,
+        "preload": preload,
+        "sensors": settings.sensors,
+    }
+    return Measurement(result, histograms, {}, tuple(flags))

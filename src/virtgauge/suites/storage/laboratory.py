@@ -1,0 +1,147 @@
+"""What storage cells are measured on, and what a trial works with there.
+
+A server runs in the guest, on a data disk of its own, and is used from outside across a network path: the guest has
+one interface, whose other end is in a namespace with a peer, the client.  An embedded database has no server: the
+client runs inside the guest.  A server that is there already is used from the host.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.storage.benches import BenchSpec
+from virtgauge.suites.storage.client import Sensorstore, StoreError
+from virtgauge.suites.storage.databases.base import Profile
+
+NOTES_HEADER_BYTES = 24
+"""Of the file in which a client notes what was acknowledged; then come the notes."""
+
+_NOT_OURS = "what runs here was not started by virtgauge, and is never ended by it"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """One database at one level, ready for a trial.
+
+    Attributes:
+        label: product and version.
+        profile: the level's settings; None for a server that is there already.
+        client: talks to it.
+        inside: the load generator in the guest, for its disk and its counters; None where there is no guest of ours.
+        probe: likewise, with flushes that cost what the database's do.
+        counters: of flushes, as the guest sees the file; None where nobody counts.
+        disk: a folder on the data disk.
+        acknowledged: where the client notes what was acknowledged; host and client see it under the same path.
+        may_drop: a table that is there already is ours to drop.
+        embedded: client and database are one process, in the guest.
+        reported: what the database says of itself: version, settings.
+    """
+
+    label: str
+    profile: Profile | None
+    client: Sensorstore
+    inside: Sensorstore | None
+    probe: Sensorstore | None
+    counters: Path | None
+    disk: Path | None
+    acknowledged: Path | None
+    may_drop: bool
+    embedded: bool
+    reported: Mapping[str, Any]
+
+    def with_options(self, options: Mapping[str, str]) -> Target:
+        """The same, with further options of the driver."""
+        store = dict(self.client.store or {})
+        store["options"] = dict(store.get("options") or {}) | dict(options)
+        return dataclasses.replace(self, client=self.client.on(store))
+
+
+class StorageBench(Bench, abc.ABC):
+    """See the module.
+
+    Attributes:
+        spec: what it was built from.
+        limits: what the client alone comes to, by what it was asked; filled by the calibration.
+    """
+
+    def __init__(self, stage: Stage, spec: BenchSpec) -> None:
+        super().__init__(stage)
+        self.spec = spec
+        self.limits: dict[tuple[Any, ...], float | None] = {}
+        self._spoiled = False
+
+    @property
+    def closed(self) -> bool:
+        return self._spoiled or super().closed
+
+    def spoil(self) -> None:
+        """A trial ended in a way that leaves the bench in an unknown state: the next needs a fresh one."""
+        self._spoiled = True
+
+    @abc.abstractmethod
+    async def target(self, params: Mapping[str, Any]) -> Target:
+        """The database of a cell.
+
+        Raises:
+            StoreError: it cannot be measured here (``unsupported``), or did not come up.
+        """
+
+    async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:
+        """A client of the same driver whose server stores nothing; None where there is no such server.
+
+        Args:
+            target: the database in question.
+            data: what its reads are answered from.
+
+        Raises:
+            StoreError: it did not come up.
+        """
+        return None
+
+    def has_acknowledged(self, target: Target) -> bool:
+        """Whether a client that notes what is acknowledged has noted anything yet."""
+        file = target.acknowledged
+        return file is not None and file.exists() and file.stat().st_size > NOTES_HEADER_BYTES
+
+    async def crash(self, target: Target, what: str) -> None:
+        """End the server's processes, or the ``machine``, without warning.
+
+        Raises:
+            StoreError: ``unsupported`` where that is not possible, ``lost`` where it had ended before.
+        """
+        raise StoreError("unsupported", _NOT_OURS)
+
+    async def recover(self, target: Target, what: str) -> Target:
+        """Start on the same data again what :meth:`crash` has ended.
+
+        Raises:
+            StoreError, LaunchError: it does not come up again.
+        """
+        raise StoreError("unsupported", _NOT_OURS)
+
+    async def explain(self, error: StoreError) -> StoreError:
+        """A failure of the client, with what became of the server."""
+        return error
+
+
+class NoBench(StorageBench):
+    """A plain guest in place of a bench that cannot be: every cell on it ends alike, with the reason.
+
+    Args:
+        failure: what a trial ends with.
+    """
+
+    def __init__(self, stage: Stage, spec: BenchSpec, failure: StoreError) -> None:
+        super().__init__(stage, spec)
+        self._failure = failure
+
+    def spoil(self) -> None:
+        """Nothing: a fresh one would be no better, and its cells shall not wait for one each."""
+
+    async def target(self, params: Mapping[str, Any]) -> Target:
+        raise StoreError(self._failure.code, self._failure.message)

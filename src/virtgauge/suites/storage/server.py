@@ -1,0 +1,121 @@
+"""A database server in a guest: set up, started through the flush launcher, watched, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.platforms.local import log_tail
+from virtgauge.suites.storage.client import Sensorstore, StoreError
+from virtgauge.suites.storage.databases.base import Server
+from virtgauge.suites.storage.processes import is_alive, kill_tree, last_lines, noted_and_logged, run_well
+
+_POLL_S = 0.1
+_STOP_S = 30.0
+_NOT_YET = {"refused", "lost", "timeout", "denied", "schema", "database"}
+"""What a server that is still starting may answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerFiles:
+    """Where a server's traces are; host paths that the guest sees too.
+
+    Attributes:
+        pid: its process number, as the guest counts.
+        log: what it prints.
+    """
+
+    pid: Path
+    log: Path
+
+
+class ServerProcess:
+    """One server in one guest."""
+
+    def __init__(
+        self, guest: Channel, server: Server, files: ServerFiles, launcher: Sequence[str], *, slowness: float
+    ) -> None:
+        """Prepare to run it.
+
+        Args:
+            guest: the agent that starts it.
+            server: how.
+            files: where its traces go.
+            launcher: what its argument vector is prefixed with.
+            slowness: by how much longer than on the host it may take there.
+        """
+        self._guest, self._server, self._files, self._launcher = guest, server, files, tuple(launcher)
+        self._patience_s = server.ready_timeout_s * slowness
+        self._load: int | None = None
+
+    async def set_up(self) -> None:
+        """Run what comes before the first start.
+
+        Raises:
+            StoreError: a command failed; with what it printed.
+        """
+        for argv in self._server.setup:
+            await run_well(self._guest, Path(argv[0]).name, [*self._environment, *argv], self._patience_s)
+
+    async def start(self, client: Sensorstore) -> dict[str, Any]:
+        """Start it, and wait until it serves this client: what it says of itself.
+
+        Raises:
+            StoreError: it ended, or did not serve in time; with what it printed last.
+        """
+        self._files.pid.unlink(missing_ok=True)
+        argv = [*noted_and_logged(self._files.pid, self._files.log), *self._launcher]
+        argv += [*self._environment, *self._server.argv]
+        reply = await self._guest.request("load_start", name="program", params={"argv": argv}, timeout_s=_STOP_S)
+        self._load = int(reply.value["load"])
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return await client.about()
+            except StoreError as error:
+                if error.code not in _NOT_YET:
+                    raise
+                last = error
+            if self._files.pid.exists() and not await self.alive():
+                raise StoreError("start", f"the server ended before it served: {self.last_words()}")
+            if time.monotonic() > deadline:
+                words = f"the server did not serve within {self._patience_s:g} s ({last.message})"
+                raise StoreError("start", f"{words}: {self.last_words()}")
+            await asyncio.sleep(_POLL_S)
+
+    async def alive(self) -> bool:
+        """Whether its first process runs."""
+        return await is_alive(self._guest, self._files.pid)
+
+    async def kill(self) -> None:
+        """End all of its processes without warning.
+
+        Raises:
+            StoreError: it was no longer there.
+        """
+        if not await kill_tree(self._guest, self._files.pid):
+            raise StoreError("lost", f"the server had ended before it was to be killed: {self.last_words()}")
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End it in order, or what is left of it.  Idempotent."""
+        load, self._load = self._load, None
+        if load is not None:
+            with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError):
+                await self._guest.request("load_stop", load=load, timeout_s=_STOP_S)
+
+    def last_words(self) -> str:
+        """The last lines that it printed, in one."""
+        return last_lines(log_tail(self._files.log)) or "it printed nothing"
+
+    @property
+    def _environment(self) -> list[str]:
+        env = self._server.env
+        return ["/usr/bin/env", *(f"{name}={value}" for name, value in env.items())] if env else []

@@ -1,0 +1,67 @@
+"""The simulated database as a bench: the load generator's commands reach it by the real protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from virtgauge.platforms.simulated.storage_commands import KILL
+from virtgauge.suites.bench import Stage
+from virtgauge.suites.storage.availability import profile_of
+from virtgauge.suites.storage.benches import BenchSpec
+from virtgauge.suites.storage.client import Sensorstore
+from virtgauge.suites.storage.databases.base import Durability
+from virtgauge.suites.storage.laboratory import StorageBench, Target
+from virtgauge.suites.storage.processes import run
+
+_NOWHERE = Path("/simulated")
+
+
+class SimulatedBench(StorageBench):
+    """See the module."""
+
+    @classmethod
+    async def create(cls, stage: Stage, spec: BenchSpec) -> SimulatedBench:
+        """Launch its only agent.
+
+        Raises:
+            LaunchError: it was told not to come up.
+        """
+        await stage.launch()
+        return cls(stage, spec)
+
+    async def target(self, params: Mapping[str, Any]) -> Target:
+        level = Durability(params["durability"])
+        profile = profile_of(params["database"], level, params["period_ms"])
+        told = {"driver": "simulated", "options": {"level": level.value}}
+        client = self._client(told)
+        return Target(
+            label=f"simulated {params['database']}",
+            profile=dataclasses.replace(profile, options={}),
+            client=client,
+            inside=client,
+            probe=client,
+            counters=_NOWHERE,
+            disk=_NOWHERE,
+            acknowledged=_NOWHERE,
+            may_drop=True,
+            embedded=False,
+            reported=await client.about(),
+        )
+
+    def _client(self, store: Mapping[str, Any]) -> Sensorstore:
+        return Sensorstore(self.guest.channel, Path("sensorstore"), store)
+
+    async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore:
+        return self._client({"driver": "none", "options": {}})
+
+    def has_acknowledged(self, target: Target) -> bool:
+        return True
+
+    async def crash(self, target: Target, what: str) -> None:
+        await run(self.guest.channel, [KILL])
+
+    async def recover(self, target: Target, what: str) -> Target:
+        return target

@@ -1,0 +1,159 @@
+"""The storage suite: sensor data on real databases, natively and in guests, at equal durability.
+
+The paper is van der Veen, van der Waaij and Meijer 2012, "Sensor Data Storage Performance: SQL or NoSQL, Physical or
+Virtual".  A cell is one database at one level of durability, one operation (Table I's readings, one or ``values`` of
+them in a statement), so many clients, with or without index, in a closed or an open loop, with flushes that cost what a
+profile says.  Each cell begins with an empty database.
+
+Histograms (ns): ``service``, from the beginning of an operation to its answer, and where operations are due at times of
+their own ``response``, from when it was due; of the mixed load ``service/write``, ``service/read`` and so on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from virtgauge.suites.base import Cell, Measurement, Suite
+from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.storage.availability import shortfall
+from virtgauge.suites.storage.benches import BenchSpec, bench_at, bench_of
+from virtgauge.suites.storage.client import StoreError
+from virtgauge.suites.storage.crash import measure_crash
+from virtgauge.suites.storage.existing import refuse_passwords
+from virtgauge.suites.storage.knee import measure_knee
+from virtgauge.suites.storage.laboratories import set_up_bench
+from virtgauge.suites.storage.laboratory import NoBench, StorageBench
+from virtgauge.suites.storage.loads import values_of
+from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
+from virtgauge.suites.storage.trial import PREPARE_S, measure_load
+
+AS_CONFIGURED = "as-configured"
+"""Level and flush profile of a server that is there already: nothing here decides about them."""
+_STARTS_BEFORE_GIVING_UP = 3
+_EACH_CELL_S = 120.0
+_PLAIN = (*WRITES, *READS)
+
+
+class StorageSuite(Suite):
+    """See the module."""
+
+    name: ClassVar[str] = "storage"
+    Settings: ClassVar[type[BaseModel]] = StorageSettings
+
+    def __init__(self, settings: StorageSettings) -> None:
+        self._settings = settings
+        self._benches: dict[str, BenchSpec] = {}
+        self._failed_starts: Counter[tuple[int, str]] = Counter()
+
+    @classmethod
+    def create(cls, settings: Mapping[str, Any]) -> StorageSuite:
+        if (refusal := refuse_passwords(dict(settings))) is not None:
+            error = PydanticCustomError("value_error", "{refusal}", {"refusal": refusal})
+            details = InitErrorDetails(type=error, loc=("server",), input="…")
+            raise ValidationError.from_exception_data(cls.name, [details])
+        return cls(StorageSettings.model_validate(settings))
+
+    def shortfalls(self) -> list[str]:
+        return [words for name in self._settings.databases if (words := shortfall(name)) is not None]
+
+    def cells(self) -> list[Cell]:
+        return [*self._started_cells(), *self._existing_cells()]
+
+    def _started_cells(self) -> Iterator[Cell]:
+        s = self._settings
+        for name, durability, flushes in itertools.product(s.databases, s.durability, s.flushes):
+            bench = bench_of(s, name, durability, flushes)
+            where = {"database": name, "durability": durability.value, "flushes": flushes}
+            for operation in s.operations:
+                yield from self._cells_of(bench, where, operation)
+
+    def _existing_cells(self) -> Iterator[Cell]:
+        for server in self._settings.server:
+            where = {"database": server.name, "durability": AS_CONFIGURED, "flushes": AS_CONFIGURED}
+            for operation in self._settings.operations:
+                if operation != "crash":  # never of what was not started here
+                    yield from self._cells_of(bench_at(self._settings, server), where, operation)
+
+    def _cells_of(self, bench: BenchSpec, where: Mapping[str, str], operation: str) -> Iterator[Cell]:
+        s = self._settings
+        self._benches[bench.name] = bench
+        plain = operation in _PLAIN
+        kinds = {"knee": s.knee_of, "crash": s.crash}.get(operation, ("",))
+        loops = s.loops if plain else ({"knee": "search", "crash": "closed"}.get(operation, "mixed"),)
+        product = bench.existing.database if bench.existing else where["database"]
+        modes = s.write_modes_of(product, operation)
+        for clients, index, loop, mode, kind in itertools.product(s.clients, s.index, loops, modes, kinds):
+            of = kind if operation == "knee" else "single-write" if operation == "crash" else operation
+            factors = {
+                **where,
+                "operation": operation,
+                "clients": str(clients),
+                "values": str(values_of(s, of)),
+                "index": "yes" if index else "no",
+                "loop": loop,
+                "write_mode": mode,
+            }
+            if operation == "knee":
+                factors["of"] = kind
+            if operation == "crash":
+                factors["crash"] = kind
+            params = {
+                "database": where["database"],
+                "durability": where["durability"],
+                "period_ms": s.period_ms,
+                "operation": operation,
+                "of": kind if operation == "knee" else "",
+                "crash": kind if operation == "crash" else "",
+                "clients": clients,
+                "index": index,
+                "loop": loop,
+                "write_mode": mode,
+                "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
+            }
+            probe = "operations" if plain else operation
+            yield Cell(self.name, probe, factors, params, self._timeout_s(operation), bench.name)
+
+    def _timeout_s(self, operation: str) -> float:
+        """Generous: of what hangs, an operation's own time-out tells sooner."""
+        s = self._settings
+        measures = {"knee": s.knee_steps + 1}.get(operation, 1)
+        each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + _EACH_CELL_S
+        return PREPARE_S + measures * each_s + s.crash_after_s
+
+    async def set_up(self, bench: str, stage: Stage) -> Bench:
+        """A guest with its server, disk and client; a plain guest where that cannot be, whose cells all say why."""
+        spec = self._benches[bench]
+        key = (id(stage.platform), bench)
+        if self._failed_starts[key] >= _STARTS_BEFORE_GIVING_UP:
+            words = f"given up after {_STARTS_BEFORE_GIVING_UP} starts in a row failed; see the trials before"
+            await stage.launch()
+            return NoBench(stage, spec, StoreError("start", words))
+        try:
+            made = await set_up_bench(stage, spec)
+        except StoreError as error:
+            self._failed_starts[key] += error.code != "unsupported"
+            if not stage.guests:
+                await stage.launch()
+            return NoBench(stage, spec, error)
+        self._failed_starts[key] = 0
+        return made
+
+    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
+        """Measure one cell; where that fails, the bench is used no further."""
+        assert isinstance(bench, StorageBench)
+        by_operation = {"knee": measure_knee, "crash": measure_crash}
+        measured = by_operation.get(cell.params["operation"], measure_load)
+        try:
+            return await measured(self._settings, bench, cell, on_progress)
+        except StoreError as error:
+            if error.code == "unsupported":
+                raise
+            explained = await bench.explain(error)
+            bench.spoil()
+            raise explained from error

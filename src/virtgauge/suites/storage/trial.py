@@ -1,0 +1,196 @@
+"""One cell of the storage suite: an empty database, its rows, the load, and what all sides did meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.ledger.records import Histogram
+from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.storage.calibration import client_limit_per_s
+from virtgauge.suites.storage.client import UNUSABLE, Measured, StoreError, Stream
+from virtgauge.suites.storage.cpu_record import CpuRecord, recorded
+from virtgauge.suites.storage.flags import DISK_FACTOR, Circumstances, flags_of
+from virtgauge.suites.storage.laboratory import StorageBench, Target
+from virtgauge.suites.storage.loads import data_of, preload_of, streams_of
+from virtgauge.suites.storage.settings import StorageSettings
+
+PREPARE_S = 900.0
+"""The longest that preloading may take on the host."""
+
+
+async def measure_load(
+    settings: StorageSettings, bench: StorageBench, cell: Cell, on_progress: Callable[[float], None]
+) -> Measurement:
+    """Measure a cell of plain operations, or the mixed load.
+
+    Raises:
+        StoreError: there is no figure: the database is not there, full, stuck, or not ours to write to.
+    """
+    data, streams = data_of(settings), streams_of(settings, cell.params)
+    preload = preload_of(settings, cell.params)
+    target = (await bench.target(cell.params)).with_options(cell.params["options"])
+    limit = None
+    if len(streams) == 1:  # of a mixture, no closed loop says what the client can
+        limit = await client_limit_per_s(bench, target, data, streams[0], settings.calibration_s)
+    async with emptied(target, data, index=cell.params["index"], preload=preload):
+        on_progress(0.3)
+        disk_before = await disk_per_s(target, settings.disk_probe_s)
+        flushes_before = await flushes_of(target)
+        async with recorded(lambda: bench.stage.accounting().cpu_ns) as record:
+            measured = await target.client.measure(data, streams, warmup_s=settings.warmup_s, seconds=settings.seconds)
+        refuse_unusable(measured)
+        on_progress(0.9)
+        flushes = _difference(flushes_before, await flushes_of(target))
+        disk_after = await disk_per_s(target, settings.disk_probe_s, like=disk_before)
+    written = sum(
+        result.operations
+        for stream, result in zip(streams, measured.streams, strict=True)
+        if stream.operation == "write"
+    )
+    found = Circumstances(
+        streams=measured.streams,
+        elapsed_ns=measured.elapsed_ns,
+        client_limit_per_s=limit,
+        profile=target.profile,
+        written=written,
+        waiting=sum(stream.clients * stream.pipeline for stream in streams if stream.operation == "write"),
+        flushes=flushes,
+        period_ms=settings.period_ms,
+        disk_before_per_s=disk_before,
+        disk_after_per_s=disk_after,
+    )
+    # From before the warm-up to after the end was counted; as many a second are supposed in all of it.
+    counted_share = settings.seconds / (settings.seconds + settings.warmup_s)
+    result = described(target) | {
+        **figures(measured),
+        **cpu_figures(record, measured, target),
+        "client_limit_per_s": limit,
+        "flushes": flushes,
+        "flushes_per_operation": None if flushes is None or not written else flushes * counted_share / written,
+        "disk_before_per_s": disk_before,
+        "disk_after_per_s": disk_after,
+        "preload": preload,
+        "sensors": settings.sensors,
+    }
+    return Measurement(result, histograms_of(streams, measured), {}, tuple(flags_of(found)))
+
+
+@contextlib.asynccontextmanager
+async def emptied(target: Target, data: Mapping[str, Any], *, index: bool, preload: int) -> AsyncIterator[None]:
+    """The database with an empty table and these rows, for the block; the table is dropped in the end.
+
+    Raises:
+        StoreError: ``exists`` where there is a table already that is not ours; it has not been touched.
+    """
+    await target.client.prepare(data, index=index, drop=target.may_drop, preload=preload, within_s=PREPARE_S)
+    try:
+        yield
+    except BaseException:
+        # The failure is what matters; of a server that is gone the table cannot be dropped.
+        with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError):
+            await target.client.drop()
+        raise
+    if not target.embedded:  # of which the next trial begins with a new file
+        await target.client.drop()
+
+
+async def disk_per_s(target: Target, seconds: float, *, like: float | None = None) -> float | None:
+    """Flushes per second on the data disk, with nothing else on it; None where it is not ours.
+
+    Args:
+        target: whose disk.
+        seconds: of flushing.
+        like: what it was before.  Where it differs, it is tried once more: the database may not have been at rest.
+    """
+    if target.probe is None or target.disk is None:
+        return None
+    rate = await target.probe.disk(target.disk, seconds)
+    if like and max(rate, like) > DISK_FACTOR * min(rate, like):
+        again = await target.probe.disk(target.disk, 2 * seconds)
+        rate = min(rate, again, key=lambda one: max(one, like) / max(min(one, like), 1e-9))
+    return rate
+
+
+async def flushes_of(target: Target) -> int | None:
+    """Flushes counted so far; None where nobody counts."""
+    if target.inside is None or target.counters is None:
+        return None
+    return await target.inside.flushes(target.counters)
+
+
+def refuse_unusable(measured: Measured) -> None:
+    """Let failures be errors that leave no figure.
+
+    Raises:
+        StoreError: of the first of them.
+    """
+    for stream in measured.streams:
+        if stream.errors and stream.first_error_kind in UNUSABLE:
+            words = f"{stream.errors} operations failed, the first with: {stream.first_error}"
+            raise StoreError(str(stream.first_error_kind), words)
+
+
+def cpu_figures(record: CpuRecord, measured: Measured, target: Target) -> dict[str, float | None]:
+    """CPU time per operation of client and guest, and of the server where it is what the guest runs."""
+    operations = sum(stream.operations for stream in measured.streams)
+    start = measured.started_monotonic_ns
+    if target.embedded:  # by the guest's own clock, which may be another; its answer came just after the end
+        start = measured.finished_ns - measured.elapsed_ns
+    guest_ns = None if target.inside is None else record.between(start, start + measured.elapsed_ns)
+    guest = None if guest_ns is None or not operations else guest_ns / operations
+    return {
+        "client_cpu_ns_per_operation": measured.cpu_ns / operations if operations else None,
+        "guest_cpu_ns_per_operation": guest,
+        "server_cpu_ns_per_operation": None if target.embedded else guest,
+    }
+
+
+def described(target: Target) -> dict[str, Any]:
+    """Which database at which settings."""
+    profile = target.profile
+    return {
+        "database": target.label,
+        "embedded": target.embedded,
+        "profile": None if profile is None else profile.name,
+        "settings": {} if profile is None else dict(profile.settings),
+        "reported_settings": dict(target.reported.get("settings") or {}),
+    }
+
+
+def figures(measured: Measured) -> dict[str, Any]:
+    """The scalars of a measured span, all its loads together."""
+    operations = sum(stream.operations for stream in measured.streams)
+    rows = sum(stream.rows for stream in measured.streams)
+    seconds = measured.elapsed_ns / 1e9
+    slices = [stream.slices for stream in measured.streams]
+    return {
+        "elapsed_ns": measured.elapsed_ns,
+        "operations": operations,
+        "rows": rows,
+        "operations_per_s": operations / seconds if seconds else None,
+        "rows_per_s": rows / seconds if seconds else None,
+        "errors": sum(stream.errors for stream in measured.streams),
+        "wrong": sum(stream.wrong for stream in measured.streams),
+        "unstarted": sum(stream.unstarted for stream in measured.streams),
+        "per_client": [count for stream in measured.streams for count in stream.per_client],
+        "slices": [sum(at) for at in zip(*slices, strict=False)],
+    }
+
+
+def histograms_of(streams: Sequence[Stream], measured: Measured) -> dict[str, Histogram]:
+    """Service and response time; of several loads, each under its operation as well."""
+    found: dict[str, Histogram] = {}
+    for stream, result in zip(streams, measured.streams, strict=True):
+        suffix = "" if len(streams) == 1 else f"/{stream.operation}"
+        for name, histogram in (("service", result.service), ("response", result.response)):
+            if histogram is not None:
+                found[name + suffix] = histogram
+    return found
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before

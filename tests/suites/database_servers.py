@@ -1,0 +1,163 @@
+"""Real database servers on this machine, started as a bench starts them, used by the load generator."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import virtgauge
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Layout, Profile
+from virtgauge.suites.storage.databases.registry import account
+from virtgauge.suites.storage.sensorstore import find_sensorstore
+
+DATA = {"seed": 7, "sensors": 4, "step_ms": 1000}
+PATIENCE = 4.0
+"""The machine of a test may be busy with others."""
+_LAUNCHER = Path(virtgauge.__file__).parent / "native" / "virtgauge-flushes"
+
+
+def stream(operation: str, values: int = 1, preload: int = 0) -> dict[str, Any]:
+    """One client that does one thing after another."""
+    return {
+        "operation": operation,
+        "values": values,
+        "clients": 1,
+        "pipeline": 1,
+        "preload": preload,
+        "loop": {"kind": "closed"},
+    }
+
+
+def answer_of(command: str, specification: Mapping[str, Any]) -> dict[str, Any]:
+    """What sensorstore answers, also where that is an error."""
+    argv = [find_sensorstore(), command, json.dumps(specification)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+class RunningServer:
+    """One server with one profile, its flushes counted."""
+
+    def __init__(self, product: Database, found: Found, profile: Profile, root: Path) -> None:
+        self.product, self.profile = product, profile
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        whom = account() if os.geteuid() == 0 else None
+        (root / "data").mkdir()
+        self.layout = Layout(root / "config", root / "data", "127.0.0.1", port, "5ec4e7", whom, product.memory_mib)
+        self.server = product.server(found, self.layout, profile)
+        self.server.write(whom)
+        self.store = product.store(found, self.layout, profile)
+        self.log, self.counters, self.acknowledged = root / "log", root / "flushes", root / "acknowledged"
+        self._environment = os.environ | self.server.env
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def set_up(self) -> None:
+        for argv in self.server.setup:
+            subprocess.run(argv, env=self._environment, check=True, capture_output=True, timeout=120)
+
+    def start(self) -> dict[str, Any]:
+        """Start it; what it says of itself once it serves."""
+        counting: list[str | Path] = [_LAUNCHER, "--counters", self.counters, "--profile", "as-is", "--"]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*counting, *self.server.argv], env=self._environment, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + PATIENCE * self.server.ready_timeout_s
+        while True:
+            about = answer_of("about", {"store": self.store})
+            if "error" not in about:
+                return about
+            assert self._process.poll() is None, f"it ended: {self.log.read_text()[-2000:]}"
+            assert time.monotonic() < deadline, f"{about}: {self.log.read_text()[-2000:]}"
+            time.sleep(0.1)
+
+    def prepare(self, preload: int = 0) -> None:
+        specification = {"store": self.store, "index": True, "drop": True, "data": DATA, "preload": preload}
+        answer = answer_of("prepare", specification)
+        assert "error" not in answer, answer
+
+    def measure(self, what: dict[str, Any], duration_ms: int = 500) -> tuple[dict[str, Any], int]:
+        """Do it for a while: the result, and how many flushes there were."""
+        before = answer_of("flushes", {"path": str(self.counters)})
+        specification = {"store": self.store, "data": DATA, "streams": [what], "warmup_ms": 0}
+        limits = {"duration_ms": duration_ms, "acknowledged": None, "until_failure": False}
+        (result,) = answer_of("measure", specification | limits)["streams"]
+        after = answer_of("flushes", {"path": str(self.counters)})
+        return result, after["total"] - before["total"]
+
+    def kill_while_writing(self) -> dict[str, Any]:
+        """Kill it during writes, and start it again: what the audit finds."""
+        specification = {"store": self.store, "data": DATA, "streams": [stream("write")], "warmup_ms": 0}
+        limits = {"duration_ms": 60_000, "acknowledged": str(self.acknowledged), "until_failure": True}
+        argv = [str(find_sensorstore()), "measure", json.dumps(specification | limits)]
+        with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as writer:
+            time.sleep(0.7)
+            self._kill()
+            writer.wait(timeout=60)
+        self.start()
+        audited = {key: specification[key] for key in ("store", "data", "streams")}
+        return answer_of("audit", audited | {"acknowledged": str(self.acknowledged)})
+
+    def stop(self) -> None:
+        """End it in order."""
+        assert self._process is not None
+        self._process.send_signal(self.server.stop_signal)
+        self._process.wait(timeout=60)
+
+    def processes(self) -> list[int]:
+        """All of its processes."""
+        assert self._process is not None
+        return [self._process.pid, *_children(self._process.pid)]
+
+    def _kill(self) -> None:
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait(timeout=20)
+
+    def end(self) -> None:
+        """Whatever became of it; in order if it can, as what is killed may leave shared memory in the kernel."""
+        if self._process is not None and self._process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                self._kill()
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+@contextlib.contextmanager
+def running(product: Database, durability: Durability) -> Iterator[RunningServer]:
+    """A server that serves, in a folder that its own user reaches; nothing of it is left."""
+    found, profile = product.find(), product.level(durability)
+    assert isinstance(found, Found), found
+    assert isinstance(profile, Profile), profile
+    root = Path(tempfile.mkdtemp(prefix="virtgauge-test-", dir="/var/tmp"))  # on a disk
+    root.chmod(0o711)
+    try:
+        server = RunningServer(product, found, profile, root)
+        server.set_up()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.end()
+    finally:
+        shutil.rmtree(root)

@@ -1,0 +1,112 @@
+"""Each database as it really is: its profiles serve, flush, and lose what their level says, and nothing else."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from suites.database_servers import RunningServer, answer_of, running, stream
+
+from virtgauge.suites.storage.databases.base import Durability, Profile
+from virtgauge.suites.storage.databases.registry import DATABASES
+
+pytestmark = pytest.mark.slow
+
+# Cassandra takes long to start: one level here, the others by the same settings.
+LEVELS = [
+    (name, durability)
+    for name, product in DATABASES.items()
+    for durability, level in product.levels().items()
+    if not product.embedded and isinstance(level, Profile)
+    if name != "cassandra" or durability is Durability.FLUSHED
+]
+
+
+@pytest.fixture(scope="module", params=LEVELS, ids=lambda level: f"{level[0]}-{level[1]}")
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    name, durability = request.param
+    with running(DATABASES[name], durability) as server:
+        yield server
+
+
+def test_a_server_runs_as_its_own_user_and_listens_only_where_it_was_told(server: RunningServer) -> None:
+    whom = server.layout.account
+    status = Path(f"/proc/{server.processes()[0]}/status").read_text()
+    if whom is not None:
+        assert f"Uid:\t{whom.uid}\t{whom.uid}\t{whom.uid}" in status
+    listening = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True, check=True).stdout
+    own = [line for line in listening.splitlines() if f"pid={server.processes()[0]}," in line]
+    assert own
+    assert all("127.0.0.1" in line.split()[3] for line in own)
+
+
+def test_what_is_written_is_read_again_and_checked(server: RunningServer) -> None:
+    server.prepare(preload=1000)
+    result, _ = server.measure(stream("read", values=1000, preload=1000), duration_ms=200)
+    assert result["operations"] > 0
+    assert (result["errors"], result["wrong"]) == (0, 0), result["first_error"]
+
+
+def test_a_level_flushes_as_it_says(server: RunningServer) -> None:
+    server.prepare()
+    result, flushes = server.measure(stream("write"))
+    assert result["errors"] == 0, result["first_error"]
+    if server.profile.flushes_each_write:
+        assert flushes >= result["operations"]
+    elif server.profile.period_ms is None and server.profile.survives_kill:
+        assert flushes < result["operations"] / 100  # at times, for a file of its own
+    else:
+        assert flushes < result["operations"] / 4
+
+
+def test_a_wrong_password_is_denied(server: RunningServer) -> None:
+    store = dict(server.store)
+    for field in ("uri", "password"):
+        if store.get(field):
+            store[field] = store[field].replace(server.layout.password, "wrong")
+    answer = answer_of("about", {"store": store})
+    if store == server.store:
+        assert "error" not in answer  # it knows no passwords
+    else:
+        assert answer["error"]["kind"] == "denied"
+
+
+def test_what_was_acknowledged_outlives_a_kill_where_the_level_says_so(server: RunningServer) -> None:
+    server.prepare()
+    audit = server.kill_while_writing()
+    assert audit["acknowledged_rows"] > 0
+    assert audit["wrong_rows"] == 0
+    if server.profile.survives_kill:
+        assert audit["missing_rows"] == 0
+    elif server.profile.period_ms is not None:
+        assert (audit["oldest_lost_ms"] or 0) <= server.profile.period_ms + 1000  # the machine may be busy
+
+
+def test_a_data_folder_in_use_is_refused(server: RunningServer) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refusal:
+        server.set_up()
+    assert b"already holds something" in refusal.value.stderr
+    assert "error" not in answer_of("about", {"store": server.store})
+
+
+def test_a_server_ends_when_it_is_told_to_and_leaves_no_process(server: RunningServer) -> None:
+    processes = server.processes()
+    server.stop()
+    deadline = time.monotonic() + 20  # what counts the flushes of a static program ends after it
+    while any(_runs(pid) for pid in processes):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with socket.socket() as probe:
+        assert probe.connect_ex((server.layout.address, server.layout.port)) != 0
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,182 @@
+"""The storage benches on real databases: what they measure, what faults become, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.host.scope import Scope
+from virtgauge.host.tag import scratch_root
+from virtgauge.platforms.registry import create
+from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.storage.client import StoreError
+from virtgauge.suites.storage.databases.base import Found
+from virtgauge.suites.storage.databases.registry import database
+from virtgauge.suites.storage.laboratory import StorageBench
+from virtgauge.suites.storage.processes import kill_tree, run
+from virtgauge.suites.storage.suite import StorageSuite
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("passable_state")]
+
+QUICK = {
+    "operations": ["single-write"],
+    "seconds": 0.3,
+    "warmup_s": 0.05,
+    "calibration_s": 0.05,
+    "disk_probe_s": 0.03,
+    "preload": 1000,
+    "disk_mib": 512,
+    "timeout_ms": 3000,
+}
+
+
+@pytest.fixture
+def passable_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A state folder of the test's own that servers, which are not root, can pass through."""
+    with tempfile.TemporaryDirectory(prefix="vg-state-") as folder:
+        Path(folder).chmod(0o711)
+        monkeypatch.setenv("VIRTGAUGE_STATE", f"{folder}/state")
+        yield
+
+
+Work = Callable[[StorageSuite, list[Cell], StorageBench, Stage], Awaitable[Any]]
+
+
+def on_bench(design: dict[str, Any], work: Work, kind: str = "host", **platform: Any) -> Any:
+    """Do something with a bench of this design; then nothing of it is left."""
+
+    async def inside() -> Any:
+        suite = StorageSuite.create(QUICK | design)
+        cells = suite.cells()
+        with Scope() as scope:
+            stage = Stage(create(kind, platform), scope, find_agent(), "bench")
+            try:
+                bench = await suite.set_up(cells[0].bench, stage)
+                assert isinstance(bench, StorageBench)
+                return await work(suite, cells, bench, stage)
+            finally:
+                await stage.close()
+                tag = scope.tag
+                assert not list((scratch_root() / tag).glob("bench-*")), "its disk is left"
+                assert tag not in Path("/proc/mounts").read_text(), "its mount is left"
+                assert not list(Path("/run/netns").glob(f"{tag}-*")), "its namespace is left"
+
+    return asyncio.run(asyncio.wait_for(inside(), 240))
+
+
+async def each(suite: StorageSuite, cells: list[Cell], bench: Bench, _: Stage) -> dict[str, Measurement]:
+    return {cell.factors["operation"]: await suite.measure(cell, bench, lambda _: None) for cell in cells}
+
+
+def require(name: str) -> None:
+    """A server that is missing is a failure with its remedy: the set-up of the tests gets it."""
+    found = database(name).find()
+    assert isinstance(found, Found), found
+
+
+def test_sqlite_flushes_once_for_each_write_and_loses_nothing_when_it_is_killed():
+    design = {"databases": ["sqlite"], "operations": ["single-write", "multi-read", "crash"], "crash_after_s": 0.3}
+    found = on_bench(design, each)
+    write, read, crash = (found[name].result for name in ("single-write", "multi-read", "crash"))
+    assert write["operations"] > 0
+    assert 0.9 < write["flushes"] / write["operations"] < 3  # the warm-up's are among them
+    assert read["rows"] == 1000 * read["operations"] > 0
+    assert not any(flag.name in {"wrong-answer", "flushes", "errors"} for one in found.values() for flag in one.flags)
+    assert write["client_cpu_ns_per_operation"] > 0
+    assert crash["acknowledged_rows"] > 0
+    assert crash["missing_rows"] == crash["wrong_rows"] == 0
+
+
+def test_a_disk_of_7200_turns_a_minute_gives_a_server_120_writes_a_second():
+    require("postgresql")
+    design = {"databases": ["postgresql"], "flushes": ["rotational:7200"], "seconds": 1.0}
+    measured = on_bench(design, each)["single-write"]
+    result = measured.result
+    assert 60 < result["operations_per_s"] < 126
+    assert result["flushes_per_operation"] == pytest.approx(1, abs=0.35)
+    assert result["server_cpu_ns_per_operation"] > 0
+    assert result["client_limit_per_s"] > 240
+    assert result["settings"]["fsync"] == "on"
+
+
+def test_a_server_that_dies_in_a_trial_is_a_failure_with_its_last_words_and_the_bench_is_spoiled():
+    require("postgresql")
+
+    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, stage: Stage) -> None:
+        trial = asyncio.ensure_future(suite.measure(cells[0], bench, lambda _: None))
+        await asyncio.sleep(2.0)
+        assert await kill_tree(bench.guest.channel, stage.scope.folder / "bench-shared" / "server.pid")
+        with pytest.raises(StoreError) as caught:
+            await trial
+        assert caught.value.code in {"lost", "refused"}
+        assert "the server has ended" in caught.value.message
+        assert bench.closed
+
+    on_bench({"databases": ["postgresql"], "seconds": 20.0}, work)
+
+
+def test_a_server_that_hangs_in_a_trial_times_out():
+    require("postgresql")
+
+    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, stage: Stage) -> None:
+        trial = asyncio.ensure_future(suite.measure(cells[0], bench, lambda _: None))
+        await asyncio.sleep(2.0)
+        pid = (stage.scope.folder / "bench-shared" / "server.pid").read_text().strip()
+        children = subprocess.run(["pgrep", "-P", pid], capture_output=True, text=True, check=True).stdout.split()
+        subprocess.run(["kill", "-STOP", pid, *children], check=True)
+        with pytest.raises(StoreError) as caught:
+            await trial
+        assert caught.value.code == "timeout"
+
+    on_bench({"databases": ["postgresql"], "seconds": 15.0}, work)
+
+
+def test_a_full_disk_is_a_failure_in_words():
+    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, stage: Stage) -> None:
+        filler = f"dd if=/dev/zero of={stage.scope.folder}/bench-disk/filler bs=64k 2>/dev/null; truncate -s -4M "
+        filler += f"{stage.scope.folder}/bench-disk/filler"
+        await run(bench.guest.channel, ["/bin/sh", "-c", filler])
+        with pytest.raises(StoreError) as caught:
+            await suite.measure(cells[0], bench, lambda _: None)
+        assert caught.value.code == "full", caught.value
+        assert bench.closed
+
+    on_bench({"databases": ["sqlite"], "operations": ["multi-write"], "disk_mib": 64, "seconds": 10.0}, work)
+
+
+def test_a_level_that_a_database_does_not_have_is_unsupported_with_the_reason():
+    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage) -> None:
+        with pytest.raises(StoreError) as caught:
+            await suite.measure(cells[0], bench, lambda _: None)
+        assert caught.value.code == "unsupported"
+        assert "SQLite has no level 'none'" in caught.value.message
+        assert not bench.closed
+
+    on_bench({"databases": ["sqlite"], "durability": ["none"]}, work)
+
+
+def test_nothing_listens_at_an_existing_servers_address():
+    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage) -> None:
+        with pytest.raises(StoreError) as caught:
+            await suite.measure(cells[0], bench, lambda _: None)
+        assert caught.value.code == "refused"
+
+    server = {"database": "postgresql", "uri": "postgresql://me@127.0.0.1:1/db"}
+    on_bench({"databases": [], "server": [server]}, work)
+
+
+@pytest.mark.parametrize("machine", ["microvm"])
+def test_a_machine_crash_is_audited_on_the_same_disk(machine):
+    design = {"databases": ["sqlite"], "operations": ["crash"], "crash": ["machine"], "crash_after_s": 1.0}
+    found = on_bench(design, each, "qemu", machine=machine)
+    result = found["crash"].result
+    assert result["acknowledged_rows"] > 0
+    assert result["missing_rows"] == 0  # flushed before each acknowledgement

@@ -1,0 +1,235 @@
+"""The storage suite through the whole pipeline: what the simulated database was told to be is what the ledger says."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from suites.storage_runs import histogram_of, storage_trials
+
+from virtgauge.analysis.distribution import Distribution
+from virtgauge.ledger.records import TrialStatus
+from virtgauge.platforms.simulated.storage import StorageTruth
+
+pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+
+PLAIN = {"single-write": 1, "single-read": 1, "multi-write": 1000, "multi-read": 1000}
+TIMES = {"single-write": 150.0, "single-read": 80.0, "multi-write": 4000.0, "multi-read": 2500.0}
+
+
+def flags(trial):
+    return {flag.name for flag in trial.flags}
+
+
+def quantile_ms(histogram, share):
+    h = histogram
+    return Distribution(h.values, h.counts, float(h.minimum), float(h.maximum), h.mean).quantile(share) / 1e6
+
+
+def test_each_operation_has_the_rate_that_the_database_was_told(tmp_path):
+    truth = StorageTruth(service_us=TIMES)
+    trials = storage_trials(tmp_path / "run", design={"clients": [1, 2, 16]}, service_us=TIMES)
+    assert len(trials) == 12
+    for trial in trials:
+        assert trial.status is TrialStatus.VALID, trial.flags
+        name, clients = trial.factors["operation"], int(trial.factors["clients"])
+        wanted = truth.closed_per_s(name.partition("-")[2], PLAIN[name], "flushed", clients)
+        assert trial.result["operations_per_s"] == pytest.approx(wanted, rel=0.002)
+        assert trial.result["rows_per_s"] == pytest.approx(wanted * PLAIN[name], rel=0.002)
+        assert trial.factors["values"] == str(PLAIN[name])
+        assert trial.result["client_cpu_ns_per_operation"] == pytest.approx(5000)
+        assert trial.result["client_limit_per_s"] == pytest.approx(min(clients, 4) * 1e5, rel=0.01)
+        mean_us = truth.mean_us(name.partition("-")[2], PLAIN[name], "flushed")
+        service = histogram_of(tmp_path / "run", trial, "service")
+        assert service.n == trial.result["operations"]
+        assert service.mean == pytest.approx(mean_us * 1e3, rel=5 / math.sqrt(service.n))
+
+
+def test_levels_of_durability_cost_what_their_flushes_cost_and_are_counted(tmp_path):
+    told = {"flush_us": {"flushed": 8333.0}, "flushes_per_write": {"flushed": 1.0, "periodic": 0.002}}
+    design = {"operations": ["single-write"], "durability": ["os", "periodic", "flushed"]}
+    trials = storage_trials(tmp_path / "run", design=design, **told)
+    by_level = {trial.factors["durability"]: trial for trial in trials}
+    assert all(trial.status is TrialStatus.VALID for trial in trials), [trial.flags for trial in trials]
+    assert by_level["flushed"].result["operations_per_s"] == pytest.approx(1e6 / 8433, rel=0.01)
+    assert by_level["os"].result["operations_per_s"] == pytest.approx(1e4, rel=0.01)
+    assert by_level["flushed"].result["flushes_per_operation"] == pytest.approx(1.0, abs=0.01)
+    assert by_level["periodic"].result["flushes_per_operation"] == pytest.approx(0.002, rel=0.1)
+    assert by_level["os"].result["flushes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("level", "counted"),
+    [("flushed", 0.2), ("flushed", 0.0), ("periodic", 1.0), ("os", 1.0)],
+)
+def test_counted_flushes_that_contradict_the_level_make_a_trial_invalid(tmp_path, level, counted):
+    told = {"flushes_per_write": {level: counted}, "flush_us": {}}
+    design = {"operations": ["single-write"], "durability": [level]}
+    (trial,) = storage_trials(tmp_path / "run", design=design, **told)
+    assert trial.status is TrialStatus.INVALID
+    assert "flushes" in flags(trial)
+
+
+def test_a_group_of_clients_may_share_a_flush(tmp_path):
+    design = {"operations": ["single-write"], "clients": [4]}
+    (trial,) = storage_trials(tmp_path / "run", design=design)
+    assert trial.status is TrialStatus.VALID
+    assert trial.result["flushes_per_operation"] == pytest.approx(0.25, abs=0.01)
+
+
+def test_wrong_answers_never_count(tmp_path):
+    (trial,) = storage_trials(tmp_path / "run", design={"operations": ["single-read"]}, wrong_share=0.001)
+    assert trial.status is TrialStatus.INVALID
+    assert "wrong-answer" in flags(trial)
+    assert trial.result["wrong"] > 0
+
+
+def test_failed_operations_never_count(tmp_path):
+    (trial,) = storage_trials(tmp_path / "run", design={"operations": ["single-read"]}, failing_share=0.01)
+    assert trial.status is TrialStatus.INVALID
+    assert "errors" in flags(trial)
+
+
+@pytest.mark.parametrize("kind", ["lost", "timeout", "full"])
+def test_a_database_that_is_lost_stuck_or_full_is_a_failed_trial_in_words_and_the_run_goes_on(tmp_path, kind):
+    design = {"operations": ["single-write", "single-read"]}
+    trials = storage_trials(tmp_path / "run", attempts=2, design=design, failing_share=0.01, failure_kind=kind)
+    assert len(trials) == 4  # both attempts at both cells
+    assert {trial.status for trial in trials} == {TrialStatus.FAILED}
+    assert all(kind in trial.error and "operations failed" in trial.error for trial in trials)
+    assert len({trial.guest_id for trial in trials}) == 4  # each failure had a fresh bench after it
+
+
+@pytest.mark.parametrize("kind", ["refused", "denied", "schema", "exists"])
+def test_a_database_that_cannot_be_prepared_is_a_failed_trial_in_words(tmp_path, kind):
+    (trial,) = storage_trials(tmp_path / "run", design={"operations": ["single-write"]}, refuses=kind)
+    assert trial.status is TrialStatus.FAILED
+    assert kind in trial.error
+
+
+def test_a_client_near_its_own_limit_is_marked_and_its_figure_kept(tmp_path):
+    design = {"operations": ["single-read"]}
+    (trial,) = storage_trials(tmp_path / "run", design=design, service_us={"single-read": 15.0}, null_us=10.0)
+    assert trial.status is TrialStatus.VALID
+    assert "client-limited" in flags(trial)
+    (trial,) = storage_trials(tmp_path / "far", design=design, service_us={"single-read": 30.0}, null_us=10.0)
+    assert "client-limited" not in flags(trial)
+
+
+def test_a_disk_that_changed_makes_what_waits_for_it_invalid_and_nothing_else(tmp_path):
+    design = {"operations": ["single-write", "single-read"]}
+    trials = storage_trials(tmp_path / "run", design=design, disk_drift=3.0)
+    by_operation = {trial.factors["operation"]: trial for trial in trials}
+    assert all("disk-changed" in flags(trial) for trial in trials)
+    assert by_operation["single-write"].status is TrialStatus.INVALID
+    assert by_operation["single-read"].status is TrialStatus.VALID
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_an_open_loops_response_time_counts_from_when_an_operation_was_due(tmp_path, share):
+    rate = share * 1e4
+    design = {"operations": ["single-read"], "loops": [f"open:{rate:g}"]}
+    (trial,) = storage_trials(tmp_path / "run", design=design, service_us={"single-read": 100.0})
+    assert trial.result["operations_per_s"] == pytest.approx(rate, rel=0.001)
+    response = histogram_of(tmp_path / "run", trial, "response")
+    assert response.mean == pytest.approx(1e5 / (1 - share), rel=0.1)
+    assert histogram_of(tmp_path / "run", trial, "service").mean == pytest.approx(1e5, rel=0.1)
+
+
+def test_the_knee_is_found_where_the_queue_has_it(tmp_path):
+    told = {"service_us": {"single-write": 400.0, "single-read": 100.0}, "flush_us": {"flushed": 600.0}}
+    design = {"operations": ["knee"], "knee_of": ["single-write", "single-read"], "objective_ms": 10}
+    design |= {"knee_steps": 12, "seconds": 30.0}
+    trials = storage_trials(tmp_path / "run", design=design, **told)
+    by_operation = {trial.factors["of"]: trial for trial in trials}
+    for name in ("single-write", "single-read"):
+        trial = by_operation[name]
+        assert trial.status is TrialStatus.VALID, trial.flags
+        wanted = StorageTruth(**told).knee_per_s(name.partition("-")[2], 1, "flushed", 10.0)
+        assert trial.result["knee_per_s"] == pytest.approx(wanted, rel=0.06)
+        assert trial.result["objective_ms"] == 10
+        steps = trial.result["steps"]
+        assert len(steps) == 12
+        assert [step["rate_per_s"] for step in steps] == sorted(step["rate_per_s"] for step in steps)
+        assert all(step["met"] == (step["rate_per_s"] <= trial.result["knee_per_s"]) for step in steps)
+        response = histogram_of(tmp_path / "run", trial, "response")
+        assert quantile_ms(response, 0.99) == pytest.approx(10, rel=0.25)
+
+
+def test_where_no_rate_meets_the_objective_there_is_no_knee_and_it_is_said(tmp_path):
+    design = {"operations": ["knee"], "objective_ms": 0.2}
+    (trial,) = storage_trials(tmp_path / "run", design=design)
+    assert trial.result["knee_per_s"] is None
+    assert "no-knee" in flags(trial)
+
+
+def test_the_mixed_load_has_a_histogram_for_each_of_its_two_loads(tmp_path):
+    mixed = {"writes_per_s": 500, "burst_every_ms": 200, "burst_reads": 20, "readers": 2}
+    told = {"service_us": {"single-write": 100.0, "multi-read": 2000.0}, "flush_us": {}}
+    design = {"operations": ["mixed"], "mixed": mixed, "clients": [3]}
+    (trial,) = storage_trials(tmp_path / "run", design=design, **told)
+    assert trial.status is TrialStatus.VALID, trial.flags
+    assert trial.result["operations"] == 2 * (500 + 100)
+    write, read = (histogram_of(tmp_path / "run", trial, f"response/{name}") for name in ("write", "read"))
+    assert (write.n, read.n) == (1000, 200)
+    assert write.mean == pytest.approx(1e5 / (1 - 0.05), rel=0.1)
+    assert read.mean == pytest.approx(2e6 / (1 - 0.2), rel=0.25)
+
+
+def test_a_crash_tells_how_many_acknowledged_rows_each_level_lost(tmp_path):
+    design = {"operations": ["crash"], "durability": ["periodic", "flushed"], "clients": [4], "crash_after_s": 0.05}
+    trials = storage_trials(tmp_path / "run", design=design, lost_share={"periodic": 0.25}, crash_rows=1000)
+    by_level = {trial.factors["durability"]: trial for trial in trials}
+    assert all(trial.status is TrialStatus.VALID for trial in trials), [trial.error for trial in trials]
+    assert all(trial.result["acknowledged_rows"] == 4000 for trial in trials)
+    assert by_level["periodic"].result["missing_rows"] == 1000
+    assert by_level["flushed"].result["missing_rows"] == 0
+    assert all(not flags(trial) for trial in trials)
+
+
+def test_a_level_that_should_survive_a_kill_and_does_not_is_told(tmp_path):
+    design = {"operations": ["crash"], "crash_after_s": 0.05}
+    (trial,) = storage_trials(tmp_path / "run", design=design, lost_share={"flushed": 0.5})
+    assert trial.status is TrialStatus.VALID
+    assert "durability" in flags(trial)
+
+
+@pytest.mark.slow
+def test_repetitions_are_independent_benches_and_their_interval_covers_the_truth(tmp_path):
+    design = {"operations": ["single-read"], "seconds": 0.5, "calibration_s": 0}
+    covered = 0
+    runs = 12
+    for run in range(runs):
+        told = {"service_us": {"single-read": 100.0}, "bench_sigma": 0.1}
+        trials = storage_trials(tmp_path / f"run{run}", repetitions=6, design={**design, "seed": run}, **told)
+        rates = [trial.result["operations_per_s"] for trial in trials]
+        assert len({trial.guest_id for trial in trials}) == 6
+        covered += min(rates) <= 1e4 <= max(rates)
+        if run == 0:
+            assert len(set(rates)) == 6
+        assert all(trial.result["client_limit_per_s"] is None for trial in trials)
+    # [smallest, largest] of six covers the median in 1 − 2/2^6 of all runs
+    assert covered >= 0.75 * runs
+
+
+def test_cells_of_a_level_that_a_database_does_not_have_are_unsupported_with_the_reason(tmp_path):
+    design = {"databases": ["postgresql", "mongodb"], "durability": ["os"], "operations": ["single-write"]}
+    trials = storage_trials(tmp_path / "run", attempts=3, design=design)
+    by_database = {trial.factors["database"]: trial for trial in trials}
+    assert by_database["postgresql"].status is TrialStatus.VALID
+    assert by_database["mongodb"].status is TrialStatus.UNSUPPORTED
+    assert "os" in by_database["mongodb"].error
+
+
+def test_no_password_is_in_the_ledger(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_TEST", "hunter2hunter2")
+    server = {"database": "postgresql", "uri": "postgresql://me@127.0.0.1:1/db", "password_env": "SECRET_OF_THE_TEST"}
+    design = {"databases": [], "server": [server], "operations": ["single-write"]}
+    (trial,) = storage_trials(tmp_path / "run", design=design)
+    assert trial.status is TrialStatus.UNSUPPORTED  # only ever measured from the host
+    assert "from the host" in trial.error
+    for file in (tmp_path / "run").rglob("*"):
+        if file.is_file():
+            assert b"hunter2hunter2" not in file.read_bytes(), file
+    assert "hunter2hunter2" not in json.dumps(trial.result)

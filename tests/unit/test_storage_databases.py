@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from virtgauge.errors import UsageError
+from virtgauge.suites.storage.databases.base import (
+    Account,
+    Database,
+    Durability,
+    Found,
+    Layout,
+    Profile,
+    Server,
+)
+from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
+from virtgauge.suites.storage.databases.registry import DATABASES, account, database
+
+ACCOUNT = Account("somebody", 4711, 4712)
+SERVERS = [product for product in DATABASES.values() if not product.embedded]
+LEVELS = [
+    pytest.param(product, profile, id=f"{product.name}-{durability}")
+    for product in DATABASES.values()
+    for durability, profile in product.levels().items()
+    if isinstance(profile, Profile)
+]
+
+
+def found(folder: Path) -> Found:
+    """As if it had been found, whatever is on this machine."""
+    for name in ("mongod", "jamm-0.jar"):
+        (folder / name).touch()
+    names = ("programs", "mongod", "jars", "java", "library")
+    paths = {name: folder / "mongod" if name == "mongod" else folder for name in names}
+    return Found("1.0", "a test", paths, (folder,))
+
+
+def layout(folder: Path, account: Account | None = ACCOUNT) -> Layout:
+    return Layout(folder / "config", Path("/disk"), "10.212.0.1", 5400, "secret", account)
+
+
+def a_server(product: Database, folder: Path, account: Account | None = ACCOUNT) -> Server:
+    profile = next(level for level in product.levels().values() if isinstance(level, Profile))
+    return product.server(found(folder), layout(folder, account), profile)
+
+
+def everything_told(server: Server) -> str:
+    """What a server is told, by whatever way."""
+    return "\n".join([*server.files.values(), *server.argv, *(f"{k}={v}" for k, v in server.env.items())])
+
+
+@pytest.mark.parametrize("product", DATABASES.values(), ids=DATABASES)
+def test_every_level_has_settings_or_a_reason(product: Database) -> None:
+    levels = product.levels()
+    assert list(levels) == list(Durability)
+    assert any(isinstance(level, Profile) for level in levels.values())
+    for level in levels.values():
+        assert (level.name and level.settings) if isinstance(level, Profile) else level
+
+
+@pytest.mark.parametrize("product", DATABASES.values(), ids=DATABASES)
+def test_only_the_highest_level_waits_for_flushes_and_then_nothing_is_lost_with_the_process(product: Database) -> None:
+    for durability, level in product.levels().items():
+        if isinstance(level, Profile):
+            assert level.flushes_each_write == (durability is Durability.FLUSHED)
+            assert level.survives_kill or durability in (Durability.NONE, Durability.PERIODIC)
+            assert (level.period_ms is not None) == (durability is Durability.PERIODIC)
+
+
+@pytest.mark.parametrize("name", ["postgresql", "mongodb", "cassandra", "sqlite"])
+def test_the_period_is_the_one_that_was_asked_for(name: str) -> None:
+    level = database(name).level(Durability.PERIODIC, 60)
+    assert isinstance(level, Profile)
+    assert level.period_ms == 60
+    told = " ".join(level.settings.values())
+    # PostgreSQL's log writer lets up to three of its delays pass.
+    assert ("20ms" if name == "postgresql" else "60") in told
+
+
+@pytest.mark.parametrize(("name", "period_ms"), [("postgresql", 60_000), ("mongodb", 501), ("postgresql", 1)])
+def test_a_period_that_a_server_cannot_keep_is_refused_with_its_limits(name: str, period_ms: int) -> None:
+    level = database(name).level(Durability.PERIODIC, period_ms)
+    assert isinstance(level, str)
+    assert str(period_ms) in level
+
+
+@pytest.mark.parametrize(("product", "profile"), LEVELS)
+def test_a_profiles_settings_reach_the_server_or_the_client(
+    product: Database, profile: Profile, tmp_path: Path
+) -> None:
+    options = product.store(found(tmp_path), layout(tmp_path), profile)["options"]
+    assert options.items() >= profile.options.items()
+    if product.embedded or product.name == "victoriametrics":  # whose one level is not set
+        return
+    told = everything_told(product.server(found(tmp_path), layout(tmp_path), profile))
+    for name, value in profile.settings.items():
+        if name in ("durable_writes", "write concern"):  # of the schema, of the client
+            continue
+        assert name.rpartition(".")[2] in told
+        assert value in told
+
+
+@pytest.mark.parametrize("product", SERVERS, ids=lambda product: product.name)
+def test_a_server_listens_where_it_was_told_and_nowhere_else(product: Database, tmp_path: Path) -> None:
+    told = everything_told(a_server(product, tmp_path))
+    assert "10.212.0.1" in told
+    assert "5400" in told
+    for everywhere in ("*:", "127.0.0.1", "localhost", "::", " 0.0.0.0:"):
+        assert everywhere not in told.replace("java.base/", "").replace("=ALL-UNNAMED", "")
+
+
+@pytest.mark.parametrize("product", SERVERS, ids=lambda product: product.name)
+def test_all_that_a_server_writes_is_in_its_own_folder_of_the_data_disk(product: Database, tmp_path: Path) -> None:
+    server = a_server(product, tmp_path)
+    assert server.setup[0] == make_empty(Path("/disk") / product.name, ACCOUNT)
+    assert f"/disk/{product.name}" in everything_told(server)
+    assert set(path.parent for path in server.files) <= {tmp_path / "config"}
+
+
+@pytest.mark.parametrize("product", SERVERS, ids=lambda product: product.name)
+def test_a_server_of_roots_becomes_somebody_else_in_the_process_that_was_started(
+    product: Database, tmp_path: Path
+) -> None:
+    words = list(a_server(product, tmp_path).argv)
+    assert words[words.index("/usr/bin/setpriv") + 1 :][:3] == ["--reuid=4711", "--regid=4712", "--clear-groups"]
+    if words[0] == "/bin/sh":
+        assert 'exec "$@"' in words[2]
+    assert "/usr/bin/setpriv" not in a_server(product, tmp_path, None).argv
+
+
+@pytest.mark.parametrize("name", ["postgresql", "mongodb"])
+def test_the_password_is_in_a_private_file_and_in_no_command(name: str, tmp_path: Path) -> None:
+    server = a_server(database(name), tmp_path, None)
+    assert not any("secret" in word for argv in (*server.setup, server.argv) for word in argv)
+    server.write(None)
+    (path,) = (path for path, text in server.files.items() if text == "secret\n")
+    assert path.read_text() == "secret\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("name", "telling"),
+    [
+        ("mongodb", '"state": "off"'),
+        ("influxdb", "reporting-disabled = true"),
+        ("questdb", "telemetry.enabled=false"),
+    ],
+)
+def test_a_server_that_would_report_to_its_makers_is_told_not_to(name: str, telling: str, tmp_path: Path) -> None:
+    assert telling in everything_told(a_server(database(name), tmp_path))
+
+
+def make(folder: Path, account: Account | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(make_empty(folder, account), capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_a_data_folder_that_is_missing_or_empty_becomes_private(tmp_path: Path) -> None:
+    for folder in (tmp_path / "new" / "deep", tmp_path / "empty"):
+        if folder.name == "empty":
+            folder.mkdir(mode=0o755)
+        assert make(folder).returncode == 0
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("name", ["base", ".hidden"])
+def test_a_data_folder_that_holds_something_is_refused_and_left_as_it_is(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "with a blank"
+    folder.mkdir(mode=0o755)
+    (folder / name).write_text("precious")
+    before = folder.stat()
+    done = make(folder, Account("other", os.getuid(), os.getgid()))
+    assert done.returncode == 1
+    assert done.stderr == f"{folder} already holds something; it is left as it is\n"
+    assert (folder / name).read_text() == "precious"
+    assert (folder.stat().st_mode, folder.stat().st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+
+
+def test_an_account_reaches_a_program_in_a_folder_that_only_its_owner_passes_through(tmp_path: Path) -> None:
+    private = tmp_path / "home"
+    programs = private / "cache"
+    programs.mkdir(parents=True)
+    (programs / "whoami").write_text("#!/bin/sh\nid -u\n")
+    (programs / "whoami").chmod(0o755)
+    private.chmod(0o700)
+    whom = account() if os.geteuid() == 0 else None
+    before, folder = reaching(programs, whom)
+    argv = [*before, *as_account(whom, ["/bin/sh", str(folder / "whoami")])]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
+    assert int(done.stdout) == (whom.uid if whom else os.geteuid())
+
+
+def test_a_folder_that_everybody_reaches_is_used_as_it_is() -> None:
+    assert reaching(Path("/usr/bin"), ACCOUNT) == ([], Path("/usr/bin"))
+
+
+def test_a_misspelt_database_is_answered_with_the_right_name() -> None:
+    with pytest.raises(UsageError, match="did you mean 'postgresql'"):
+        database("postgresq")

@@ -1,0 +1,57 @@
+"""The search of the knee on loads whose knee is known, and CPU time over a span between readings."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from virtgauge.suites.storage.cpu_record import CpuRecord
+from virtgauge.suites.storage.knee import LatencyPoint, find_knee
+
+
+def point(rate: float, met: bool) -> LatencyPoint:
+    return LatencyPoint(rate, rate, 1.0, 1.0, 1.0, met)
+
+
+@pytest.mark.parametrize("knee", [30.0, 500.0, 900.0])
+async def test_the_knee_is_bracketed_ever_closer(knee):
+    tried = []
+
+    async def measure(rate: float) -> LatencyPoint:
+        tried.append(rate)
+        return point(rate, rate <= knee)
+
+    found = await find_knee(measure, 1000.0, steps=12)
+    assert found.rate_per_s is not None
+    assert knee * 0.99 <= found.rate_per_s <= knee
+    assert len(tried) == len(found.curve) == 12
+    assert [one.rate_per_s for one in found.curve] == sorted(tried)
+
+
+async def test_where_no_rate_meets_the_objective_there_is_no_knee():
+    async def measure(rate: float) -> LatencyPoint:
+        return point(rate, False)
+
+    found = await find_knee(measure, 1000.0, steps=5)
+    assert found.rate_per_s is None
+    assert len(found.curve) == 5
+
+
+def test_cpu_time_of_a_span_lies_on_the_line_between_the_readings(monkeypatch):
+    moments = iter([1000, 2000, 4000])
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(moments))
+    charged = iter([10**18, 10**18 + 500, 10**18 + 2500])
+    record = CpuRecord(lambda: next(charged))
+    record.read()
+    record.read()
+    assert record.between(1000, 4000) == 2500
+    assert record.between(1500, 3000) == 250 + 1000
+    assert record.between(500, 3000) is None  # before anything was read
+    assert record.between(1500, 4001) is None
+
+
+def test_an_account_that_is_not_known_gives_no_figure():
+    record = CpuRecord(lambda: None)
+    record.read()
+    assert record.between(0, 1) is None
