@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 
+import hypothesis
 import pytest
 
 from virtgauge.agent import binary
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+hypothesis.settings.register_profile("virtgauge", deadline=None)
+hypothesis.settings.load_profile("virtgauge")
+
+
+def pytest_collection_finish() -> None:
+    """Whatever was imported stays: a collection of garbage need not go through it (statsmodels does one a call)."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -17,15 +30,30 @@ def private_state(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.fixture
-def any_agent(tmp_path, monkeypatch):
-    """Some file as the agent: simulated guests only ever name its hash."""
-    agent = tmp_path / "virtgauge-agent"
+@contextlib.contextmanager
+def _some_agent(folder, patch):
+    agent = folder / "virtgauge-agent"
     agent.write_bytes(b"an agent that is never executed")
-    monkeypatch.setenv(binary.ENVIRONMENT_VARIABLE, str(agent))
+    patch.setenv(binary.ENVIRONMENT_VARIABLE, str(agent))
     binary.find_agent.cache_clear()
     yield agent
     binary.find_agent.cache_clear()
+
+
+@pytest.fixture
+def any_agent(tmp_path, monkeypatch):
+    """Some file as the agent: simulated guests only ever name its hash."""
+    with _some_agent(tmp_path, monkeypatch) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def simulated_machine(tmp_path_factory):
+    """State and agent for a simulated run that several tests of a module look at; a folder for it."""
+    folder = tmp_path_factory.mktemp("simulated")
+    with pytest.MonkeyPatch.context() as patch, _some_agent(folder, patch):
+        patch.setenv("VIRTGAUGE_STATE", str(folder / "state"))
+        yield folder
 
 
 @pytest.fixture

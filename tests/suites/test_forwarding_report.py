@@ -29,11 +29,11 @@ def run_of(folder, *platforms, **design):
     return report_of(folder)
 
 
-@pytest.fixture
-def two(tmp_path):
+@pytest.fixture(scope="module")
+def two(simulated_machine):
     """The report of two devices that differ by a known factor."""
     return run_of(
-        tmp_path / "run",
+        simulated_machine / "run",
         simulated("fast", forwarding=FAST, seed=1),
         simulated("slow", forwarding=SLOW | {"latency_us": 120.0}, seed=2),
     )

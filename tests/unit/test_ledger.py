@@ -1,7 +1,7 @@
 """The ledger: what was committed comes back as it was, whatever happened to the writer."""
 
 import dataclasses
-import os
+import pickle
 import signal
 import sqlite3
 import subprocess
@@ -116,13 +116,11 @@ def test_samples_of_a_trial_that_never_ended_are_discarded(ledger):
 
 
 WRITER = """
-    import dataclasses, pathlib, sys
+    import dataclasses, pathlib, pickle, sys
     import numpy as np
-    import synthetic
     from virtgauge.ledger.store import Ledger
-    host = synthetic.arm_record("host", "host", "host", role="reference")
-    trial = synthetic.trial(host, "timer_cost", {"function": "rdtsc", "load": "idle"}, 0)
-    with Ledger.create(pathlib.Path(sys.argv[1]), synthetic.manifest([host])) as ledger:
+    manifest, trial = pickle.load(sys.stdin.buffer)
+    with Ledger.create(pathlib.Path(sys.argv[1]), manifest) as ledger:
         for block in range(100_000):
             ledger.add_trial(dataclasses.replace(trial, key=f"b{block}"), samples={"reservoir": np.arange(50)})
             print(block, flush=True)
@@ -131,13 +129,10 @@ WRITER = """
 
 @pytest.mark.parametrize("after", [1, 7, 40])
 def test_every_trial_whose_recording_returned_survives_kill_9(tmp_path, after):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    writer = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path / "run")]
+    writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with writer.stdin:
+        pickle.dump((MANIFEST, a_trial()), writer.stdin)
     acknowledged = [int(writer.stdout.readline()) for _ in range(after)]
     writer.send_signal(signal.SIGKILL)
     acknowledged += [int(line) for line in writer.stdout.read().split()]

@@ -185,7 +185,7 @@ def test_figures_are_valid_vega_lite_and_each_panel_is_of_one_level(usual: repor
     assert titles[:2] == ["Single reads with and without an index", "One client, single writes"]
     assert {"Many clients, multiple reads", "What durability costs", "Latency against the offered rate"} <= set(titles)
     for figure in drawn.figures:
-        altair.LayerChart.from_dict(figure.spec, validate=True).to_dict(validate=True)
+        altair.LayerChart.validate(figure.spec)
         for panel in figure.panels:
             assert drawn.data[panel.data].rows
     writes = next(figure for figure in drawn.figures if figure.title == "One client, single writes")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from virtgauge.suites.storage.cpu_record import CpuRecord
+from virtgauge.suites.cpu_record import CpuRecord
 from virtgauge.suites.storage.knee import LatencyPoint, find_knee
 
 

@@ -107,6 +107,31 @@ def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nomi
     return dataclasses.replace(estimate, method=f"paired by block; {estimate.method}")
 
 
+def unpaired_ratio(one: Estimate, other: Estimate) -> Estimate:
+    """The ratio of two positive estimates, with the widest interval that their ends allow.
+
+    For figures that have no blocks in common, or of which only the estimates are known.
+    """
+    for lacking in (one, other):
+        if lacking.point is None:
+            return lacking
+    assert one.point is not None and other.point is not None
+    n = min(one.n, other.n)
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return Estimate.bare(one.point / other.point, "ratio", "one of them has no interval", n)
+    if other.low <= 0:
+        return Estimate.missing("ratio", "a ratio needs positive figures; see the difference", n)
+    return Estimate(
+        one.point / other.point,
+        one.low / other.high,
+        one.high / other.low,
+        one.confidence,
+        n,
+        "ratio",
+        "ratio of two estimates, with the widest interval that their ends allow",
+    )
+
+
 def paired_difference(test: Mapping[int, float], reference: Mapping[int, float], unit: str, nominal: float) -> Estimate:
     """The difference test − reference over the blocks that have both, in ``unit``."""
     blocks = sorted(test.keys() & reference.keys())

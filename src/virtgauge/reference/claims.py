@@ -6,11 +6,11 @@ The conclusions are data (``timing_claims.toml``); :mod:`virtgauge.report.paper_
 from __future__ import annotations
 
 import functools
-import tomllib
-from importlib import resources
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.reference.claim_file import read_claims
 
 Parameter = Literal["median", "half_iqr", "max", "min"]
 """The paper's four; what it calls MAD is half the interquartile range (section 2.3)."""
@@ -153,14 +153,7 @@ class Claim(BaseModel):
     tests: Annotated[tuple[Test, ...], Field(min_length=1)]
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    claim: tuple[Claim, ...]
-
-
 @functools.cache
 def timing_claims() -> tuple[Claim, ...]:
     """Every conclusion, in the paper's order."""
-    text = resources.files(__package__).joinpath("timing_claims.toml").read_text(encoding="utf-8")
-    return _File.model_validate(tomllib.loads(text)).claim
+    return read_claims("timing_claims.toml", Claim)

@@ -13,11 +13,11 @@ Factors are the Jain index of the load (``jain``), the frame size (``frame_bytes
 from __future__ import annotations
 
 import functools
-import tomllib
-from importlib import resources
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from virtgauge.reference.claim_file import read_claims
 
 Interfaces = Literal["emulated", "paravirtual"]
 Quantity = Literal["throughput_mbps", "throughput_pps", "latency_us"]
@@ -142,14 +142,7 @@ class Claim(BaseModel):
     tests: Annotated[tuple[Test, ...], Field(min_length=1)]
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    claim: tuple[Claim, ...]
-
-
 @functools.cache
 def forwarding_claims() -> tuple[Claim, ...]:
     """Every conclusion, in the paper's order."""
-    text = resources.files(__package__).joinpath("forwarding_claims.toml").read_text(encoding="utf-8")
-    return _File.model_validate(tomllib.loads(text)).claim
+    return read_claims("forwarding_claims.toml", Claim)

@@ -8,11 +8,11 @@ run's figures.  A figure has a place: database, operation, server (``physical``,
 from __future__ import annotations
 
 import functools
-import tomllib
-from importlib import resources
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from virtgauge.reference.claim_file import read_claims
 
 Database = Literal["Cassandra", "MongoDB", "PostgreSQL"]
 Operation = Literal["single-write", "single-read", "multi-write", "multi-read"]
@@ -169,14 +169,7 @@ class Claim(BaseModel):
     tests: Annotated[tuple[Test, ...], Field(min_length=1)]
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    claim: tuple[Claim, ...]
-
-
 @functools.cache
 def storage_claims() -> tuple[Claim, ...]:
     """Every conclusion, in the paper's order."""
-    text = resources.files(__package__).joinpath("storage_claims.toml").read_text(encoding="utf-8")
-    return _File.model_validate(tomllib.loads(text)).claim
+    return read_claims("storage_claims.toml", Claim)

@@ -71,6 +71,14 @@ class Figure:
     panels: tuple[Panel, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Figures with the data behind their panels."""
+
+    figures: tuple[Figure, ...]
+    data: dict[str, PanelData]
+
+
 def domain_of(values: Iterable[float]) -> tuple[float, float]:
     """A logarithmic axis around these values, a little wider than they are; only positive ones can be drawn."""
     positive = [value for value in values if value > 0]

@@ -45,6 +45,7 @@ class PageFrame:
             "dashed": {name for name, dash in dashes.items() if dash[1]},
             "arm_of": {arm.name: arm for arm in self.arms},
             "verdict_class": tables.verdict_class,
+            "rate_class": tables.rate_class,
         }
         return markupsafe.Markup(_environment().get_template(template).render(**shared, **values))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from virtgauge.report.forwarding import ForwardingReport
+from virtgauge.report.isolation import IsolationReport
 from virtgauge.report.sections import SuiteRecords, SuiteReport
 from virtgauge.report.storage import StorageReport
 from virtgauge.report.timing import TimingReport
@@ -13,4 +14,5 @@ SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SuiteReport]] = {
     TimingReport.suite: TimingReport,
     ForwardingReport.suite: ForwardingReport,
     StorageReport.suite: StorageReport,
+    IsolationReport.suite: IsolationReport,
 }

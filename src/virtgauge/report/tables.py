@@ -47,10 +47,16 @@ def note_of(trial: TrialLine) -> str:
 
 
 def verdict_class(comparison: Comparison | None, emulated: bool) -> str:
-    """How a comparison is to be coloured: never as better or worse when emulated."""
+    """How a comparison of durations is coloured: more is worse, and nothing where not proven or emulated."""
     if comparison is None or emulated or comparison.judgement is Judgement.INCONCLUSIVE:
         return "plain"
     return "worse" if comparison.judgement is Judgement.HIGHER else "better"
+
+
+def rate_class(comparison: Comparison | None, emulated: bool) -> str:
+    """The same of rates, of which less is worse."""
+    judged = verdict_class(comparison, emulated)
+    return {"worse": "better", "better": "worse"}.get(judged, judged)
 
 
 def flattened(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

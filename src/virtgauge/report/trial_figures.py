@@ -13,7 +13,8 @@ from virtgauge.ledger.store import Ledger
 STATISTICS = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max", "mean")
 TAILS = {"p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 
-_NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+"""Of histograms of durations."""
 _SHARES = (0.25, 0.5, 0.75, *TAILS.values())
 
 
@@ -33,14 +34,14 @@ def read_figures(ledger: Ledger, trials: Sequence[TrialRecord]) -> dict[int, Tri
     for probe in sorted({trial.probe for trial in trials}):
         numbers = [trial.trial_id for trial in trials if trial.probe == probe]
         for number, histogram in ledger.histograms(numbers, probe):
-            if histogram.unit in _NS_PER_UNIT and histogram.n:
+            if histogram.unit in NS_PER_UNIT and histogram.n:
                 found[number] = figures_of(histogram)
     return found
 
 
 def figures_of(histogram: Histogram) -> TrialFigures:
     """One trial's statistics in ns."""
-    scale = _NS_PER_UNIT[histogram.unit]
+    scale = NS_PER_UNIT[histogram.unit]
     distribution = Distribution(
         histogram.values, histogram.counts, float(histogram.minimum), float(histogram.maximum), histogram.mean
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from virtgauge.analysis.estimate import Estimate
 
@@ -59,6 +60,12 @@ def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
     if evidence and None not in agreement:
         return Verdict.CONFIRMED
     return Verdict.UNDECIDED if any(one.measured for one in evidence) else Verdict.UNTESTABLE
+
+
+def verdict_counts(claims: Iterable[ExaminedClaim | None]) -> dict[str, int]:
+    """How many conclusions have each verdict; empty where none was examined."""
+    counts = Counter(claim.verdict for claim in claims if claim is not None)
+    return {verdict.value: counts[verdict] for verdict in Verdict} if counts else {}
 
 
 def within(estimate: Estimate, at_least: float | None, at_most: float | None, *, strictly: bool = False) -> bool | None:

@@ -86,10 +86,11 @@ class Stage:
         self._removal.callback(remove)
 
     def accounting(self) -> Accounting:
-        """CPU time of the guests under test together."""
+        """CPU time of the guests under test together; not known of simulated ones, whose time is not this machine's."""
         each = [guest.accounting() for guest in self.guests]
         times = [one.cpu_ns for one in each if one.cpu_ns is not None]
-        return Accounting(cpu_ns=sum(times) if len(times) == len(each) else None, method=each[0].method)
+        known = len(times) == len(each) and self.platform.kind != "simulated"
+        return Accounting(cpu_ns=sum(times) if known else None, method=each[0].method)
 
     def peers_cpu_ns(self) -> int:
         """CPU time of what belongs to the bench but is not under test; what is not known counts as none."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from virtgauge.suites.base import Suite
 from virtgauge.suites.forwarding.suite import ForwardingSuite
+from virtgauge.suites.isolation.suite import IsolationSuite
 from virtgauge.suites.storage.suite import StorageSuite
 from virtgauge.suites.timing import TimingSuite
 
-SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (TimingSuite, ForwardingSuite, StorageSuite)}
+SUITES: dict[str, type[Suite]] = {
+    suite.name: suite for suite in (TimingSuite, ForwardingSuite, StorageSuite, IsolationSuite)
+}

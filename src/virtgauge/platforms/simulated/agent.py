@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,23 @@ import numpy as np
 from virtgauge.agent.channel import PROTOCOL_VERSION
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
+from virtgauge.platforms.simulated.kernel_trial import kernel_trial, load_result
+from virtgauge.platforms.simulated.kernels import SimulatedFailure, Work, work_name
+from virtgauge.platforms.simulated.neighbours import Load, Tenant
 from virtgauge.platforms.simulated.packet_trial import packet_trial
 from virtgauge.platforms.simulated.storage import StorageDevice, StorageTruth
 from virtgauge.platforms.simulated.storage_commands import StorageCommands
 from virtgauge.platforms.simulated.truth import Distribution, Fault, distribution_message
 
+_ANSWERS = {
+    "refuse": ("internal", None),
+    "unsupported": ("unsupported", None),
+    "wrong-result": ("wrong-result", None),
+    "disk-full": ("os", errno.ENOSPC),
+}
+"""Faults that are nothing but an error answer: its code and errno."""
+_OF_PROBES = {"hang", "crash", "garbage", "clock-drift", "out-of-memory", "killed", *_ANSWERS}
+_OF_LOADS = {"loader-dies", "loader-idle", "loader-lost", "out-of-memory", "killed"}
 _MOST_SAMPLES = 20_000
 """A simulated trial draws no more values than this, whatever was asked: the rest would say the same again."""
 
@@ -34,6 +47,7 @@ class SimulatedAgent:
         load_factor: what the CPU-bound load multiplies the values with.
         forwarding: the device that answers ``packet_trial``.
         storage: the database that answers the load generator, which is all that can be run.
+        tenant: the guest's place on the machine that its kernels work on.
     """
 
     def __init__(
@@ -43,6 +57,7 @@ class SimulatedAgent:
         load_factor: float,
         forwarding: ForwardingTruth,
         storage: StorageTruth,
+        tenant: Tenant,
         faults: Sequence[Fault],
         sha256: str,
         seed: int,
@@ -52,6 +67,7 @@ class SimulatedAgent:
         self._guest_factors = {name: truth[name].guest_factor(self._random) for name in sorted(truth)}
         self._forwarding = ForwardingDevice(forwarding, seed)
         self._storage = StorageCommands(StorageDevice(storage, seed))
+        self._tenant = tenant
         self._sequence = 0
         self._writer: asyncio.StreamWriter | None = None
 
@@ -88,33 +104,46 @@ class SimulatedAgent:
         elif kind == "run":
             for answered, value in self._storage.run(message):
                 await self._result(answered, value)
+        elif kind in {"load_start", "load_stop"}:
+            await self._load(message)
         elif kind == "shutdown":
             await self._result(message, {})
-            assert self._writer is not None
-            self._writer.close()
+            self._hang_up()
             return False
         return True
 
     async def _probe(self, message: dict[str, Any]) -> bool:
-        function = message["params"].get("function", message["name"])
-        fault = self._fault(function)
+        params = message["params"]
+        function = work_name(params) if message["name"] == "kernel" else params.get("function", message["name"])
+        fault = self._fault(function, _OF_PROBES)
         if fault == "hang":
             return True
         if fault in {"crash", "garbage"}:
             assert self._writer is not None
             self._writer.write(b"\x00\x00\x10\x00half" if fault == "crash" else self._random.bytes(4096))
-            self._writer.close()
+            self._hang_up()
             return False
-        if fault in {"refuse", "unsupported"}:
-            code = "internal" if fault == "refuse" else "unsupported"
-            await self._send(
-                {"type": "error", "id": message["id"], "code": code, "message": "simulated", "errno": None}
-            )
+        if fault in {"out-of-memory", "killed"}:
+            self._tenant.kill()
+        if fault == "killed":
+            self._hang_up()
+            return False
+        if fault in _ANSWERS:
+            await self._refuse(message, SimulatedFailure(_ANSWERS[fault][0], "simulated", _ANSWERS[fault][1]))
             return True
         start = _clocks(0)
         await self._send({"type": "started", "id": message["id"], "clocks": start})
         if message["name"] == "packet_trial":
             await self._result(message, packet_trial(self._forwarding, message["params"]))
+            return True
+        if message["name"] == "kernel":
+            try:
+                value = kernel_trial(self._tenant, message["params"])
+            except SimulatedFailure as failure:
+                await self._refuse(message, failure)
+            else:
+                end = _clocks(2_000_000 if fault == "clock-drift" else 0)
+                await self._result(message, value | {"clocks_start": start, "clocks_end": end})
             return True
         await self._report(message, function, start, drift_ns=2_000_000 if fault == "clock-drift" else 0)
         return True
@@ -147,15 +176,38 @@ class SimulatedAgent:
             },
         )
 
-    def _fault(self, function: str) -> str | None:
+    async def _load(self, message: dict[str, Any]) -> None:
+        """Start or stop a load; kernels are the only ones."""
+        try:
+            if message["type"] == "load_stop":
+                await self._result(message, load_result(self._tenant.stop()))
+                return
+            if message["name"] != "kernel":
+                raise SimulatedFailure("unsupported", f"the simulation has no load {message['name']!r}")
+            work = Work.from_params(message["params"], ("intensity_percent",))
+            self._tenant.start(Load(work, self._fault(work.name, _OF_LOADS), self._hang_up))
+            await self._result(message, {"load": 1})
+        except SimulatedFailure as failure:
+            await self._refuse(message, failure)
+
+    def _fault(self, function: str, kinds: Collection[str]) -> str | None:
         for fault in self._faults:
-            concerned = fault.kind != "no-launch" and fault.function in {None, function}
+            concerned = fault.kind in kinds and fault.function in {None, function}
             if concerned and self._random.random() < fault.probability:
                 return fault.kind
         return None
 
     async def _result(self, message: dict[str, Any], value: dict[str, Any]) -> None:
         await self._send({"type": "result", "id": message["id"], "value": value})
+
+    async def _refuse(self, message: dict[str, Any], why: SimulatedFailure) -> None:
+        await self._send(
+            {"type": "error", "id": message["id"], "code": why.code, "message": why.message, "errno": why.errno}
+        )
+
+    def _hang_up(self) -> None:
+        assert self._writer is not None
+        self._writer.close()
 
     async def _send(self, message: dict[str, Any]) -> None:
         assert self._writer is not None

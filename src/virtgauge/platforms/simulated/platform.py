@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
+import weakref
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.channel import Channel
+from virtgauge.host.cgroup_policy import Throttling
+from virtgauge.host.policy import Applied, Policy
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.simulated.agent import SimulatedAgent
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
+from virtgauge.platforms.simulated.isolation import IsolationTruth
+from virtgauge.platforms.simulated.neighbours import Machine, Tenant
 from virtgauge.platforms.simulated.storage import StorageTruth
 from virtgauge.platforms.simulated.truth import Distribution, Fault
+
+_NEIGHBOURS = ("tested", "loading")
+"""How the names of two guests end that share a machine."""
 
 
 class SimulatedSettings(BaseModel):
@@ -33,6 +42,8 @@ class SimulatedSettings(BaseModel):
     """The forwarding device that a guest is, where it is measured as one."""
     storage: StorageTruth = StorageTruth()
     """The database that runs in a guest, where one is measured."""
+    isolation: IsolationTruth = IsolationTruth()
+    """The machine that a guest shares with its neighbour, where both work with the agent's kernels."""
     faults: tuple[Fault, ...] = ()
     usable: bool = True
     """False: the platform reports itself as unusable."""
@@ -42,12 +53,23 @@ class SimulatedSettings(BaseModel):
 class SimulatedGuest(Guest):
     """An agent task in this process, at the other end of a socket pair."""
 
-    def __init__(self, channel: Channel, task: asyncio.Task[None], ready_ns: int) -> None:
+    def __init__(self, channel: Channel, task: asyncio.Task[None], tenant: Tenant, ready_ns: int) -> None:
         self.channel, self.ready_ns, self.label = channel, ready_ns, "simulated"
-        self._task = task
+        self._task, self._tenant = task, tenant
 
     def accounting(self) -> Accounting:
-        return Accounting(cpu_ns=None, method="simulated")
+        """CPU time of the simulation's own time, and known only where its kernels work."""
+        cpu_ns = self._tenant.cpu_ns
+        return Accounting(cpu_ns=None if cpu_ns is None else round(cpu_ns), method="simulated")
+
+    async def apply(self, policy: Policy) -> Applied:
+        return self._tenant.apply(policy)
+
+    def throttling(self) -> Throttling | None:
+        return self._tenant.throttling()
+
+    def out_of_memory_kills(self) -> int | None:
+        return self._tenant.kills
 
     async def close(self) -> None:
         await self.channel.close()
@@ -67,6 +89,8 @@ class SimulatedPlatform(Platform):
             settings.truth["*"] = Distribution(median_ns=25.0)
         self._seeds = np.random.default_rng(settings.seed)
         self._launched = 0
+        self._machines: weakref.WeakValueDictionary[tuple[str, str], Machine] = weakref.WeakValueDictionary()
+        """By scope and bench; gone with the last of their guests."""
 
     @property
     def label(self) -> str:
@@ -88,12 +112,14 @@ class SimulatedPlatform(Platform):
         random = np.random.default_rng(seed)
         if any(f.kind == "no-launch" and random.random() < f.probability for f in faults):
             raise LaunchError("boot", "the simulation was told not to come up")
+        tenant = self._machine(spec, seed).tenant(spec.cpus or os.sched_getaffinity(0))
         here, there = socket.socketpair()
         agent = SimulatedAgent(
             truth=self._settings.truth,
             load_factor=self._settings.load_factor,
             forwarding=self._settings.forwarding,
             storage=self._settings.storage,
+            tenant=tenant,
             faults=faults,
             sha256=spec.agent.sha256,
             seed=seed,
@@ -101,4 +127,13 @@ class SimulatedPlatform(Platform):
         task = asyncio.create_task(agent.serve(*await asyncio.open_connection(sock=there)))
         reader, writer = await asyncio.open_connection(sock=here)
         channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
-        return SimulatedGuest(channel, task, time.monotonic_ns() - began)
+        return SimulatedGuest(channel, task, tenant, time.monotonic_ns() - began)
+
+    def _machine(self, spec: GuestSpec, seed: int) -> Machine:
+        """The machine of a guest: one for each bench's ``tested`` and ``loading`` guest, else one of its own."""
+        bench, _, part = spec.name.rpartition("-")
+        key = (spec.scope.tag, bench if part in _NEIGHBOURS else spec.name)
+        machine = self._machines.get(key)
+        if machine is None:
+            machine = self._machines[key] = Machine(self._settings.isolation, seed)
+        return machine

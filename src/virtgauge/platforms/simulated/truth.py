@@ -44,15 +44,33 @@ class Fault(BaseModel):
     Attributes:
         kind: ``hang`` (never answers), ``crash`` (the stream ends inside a frame), ``garbage`` (random bytes),
             ``refuse`` (an error answer), ``unsupported``, ``no-launch`` (the guest does not come up),
-            ``clock-drift`` (its clocks disagree).
-        function: only in trials of this function.
-        probability: per trial (per launch for ``no-launch``).
+            ``clock-drift`` (its clocks disagree).  Of the agent's kernels: ``wrong-result`` and ``disk-full`` (error
+            answers), ``out-of-memory`` (a process of the guest is killed at its memory limit meanwhile), ``killed``
+            (the agent is); of kernels as loads: ``loader-dies`` (ends half-way through the trial, and says so),
+            ``loader-idle`` (does nothing, and does not say so), ``loader-lost`` (ends half-way, with its guest).
+        function: only in trials of this function, or of this kernel (``memory-write-simd``).
+        probability: per trial (per launch for ``no-launch``; per start of a load).
         first_guests: only in so many guests, counted from the first; 0 means in all.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["hang", "crash", "garbage", "refuse", "unsupported", "no-launch", "clock-drift"]
+    kind: Literal[
+        "hang",
+        "crash",
+        "garbage",
+        "refuse",
+        "unsupported",
+        "no-launch",
+        "clock-drift",
+        "wrong-result",
+        "disk-full",
+        "out-of-memory",
+        "killed",
+        "loader-dies",
+        "loader-idle",
+        "loader-lost",
+    ]
     function: str | None = None
     probability: Annotated[float, Field(ge=0, le=1)] = 1.0
     first_guests: Annotated[int, Field(ge=0)] = 0

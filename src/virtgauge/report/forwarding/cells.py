@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Comparison, compare, paired_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ArmRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import ArmRecord, TrialRecord
 from virtgauge.report.forwarding.model import Cell, GuestFigures, LatencyLevel, LossPoint, Series, TesterFigures
-from virtgauge.report.forwarding.results import CellKey, Quantiles, Results, account_of, flag_counts, pps_as_mbps
+from virtgauge.report.forwarding.results import CellKey, Quantiles, Results, account_of, pps_as_mbps
+from virtgauge.report.trial_results import flag_counts, why_missing
 
 _OWN_PLACE = re.compile(r"guest (\d+)\b|(?:port|from) (?:in|out)(\d+)$")
 AT_THROUGHPUT = 100.0
@@ -79,7 +80,7 @@ class CellBuilder:
                 "offered_s": self._scalar(key, arm, "measuring_s", "s"),
             },
             rfc2544_complete=bool(counted) and all(t.result.get("rfc2544_complete") is True for t in counted.values()),
-            missing=None if counted else _why_missing(tried),
+            missing=None if counted else why_missing(tried, "throughput"),
         )
 
     def _scalar(self, key: CellKey, arm: ArmRecord, field: str, unit: str) -> Estimate:
@@ -182,12 +183,3 @@ def _dropped_by_guest(accounts: Sequence[Mapping[str, int]]) -> dict[int, int]:
                 guest = int(own[1] or own[2])
                 found[guest] = found.get(guest, 0) + frames
     return found
-
-
-def _why_missing(tried: Sequence[TrialRecord]) -> str:
-    """One line on why there is no valid result."""
-    last = tried[-1]
-    reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
-    if last.status is TrialStatus.VALID:
-        return "the result has no throughput"
-    return f"{last.status.value}: {reason}" if reason else last.status.value

@@ -6,7 +6,6 @@ against load (8, 9), and the loss curve that the searches leave behind.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from typing import Any, Literal
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.arms import row_labels
-from virtgauge.report.charts import Figure, Panel, PanelData
+from virtgauge.report.charts import Drawn, Figure, Panel, PanelData
 from virtgauge.report.forwarding import charts
 from virtgauge.report.forwarding.cells import AT_THROUGHPUT
 from virtgauge.report.forwarding.model import Cell, Design, ForwardingFindings, LatencyLevel, Series
@@ -30,14 +29,6 @@ _CROSSES = " Crosses: the paper’s figures, measured on other hardware; triangl
 _LOSS_FAIRNESSES = 2
 
 Row = dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """Figures with the data behind their panels."""
-
-    figures: tuple[Figure, ...]
-    data: dict[str, PanelData]
 
 
 def draw(found: ForwardingFindings, arms: Sequence[ArmRecord]) -> Drawn:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.report import headline
 from virtgauge.report.forwarding.model import Cell, Series
 from virtgauge.report.forwarding.rates import bit_rate
-from virtgauge.report.headline import Headline, Tone
-from virtgauge.report.words import ratio, ratio_interval
+from virtgauge.report.headline import Headline, Said, Tone, compared, tone_of
 
 NOTABLE_FLAGS = {
     "generator-limited": "limited by the tester",
@@ -35,38 +35,21 @@ def highlights(cells: Sequence[Cell]) -> list[Cell]:
 def headlines(
     arms: Sequence[ArmRecord], cells: Sequence[Cell], flags: Mapping[str, Mapping[str, int]]
 ) -> tuple[Headline, ...]:
-    """One sentence per arm of the plan (not the A/A arm), the reference first, emulated and skipped ones last."""
+    """One sentence for each arm; see :func:`virtgauge.report.headline.headlines`."""
     chosen = highlights(cells)
     sizes = sorted({cell.frame_bytes for cell in chosen})
     told = [cell for cell in chosen if cell.frame_bytes in (sizes[0], sizes[-1])] if sizes else []
-    reference = next((arm for arm in arms if arm.role == "reference"), None)
-    made = [_headline(arm, reference, told, flags.get(arm.name, {})) for arm in arms if arm.role != "aa"]
-    order = {tone: 0 for tone in Tone} | {Tone.REFERENCE: -1, Tone.EMULATED: 1, Tone.MISSING: 2}
-    return tuple(sorted(made, key=lambda headline: order[headline.tone]))
+    return headline.headlines(arms, lambda arm, against: _said(arm, against, told, flags.get(arm.name, {})))
 
 
-def _headline(arm: ArmRecord, reference: ArmRecord | None, told: Sequence[Cell], flags: Mapping[str, int]) -> Headline:
-    def say(tone: Tone, text: str) -> Headline:
-        return Headline(arm.name, arm.label, tone, f"{text}.")
-
-    if not arm.usable:
-        return say(Tone.MISSING, f"not measured: {arm.reason.rstrip('.')}")
+def _said(arm: ArmRecord, against: str, told: Sequence[Cell], flags: Mapping[str, int]) -> Said:
     series = [(cell, own) for cell in told if (own := cell.of(arm.name)) is not None]
     measured = [(cell, own) for cell, own in series if own.missing is None]
     if not measured:
         reasons = [own.missing for _, own in series if own.missing]
-        return say(Tone.MISSING, f"no valid figures: {reasons[0].rstrip('.') if reasons else 'not measured yet'}")
-    against = "" if reference is None or arm.role == "reference" or arm.emulated else _name(reference)
-    text = f"carries {_carried(measured, against)}{_circumstances(flags)}"
-    if arm.role == "reference":
-        return say(Tone.REFERENCE, text)
-    if arm.emulated:
-        return say(Tone.EMULATED, f"not ranked: {text}")
-    return say(_tone([own for _, own in measured]), text)
-
-
-def _name(reference: ArmRecord) -> str:
-    return "the host" if reference.kind == "host" else reference.label
+        return Said(reasons[0] if reasons else "not measured yet", Tone.MISSING)
+    tone = tone_of((own.comparison for _, own in measured), better=Judgement.HIGHER)
+    return Said(f"carries {_carried(measured, against)}{_circumstances(flags)}", tone)
 
 
 def _carried(measured: Sequence[tuple[Cell, Series]], against: str) -> str:
@@ -77,23 +60,11 @@ def _carried(measured: Sequence[tuple[Cell, Series]], against: str) -> str:
         assert cell.jain is not None
         said = f"{bit_rate(series.throughput_mbps.point)} of {cell.frame_bytes} B frames"
         if against and series.comparison is not None:
-            said += f" ({_compared(series, name)})"
+            said += f" ({compared(series.comparison, name)})"
             name = ""  # once is enough
         by_fairness.setdefault(cell.jain, []).append(said)
     parts = [f"{' and '.join(said)} at J {jain:.3g}" for jain, said in by_fairness.items()]
     return "; ".join(parts)
-
-
-def _compared(series: Series, name: str) -> str:
-    assert series.comparison is not None
-    change = series.comparison.ratio
-    if change.point is None:
-        return change.method
-    interval = f", {ratio_interval(change)}" if change.has_interval else ""
-    # Without an A/A pair nothing is proven; that is said once for all, beside the headlines.
-    examined = change.has_interval and (series.comparison.band is not None or not change.excludes(1))
-    shown = ", no difference shown" if examined and not series.comparison.distinguishable else ""
-    return f"{ratio(change)}{name}{interval}{shown}"
 
 
 def _circumstances(flags: Mapping[str, int]) -> str:
@@ -104,11 +75,3 @@ def _circumstances(flags: Mapping[str, int]) -> str:
         if name in flags
     ]
     return f"; {', '.join(said)}" if said else ""
-
-
-def _tone(series: Sequence[Series]) -> Tone:
-    """Slower when it carries less anywhere, else faster when more anywhere, else the same."""
-    judgements = {one.comparison.judgement for one in series if one.comparison is not None}
-    if Judgement.LOWER in judgements:
-        return Tone.SLOWER
-    return Tone.FASTER if Judgement.HIGHER in judgements else Tone.SAME

@@ -17,9 +17,10 @@ from virtgauge.report.forwarding.measured import Quantities
 from virtgauge.report.forwarding.model import ForwardingFindings
 from virtgauge.report.forwarding.paper_claims import examined_claims
 from virtgauge.report.forwarding.published import beside_ours
-from virtgauge.report.forwarding.results import Results, account_of, flag_counts
+from virtgauge.report.forwarding.results import Results, account_of
 from virtgauge.report.headline import Headline
 from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
+from virtgauge.report.trial_results import flag_counts
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.forwarding.line_rate import bits_per_s
-from virtgauge.ledger.records import Histogram, TrialRecord, TrialStatus
+from virtgauge.ledger.records import TrialRecord
 from virtgauge.report.forwarding.model import Design, LossAccount
+from virtgauge.report.trial_results import CellTrials, Histograms
 
 CellKey = tuple[Design, str, int]
 """Design, vector, frame size: what a result is of, whatever its arm and block."""
-
-_TAILS = (0.5, 0.99)
-_LEAST_FOR_P99 = 1000
-_NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +31,7 @@ def key_of(trial: TrialRecord) -> CellKey:
     return design, factors["vector"], int(factors["frame_bytes"])
 
 
-class Results:
+class Results(CellTrials[CellKey]):
     """All results of a run.
 
     Args:
@@ -43,22 +39,13 @@ class Results:
         histograms: of trials, by a measure.
     """
 
-    def __init__(
-        self,
-        trials: Sequence[TrialRecord],
-        histograms: Callable[[Iterable[int], str], Iterator[tuple[int, Histogram]]],
-    ) -> None:
-        self._trials: defaultdict[tuple[CellKey, str], list[TrialRecord]] = defaultdict(list)
-        for trial in trials:
-            self._trials[key_of(trial), trial.arm].append(trial)
-        self._numbers = [trial.trial_id for trial in trials]
-        self._histograms = histograms
-        self._quantiles: dict[str, dict[int, Quantiles]] = {}
+    def __init__(self, trials: Sequence[TrialRecord], histograms: Histograms) -> None:
+        super().__init__(trials, histograms, key_of)
 
     @property
     def keys(self) -> list[CellKey]:
         """Every cell that was tried: by design as in the plan, then vector by fairness, then frame size."""
-        tried = list(dict.fromkeys(key for key, _ in self._trials))
+        tried = self.tried_keys
         designs = list(dict.fromkeys(design for design, _, _ in tried))
         fairness = {key: self.jain(key) or 0.0 for key in tried}
 
@@ -68,21 +55,10 @@ class Results:
 
         return sorted(tried, key=rank)
 
-    def tried(self, key: CellKey, arm: str) -> list[TrialRecord]:
-        """Every attempt of an arm in a cell."""
-        return self._trials.get((key, arm), [])
-
-    def of_arm(self, arm: str) -> list[TrialRecord]:
-        """Every attempt of an arm."""
-        return [trial for (_, name), trials in self._trials.items() if name == arm for trial in trials]
-
     def counted(self, key: CellKey, arm: str) -> dict[int, TrialRecord]:
-        """The valid result of each block (the last, should there be several)."""
-        return {
-            trial.block: trial
-            for trial in self.tried(key, arm)
-            if trial.status is TrialStatus.VALID and trial.result.get("throughput_pps") is not None
-        }
+        """The valid result of each block that has a throughput."""
+        found = super().counted(key, arm).items()
+        return {block: trial for block, trial in found if trial.result.get("throughput_pps") is not None}
 
     def jain(self, key: CellKey) -> float | None:
         """The vector's fairness, as found where the vector itself is a finding."""
@@ -92,11 +68,6 @@ class Results:
                     if (found := trial.result.get("jain") or trial.factors.get("jain")) not in (None, ""):
                         return float(found)
         return None
-
-    def scalar(self, key: CellKey, arm: str, field: str) -> dict[int, float]:
-        """A number of each block's result."""
-        found = {block: trial.result.get(field) for block, trial in self.counted(key, arm).items()}
-        return {block: float(value) for block, value in found.items() if value is not None}
 
     def throughput_mbps(self, key: CellKey, arm: str) -> dict[int, float]:
         """T in Mbit/s, by block."""
@@ -128,22 +99,8 @@ class Results:
 
     def quantiles(self, key: CellKey, arm: str, measure: str) -> dict[int, Quantiles]:
         """Of the histograms of a measure, by block."""
-        if measure not in self._quantiles:
-            found = self._histograms(self._numbers, measure)
-            self._quantiles[measure] = {number: quantiles_of(one) for number, one in found if one.n}
-        known = self._quantiles[measure]
-        counted = self.counted(key, arm).items()
-        return {block: known[trial.trial_id] for block, trial in counted if trial.trial_id in known}
-
-
-def quantiles_of(histogram: Histogram) -> Quantiles:
-    """Median and p99 of a histogram of durations."""
-    scale = _NS_PER_UNIT[histogram.unit]
-    distribution = Distribution(
-        histogram.values, histogram.counts, float(histogram.minimum), float(histogram.maximum), histogram.mean
-    )
-    p50, p99 = (float(value) * scale for value in distribution.quantiles(_TAILS))
-    return Quantiles(p50, p99 if histogram.n >= _LEAST_FOR_P99 else None)
+        found = self.durations(key, arm, measure).items()
+        return {block: Quantiles(one.quantile_ns(0.5), one.tail_ns(0.99)) for block, one in found}
 
 
 def pps_as_mbps(pps: float, frame_bytes: int) -> float:
@@ -166,8 +123,3 @@ def account_of(trials: Sequence[TrialRecord]) -> LossAccount:
         unattributed=sum(ledger["unattributed"] for ledger in ledgers),
         excess=sum(ledger["excess"] for ledger in ledgers),
     )
-
-
-def flag_counts(trials: Sequence[TrialRecord]) -> dict[str, int]:
-    """How many trials have each flag, the most frequent first."""
-    return dict(Counter(name for trial in trials for name in {flag.name for flag in trial.flags}).most_common())

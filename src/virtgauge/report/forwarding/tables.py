@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.forwarding.headlines import NOTABLE_FLAGS, highlights
 from virtgauge.report.forwarding.model import (
@@ -21,7 +20,6 @@ from virtgauge.report.forwarding.model import (
     TesterFigures,
 )
 from virtgauge.report.forwarding.rates import bit_rate
-from virtgauge.report.verdicts import ExaminedClaim, Verdict
 from virtgauge.report.words import duration, significant
 
 _USUAL_LOADS = (10.0, 50.0, 90.0, 100.0)
@@ -129,13 +127,6 @@ def notable(flags: Mapping[str, int]) -> dict[str, int]:
     return {name: flags.get(name, 0) for name in NOTABLE_FLAGS}
 
 
-def throughput_class(comparison: Comparison | None, emulated: bool) -> str:
-    """How a comparison of throughputs is coloured: less is worse, and nothing where not proven or emulated."""
-    if comparison is None or emulated or comparison.judgement is Judgement.INCONCLUSIVE:
-        return "plain"
-    return "worse" if comparison.judgement is Judgement.LOWER else "better"
-
-
 def detail(found: ForwardingFindings, arms: Sequence[ArmRecord], *, most_vectors: int = 100) -> list[DetailTable]:
     """Every cell, by design and frame size.
 
@@ -241,9 +232,3 @@ def in_unit(value: float | None, unit: str) -> str:
     if unit == "us":
         return duration(value * 1e3)
     return bit_rate(value) if unit == "Mbit/s" else f"{significant(value)}×"
-
-
-def claim_counts(claims: Sequence[ExaminedClaim]) -> dict[str, int]:
-    """How many conclusions have each verdict."""
-    counts = Counter(claim.verdict for claim in claims)
-    return {verdict.value: counts[verdict] for verdict in Verdict}

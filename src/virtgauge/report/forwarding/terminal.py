@@ -14,6 +14,8 @@ from virtgauge.report.forwarding import tables
 from virtgauge.report.forwarding.cells import AT_THROUGHPUT
 from virtgauge.report.forwarding.model import ForwardingFindings, Series
 from virtgauge.report.forwarding.rates import bit_rate, bit_rate_interval, frame_rate
+from virtgauge.report.tables import rate_class
+from virtgauge.report.verdicts import verdict_counts
 from virtgauge.report.words import amount, duration, printable, ratio, ratio_interval, share
 
 _COLUMNS = ("throughput", "interval", "× reference", "frames/s", "latency", "tester", "n")
@@ -38,7 +40,7 @@ def print_findings(found: ForwardingFindings, arms: Sequence[ArmRecord], console
         line = Text(f"{printable(row.arm.name)}: ", style="bold")
         line.append(printable(_losses(row)), style="not bold")
         console.print(line)
-    counts = ", ".join(f"{number} {verdict}" for verdict, number in tables.claim_counts(found.paper_claims).items())
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in verdict_counts(found.paper_claims).items())
     console.print(Text(f"the forwarding paper's conclusions on this run: {counts} (see the HTML report)", style="dim"))
 
 
@@ -80,7 +82,7 @@ def _figures(series: Series, emulated: bool) -> dict[str, Text]:
     if comparison is None or comparison.ratio.point is None:
         against = Text("")
     else:
-        style = _STYLES[tables.throughput_class(comparison, emulated)]
+        style = _STYLES[rate_class(comparison, emulated)]
         against = Text(f"{ratio(comparison.ratio)} ({ratio_interval(comparison.ratio)})", style=style)
     level = series.at(AT_THROUGHPUT)
     return {

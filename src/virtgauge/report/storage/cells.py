@@ -14,8 +14,9 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialRecord
 from virtgauge.report.storage.loads import explained
 from virtgauge.report.storage.model import Cell, Curve, Key, Latency, Series, Step
-from virtgauge.report.storage.results import Durations, Results, flag_counts, settings_of, why_missing
+from virtgauge.report.storage.results import Results, settings_of
 from virtgauge.report.storage.vocabulary import KNEE, MIXED, PLAIN
+from virtgauge.report.trial_results import Durations, flag_counts, why_missing
 
 _STREAMS = {"": "", "write": "/write", "read": "/read"}
 """What names of histograms end with; a mixed load has two streams."""
@@ -99,7 +100,7 @@ class CellBuilder:
             settings=settings_of(counted),
             version=next((str(t.result["database"]) for t in counted.values() if t.result.get("database")), ""),
             flags=flag_counts(tried),
-            missing=None if has_figure else why_missing(tried),
+            missing=None if has_figure else why_missing(tried, "rate"),
         )
 
     def _streams(self, key: Key) -> Iterator[tuple[str, str]]:

@@ -270,25 +270,6 @@ def _place_of(cell: PaperCell) -> Place:
     return Place(cell.database, cell.name, cell.server, "many" if cell.many_clients else "1")
 
 
-def compared(one: Estimate, other: Estimate) -> Estimate:
-    """The ratio of two estimates, with the widest interval that their ends allow."""
-    for lacking in (one, other):
-        if lacking.point is None:
-            return lacking
-    assert one.point is not None and other.point is not None
-    if one.low is None or one.high is None or other.low is None or other.high is None:
-        return Estimate.bare(one.point / other.point, _RATIO, "one of them has no interval", min(one.n, other.n))
-    return Estimate(
-        one.point / other.point,
-        one.low / other.high,
-        one.high / other.low,
-        one.confidence,
-        min(one.n, other.n),
-        _RATIO,
-        "ratio of two estimates, with the widest interval that their ends allow",
-    )
-
-
 def grouped_ratio(ratios: Sequence[Estimate]) -> Estimate:
     """By what factor, up or down, several figures change on the average: the mean of the logarithms' sizes."""
 

@@ -10,7 +10,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.storage.durability_share import durability_share, spread
 from virtgauge.ledger.records import ArmRecord, TrialStatus
 from virtgauge.report.storage.model import CrashFigures, DurabilityRow, DurabilityShare, Key, SpreadLevel
-from virtgauge.report.storage.results import Results, settings_of, why_missing
+from virtgauge.report.storage.results import Results, settings_of
 from virtgauge.report.storage.vocabulary import (
     CRASH,
     LEVELS,
@@ -20,6 +20,7 @@ from virtgauge.report.storage.vocabulary import (
     database_title,
     device_words,
 )
+from virtgauge.report.trial_results import why_missing
 from virtgauge.report.words import ratio, ratio_interval, share
 
 MIXED_LEVELS = "mixed"
@@ -83,7 +84,7 @@ def _crashes(results: Results, arm: str, keys: Sequence[Key], of: str) -> CrashF
     tried = [trial for key in chosen for trial in results.tried(key, arm)]
     audits = [trial.result for trial in tried if trial.status is TrialStatus.VALID]
     if not audits:
-        return CrashFigures(0, 0, 0, 0, None, why_missing(tried) if tried else "not asked for")
+        return CrashFigures(0, 0, 0, 0, None, why_missing(tried, "audit") if tried else "not asked for")
 
     def total(field: str) -> int:
         return sum(int(audit.get(field) or 0) for audit in audits)

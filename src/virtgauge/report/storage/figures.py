@@ -7,13 +7,12 @@ Panels are of one level of durability each, so that nothing is compared across l
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.arms import row_labels
-from virtgauge.report.charts import Figure, Panel, PanelData
+from virtgauge.report.charts import Drawn, Figure, Panel, PanelData
 from virtgauge.report.storage import charts
 from virtgauge.report.storage.model import Cell, Key, PaperCell, Series, StorageFindings
 from virtgauge.report.storage.paper_cells import MOST_CLIENTS, paper_cells
@@ -48,14 +47,6 @@ _PUBLISHED = (
     " Crosses: the paper’s physical server, diamonds: its virtual one, both at the paper’s level of "
     "durability and on other hardware."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """Figures with the data behind their panels."""
-
-    figures: tuple[Figure, ...]
-    data: dict[str, PanelData]
 
 
 def draw(found: StorageFindings, arms: Sequence[ArmRecord]) -> Drawn:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.headline import Headline, Tone
+from virtgauge.report import headline
+from virtgauge.report.headline import Headline, Said, Tone, compared, tone_of
 from virtgauge.report.storage.model import Cell, Key, Series
 from virtgauge.report.storage.vocabulary import (
     LEVELS,
@@ -20,7 +21,7 @@ from virtgauge.report.storage.vocabulary import (
     device_words,
     rate,
 )
-from virtgauge.report.words import ratio, ratio_interval
+from virtgauge.report.words import ratio
 
 _MOST_DATABASES = 3
 _VERBS = {SINGLE_WRITE: "stores", MULTI_READ: "reads"}
@@ -43,38 +44,21 @@ def highlights(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def headlines(arms: Sequence[ArmRecord], cells: Sequence[Cell]) -> tuple[Headline, ...]:
-    """One sentence per arm of the plan (not the A/A arm), the reference first, emulated and skipped ones last."""
+    """One sentence for each arm; see :func:`virtgauge.report.headline.headlines`."""
     chosen = highlights(cells)
     told = [cell for cell in chosen if cell.key.operation in _VERBS] or chosen
-    reference = next((arm for arm in arms if arm.role == "reference"), None)
-    made = [_headline(arm, reference, told, cells) for arm in arms if arm.role != "aa"]
-    order = {tone: 0 for tone in Tone} | {Tone.REFERENCE: -1, Tone.EMULATED: 1, Tone.MISSING: 2}
-    return tuple(sorted(made, key=lambda headline: order[headline.tone]))
+    return headline.headlines(arms, lambda arm, against: _said(arm, against, told, cells))
 
 
-def _headline(arm: ArmRecord, reference: ArmRecord | None, told: Sequence[Cell], cells: Sequence[Cell]) -> Headline:
-    def say(tone: Tone, text: str) -> Headline:
-        return Headline(arm.name, arm.label, tone, f"{text}.")
-
-    if not arm.usable:
-        return say(Tone.MISSING, f"not measured: {arm.reason.rstrip('.')}")
+def _said(arm: ArmRecord, against: str, told: Sequence[Cell], cells: Sequence[Cell]) -> Said:
     series = [(cell.key, own) for cell in told if (own := cell.of(arm.name)) is not None]
     measured = [(key, own) for key, own in series if own.missing is None]
     if not measured:
         tried = [own for cell in cells if (own := cell.of(arm.name)) is not None]
         reasons = [own.missing for own in tried if own.missing]
-        return say(Tone.MISSING, f"no valid figures: {reasons[0].rstrip('.') if reasons else 'not measured yet'}")
-    against = "" if reference is None or arm.role == "reference" or arm.emulated else _name(reference)
-    text = f"{_told(measured, against)}{_circumstances(measured)}"
-    if arm.role == "reference":
-        return say(Tone.REFERENCE, text)
-    if arm.emulated:
-        return say(Tone.EMULATED, f"not ranked: {text}")
-    return say(_tone([own for _, own in measured]), text)
-
-
-def _name(reference: ArmRecord) -> str:
-    return "the host" if reference.kind == "host" else reference.label
+        return Said(reasons[0] if reasons else "not measured yet", Tone.MISSING)
+    tone = tone_of((own.comparison for _, own in measured), better=Judgement.HIGHER)
+    return Said(f"{_told(measured, against)}{_circumstances(measured)}", tone)
 
 
 def _told(measured: Sequence[tuple[Key, Series]], against: str) -> str:
@@ -87,11 +71,11 @@ def _told(measured: Sequence[tuple[Key, Series]], against: str) -> str:
         of_operation = [(key, series) for key, series in measured if key.operation == operation]
         said = []
         for key, series in of_operation[:_MOST_DATABASES]:
-            compared = ""
+            beside = ""
             if against and series.comparison is not None:
-                compared = f", {_compared(series, name)}"
+                beside = f", {compared(series.comparison, name)}"
                 name = ""  # once is enough
-            said.append(f"{rate(series.rate.point)} ({database_title(key.database)}{compared})")
+            said.append(f"{rate(series.rate.point)} ({database_title(key.database)}{beside})")
         more = len(of_operation) - _MOST_DATABASES
         if more > 0:
             said.append(f"{more} more database{'s' * (more > 1)} below")
@@ -126,25 +110,6 @@ def _range(measured: Sequence[tuple[Key, Series]], against: str) -> str:
     return f"{'; '.join(parts)} ({_where(measured[0][0])})"
 
 
-def _compared(series: Series, name: str) -> str:
-    assert series.comparison is not None
-    change = series.comparison.ratio
-    if change.point is None:
-        return change.method
-    interval = f", {ratio_interval(change)}" if change.has_interval else ""
-    examined = change.has_interval and (series.comparison.band is not None or not change.excludes(1))
-    shown = ", no difference shown" if examined and not series.comparison.distinguishable else ""
-    return f"{ratio(change)}{name}{interval}{shown}"
-
-
 def _circumstances(measured: Sequence[tuple[Key, Series]]) -> str:
     limited = [key for key, series in measured if series.client_limited]
     return f"; {len(limited)} of these near the client’s own limit" if limited else ""
-
-
-def _tone(series: Sequence[Series]) -> Tone:
-    """Slower when it stores or reads less anywhere, else faster when more anywhere, else the same."""
-    judgements = {one.comparison.judgement for one in series if one.comparison is not None}
-    if Judgement.LOWER in judgements:
-        return Tone.SLOWER
-    return Tone.FASTER if Judgement.HIGHER in judgements else Tone.SAME

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from virtgauge.ledger.records import ArmRecord, TrialRecord, TrialStatus
 from virtgauge.report.storage.model import NotMeasured
-from virtgauge.report.storage.results import Results, why_missing
+from virtgauge.report.storage.results import Results
 from virtgauge.report.storage.vocabulary import DATABASES, PAPER_LEVELS, database_title
+from virtgauge.report.trial_results import why_missing
 
 
 def not_measured(results: Results, arms: Sequence[ArmRecord]) -> tuple[NotMeasured, ...]:
@@ -27,7 +28,7 @@ def not_measured(results: Results, arms: Sequence[ArmRecord]) -> tuple[NotMeasur
             if any(trial.status is TrialStatus.VALID for trial in tried):
                 measured.add(place[0])
             elif tried:
-                reasons.setdefault(place, {})[arm] = why_missing(tried)
+                reasons.setdefault(place, {})[arm] = why_missing(tried, "rate")
     rows: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for (database, level), by_arm in reasons.items():
         for arm, reason in by_arm.items():

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.reference import storage_claims as claims
 from virtgauge.reference.storage_claims import Claim
-from virtgauge.report.storage.claim_figures import Figures, OurFigures, PaperFigures, Place, compared, grouped_ratio
+from virtgauge.report.storage.claim_figures import Figures, OurFigures, PaperFigures, Place, grouped_ratio
 from virtgauge.report.storage.model import StorageClaim
 from virtgauge.report.storage.paper_cells import Places
 from virtgauge.report.storage.results import Results
@@ -116,7 +117,7 @@ def _spread(test: claims.Spread, figures: Figures) -> Iterator[Evidence]:
         text = f"{place.words('database')}, fastest over slowest"
         if test.than is not None:
             other = figures.spread(place.at(operation=test.than), test.databases)
-            found, text = compared(found, other), f"{text}, over that of {test.than}s"
+            found, text = unpaired_ratio(found, other), f"{text}, over that of {test.than}s"
         if found.point is None:
             yield Evidence.none(found.method)
         else:

@@ -20,8 +20,9 @@ from virtgauge.report.storage.not_measured import not_measured
 from virtgauge.report.storage.paper_cells import Places
 from virtgauge.report.storage.paper_claims import examined_claims
 from virtgauge.report.storage.replay import replay
-from virtgauge.report.storage.results import Results, flag_counts
+from virtgauge.report.storage.results import Results
 from virtgauge.report.storage.vocabulary import OPERATION_WORDS, SHORT_LEVELS, clients_words, database_title
+from virtgauge.report.trial_results import flag_counts
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame

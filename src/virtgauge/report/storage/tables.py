@@ -6,7 +6,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.storage.model import (
     Cell,
@@ -31,7 +30,6 @@ from virtgauge.report.storage.vocabulary import (
     rate,
     short_device,
 )
-from virtgauge.report.verdicts import ExaminedClaim, Verdict
 from virtgauge.report.words import exact_duration
 
 Place = tuple[str, str]
@@ -128,13 +126,6 @@ def _measured(cell: Cell) -> bool:
 
 def _unsupported(cell: Cell) -> bool:
     return all((series.missing or "").startswith("unsupported") for series in cell.series)
-
-
-def rate_class(comparison: Comparison | None, emulated: bool) -> str:
-    """How a comparison of rates is coloured: less is worse, and nothing where not proven or emulated."""
-    if comparison is None or emulated or comparison.judgement is Judgement.INCONCLUSIVE:
-        return "plain"
-    return "worse" if comparison.judgement is Judgement.LOWER else "better"
 
 
 def detail(found: StorageFindings, arms: Sequence[ArmRecord]) -> list[DetailTable]:
@@ -234,9 +225,3 @@ def limits_of(cells: Iterable[ReplayedCell]) -> str:
     """``12 flush-bound, 8 round-trip-bound``."""
     counts = Counter(cell.limit for cell in cells if cell.limit)
     return ", ".join(f"{number} {limit}" for limit, number in counts.most_common())
-
-
-def claim_counts(claims: Iterable[ExaminedClaim | None]) -> dict[str, int]:
-    """How many conclusions have each verdict."""
-    counts = Counter(claim.verdict for claim in claims if claim is not None)
-    return {verdict.value: counts[verdict] for verdict in Verdict}

@@ -20,6 +20,8 @@ from virtgauge.report.storage.vocabulary import (
     device_words,
     rate,
 )
+from virtgauge.report.tables import rate_class
+from virtgauge.report.verdicts import verdict_counts
 from virtgauge.report.words import printable, ratio, significant
 
 _STYLES = {"worse": "red", "better": "green", "plain": "dim"}
@@ -54,7 +56,7 @@ def print_findings(found: StorageFindings, arms: Sequence[ArmRecord], console: C
         ("their own tables", [claim.paper for claim in found.paper_claims]),
         ("this run", [claim.run for claim in found.paper_claims]),
     ):
-        counts = ", ".join(f"{number} {verdict}" for verdict, number in tables.claim_counts(claims).items())
+        counts = ", ".join(f"{number} {verdict}" for verdict, number in verdict_counts(claims).items())
         console.print(Text(f"the storage paper's conclusions on {name}: {counts}", style="dim"))
 
 
@@ -91,7 +93,7 @@ def _cell(series: Series | None, arm: ArmRecord) -> Text:
         text.append(" (client)", style="yellow")
     comparison = series.comparison
     if comparison is not None and comparison.ratio.point is not None:
-        style = _STYLES[tables.rate_class(comparison, arm.emulated)]
+        style = _STYLES[rate_class(comparison, arm.emulated)]
         text.append(f" {ratio(comparison.ratio)}", style=f"not bold {style}")
     return text
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.headline import Headline, Tone
+from virtgauge.report import headline
+from virtgauge.report.headline import Headline, Said, Tone, tone_of
 from virtgauge.report.timing.model import Cell, Series
 from virtgauge.report.words import comparison_phrases, duration, exact_duration, load_label
 
@@ -59,43 +60,30 @@ def _detail(cell: Cell) -> str:
 
 
 def headlines(arms: Sequence[ArmRecord], cells: Sequence[Cell]) -> tuple[Headline, ...]:
-    """One sentence per arm of the plan (not the A/A arm), the reference first, emulated and skipped ones last."""
+    """One sentence for each arm; see :func:`virtgauge.report.headline.headlines`."""
     first: dict[str, Cell] = {}
     others: list[Cell] = []
     for highlight in highlights(cells):
         if first.setdefault(highlight.cell.probe, highlight.cell) is not highlight.cell:
             others.append(highlight.cell)
-    reference = next((arm for arm in arms if arm.role == "reference"), None)
-    made = [_headline(arm, reference, first, others) for arm in arms if arm.role != "aa"]
-    order = {tone: 0 for tone in Tone} | {Tone.REFERENCE: -1, Tone.EMULATED: 1, Tone.MISSING: 2}
-    return tuple(sorted(made, key=lambda headline: order[headline.tone]))
+    return headline.headlines(arms, lambda arm, against: _said(arm, against, first, others))
 
 
-def _headline(
-    record: ArmRecord, reference: ArmRecord | None, first: dict[str, Cell], others: Sequence[Cell]
-) -> Headline:
-    def say(tone: Tone, text: str) -> Headline:
-        return Headline(record.name, record.label, tone, text)
-
-    if not record.usable:
-        return say(Tone.MISSING, f"not measured: {record.reason.rstrip('.')}.")
+def _said(record: ArmRecord, against: str, first: dict[str, Cell], others: Sequence[Cell]) -> Said:
     found = {probe: series for probe, cell in first.items() if (series := cell.of(record.name))}
     measured = {probe: series for probe, series in found.items() if series.missing is None}
     if not measured:
         reasons = [series.missing for series in found.values() if series.missing]
-        return say(Tone.MISSING, f"no valid figures: {reasons[0] if reasons else 'not measured yet'}.")
-    if record.role == "reference":
-        return say(Tone.REFERENCE, f"{_absolute(measured, first)}.")
-    if record.emulated:
-        return say(Tone.EMULATED, f"not ranked: {_absolute(measured, first)}.")
-    name = "the host" if reference is None or reference.kind == "host" else reference.label
+        return Said(reasons[0] if reasons else "not measured yet", Tone.MISSING)
+    if not against:
+        return Said(_absolute(measured, first), Tone.SAME)
     compared = {probe: series.comparisons["p50"] for probe, series in measured.items()}
     worth_adding = _worth_adding(record.name, compared, others)
-    text = comparison_phrases(compared, name)
+    text = comparison_phrases(compared, against)
     for load, under_load in worth_adding.items():
         text += f"; under {load} it {comparison_phrases(under_load, '')}".replace("it sleeps", "sleeps")
     judged = [*compared.values(), *(one for under_load in worth_adding.values() for one in under_load.values())]
-    return say(_tone(judged), text + ".")
+    return Said(text, tone_of(judged, better=Judgement.LOWER))
 
 
 def _worth_adding(
@@ -118,14 +106,6 @@ def _factor_between(one: Comparison, other: Comparison) -> float:
         return 1.0
     factor = one.ratio.point / other.ratio.point
     return max(factor, 1 / factor)
-
-
-def _tone(comparisons: Sequence[Comparison]) -> Tone:
-    """Slower when anything is, else faster when anything is, else the same."""
-    judgements = {comparison.judgement for comparison in comparisons}
-    if Judgement.HIGHER in judgements:
-        return Tone.SLOWER
-    return Tone.FASTER if Judgement.LOWER in judgements else Tone.SAME
 
 
 def _absolute(measured: dict[str, Series], first: dict[str, Cell]) -> str:

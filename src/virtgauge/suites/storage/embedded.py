@@ -64,6 +64,7 @@ class EmbeddedBench(StorageBench):
             inside=ground.client_inside(self.guest.channel),
             probe=ground.client_inside(self.guest.channel, ground.disk / "probe-flushes", self._profile),
             counters=self._counters,
+            uncounted=None,
             disk=ground.disk,
             acknowledged=ground.shared / "acknowledged",
             may_drop=True,

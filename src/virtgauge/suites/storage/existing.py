@@ -22,12 +22,13 @@ SCHEMES: dict[str, tuple[tuple[str, ...], int]] = {
     "cassandra": (("cassandra",), 9042),
     "influxdb": (("http", "influxdb"), 8086),
     "victoriametrics": (("http", "victoriametrics"), 8428),
-    "questdb": (("http", "questdb"), 9000),
+    "questdb": (("questdb", "postgresql"), 8812),
 }
 """Schemes of a URI, and the port where it names none, by database."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_AUTH_SOURCE = re.compile(r"authSource=[^&=]+")
 
 
 class ExistingServer(BaseModel):
@@ -68,8 +69,9 @@ class ExistingServer(BaseModel):
             raise ValueError(f"is no address: {error}; write it as in {example}") from error
         if parts.scheme not in schemes or not host:
             raise ValueError(f"is no address of {product}; write it as in {example}")
-        if parts.query or parts.fragment:
-            raise ValueError(f"options in the address are not passed on; write it as in {example}")
+        if parts.fragment or (parts.query and not (product == "mongodb" and _AUTH_SOURCE.fullmatch(parts.query))):
+            allowed = ", with ?authSource=DATABASE behind it where its user is another one's" * (product == "mongodb")
+            raise ValueError(f"options in the address are not passed on; write it as in {example}{allowed}")
         return value
 
     @field_validator("name")
@@ -106,20 +108,28 @@ class ExistingServer(BaseModel):
             )
         return os.environ[self.password_env]
 
+    def shortfall(self) -> str | None:
+        """Why its password cannot be had and what would help, in words; None where it can, or none is asked for."""
+        try:
+            self.password()
+        except UsageError as error:
+            return f"{error.message} (to enable it: {error.remedy})"
+        return None
+
     def store(self, timeout_ms: int) -> dict[str, Any]:
         """The ``store`` of sensorstore's specifications.
 
         Raises:
             UsageError: the password is not in the environment.
         """
-        parts = urllib.parse.urlsplit(self.uri)
+        parts, password = urllib.parse.urlsplit(self.uri), self.password()
         return {
             "driver": database(self.database).driver,
             "address": parts.hostname,
             "port": parts.port or SCHEMES[self.database][1],
-            "uri": None,
+            "uri": self._mongodb_uri(parts, password) if self.database == "mongodb" else None,
             "user": urllib.parse.unquote(parts.username or "virtgauge"),
-            "password": self.password(),
+            "password": password,
             "database": urllib.parse.unquote(parts.path.lstrip("/")) or "virtgauge",
             "path": None,
             "library": None,
@@ -127,6 +137,14 @@ class ExistingServer(BaseModel):
             "timeout_ms": timeout_ms,
             "options": {},
         }
+
+    def _mongodb_uri(self, parts: urllib.parse.SplitResult, password: str) -> str:
+        """MongoDB's own form, by which a server without users is not asked to let one in."""
+        if parts.username is None:
+            return self.uri
+        _, _, place = parts.netloc.rpartition("@")
+        secret = urllib.parse.quote(password, safe="")
+        return parts._replace(netloc=f"{parts.username}:{secret}@{place}").geturl()
 
 
 def allowing_drop(sections: Sequence[Mapping[str, Any]]) -> tuple[tuple[dict[str, Any], ...], int]:

@@ -28,17 +28,19 @@ class ExistingBench(StorageBench):
         """Launch the client's agent.
 
         Raises:
-            StoreError: ``unsupported`` on any platform but the host; or its password is not to be had.
+            StoreError: ``unsupported`` on any platform but the host, or where its password is not to be had.
             LaunchError: the agent did not come up.
         """
         assert spec.existing is not None
         if stage.platform.kind != "host":
             words = f"the server {spec.existing.name} runs where it runs: it is measured once, from the host"
             raise StoreError("unsupported", words)
+        if (words := spec.existing.shortfall()) is not None:
+            raise StoreError("unsupported", words)
         try:
             program, store = find_sensorstore(), spec.existing.store(spec.timeout_ms)
         except VirtgaugeError as error:
-            raise StoreError("client", str(error)) from error
+            raise StoreError("setup", str(error)) from error
         guest = await stage.launch()
         return cls(stage, spec, spec.existing, Sensorstore(guest.channel, Path(program), store))
 
@@ -52,9 +54,16 @@ class ExistingBench(StorageBench):
             inside=None,
             probe=None,
             counters=None,
+            uncounted=None,
             disk=None,
             acknowledged=None,
             may_drop=self._server.allow_drop,
             embedded=False,
             reported=self._reported,
         )
+
+    async def explain(self, error: StoreError) -> StoreError:
+        if error.code != "exists":
+            return error
+        remedy = "it has not been touched; to have it dropped, set allow_drop = true, or start with --allow-drop"
+        return StoreError(error.code, f"{error.message}: {remedy}")

@@ -21,7 +21,8 @@ from virtgauge.suites.storage.benches import BenchSpec
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Account, Layout
 from virtgauge.suites.storage.databases.registry import account
-from virtgauge.suites.storage.flushes import find_launcher, launcher_prefix
+from virtgauge.suites.storage.flushes import LABORATORY_FAILED, find_launcher, launcher_prefix
+from virtgauge.suites.storage.processes import run
 from virtgauge.suites.storage.sensorstore import find_sensorstore
 
 PORT = 5400
@@ -150,6 +151,11 @@ class Ground:
     def launcher(self, profile: str, counters: Path) -> list[str]:
         """What is prefixed to a program whose flushes are counted, and cost what the profile says."""
         return launcher_prefix(counters, profile)
+
+    async def notifies_of_system_calls(self, guest: Channel) -> bool:
+        """Whether the guest's kernel does, without which flushes of a program that has no C library are not seen."""
+        prefix = launcher_prefix(self.disk / "notified-flushes", "as-is", static=True)
+        return int((await run(guest, [*prefix, "/bin/true"]))["exit_code"] or 0) != LABORATORY_FAILED
 
     def client_inside(self, guest: Channel, counters: Path | None = None, profile: str = "as-is") -> Sensorstore:
         """The load generator in the guest, without a database; with counters, through the launcher."""

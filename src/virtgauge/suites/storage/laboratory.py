@@ -35,6 +35,7 @@ class Target:
         inside: the load generator in the guest, for its disk and its counters; None where there is no guest of ours.
         probe: likewise, with flushes that cost what the database's do.
         counters: of flushes, as the guest sees the file; None where nobody counts.
+        uncounted: why nobody does, where somebody was to.
         disk: a folder on the data disk.
         acknowledged: where the client notes what was acknowledged; host and client see it under the same path.
         may_drop: a table that is there already is ours to drop.
@@ -48,6 +49,7 @@ class Target:
     inside: Sensorstore | None
     probe: Sensorstore | None
     counters: Path | None
+    uncounted: str | None
     disk: Path | None
     acknowledged: Path | None
     may_drop: bool

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from virtgauge.agent.channel import Channel
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import LaunchError
@@ -14,8 +15,9 @@ from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.availability import level_of
 from virtgauge.suites.storage.benches import BenchSpec
 from virtgauge.suites.storage.client import Sensorstore, StoreError
-from virtgauge.suites.storage.databases.base import Profile, Server
+from virtgauge.suites.storage.databases.base import Database, Profile, Server
 from virtgauge.suites.storage.databases.registry import database
+from virtgauge.suites.storage.flushes import AS_IS
 from virtgauge.suites.storage.ground import PEER, PORT, Ground, address_peer
 from virtgauge.suites.storage.laboratory import StorageBench, Target
 from virtgauge.suites.storage.null_server import NullServer
@@ -62,13 +64,15 @@ class ServedBench(StorageBench):
         peer = await stage.launch_peer("client", lab=lab)
         await address_peer(peer.channel)
         store = product.store(place, layout, profile) | {"timeout_ms": spec.timeout_ms}
-        bench = cls(stage, spec, ground, lab, Served(product.label(place), profile, server, store))
+        uncounted = await _why_uncounted(product, ground, stage.guests[0].channel, spec.flushes)
+        bench = cls(stage, spec, ground, lab, Served(product.label(place), profile, server, store, uncounted))
         await bench.start()
         return bench
 
     def _new_process(self) -> ServerProcess:
         files = ServerFiles(self._ground.shared / "server.pid", self._ground.shared / "server.log")
-        launcher = self._ground.launcher(self.spec.flushes or "as-is", self._counters)
+        counted = self._description.uncounted is None
+        launcher = self._ground.launcher(self.spec.flushes or AS_IS, self._counters) if counted else []
         slowness = self._ground.slowness
         return ServerProcess(self.guest.channel, self._description.server, files, launcher, slowness=slowness)
 
@@ -88,8 +92,9 @@ class ServedBench(StorageBench):
             profile=self._description.profile,
             client=self._client,
             inside=ground.client_inside(guest),
-            probe=ground.client_inside(guest, ground.disk / "probe-flushes", self.spec.flushes or "as-is"),
-            counters=self._counters,
+            probe=ground.client_inside(guest, ground.disk / "probe-flushes", self.spec.flushes or AS_IS),
+            counters=self._counters if self._description.uncounted is None else None,
+            uncounted=self._description.uncounted,
             disk=ground.disk,
             acknowledged=ground.shared / "acknowledged",
             may_drop=True,
@@ -134,9 +139,26 @@ class Served:
         profile: its settings of the level.
         server: how it is run.
         store: how it is reached.
+        uncounted: why its flushes are not; None where they are.
     """
 
     label: str
     profile: Profile
     server: Server
     store: Mapping[str, Any]
+    uncounted: str | None
+
+
+async def _why_uncounted(product: Database, ground: Ground, guest: Channel, flushes: str | None) -> str | None:
+    """Why the server's flushes cannot be counted in this guest; None where they can.
+
+    Raises:
+        StoreError: ``unsupported``: they have to be, because a flush is to cost what another device's would.
+    """
+    if not product.own_system_calls or await ground.notifies_of_system_calls(guest):
+        return None
+    words = f"{product.title} makes its system calls by itself, and the guest's kernel tells nobody of them"
+    if flushes not in (None, AS_IS):
+        text = f"{words}: its flushes cannot be made to cost what {flushes} says; measure it with {AS_IS}"
+        raise StoreError("unsupported", text)
+    return words

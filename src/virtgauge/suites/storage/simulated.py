@@ -44,6 +44,7 @@ class SimulatedBench(StorageBench):
             inside=client,
             probe=client,
             counters=_NOWHERE,
+            uncounted=None,
             disk=_NOWHERE,
             acknowledged=_NOWHERE,
             may_drop=True,

@@ -60,7 +60,8 @@ class StorageSuite(Suite):
         return cls(StorageSettings.model_validate(settings))
 
     def shortfalls(self) -> list[str]:
-        return [words for name in self._settings.databases if (words := shortfall(name)) is not None]
+        asked = [*map(shortfall, self._settings.databases), *(server.shortfall() for server in self._settings.server)]
+        return [words for words in asked if words is not None]
 
     def cells(self) -> list[Cell]:
         return [*self._started_cells(), *self._existing_cells()]

@@ -10,9 +10,9 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s
 from virtgauge.suites.storage.client import UNUSABLE, Measured, StoreError, Stream
-from virtgauge.suites.storage.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.flags import DISK_FACTOR, Circumstances, flags_of
 from virtgauge.suites.storage.laboratory import StorageBench, Target
 from virtgauge.suites.storage.loads import data_of, preload_of, streams_of

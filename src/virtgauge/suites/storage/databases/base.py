@@ -155,6 +155,8 @@ class Database(abc.ABC):
         embedded: it has no server; sensorstore itself opens the file, inside the guest.
         memory_mib: what a guest needs for its server and sensorstore, at least.
         disk_mib: what its empty data folder needs of the data disk, with some room for rows.
+        own_system_calls: its server makes them without the C library, as a program of Go does, so that its flushes are
+            seen by the kernel's notifications or not at all (docs/flushes.md).
     """
 
     name: ClassVar[str]
@@ -163,6 +165,7 @@ class Database(abc.ABC):
     embedded: ClassVar[bool] = False
     memory_mib: ClassVar[int] = 512
     disk_mib: ClassVar[int] = 512
+    own_system_calls: ClassVar[bool] = False
 
     @abc.abstractmethod
     def find(self) -> Found | Missing:

@@ -60,6 +60,7 @@ class InfluxDB(Database):
     name = "influxdb"
     title = "InfluxDB"
     driver = "influxdb"
+    own_system_calls = True
 
     def find(self) -> Found | Missing:
         """The program in the cache."""

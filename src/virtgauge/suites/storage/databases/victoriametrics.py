@@ -33,6 +33,7 @@ class VictoriaMetrics(Database):
     name = "victoriametrics"
     title = "VictoriaMetrics"
     driver = "victoriametrics"
+    own_system_calls = True
 
     def find(self) -> Found | Missing:
         """The program in the cache."""

@@ -1,4 +1,4 @@
-"""CPU time of the guests under test over a span that is known only afterwards: read at short intervals meanwhile."""
+"""CPU time of guests over a span that is known only afterwards: read at short intervals meanwhile."""
 
 from __future__ import annotations
 
@@ -47,15 +47,20 @@ class CpuRecord:
         first, last = np.interp(moments, times, charged)
         return round(float(last - first))
 
+    @property
+    def total_ns(self) -> int | None:
+        """CPU time from the first reading to the last; None where the account is not known."""
+        return self._charged[-1] - self._charged[0] if len(self._charged) > 1 else None
+
 
 @contextlib.asynccontextmanager
-async def recorded(cpu_ns: Callable[[], int | None]) -> AsyncIterator[CpuRecord]:
+async def recorded(cpu_ns: Callable[[], int | None], every_s: float = _EVERY_S) -> AsyncIterator[CpuRecord]:
     """A record that is kept during the block; its last reading is taken at the end."""
     record = CpuRecord(cpu_ns)
 
     async def keep() -> None:
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(every_s)
             record.read()
 
     task = asyncio.create_task(keep())

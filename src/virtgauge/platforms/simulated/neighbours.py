@@ -1,0 +1,231 @@
+"""The guests of one simulated machine: what each was told, what it does, and what it has been given so far.
+
+Only a probe lets time pass, as much as it was asked to measure and none of it real; accounts and loads go on with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from virtgauge.host.cgroup_policy import Throttling
+from virtgauge.host.policy import Applied, Policy, PolicyError
+from virtgauge.platforms.simulated.division import Given, Side, division
+from virtgauge.platforms.simulated.isolation import IsolationTruth, Knob
+from virtgauge.platforms.simulated.kernels import WAKE, SimulatedFailure, Work
+
+_PERIOD_NS = 100_000_000
+"""Of a quota, as in Linux."""
+_NOTHING = 1e-9
+"""CPUs; what is less is rounding."""
+
+
+@dataclasses.dataclass
+class Load:
+    """A load under way.
+
+    Attributes:
+        breaks: kind of the :class:`~virtgauge.platforms.simulated.truth.Fault` that befalls it; None for none.
+        guest_ends: ends its guest.
+        elapsed_ns, cpu_ns, units: so far.
+        over: it works no longer.
+    """
+
+    work: Work
+    breaks: str | None
+    guest_ends: Callable[[], None]
+    elapsed_ns: float = 0.0
+    cpu_ns: float = 0.0
+    units: float = 0.0
+    over: bool = False
+
+
+class Tenant:
+    """One guest of a machine.
+
+    Attributes:
+        machine: that it runs on.
+        cores: of it, where no policy says others.
+        cpu_ns: CPU time that it has had; None while it has neither policy nor work, so that nothing is accounted for.
+        kills: processes that were killed for want of memory; None likewise.
+        load: under way.
+    """
+
+    def __init__(self, machine: Machine, cores: frozenset[int]) -> None:
+        self.machine, self.cores = machine, cores
+        self.cpu_ns: float | None = None
+        self.kills: int | None = None
+        self.load: Load | None = None
+        self._policy = Policy()
+        self._quota_ns = self._throttled_quota_ns = self._throttled_ns = 0.0
+
+    def apply(self, policy: Policy) -> Applied:
+        """Be told what it may use.
+
+        Raises:
+            PolicyError: the simulation was told to refuse it.
+        """
+        truth = self.machine.truth
+        knobs = {
+            "cpu_limit": truth.cpu_limit,
+            "reservation": truth.reservation,
+            "weight": truth.weight,
+            "cores": Knob.HONOURED,
+            "disk": truth.disk_limit,
+        }
+        asked = {field: knobs[field] for field in policy.given()}
+        for field, knob in asked.items():
+            if knob is Knob.REFUSED:
+                raise PolicyError(f"{field} = {getattr(policy, field)}: the simulation was told to refuse it")
+        self._policy = policy
+        self.account()
+        return Applied(
+            policy,
+            {field: str(getattr(policy, field)) for field, knob in asked.items() if knob is not Knob.ABSENT},
+            tuple(
+                f"{field}: the simulation has no such setting" for field, knob in asked.items() if knob is Knob.ABSENT
+            ),
+        )
+
+    def account(self) -> None:
+        """Begin its accounts, where they have not begun."""
+        self.cpu_ns, self.kills = self.cpu_ns or 0.0, self.kills or 0
+
+    def kill(self) -> None:
+        """Lose a process for want of memory."""
+        self.kills = (self.kills or 0) + 1
+
+    def throttling(self) -> Throttling | None:
+        """How often its limit has stopped it; None where it has none."""
+        if self._policy.cpu_limit is None or self.machine.truth.cpu_limit is Knob.ABSENT:
+            return None
+        periods, throttled = (round(time / _PERIOD_NS) for time in (self._quota_ns, self._throttled_quota_ns))
+        return Throttling(periods, throttled, round(self._throttled_ns))
+
+    def start(self, load: Load) -> None:
+        """Begin a load.
+
+        Raises:
+            SimulatedFailure: ``unsupported``: there is one already, and the simulation knows no two at a time.
+        """
+        if self.load is not None:
+            raise SimulatedFailure("unsupported", "a simulated guest has one load at a time")
+        self.account()
+        self.load = load
+
+    def stop(self) -> Load:
+        """End the load.
+
+        Raises:
+            SimulatedFailure: ``not-found``: there is none.
+        """
+        if self.load is None:
+            raise SimulatedFailure("not-found", "there is no such load")
+        load, self.load = self.load, None
+        return load
+
+    def side(self, work: Work | None) -> Side:
+        """What decides about its part of the machine."""
+        cores = self._policy.cores
+        return Side(self._policy, work, self.cores if cores is None else frozenset(cores))
+
+    def charge(self, given: Given, ns: int) -> None:
+        """Account for a stretch of time."""
+        self.cpu_ns = (self.cpu_ns or 0.0) + given.cpus * ns
+        self._quota_ns += ns if given.demand > 0 else 0
+        if given.withheld > _NOTHING:
+            self._throttled_quota_ns += ns
+            self._throttled_ns += given.withheld * ns
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """One slice of a trial.
+
+    Attributes:
+        units: of work, of all threads.
+        ns: that it lasted.
+        given: what the guest got.
+    """
+
+    units: float
+    ns: int
+    given: Given
+
+
+class Machine:
+    """A machine of that truth, for the two guests of one bench, which hold it: it ends with the last of them.
+
+    Args:
+        seed: of the bench's factor, and of all that is drawn.
+
+    Attributes:
+        factor: of this bench, on all rates.
+    """
+
+    def __init__(self, truth: IsolationTruth, seed: int) -> None:
+        self.truth = truth
+        self.random = np.random.default_rng(seed)
+        self.factor = float(np.exp(truth.bench_sigma * self.random.standard_normal()))
+        self._tenants: weakref.WeakSet[Tenant] = weakref.WeakSet()
+
+    def tenant(self, cores: Collection[int]) -> Tenant:
+        """A further guest.
+
+        Raises:
+            ValueError: there are two already.
+        """
+        if len(self._tenants) == 2:
+            raise ValueError("a simulated machine has no more than two guests")
+        tenant = Tenant(self, frozenset(cores))
+        self._tenants.add(tenant)
+        return tenant
+
+    def trial(self, tenant: Tenant, work: Work, *, warmup_ns: int, duration_ns: int, slice_ns: int) -> list[Slice]:
+        """Have a guest work, and its neighbour go on with its load, for so long; the warm-up is in no slice."""
+        tenant.account()
+        other = next((one for one in self._tenants if one is not tenant), None) or Tenant(self, tenant.cores)
+        scheduled = float(np.exp(self.truth.share_sigma * self.random.standard_normal()))
+        if warmup_ns:
+            self._slice(tenant, work, other, warmup_ns, 0.0, scheduled)
+        slices = []
+        for start in range(0, duration_ns, slice_ns):
+            ns = min(slice_ns, duration_ns - start)
+            middle = (start + ns / 2) / duration_ns
+            if other.load is not None and middle > 0.5:
+                _break(other, other.load)
+            slices.append(self._slice(tenant, work, other, ns, middle, scheduled))
+        return slices
+
+    def _slice(self, tenant: Tenant, work: Work, other: Tenant, ns: int, middle: float, scheduled: float) -> Slice:
+        truth, load = self.truth, other.load
+        beside = None if load is None or load.over or load.breaks == "loader-idle" else load.work
+        given, neighbour = division(truth, tenant.side(work), other.side(beside), scheduled)
+        tenant.charge(given, ns)
+        other.charge(neighbour, ns)
+        if load is not None and not load.over:
+            load.elapsed_ns += ns
+            load.cpu_ns += neighbour.cpus * ns
+            load.units += neighbour.rate * self.factor * ns / 1e9
+        units = given.rate * ns / 1e9
+        if work.kernel != WAKE:  # which waits for a timer, and not for its processor
+            drift = 1 + (truth.frequency_drift - 1) * middle
+            noise = np.exp(truth.slice_sigma * self.random.standard_normal() - truth.slice_sigma**2 / 2)
+            units *= self.factor * drift * float(noise)
+        return Slice(units, ns, given)
+
+
+def _break(tenant: Tenant, load: Load) -> None:
+    """What its fault does to a load half-way through a trial, and to its guest."""
+    if load.over:
+        return
+    load.over = load.breaks in ("loader-dies", "loader-lost", "killed")
+    if load.breaks in ("out-of-memory", "killed"):
+        tenant.kill()
+    if load.breaks == "out-of-memory":
+        load.breaks = None  # its other processes go on
+    if load.breaks in ("loader-lost", "killed"):
+        load.guest_ends()

@@ -1,0 +1,143 @@
+"""Two guests of one platform under one host: the tested one and its neighbour, which loads it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shutil
+
+from virtgauge.errors import VirtgaugeError
+from virtgauge.host.disk_image import make_disk_image
+from virtgauge.host.process import KernelThreads
+from virtgauge.platforms.base import Disk, Guest, LaunchError
+from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
+from virtgauge.suites.isolation.placement import Placement, placement
+from virtgauge.suites.isolation.settings import IsolationSettings
+
+TESTED, LOADING = "tested", "loading"
+
+_MIB = 2**20
+_OWN_MIB = 256
+"""Of a guest's kernel, agent and kernels without a block."""
+_BLOCKS = 2
+"""As much memory as the largest block of every thread, so often."""
+_DISK_OVERHEAD = 1.15
+_DISK_OVERHEAD_MIB = 24
+"""What ext4 keeps for itself."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchSpec:
+    """Two guests that are alike.
+
+    Attributes:
+        cores: of the cell.
+        where: the CPUs of both.
+        memory_mib: of each guest.
+        disk_mib: of each guest's disk; None where nothing uses one.
+    """
+
+    cores: str
+    where: Placement
+    memory_mib: int
+    disk_mib: int | None
+
+    @property
+    def name(self) -> str:
+        """Unique among differing benches."""
+        cpus = "_".join(map(str, (*self.where.tested, "-", *self.where.loading)))
+        return f"isolation-{self.cores}-{cpus}-{self.memory_mib}-{self.disk_mib or 0}"
+
+
+def bench_of(settings: IsolationSettings, cores: str) -> BenchSpec:
+    """The bench of a design's cells on such cores."""
+    where = placement(cores, settings.host_cpus)  # type: ignore[arg-type]
+    uses_disk = any(kind.uses_disk for kind in settings.kinds())
+    return BenchSpec(
+        cores=cores,
+        where=where,
+        memory_mib=settings.memory_mib or _memory_mib(settings, where.vcpus),
+        disk_mib=settings.disk_mib or (_disk_mib(settings, where.vcpus) if uses_disk else None),
+    )
+
+
+def _memory_mib(settings: IsolationSettings, threads: int) -> int:
+    cache = largest_cache_bytes()
+    families = {kind.family for kind in settings.kinds()}
+    names = set(settings.memory_blocks) if families & {"memory", "latency"} else set()
+    if "memory" in families:
+        names.add(settings.load_memory_block)
+    if "cache" in families:
+        names.add(settings.load_cache_block)
+    largest = max((block_bytes(name, cache) or 0 for name in names), default=0)
+    return _OWN_MIB + -(-threads * _BLOCKS * largest // _MIB)
+
+
+def _disk_mib(settings: IsolationSettings, threads: int) -> int:
+    return round(threads * settings.disk_file_mib * _DISK_OVERHEAD) + _DISK_OVERHEAD_MIB
+
+
+class IsolationBench(Bench):
+    """See the module.
+
+    Attributes:
+        spec: what it was built from.
+        tested, loading: the guests.
+        disks: of each guest, by its name; empty where nothing uses one.
+    """
+
+    def __init__(self, stage: Stage, spec: BenchSpec, tested: Guest, loading: Guest, disks: dict[str, Disk]) -> None:
+        super().__init__(stage)
+        self.spec, self.tested, self.loading, self.disks = spec, tested, loading, disks
+        self._spoiled = False
+
+    @classmethod
+    async def create(cls, stage: Stage, spec: BenchSpec) -> IsolationBench:
+        """Make the disks and launch both guests at the same time.
+
+        Raises:
+            LaunchError: one of them did not come up.
+        """
+        disks: dict[str, Disk] = {}
+        if spec.disk_mib is not None and stage.platform.kind != "simulated":
+            disks = {name: _disk(stage, name, spec.disk_mib) for name in (TESTED, LOADING)}
+            # The kernel's threads work for the disks: what they use is part of the trial, and no foreign load.
+            stage.charge(KernelThreads().cpu_ns)
+
+        # A container's processors are a quota, which its CPUs bound already.
+        vcpus = None if stage.platform.kind == "oci" else spec.where.vcpus
+
+        async def launch(name: str, cpus: tuple[int, ...]) -> Guest:
+            return await stage.launch(name, vcpus=vcpus, memory_mib=spec.memory_mib, cpus=cpus, disk=disks.get(name))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tested = group.create_task(launch(TESTED, spec.where.tested))
+                loading = group.create_task(launch(LOADING, spec.where.loading))
+        except* LaunchError as failures:
+            raise failures.exceptions[0] from None
+        return cls(stage, spec, tested.result(), loading.result(), disks)
+
+    @property
+    def guest(self) -> Guest:
+        return self.tested
+
+    @property
+    def closed(self) -> bool:
+        return self._spoiled or super().closed
+
+    def spoil(self) -> None:
+        """A load may still be at work: the next trial needs a fresh bench."""
+        self._spoiled = True
+
+
+def _disk(stage: Stage, name: str, mib: int) -> Disk:
+    try:
+        scratch = stage.scope.scratch_folder(stage.name(f"{name}-image"))
+        stage.at_end(lambda: shutil.rmtree(scratch, ignore_errors=True))
+        image = scratch / "disk.img"
+        make_disk_image(image, mib)
+    except (VirtgaugeError, OSError) as error:
+        raise LaunchError("disk", str(error)) from error
+    return Disk(image=image, folder=stage.scope.folder / stage.name(f"{name}-disk"))

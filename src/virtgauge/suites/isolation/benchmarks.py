@@ -1,0 +1,106 @@
+"""The vocabulary of benchmarks and loads: which kernel of the agent each is, and what its rate is told in.
+
+Integer and floating point as Dhrystone and Whetstone count them, memory as RAMspeed does, disk as IOzone does (the
+paper's tools, section 5.3; the kernels are virtgauge's own).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Literal
+
+Family = Literal["cpu", "memory", "latency", "disk", "wake", "cache", "fork"]
+
+_MEMORY = ("read", "write", "copy")
+_ELEMENTS = ("integer", "float", "simd")
+_ORDERS = ("sequential", "random")
+_OPERATIONS = ("read", "write", "write-flush")
+
+MEMORY_BENCHMARKS = tuple(f"memory-{access}-{element}" for access, element in itertools.product(_MEMORY, _ELEMENTS))
+DISK_BENCHMARKS = tuple(f"disk-{order}-{operation}" for order, operation in itertools.product(_ORDERS, _OPERATIONS))
+BENCHMARKS = ("integer", "floating", *MEMORY_BENCHMARKS, "latency", *DISK_BENCHMARKS, "wake")
+NO_LOAD = "none"
+LOADS = (NO_LOAD, "integer", "floating", *MEMORY_BENCHMARKS, *DISK_BENCHMARKS, "cache", "fork", "flush")
+
+_DHRYSTONES_OF_A_VAX = 1757.0
+_CYCLES_OF_A_MWIPS = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A benchmark or a load.
+
+    Attributes:
+        name: in plans and cells.
+        family: what it works with.
+        kernel: the agent's, with the parameters that say what it does (docs/protocol.md).
+        value_unit: what its figure is told in.
+        always_runs: its threads never wait, so that they would take all the CPU time there is.
+    """
+
+    name: str
+    family: Family
+    kernel: dict[str, str]
+    value_unit: str
+    always_runs: bool
+
+    @property
+    def has_block(self) -> bool:
+        """Whether the block of memory is a factor of it."""
+        return self.family in ("memory", "latency")
+
+    @property
+    def uses_disk(self) -> bool:
+        """Whether it needs a disk of its own."""
+        return self.family == "disk"
+
+    def value(self, rate: float, threads: int, block_bytes: int | None) -> float | None:
+        """The figure of a rate.
+
+        Args:
+            rate: the kernel's units a second, of all threads together.
+            threads: that worked.
+            block_bytes: of one operation of a disk, or of the memory.
+
+        Returns:
+            in :attr:`value_unit`; None where nothing was done and the unit is a time.
+        """
+        if self.family == "latency":
+            return threads * 1e9 / rate if rate > 0 else None
+        if self.value_unit == "operations/s" and block_bytes:
+            return rate / block_bytes
+        divisors = {"DMIPS": _DHRYSTONES_OF_A_VAX, "MWIPS": _CYCLES_OF_A_MWIPS, "MB/s": 1e6}
+        return rate / divisors.get(self.value_unit, 1.0)
+
+
+def kind_of(name: str) -> Kind:
+    """A benchmark or a load by its name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    match name.split("-", 2):
+        case ["integer"]:
+            return Kind(name, "cpu", {"kernel": "integer"}, "DMIPS", always_runs=True)
+        case ["floating"]:
+            return Kind(name, "cpu", {"kernel": "floating"}, "MWIPS", always_runs=True)
+        case ["memory", access, element] if access in _MEMORY and element in _ELEMENTS:
+            kernel = {"kernel": "memory", "access": access, "element": element}
+            return Kind(name, "memory", kernel, "MB/s", always_runs=True)
+        case ["latency"]:
+            return Kind(name, "latency", {"kernel": "latency"}, "ns", always_runs=True)
+        case ["disk", order, operation] if order in _ORDERS and operation in _OPERATIONS:
+            kernel = {"kernel": "disk", "order": order, "operation": operation}
+            unit = "MB/s" if order == "sequential" else "operations/s"
+            return Kind(name, "disk", kernel, unit, always_runs=False)
+        case ["flush"]:  # small writes anywhere, each of which waits for the disk
+            kernel = {"kernel": "disk", "order": "random", "operation": "write-flush"}
+            return Kind(name, "disk", kernel, "operations/s", always_runs=False)
+        case ["wake"]:
+            return Kind(name, "wake", {"kernel": "wake"}, "wake-ups/s", always_runs=False)
+        case ["cache"]:
+            return Kind(name, "cache", {"kernel": "cache"}, "lines/s", always_runs=True)
+        case ["fork"]:
+            return Kind(name, "fork", {"kernel": "fork"}, "processes/s", always_runs=True)
+    raise ValueError(f"there is neither benchmark nor load named {name!r}")

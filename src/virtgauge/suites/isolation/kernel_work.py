@@ -1,0 +1,174 @@
+"""What the agents are asked to do for a cell, and what the probe's answer says (docs/protocol.md, probe ``kernel``)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from virtgauge.agent.channel import AgentError
+from virtgauge.ledger.records import Histogram
+from virtgauge.suites.answers import decode_histogram
+from virtgauge.suites.isolation.benchmarks import Kind
+from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
+from virtgauge.suites.isolation.settings import IsolationSettings
+
+_KIB, _MIB = 2**10, 2**20
+_PS_PER_NS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """One kernel for one guest.
+
+    Attributes:
+        params: of the agent's kernel, but for what a probe or a load needs besides.
+        block_bytes: of memory, or of one operation of a disk; None where there is neither.
+    """
+
+    params: dict[str, Any]
+    block_bytes: int | None
+
+
+def work_of(
+    settings: IsolationSettings, kind: Kind, *, block: str, threads: int, folder: Path | None, seed: int
+) -> Work:
+    """The kernel of a benchmark or a load.
+
+    Args:
+        settings: of the design.
+        kind: what it is.
+        block: of memory, by its name; without meaning for others.
+        threads: that do it.
+        folder: on the guest's disk; None where it has none.
+        seed: of what is random in it.
+
+    Raises:
+        AgentError: ``unsupported``: a block of so many caches, on a host that does not tell the size of one.
+    """
+    params: dict[str, Any] = {**kind.kernel, "threads": threads, "seed": seed}
+    if kind.family == "disk":
+        of_operation = settings.disk_random_kib if kind.kernel["order"] == "random" else settings.disk_sequential_kib
+        params |= {
+            "folder": str(folder or "/"),  # a simulated guest has no disk, and needs none
+            "block_bytes": of_operation * _KIB,
+            "file_bytes": settings.disk_file_mib * _MIB,
+        }
+    elif kind.family == "wake":
+        params["period_ns"] = settings.wake_period_us * 1000
+    elif kind.has_block or kind.family == "cache":
+        size = block_bytes(block, largest_cache_bytes())
+        if size is None:
+            raise AgentError("unsupported", f"a block of {block}: this host's kernel does not tell its caches' sizes")
+        params["block_bytes"] = size
+    return Work(params, params.get("block_bytes"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a probe brought.
+
+    Attributes:
+        unit, units: of work, of all threads together.
+        elapsed_ns: of the longest thread.
+        cpu_ns: of all threads, by the guest's own account.
+        missed_ns: time in which they did not run, by the same account.
+        threads: that worked.
+        slices: units a second, of all threads together, in slices of equal length.
+        direct: of a disk, whether the guest's page cache was left out.
+        latency: of a disk's operations, or how late a timer was, in nanoseconds.
+        frequency_before_hz, frequency_after_hz: of the processor.
+        steal_ns: as the guest's kernel counts it; None where it does not.
+    """
+
+    unit: str
+    units: int
+    elapsed_ns: int
+    cpu_ns: int
+    missed_ns: int
+    threads: int
+    slices: tuple[float, ...]
+    direct: bool | None
+    latency: Histogram | None
+    frequency_before_hz: float
+    frequency_after_hz: float
+    steal_ns: int | None
+
+    @property
+    def rate(self) -> float:
+        """Units a second."""
+        return self.units * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
+
+    @classmethod
+    def decode(cls, value: Mapping[str, Any], slice_ns: int) -> Answer:
+        """Read a result.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        threads = value["threads"]
+        elapsed_ns, steal = int(value["elapsed_ns"]), value["usage"].get("steal_ns")
+        latency = value["latency"]
+        return cls(
+            unit=str(value["unit"]),
+            units=int(value["units"]),
+            elapsed_ns=elapsed_ns,
+            cpu_ns=int(value["cpu_ns"]),
+            missed_ns=sum(max(0, int(one["elapsed_ns"]) - int(one["cpu_ns"])) for one in threads),
+            threads=len(threads),
+            slices=slices_of(threads, elapsed_ns, slice_ns),
+            direct=None if value["direct"] is None else bool(value["direct"]),
+            latency=None if latency is None else in_nanoseconds(decode_histogram(latency)),
+            frequency_before_hz=float(value["frequency_before_hz"]),
+            frequency_after_hz=float(value["frequency_after_hz"]),
+            steal_ns=None if steal is None else int(steal),
+        )
+
+
+def slices_of(threads: Sequence[Mapping[str, Any]], elapsed_ns: int, slice_ns: int) -> tuple[float, ...]:
+    """Rates of all threads together, in slices of equal length.
+
+    Each thread closes its slices by itself, later than asked for where it did not run at the end; between two of its
+    ends its work is taken as even.
+
+    Args:
+        threads: their ``slice_units`` and ``slice_ns``.
+        elapsed_ns: of the longest.
+        slice_ns: asked for; what is left over in the end is no slice.
+
+    Returns:
+        units a second.
+    """
+    ends: npt.NDArray[np.int64] = np.arange(0, elapsed_ns + 1, slice_ns, dtype=np.int64)
+    done = np.zeros(len(ends))
+    for thread in threads:
+        at = np.concatenate(([0], np.cumsum(np.asarray(thread["slice_ns"], dtype=np.int64))))
+        units = np.concatenate(([0], np.cumsum(np.asarray(thread["slice_units"], dtype=np.int64))))
+        done += np.interp(ends, at, units)
+    return tuple(float(rate) for rate in np.diff(done) * 1e9 / slice_ns)
+
+
+def in_nanoseconds(histogram: Histogram) -> Histogram:
+    """The same histogram of picoseconds in nanoseconds; bins that become one are added up.
+
+    Raises:
+        ValueError: it is of something else.
+    """
+    if histogram.unit != "ps":
+        raise ValueError(f"a latency in {histogram.unit!r}")
+    rounded = (histogram.values + _PS_PER_NS // 2) // _PS_PER_NS
+    values, which = np.unique(rounded, return_inverse=True)
+    counts = np.zeros(len(values), dtype=np.uint64)
+    np.add.at(counts, which, histogram.counts)
+    return Histogram(
+        unit="ns",
+        values=values,
+        counts=counts,
+        minimum=round(histogram.minimum / _PS_PER_NS),
+        maximum=round(histogram.maximum / _PS_PER_NS),
+        mean=histogram.mean / _PS_PER_NS,
+    )

@@ -1,0 +1,137 @@
+"""A plan's ``[[suite.isolation]]``: benchmarks, loads, cores, policies and shares, and how long each is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, Kind, kind_of
+from virtgauge.suites.isolation.blocks import is_a_block
+from virtgauge.suites.isolation.placement import Cores, allowed_cpus, placement
+from virtgauge.suites.isolation.policies import NO_POLICY, PolicyName, Receiver, refusal
+
+_MOST_CPUS = 4096
+
+
+def _differ(values: Sequence[object]) -> Sequence[object]:
+    twice = [value for value in values if values.count(value) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r} is named twice; name it once")
+    return values
+
+
+_Levels = Field(min_length=1)
+Benchmark = Literal[BENCHMARKS]  # type: ignore[valid-type]
+Load = Literal[LOADS]  # type: ignore[valid-type]
+Block = Annotated[str, AfterValidator(is_a_block)]
+Percent = Annotated[float, Field(gt=0, le=100)]
+Blocks = Annotated[tuple[Block, ...], _Levels, AfterValidator(_differ)]
+
+
+class IsolationSettings(BaseModel):
+    """One design: benchmarks × blocks × loads × intensities × cores × policies × receivers × shares.
+
+    The reference of each benchmark (no load, no policy) is measured whether the design names it or not.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmarks: Annotated[tuple[Benchmark, ...], _Levels, AfterValidator(_differ)] = ("integer", "memory-write-integer")
+    memory_blocks: Blocks = ("64MiB",)
+    """Of each thread of the memory benchmarks and of ``latency``; ``4xLLC`` is four times the largest cache."""
+    loads: Annotated[tuple[Load, ...], _Levels, AfterValidator(_differ)] = ("none", "integer", "memory-write-integer")
+    load_memory_block: Block = "64MiB"
+    """Of each thread of a load of memory."""
+    load_cache_block: Block = "1xLLC"
+    """Of each thread of the load ``cache``."""
+    intensities: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], _Levels, AfterValidator(_differ)] = (100,)
+    """Percent of every 20 ms in which a load works."""
+    cores: Annotated[tuple[Cores, ...], _Levels, AfterValidator(_differ)] = ("1",)
+    """``1``: both guests on one CPU; ``1-apart``: each on one of its own; ``all``: both on all."""
+    cpus: Annotated[tuple[Annotated[int, Field(ge=0, lt=_MOST_CPUS)], ...], AfterValidator(_differ)] | None = None
+    """The host's CPUs that the guests may use; None: all that virtgauge may."""
+    policies: Annotated[tuple[PolicyName, ...], _Levels, AfterValidator(_differ)] = ("none", "limit")
+    on: Annotated[tuple[Receiver, ...], _Levels, AfterValidator(_differ)] = ("tested",)
+    """Which guest gets the policy."""
+    shares: Annotated[tuple[Percent, ...], _Levels, AfterValidator(_differ)] = (50.0,)
+    """Percent of the guest's CPUs, or of ``disk_full_mb_per_s``, that a policy gives."""
+
+    warmup_s: Annotated[float, Field(ge=0, le=600)] = 1.0
+    seconds: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
+    """Measured of each trial."""
+    slice_ms: Annotated[int, Field(ge=10, le=60_000)] = 100
+    wake_period_us: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
+    """From one wake-up of the benchmark ``wake`` to the next."""
+
+    memory_mib: Annotated[int, Field(ge=64, le=2**24)] | None = None
+    """Of each guest; None: what the largest block needs."""
+    disk_file_mib: Annotated[int, Field(ge=1, le=2**20)] = 256
+    """Of each thread's own file."""
+    disk_mib: Annotated[int, Field(ge=16, le=2**24)] | None = None
+    """Of each guest's disk; None: what the files of all its threads need, and none where no thread has any.
+
+    Designs that say the same here, and the same memory, share their guests.
+    """
+    disk_sequential_kib: Annotated[int, Field(ge=4, le=2**20, multiple_of=4)] = 64
+    disk_random_kib: Annotated[int, Field(ge=4, le=2**20, multiple_of=4)] = 4
+    """Of one operation."""
+    disk_full_mb_per_s: Annotated[float, Field(gt=0, le=10**6)] = 100.0
+    """What a ``disk-limit`` of 100 % is, in each direction."""
+
+    @property
+    def host_cpus(self) -> tuple[int, ...]:
+        """The CPUs that the guests may use."""
+        return allowed_cpus() if self.cpus is None else tuple(sorted(self.cpus))
+
+    def kinds(self) -> Iterator[Kind]:
+        """Every benchmark and load of the design."""
+        for name in (*self.benchmarks, *self.loads):
+            if name != NO_LOAD:
+                yield kind_of(name)
+
+    @model_validator(mode="after")
+    def _fits_this_machine(self) -> IsolationSettings:
+        missing = sorted(set(self.host_cpus) - set(allowed_cpus()))
+        if missing or not self.host_cpus:
+            raise ValueError(
+                f"cpus: this machine has the CPUs {list(allowed_cpus())}, not {missing}; name some of these"
+            )
+        for cores in self.cores:
+            try:
+                capacity = placement(cores, self.host_cpus).capacity
+            except ValueError as error:
+                raise ValueError(f"cores = {cores!r}: {error}") from error
+            for policy in self.policies:
+                for share in self.shares:
+                    if (why := refusal(policy, share / 100, capacity, self.disk_full_mb_per_s * 1e6)) is not None:
+                        raise ValueError(f"shares: {share:g} with the policy {policy!r}: {why}")
+        return self
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> IsolationSettings:
+        given = [policy for policy in self.policies if policy != NO_POLICY]
+        if not given and "shares" in self.model_fields_set:
+            raise ValueError('shares is given, but policies has nothing but "none"; add one, or leave shares out')
+        if "disk-limit" in self.policies and not self._disk_limit_can_hold():
+            raise ValueError(
+                'policies: "disk-limit" bounds the disk of whom it is on, and nothing there uses one; '
+                "add a disk benchmark (on tested) or a disk load (on loading), or leave it out"
+            )
+        if all(load == NO_LOAD for load in self.loads) and "intensities" in self.model_fields_set:
+            raise ValueError('intensities is given, but loads has nothing but "none"; add a load, or leave it out')
+        threads = max(placement(cores, self.host_cpus).vcpus for cores in self.cores)
+        uses_disk = any(kind.uses_disk for kind in self.kinds())
+        if uses_disk and self.disk_mib is not None and threads * self.disk_file_mib >= self.disk_mib:
+            raise ValueError(
+                f"disk_mib = {self.disk_mib}: {threads} files of disk_file_mib = {self.disk_file_mib} do not fit; "
+                "make the disk larger or the files smaller, or leave disk_mib out"
+            )
+        if self.slice_ms > self.seconds * 1000:
+            raise ValueError(f"slice_ms = {self.slice_ms}: a trial of {self.seconds:g} s has no slice of that length")
+        return self
+
+    def _disk_limit_can_hold(self) -> bool:
+        names = {"tested": self.benchmarks, "loading": self.loads}
+        return any(kind_of(name).uses_disk for on in self.on for name in names[on] if name != NO_LOAD)

@@ -1,0 +1,81 @@
+"""Benches of two real guests for tests: built from a design, measured cell by cell, and gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+from platforms.conftest import require, traces
+from platforms.disk_checks import PLATFORMS
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.execution.trial import Outcome, run_trial
+from virtgauge.host.scope import Scope
+from virtgauge.host.tag import scratch_root
+from virtgauge.plan.model import ValidityLimits
+from virtgauge.platforms.registry import create
+from virtgauge.suites.base import Cell
+from virtgauge.suites.bench import Stage
+from virtgauge.suites.isolation.bench import IsolationBench
+from virtgauge.suites.isolation.suite import IsolationSuite
+
+QUICK = {
+    "benchmarks": ["integer"],
+    "loads": ["none"],
+    "policies": ["none"],
+    "warmup_s": 0.2,
+    "seconds": 1.0,
+    "disk_file_mib": 4,
+}
+ANYTHING = ValidityLimits(foreign_load=1.0, steal=1.0)
+"""What others do on this machine meanwhile is not what is tested."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A bench and the design that it was built from."""
+
+    suite: IsolationSuite
+    bench: IsolationBench
+    stage: Stage
+
+    def cell(self, **factors: str) -> Cell:
+        """The only cell of the design with these factors, without load and policy but those named."""
+        plain = {"load": "none", "policy": "none", "share": "100"}
+        if "policy" in factors:
+            plain = {"load": "none", "on": "tested"}
+        wanted = (plain | factors).items()
+        (found,) = [cell for cell in self.suite.cells() if wanted <= cell.factors.items()]
+        return found
+
+    async def measure(self, **factors: str) -> Outcome:
+        """Measure it as a run would."""
+        return await run_trial(self.cell(**factors), self.suite, self.bench, ANYTHING, lambda _: None)
+
+
+@contextlib.asynccontextmanager
+async def pair(name: str, **design: Any) -> AsyncIterator[Pair]:
+    """The bench of a design's first cell on one of the platforms that every machine here has; then nothing is left."""
+    kind, settings = PLATFORMS[name]
+    platform = create(kind, settings)
+    require(await platform.probe(), name)
+    suite = IsolationSuite.create(QUICK | design)
+    with Scope() as scope:
+        stage = Stage(platform, scope, find_agent(), "bench")
+        try:
+            bench = await suite.set_up(suite.cells()[0].bench, stage)
+            assert isinstance(bench, IsolationBench)
+            yield Pair(suite, bench, stage)
+        finally:
+            await stage.close()
+            assert not list((scratch_root() / scope.tag).glob("bench-*")), "a disk is left"
+            assert traces(f"{scope.tag}/bench") == []
+        tag = scope.tag
+    assert traces(tag) == []
+
+
+def flags(outcome: Outcome) -> set[str]:
+    """The names of its flags."""
+    return {flag.name for flag in outcome.flags}

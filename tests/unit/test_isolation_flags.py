@@ -1,0 +1,172 @@
+"""What makes an isolation trial invalid, and what is only said with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from virtgauge.host.cgroup_policy import Throttling
+from virtgauge.host.policy import Applied, Policy
+from virtgauge.suites.isolation.flags import (
+    Circumstances,
+    GuestCircumstances,
+    LoaderCircumstances,
+    Steal,
+    flags_of,
+)
+
+SECOND = 10**9
+QUIET = Steal(seen_ns=0, missed_ns=0, stopped_ns=0, capacity_ns=5 * SECOND)
+NONE_STOPPED, OFTEN_STOPPED = Throttling(50, 0, 0), Throttling(50, 49, 2 * SECOND)
+
+
+def guest(name="tested", *, policy: Policy | None = None, no_effect=(), **changes: Any) -> GuestCircumstances:
+    applied = Applied(policy or Policy(weight=100), {}, tuple(no_effect))
+    known = {
+        **{"received_cpus": 1.0, "entitled_cpus": 1.0, "unlimited_cpus": 1.0, "throttling": NONE_STOPPED, "kills": 0},
+        **changes,
+    }
+    return GuestCircumstances(name=name, applied=applied, **known)
+
+
+CLEAN = Circumstances(
+    guests=(guest(), guest("loading")),
+    asked=(),
+    elapsed_ns=5 * SECOND,
+    loader=None,
+    steal=QUIET,
+    frequency_before_hz=3e9,
+    frequency_after_hz=3e9,
+    buffered=False,
+    cached=None,
+    memory_mib=256,
+)
+
+
+def flags(**changes: Any) -> dict[str, tuple[bool, str]]:
+    """Fatal or not and the words, by name."""
+    return {flag.name: (flag.fatal, flag.detail) for flag in flags_of(dataclasses.replace(CLEAN, **changes))}
+
+
+def limited(*, received, throttling, limit=0.5, unlimited=1.0) -> dict[str, tuple[bool, str]]:
+    one = guest(
+        policy=Policy(cpu_limit=limit, weight=100),
+        received_cpus=received,
+        entitled_cpus=limit,
+        unlimited_cpus=unlimited,
+        throttling=throttling,
+    )
+    return flags(guests=(one, guest("loading")), asked=("cpu_limit",))
+
+
+def test_nothing_is_said_of_a_trial_in_which_nothing_was_wrong():
+    assert flags() == {}
+    assert flags(loader=LoaderCircumstances("integer", units=10**6, error=None)) == {}
+    assert limited(received=0.5, throttling=OFTEN_STOPPED) == {}
+
+
+def test_a_guest_that_was_starved_by_its_neighbour_is_a_result_and_no_fault():
+    starved = guest(received_cpus=0.05, entitled_cpus=0.5)
+    assert flags(guests=(starved, guest("loading")), loader=LoaderCircumstances("integer", 1, None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("loader", "said"),
+    [
+        (LoaderCircumstances("flush", 10, "writing block 7: No space left on device"), "No space left on device"),
+        (LoaderCircumstances("flush", None, "the agent went away"), "the agent went away"),
+        (LoaderCircumstances("flush", 0, None), "did nothing at all"),
+    ],
+)
+def test_a_load_that_was_not_there_makes_the_trial_invalid(loader, said):
+    fatal, detail = flags(loader=loader)["loader-died"]
+    assert fatal
+    assert "flush" in detail
+    assert said in detail
+
+
+@pytest.mark.parametrize("name", ["tested", "loading"])
+def test_a_process_killed_for_want_of_memory_makes_the_trial_invalid_and_tells_whose(name):
+    guests = tuple(guest(one, kills=2 if one == name else None) for one in ("tested", "loading"))
+    fatal, detail = flags(guests=guests)["out-of-memory"]
+    assert fatal
+    assert f"2 processes of the {name} guest at its memory limit of 256 MiB" in detail
+
+
+def test_a_guest_that_gets_more_than_its_limit_is_told_with_a_margin_of_two_periods():
+    assert limited(received=0.56, throttling=OFTEN_STOPPED) == {}  # less than 0.5 · (1.1 + 0.2 s / 5 s)
+    fatal, detail = limited(received=0.60, throttling=OFTEN_STOPPED)["limit-unbound"]
+    assert not fatal
+    assert "0.60 CPUs in spite of its limit of 0.5" in detail
+
+
+def test_a_limit_that_never_stopped_anybody_is_told_only_where_it_had_to():
+    fatal, detail = limited(received=0.5, throttling=NONE_STOPPED)["never-throttled"]
+    assert not fatal
+    assert "would have used 1.00 CPUs" in detail
+    # Beside a neighbour of the same weight half is all that there is, and a limit of 75 % has nothing to stop.
+    assert limited(received=0.5, throttling=NONE_STOPPED, limit=0.75, unlimited=0.5) == {}
+    assert limited(received=0.3, throttling=NONE_STOPPED, limit=0.3, unlimited=43 / 143) == {}  # nor beside its weight
+    assert limited(received=0.5, throttling=None) == {}  # nobody counts
+    assert limited(received=0.5, throttling=NONE_STOPPED, unlimited=None) == {}  # demand not known
+
+
+def test_only_knobs_that_the_cell_asks_for_are_told_to_have_no_effect():
+    reasons = ("cpu_limit: it has no use for more", "cores: they are all that the machine has")
+    one = guest(policy=Policy(cpu_limit=1.0, weight=100), no_effect=reasons, throttling=OFTEN_STOPPED)
+    found = list(flags_of(dataclasses.replace(CLEAN, guests=(one, guest("loading")), asked=("cpu_limit",))))
+    assert [(flag.name, flag.fatal, flag.detail) for flag in found] == [
+        ("policy-no-effect", False, "tested: cpu_limit: it has no use for more")
+    ]
+
+
+def test_a_reservation_by_weight_is_not_said_to_have_no_effect():
+    reasons = ("reservation: there is no such setting",)
+    by_weight = guest(policy=Policy(reservation=0.5, weight=100), no_effect=reasons)
+    assert flags(guests=(by_weight, guest("loading")), asked=("reservation", "weight")) == {}
+    alone = guest(policy=Policy(reservation=0.5), no_effect=reasons)
+    assert "policy-no-effect" in flags(guests=(alone, guest("loading")), asked=("reservation",))
+
+
+def test_bounds_that_do_not_hold_for_buffered_writes_are_told_where_writes_are_buffered():
+    reasons = ("disk writes: cgroup v1 bounds direct and flushed ones, and not those that are buffered",)
+    guests = (guest(no_effect=reasons), guest("loading"))
+    assert flags(guests=guests, asked=("disk",)) == {}
+    assert "policy-no-effect" in flags(guests=guests, asked=("disk",), buffered=True)
+    bypassed = (guest(no_effect=("disk: the sandbox opens no file for direct I/O",)), guest("loading"))
+    assert "policy-no-effect" in flags(guests=bypassed, asked=("disk",))
+
+
+def test_a_change_of_the_clock_frequency_by_more_than_three_per_cent_is_told():
+    assert flags(frequency_after_hz=2.92e9) == {}
+    fatal, detail = flags(frequency_after_hz=1.5e9)["frequency-changed"]
+    assert not fatal
+    assert detail == "3.00 GHz before the trial, 1.50 GHz after it"
+    assert "frequency-changed" in flags(frequency_after_hz=3.1e9)
+    assert flags(frequency_before_hz=0.0) == {}  # not known
+
+
+@pytest.mark.parametrize(
+    ("steal", "blind"),
+    [
+        (Steal(seen_ns=0, missed_ns=0, stopped_ns=SECOND, capacity_ns=5 * SECOND), True),
+        (Steal(seen_ns=None, missed_ns=0, stopped_ns=SECOND, capacity_ns=5 * SECOND), True),
+        (Steal(seen_ns=SECOND, missed_ns=0, stopped_ns=SECOND, capacity_ns=5 * SECOND), False),
+        (Steal(seen_ns=0, missed_ns=SECOND, stopped_ns=SECOND, capacity_ns=5 * SECOND), False),  # a container
+        (Steal(seen_ns=0, missed_ns=0, stopped_ns=SECOND // 10, capacity_ns=5 * SECOND), False),  # 2 %
+        (Steal(seen_ns=0, missed_ns=0, stopped_ns=None, capacity_ns=5 * SECOND), False),  # not known
+    ],
+)
+def test_a_guest_is_blind_that_sees_nothing_of_the_time_in_which_it_was_stopped(steal, blind):
+    assert steal.blind == blind
+    assert flags(steal=steal) == (
+        {"guest-blind": (False, "the tested guest was stopped for 20% of its time, which it sees little or nothing of")}
+        if blind
+        else {}
+    )
+
+
+def test_a_page_cache_that_is_not_left_out_is_told():
+    assert flags(cached="the guest's file system has no direct I/O")["disk-cached"][0] is False

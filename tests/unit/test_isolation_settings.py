@@ -1,0 +1,242 @@
+"""The isolation suite's section of a plan: its cells and benches, and errors that name field, value and remedy."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from virtgauge.errors import UsageError
+from virtgauge.execution.prepare import check_plan
+from virtgauge.plan.load import load_plan, parse_plan
+from virtgauge.suites.base import Cell
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, kind_of
+from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
+from virtgauge.suites.isolation.placement import placement
+from virtgauge.suites.isolation.suite import IsolationSuite
+
+MIB = 2**20
+FACTORS = ["benchmark", "block", "load", "intensity", "cores", "policy", "on", "share"]
+
+
+@pytest.fixture(autouse=True)
+def four_cpus(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+
+
+def refusal(section: str) -> str:
+    text = f'[[platform]]\nname = "host"\nkind = "host"\n[[suite.isolation]]\n{section}\n'
+    with pytest.raises(UsageError) as caught:
+        check_plan(parse_plan(text, "my.toml"), "my.toml")
+    return str(caught.value)
+
+
+def cells(**design) -> list[Cell]:
+    return IsolationSuite.create(design).cells()
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ('benchmarks = ["dhrystone"]', ["suite.isolation[0].benchmarks[0] = 'dhrystone'", "'integer'"]),
+        ("benchmarks = []", ["suite.isolation[0].benchmarks = []"]),
+        ('benchmarks = ["integer", "integer"]', ["'integer' is named twice"]),
+        ('loads = ["wake"]', ["suite.isolation[0].loads[0] = 'wake'"]),
+        ('memory_blocks = ["64MB"]', ["memory_blocks[0] = '64MB'", "write 64MiB"]),
+        ('memory_blocks = ["4KiB"]', ["memory_blocks[0] = '4KiB'", "1MiB to 64GiB"]),
+        ('cores = ["2"]', ["cores[0] = '2'", "'1-apart'"]),
+        ("cpus = [3, 7]", ["cpus: this machine has the CPUs [0, 1, 2, 3], not [7]"]),
+        ('cpus = [3]\ncores = ["1-apart"]', ["cores = '1-apart'", "only CPU 3"]),
+        ("shares = [101]", ["suite.isolation[0].shares[0] = 101", "less than or equal to 100"]),
+        ("shares = [0]", ["suite.isolation[0].shares[0] = 0", "greater than 0"]),
+        ("shares = [0.5]", ["0.5 with the policy 'limit'", "0.005 CPUs", "less than 0.01 is not accepted"]),
+        ('policies = ["weight"]\nshares = [0.4]', ["policy 'weight'", "weights go from 1 to 10000"]),
+        ('policies = ["reservation"]\nshares = [99.9]', ["policy 'reservation'", "weights go from 1 to 10000"]),
+        ('policies = ["none"]\nshares = [50]', ["shares is given", 'nothing but "none"']),
+        ('policies = ["disk-limit"]', ['"disk-limit" bounds the disk', "add a disk benchmark"]),
+        ('policies = ["disk-limit"]\nloads = ["flush"]', ['"disk-limit" bounds the disk']),  # that is the other guest
+        ('loads = ["none"]\nintensities = [50]', ["intensities is given", "add a load"]),
+        ("intensities = [0]", ["intensities[0] = 0"]),
+        ("slice_ms = 6000", ["slice_ms = 6000", "a trial of 5 s"]),
+        ('loads = ["flush"]\ndisk_mib = 256', ["disk_mib = 256", "disk_file_mib = 256 do not fit"]),
+        ("disk_random_kib = 5", ["disk_random_kib = 5", "multiple of 4"]),
+        ("seconds = 0.1", ["seconds = 0.1"]),
+        ("second = 1", ["suite.isolation[0].second: unknown field", "did you mean 'seconds'"]),
+    ],
+)
+def test_a_bad_section_is_refused_with_field_value_and_remedy(section, said):
+    message = refusal(section)
+    assert all(part in message for part in said), message
+
+
+def test_a_cell_is_named_by_all_its_factors_in_order():
+    (reference, limited) = cells(benchmarks=["integer"], loads=["none"], policies=["limit"], shares=[12.5])
+    assert list(reference.factors) == FACTORS
+    assert limited.key == (
+        "isolation/kernel/benchmark=integer,block=,load=none,intensity=0,cores=1,policy=limit,on=tested,share=12.5"
+    )
+    assert limited.params["share"] == 0.125
+
+
+def test_the_reference_of_every_benchmark_block_and_cores_is_measured_though_the_design_does_not_name_it():
+    found = cells(
+        benchmarks=["integer", "memory-read-simd"],
+        memory_blocks=["64MiB", "4xLLC"],
+        loads=["fork"],
+        cores=["1", "all"],
+        policies=["weight"],
+    )
+    plain = {"load": "none", "intensity": "0", "policy": "none", "on": "none", "share": "100"}
+    references = [cell.factors for cell in found if plain.items() <= cell.factors.items()]
+    assert {(one["benchmark"], one["block"], one["cores"]) for one in references} == {
+        (benchmark, block, cores)
+        for benchmark, block in (("integer", ""), ("memory-read-simd", "64MiB"), ("memory-read-simd", "4xLLC"))
+        for cores in ("1", "all")
+    }
+    assert len(found) == 2 * len(references)
+
+
+def test_levels_that_mean_nothing_make_no_cells_of_their_own():
+    """No load has one intensity, no policy one share and nobody who gets it."""
+    found = cells(
+        benchmarks=["integer"],
+        loads=["none", "integer"],
+        intensities=[25, 100],
+        policies=["none", "limit"],
+        on=["tested", "loading"],
+        shares=[25, 75],
+    )
+    assert len(found) == len({cell.key for cell in found}) == (1 + 2) * (1 + 2 * 2)
+    for cell in found:
+        levels = cell.factors
+        assert (levels["load"] == "none") == (levels["intensity"] == "0")
+        assert (levels["policy"] == "none") == (levels["on"] == "none") == (levels["share"] == "100")
+
+
+def test_a_bound_for_the_disk_is_given_only_to_a_guest_that_uses_one():
+    found = cells(
+        benchmarks=["integer", "disk-random-read"],
+        loads=["none", "integer", "flush"],
+        policies=["disk-limit"],
+        on=["tested", "loading"],
+    )
+    bound = {
+        (one["benchmark"], one["load"], one["on"])
+        for one in (cell.factors for cell in found)
+        if one["policy"] == "disk-limit"
+    }
+    assert bound == {
+        ("disk-random-read", "none", "tested"),
+        ("disk-random-read", "integer", "tested"),
+        ("disk-random-read", "flush", "tested"),
+        ("disk-random-read", "flush", "loading"),
+        ("integer", "flush", "loading"),
+    }
+
+
+def test_benches_differ_in_what_their_guests_have():
+    plain = {"benchmarks": ["integer"], "loads": ["none"], "policies": ["none"]}
+    names = {
+        cells(**plain | change)[0].bench
+        for change in (
+            {},
+            {"cores": ["1-apart"]},
+            {"cores": ["all"]},
+            {"cpus": [0, 1], "cores": ["all"]},
+            {"loads": ["none", "flush"]},
+            {"loads": ["none", "flush"], "disk_file_mib": 32},
+            {"loads": ["none", "memory-read-simd"]},
+            {"memory_mib": 1024},
+        )
+    }
+    assert len(names) == 8
+    alike = {"memory_mib": 512, "disk_mib": 600}
+    assert len({cells(**plain | change | alike)[0].bench for change in ({}, {"loads": ["none", "flush"]})}) == 1
+
+
+def test_guests_have_memory_for_the_largest_block_of_every_thread():
+    suite = IsolationSuite.create(
+        {"benchmarks": ["memory-read-simd"], "memory_blocks": ["64MiB", "256MiB"], "cores": ["all"], "loads": ["none"]}
+    )
+    bench = suite.cells()[0].bench
+    assert suite._benches[bench].memory_mib >= 256 + 4 * 256
+    small = IsolationSuite.create({"benchmarks": ["integer"], "loads": ["none"]})
+    assert small._benches[small.cells()[0].bench].memory_mib == 256
+
+
+def test_a_guest_that_is_given_little_gets_more_time():
+    def limit_s(**design):
+        return max(cell.timeout_s for cell in cells(**{"benchmarks": ["integer"], "loads": ["none"]} | design))
+
+    assert limit_s(shares=[5]) > limit_s(shares=[50]) > 5 + 1
+    disk = {"benchmarks": ["disk-sequential-write"], "policies": ["disk-limit"], "disk_full_mb_per_s": 1.0}
+    assert limit_s(**disk, shares=[50]) > 256 * MIB / 0.5e6  # only to fill the file
+
+
+def test_guests_share_the_last_cpu_or_have_one_each_or_share_all():
+    cpus = (0, 1, 2, 3)
+    assert [(p.tested, p.loading) for p in (placement(cores, cpus) for cores in ("1", "1-apart", "all"))] == [
+        ((3,), (3,)),
+        ((3,), (2,)),
+        (cpus, cpus),
+    ]
+    assert [placement(cores, cpus).shared for cores in ("1", "1-apart", "all")] == [True, False, True]
+    assert [placement(cores, cpus).capacity for cores in ("1", "1-apart", "all")] == [1, 1, 4]
+
+
+def test_a_block_is_of_a_size_or_of_so_many_of_the_largest_cache(tmp_path):
+    for number, size in enumerate(("48K", "1024K", "32M", "junk")):
+        folder = tmp_path / "cpu0" / "cache" / f"index{number}"
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(size + "\n")
+    assert largest_cache_bytes(tmp_path) == 32 * MIB
+    assert block_bytes("64MiB", None) == 64 * MIB
+    assert block_bytes("4xLLC", 32 * MIB) == 128 * MIB
+    assert block_bytes("0.5xLLC", 32 * MIB) == 16 * MIB
+    assert block_bytes("4xLLC", largest_cache_bytes(tmp_path / "nothing")) is None
+
+
+def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():
+    for name in (*BENCHMARKS, *LOADS):
+        if name != NO_LOAD:
+            kind = kind_of(name)
+            assert kind.name == name
+            assert kind.kernel["kernel"]
+    assert kind_of("integer").value(1757e3, 1, None) == pytest.approx(1000)  # DMIPS
+    assert kind_of("floating").value(100.0, 1, None) == pytest.approx(10)  # MWIPS
+    assert kind_of("memory-copy-simd").value(5e9, 2, 64 * MIB) == pytest.approx(5000)  # MB/s
+    assert kind_of("latency").value(2e7, 2, 64 * MIB) == pytest.approx(100)  # ns, of two threads
+    assert kind_of("latency").value(0.0, 1, 64 * MIB) is None
+    assert kind_of("disk-sequential-read").value(5e7, 1, 65536) == pytest.approx(50)  # MB/s
+    assert kind_of("disk-random-write-flush").value(409600.0, 1, 4096) == pytest.approx(100)  # operations/s
+    assert kind_of("wake").value(999.0, 1, None) == 999.0
+    with pytest.raises(ValueError, match="no-such"):
+        kind_of("no-such")
+
+
+@pytest.mark.parametrize("name", ["isolation-2014", "isolation-quick"])
+def test_the_presets_are_accepted(name):
+    plan, source = load_plan(name)
+    design = check_plan(plan, source)
+    assert {cell.suite for cell in design.cells} == {"isolation"}
+    assert list(design.platforms) == ["host", "runc", "gvisor", "qemu-microvm"]
+    assert plan.aa
+
+
+def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():
+    found = [cell.factors for cell in check_plan(*load_plan("isolation-2014")).cells]
+    paper = [one for one in found if one["policy"] == "limit+reservation" and one["block"] in ("", "64MiB")]
+    memory = {f"memory-{access}-{element}" for access in ("read", "write") for element in ("integer", "float", "simd")}
+    disk = {f"disk-{o}-{what}" for o in ("sequential", "random") for what in ("read", "write", "write-flush")}
+    assert {one["benchmark"] for one in paper} >= {"integer", "floating", *memory, *disk}
+    assert {one["load"] for one in paper} == {"none", "integer", "memory-write-integer", "disk-sequential-write"}
+    assert {one["on"] for one in paper} == {"tested", "loading"}
+    for cores in ("1", "all"):
+        figure_1 = [one for one in paper if one["benchmark"] == "integer" and one["cores"] == cores]
+        for load, on in (("none", "tested"), ("integer", "tested"), ("integer", "loading")):
+            shares = {float(one["share"]) for one in figure_1 if (one["load"], one["on"]) == (load, on)}
+            assert {5, 50, 95, 100} <= shares
+
+
+def test_the_short_form_shares_its_guests():
+    assert len({cell.bench for cell in check_plan(*load_plan("isolation-quick")).cells}) == 2
