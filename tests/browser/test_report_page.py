@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from isolation_results import Design as IsolationDesign
+from isolation_results import isolation_ledger
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 from storage_results import Design, storage_ledger
 from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
@@ -205,6 +207,35 @@ def test_the_storage_suites_figures_are_drawn_with_their_axes(browser: Browser, 
         "[...document.querySelectorAll('.chart svg .role-axis-title')].map(e => e.textContent)"
     )
     assert {"operations/s", "rows/s", "clients", "operations/s offered", "p99 of the response"} <= set(titles)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 1366
+    assert visit.complaints == []
+    assert visit.requests == []
+    context.close()
+
+
+def test_the_isolation_suites_figures_are_drawn_and_numbers_on_colours_stand_out(
+    browser: Browser, tmp_path: Path
+) -> None:
+    designs = [
+        IsolationDesign(loads=("none", "integer"), on=("tested", "loading"), shares=(25, 75)),
+        IsolationDesign(benchmarks=("latency", "wake"), loads=("none", "cache"), policies=("none",)),
+        IsolationDesign(loads=("integer",), intensities=(25, 50, 100), policies=("none",)),
+    ]
+    built = report.build(isolation_ledger(tmp_path / "run", designs=designs, blocks=3))
+    context = browser.new_context(viewport={"width": 1366, "height": 800})
+    visit = Visit(context, written(built, tmp_path / "report.html"))
+    drawn = """[...document.querySelectorAll('.chart')].map(chart =>
+        chart.querySelectorAll('svg .role-mark path, svg .role-mark line').length)"""
+    marks = visit.page.evaluate(drawn)
+    assert len(marks) > 12
+    assert min(marks) >= 1, marks
+    numbers = visit.page.evaluate(
+        """[...document.querySelectorAll('.chart svg .mark-text.role-mark text')].map(
+            text => [text.textContent, getComputedStyle(text).fill === getComputedStyle(document.body).color])"""
+    )
+    numbers = [one for one in numbers if one[0]]  # published marks may have names, and none here do
+    assert len(numbers) >= 12
+    assert all(text.endswith(" %") and stands_out for text, stands_out in numbers)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 1366
     assert visit.complaints == []
     assert visit.requests == []

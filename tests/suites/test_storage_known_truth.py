@@ -126,6 +126,20 @@ def test_a_disk_that_changed_makes_what_waits_for_it_invalid_and_nothing_else(tm
     assert by_operation["single-read"].status is TrialStatus.VALID
 
 
+def test_a_disk_that_is_only_restless_makes_no_trial_invalid(tmp_path):
+    design = {"operations": ["single-write"], "clients": [1, 2, 4, 8]}
+    trials = storage_trials(tmp_path / "run", repetitions=5, design=design, disk_sigma=1.5)
+    assert len(trials) == 20
+    assert not any("disk-changed" in flags(trial) for trial in trials)
+    ratios = [trial.result["disk_after_per_s"] / trial.result["disk_before_per_s"] for trial in trials]
+    assert max(*ratios, *(1 / ratio for ratio in ratios)) > 2, "the rates themselves differ by factors"
+
+
+def test_the_mean_of_a_flush_is_what_it_took_in_the_trial(tmp_path):
+    (trial,) = storage_trials(tmp_path / "run", design={"operations": ["single-write"]}, flush_us={"flushed": 700.0})
+    assert trial.result["mean_flush_ns"] == pytest.approx(700_000, rel=0.01)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.9])
 def test_an_open_loops_response_time_counts_from_when_an_operation_was_due(tmp_path, share):
     rate = share * 1e4

@@ -109,6 +109,8 @@ def test_a_limit_that_never_stopped_anybody_is_told_only_where_it_had_to():
     # Beside a neighbour of the same weight half is all that there is, and a limit of 75 % has nothing to stop.
     assert limited(received=0.5, throttling=NONE_STOPPED, limit=0.75, unlimited=0.5) == {}
     assert limited(received=0.3, throttling=NONE_STOPPED, limit=0.3, unlimited=43 / 143) == {}  # nor beside its weight
+    # Others of the machine held it back before its limit could.
+    assert limited(received=0.3, throttling=NONE_STOPPED) == {}
     assert limited(received=0.5, throttling=None) == {}  # nobody counts
     assert limited(received=0.5, throttling=NONE_STOPPED, unlimited=None) == {}  # demand not known
 

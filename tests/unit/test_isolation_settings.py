@@ -38,10 +38,10 @@ def cells(**design) -> list[Cell]:
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ('benchmarks = ["dhrystone"]', ["suite.isolation[0].benchmarks[0] = 'dhrystone'", "'integer'"]),
+        ('benchmarks = ["dhrystone"]', ["suite.isolation[0].benchmarks[0] = 'dhrystone'", "use one of integer"]),
         ("benchmarks = []", ["suite.isolation[0].benchmarks = []"]),
         ('benchmarks = ["integer", "integer"]', ["'integer' is named twice"]),
-        ('loads = ["wake"]', ["suite.isolation[0].loads[0] = 'wake'"]),
+        ('loads = ["wake"]', ["suite.isolation[0].loads[0] = 'wake'", "is no load", "fork, flush"]),
         ('memory_blocks = ["64MB"]', ["memory_blocks[0] = '64MB'", "write 64MiB"]),
         ('memory_blocks = ["4KiB"]', ["memory_blocks[0] = '4KiB'", "1MiB to 64GiB"]),
         ('cores = ["2"]', ["cores[0] = '2'", "'1-apart'"]),
@@ -194,6 +194,14 @@ def test_a_block_is_of_a_size_or_of_so_many_of_the_largest_cache(tmp_path):
     assert block_bytes("4xLLC", 32 * MIB) == 128 * MIB
     assert block_bytes("0.5xLLC", 32 * MIB) == 16 * MIB
     assert block_bytes("4xLLC", largest_cache_bytes(tmp_path / "nothing")) is None
+
+
+def test_a_block_that_nobody_can_tell_the_size_of_is_said_before_the_run(monkeypatch):
+    monkeypatch.setattr("virtgauge.suites.isolation.suite.largest_cache_bytes", lambda: None)
+    design = {"benchmarks": ["latency"], "memory_blocks": ["64MiB", "4xLLC"], "loads": ["cache", "memory-read-simd"]}
+    said = IsolationSuite.create(design).shortfalls()
+    assert [words.split(":")[0] for words in said] == ["a block of 1xLLC", "a block of 4xLLC"]
+    assert IsolationSuite.create({"loads": ["none"]}).shortfalls() == []
 
 
 def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():

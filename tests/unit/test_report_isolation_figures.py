@@ -25,7 +25,7 @@ DESIGNS = (
     Design(loads=("none", "integer"), on=("tested", "loading"), shares=(25, 75)),
     Design(benchmarks=("memory-write-integer",), loads=("none", "memory-write-integer"), shares=(25, 75)),
     Design(benchmarks=("latency", "wake"), loads=("none", "cache"), shares=(25,), cores=("1", "1-apart")),
-    Design(benchmarks=(DISK,), loads=("none", DISK), policies=("none", "disk-limit"), shares=(25, 75)),
+    Design(benchmarks=(DISK,), loads=("none", DISK), policies=("none", "disk-limit", BOTH), shares=(25, 75)),
     Design(loads=("integer",), intensities=(25, 50, 100), policies=("none",)),
 )
 
@@ -196,8 +196,8 @@ def test_slices_are_held_against_the_share_of_the_cores_and_disks_are_not(
     ]
     assert tuple(row[name] for name in ("p5", "p25", "p50", "p75", "p95")) == series.slice_quantiles
     free = "From one tenth of a second to the next: no policy"
-    disk = rows_of(drawn, free, f"{DISK_WORDS}{HERE}")
-    assert disk and all(row["kind"] != "guide" for row in disk)
+    for other in (rows_of(drawn, title, f"{DISK_WORDS}{HERE}"), rows_of(drawn, free, f"integer{HERE}")):
+        assert other and all(row["kind"] != "guide" for row in other)
     assert not any(panel.title.startswith("waking") for panel in figure_of(drawn, free).panels)
 
 
@@ -233,3 +233,16 @@ def test_without_a_valid_result_nothing_is_drawn(tmp_path: Path) -> None:
     flags = [Flag("loader-died", "it ended after 2 s")]
     built = report.build(isolation_ledger(tmp_path / "run", blocks=2, flags=flags))
     assert draw(isolation_of(built), arms_of(built)) == Drawn((), {})
+
+
+def test_a_disk_limit_is_drawn_of_disks_alone(tmp_path: Path) -> None:
+    design = Design(
+        benchmarks=("integer", DISK), loads=("none", DISK), policies=("disk-limit",), on=("loading",), shares=(25, 75)
+    )
+    built = report.build(isolation_ledger(tmp_path / "run", designs=[design], blocks=2))
+    drawn = draw(isolation_of(built), arms_of(built))
+    bounded = [figure for figure in drawn.figures if "disk limit" in figure.title]
+    assert len(bounded) >= 3
+    rows = [dict(row) for figure in bounded for panel in figure.panels for row in drawn.data[panel.data].rows]
+    assert not any(row.get("benchmark") == "integer" for row in rows)
+    assert not any(panel.title.startswith("integer") for figure in bounded for panel in figure.panels)

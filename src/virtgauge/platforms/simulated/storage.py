@@ -20,6 +20,8 @@ from virtgauge.platforms.simulated.truth import histogram_bins
 
 _DRAWN = 20_000
 """Per stream and trial; each stands for as many operations as it takes to make up the stream."""
+_BURSTS = 10
+"""Of which a probe of the disk consists."""
 _VERSION = "simulated 1"
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -50,6 +52,8 @@ class StorageTruth(BaseModel):
     null_us: Micros = 10.0
     """The client's own time for an operation, as a server that stores nothing shows it."""
     disk_flushes_per_s: Annotated[float, Field(gt=0)] = 2500.0
+    disk_sigma: Annotated[float, Field(ge=0, le=3)] = 0.0
+    """Every burst of a probe has a factor of its own on the disk's rate, lognormal with median 1: others use it too."""
     disk_drift: Annotated[float, Field(gt=0)] = 1.0
     """What the disk's rate is multiplied with between two probes."""
     wrong_share: Share = 0.0
@@ -97,7 +101,7 @@ class StorageDevice:
         self._random = np.random.default_rng(seed)
         self._factor = float(np.exp(truth.bench_sigma * self._random.standard_normal()))
         self._disk_per_s = truth.disk_flushes_per_s / truth.disk_drift
-        self._flushes = 0.0
+        self._flushes = self._flushing_ns = 0.0
 
     def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What ``sensorstore COMMAND`` prints.
@@ -119,10 +123,16 @@ class StorageDevice:
             case "disk":
                 self._disk_per_s *= self.truth.disk_drift
                 seconds = asked["duration_ms"] / 1e3
-                flushes = round(self._disk_per_s * seconds)
-                return {"flushes": flushes, "elapsed_ns": seconds * 1e9, "flushes_per_s": self._disk_per_s}
+                bursts = self._disk_per_s * np.exp(self.truth.disk_sigma * self._random.standard_normal(_BURSTS))
+                flushes_per_s = float(bursts.mean())
+                return {
+                    "flushes": round(flushes_per_s * seconds),
+                    "elapsed_ns": round(seconds * 1e9),
+                    "flushes_per_s": flushes_per_s,
+                    "bursts_per_s": bursts.tolist(),
+                }
             case "flushes":
-                return {"total": round(self._flushes)}
+                return {"total": round(self._flushes), "time_ns": round(self._flushing_ns), "untimed": 0}
             case _:
                 return {}
 
@@ -160,7 +170,9 @@ class StorageDevice:
         wrong = round(truth.wrong_share * operations) if operation == "read" else 0
         if operation == "write" and not alone:
             shared = max(at_once * int(stream["pipeline"]), 1)
-            self._flushes += truth.flushes_per_write.get(level, 0.0) * (operations - failed) / shared
+            flushes = truth.flushes_per_write.get(level, 0.0) * (operations - failed) / shared
+            self._flushes += flushes
+            self._flushing_ns += flushes * truth.flush_us.get(level, 0.0) * 1e3
         done = operations - failed
         return {
             "operations": done,

@@ -72,7 +72,9 @@ def draw(found: IsolationFindings, arms: Sequence[ArmRecord]) -> Drawn:
 class _Drawing:
     def __init__(self, found: IsolationFindings, arms: Sequence[ArmRecord]) -> None:
         self._found, self._arms, self._labels = found, arms, row_labels(arms)
-        self._cells = [cell for cell in found.cells if any(series.missing is None for series in cell.series)]
+        self._cells = [
+            cell for cell in found.cells if _is_told(cell.key) and any(series.missing is None for series in cell.series)
+        ]
         self._aa = {arm.name for arm in arms if arm.role == "aa"}
         self._several_cores = len({cell.key.cores for cell in self._cells}) > 1
         self._several_blocks = len({cell.key.block for cell in self._cells} - {""}) > 1
@@ -172,6 +174,7 @@ class _Drawing:
             one
             for one in self._found.interference
             if _setting(one.key) == setting
+            and _is_told(one.key)
             and one.key.intensity == strongest[one.key.load]
             and one.kept.point is not None
         ]
@@ -230,7 +233,7 @@ class _Drawing:
             words = " · ".join(f"{value * 100:.0f}" for value in told.values()) + " % of the reference’s rate"
             rows = panels.setdefault(f"{self._benchmark(cell.key)}{self._cores(cell.key)}", [])
             rows.append(self._of_arm(series) | self._beside(cell.key) | told | {"t": words})
-            promised = cell.key.promised
+            promised = None if cell.key.free else cell.key.promised
             if promised is not None and cell.key.resource in OF_THE_CORES:
                 due = {"kind": "guide", "x": promised, "t": f"meant for the tested guest: {percent(promised)}"}
                 rows += [] if due in rows else [due]
@@ -305,6 +308,11 @@ class _Drawing:
 
     def _cores(self, key: Key) -> str:
         return f" · {SHORT_CORES.get(key.cores, key.cores)}" if self._several_cores else ""
+
+
+def _is_told(key: Key) -> bool:
+    """A bound for the disk is told of where a disk is measured; the tables have the rest."""
+    return key.policy != DISK_LIMIT or key.resource is Resource.DISK
 
 
 def _setting(key: Key) -> Setting:

@@ -52,7 +52,7 @@ class BenchSpec:
 
 def bench_of(settings: IsolationSettings, cores: str) -> BenchSpec:
     """The bench of a design's cells on such cores."""
-    where = placement(cores, settings.host_cpus)  # type: ignore[arg-type]
+    where = placement(cores, settings.host_cpus)
     uses_disk = any(kind.uses_disk for kind in settings.kinds())
     return BenchSpec(
         cores=cores,
@@ -64,13 +64,7 @@ def bench_of(settings: IsolationSettings, cores: str) -> BenchSpec:
 
 def _memory_mib(settings: IsolationSettings, threads: int) -> int:
     cache = largest_cache_bytes()
-    families = {kind.family for kind in settings.kinds()}
-    names = set(settings.memory_blocks) if families & {"memory", "latency"} else set()
-    if "memory" in families:
-        names.add(settings.load_memory_block)
-    if "cache" in families:
-        names.add(settings.load_cache_block)
-    largest = max((block_bytes(name, cache) or 0 for name in names), default=0)
+    largest = max((block_bytes(name, cache) or 0 for name in settings.blocks()), default=0)
     return _OWN_MIB + -(-threads * _BLOCKS * largest // _MIB)
 
 

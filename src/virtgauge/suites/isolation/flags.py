@@ -14,6 +14,7 @@ _PERIOD_NS = 100_000_000
 _UNBOUND = 1.1
 _BEYOND = 1.05
 """A limit that takes less than this away (beside a weight for the same share, for instance) need not stop anybody."""
+_REACHED = 0.9
 _FREQUENCY = 0.03
 _STOPPED = 0.03
 _VISIBLE = 0.5
@@ -160,7 +161,8 @@ def _policy_flags(guest: GuestCircumstances, found: Circumstances) -> Iterator[F
     if received * found.elapsed_ns > allowed_ns:
         text = f"the {guest.name} guest received {received:.2f} CPUs in spite of its limit of {limit:g}"
         yield Flag("limit-unbound", text, fatal=False)
-    never = guest.throttling is not None and guest.throttling.throttled == 0
+    # Where others held it back as far, the limit had nothing to stop.
+    never = guest.throttling is not None and guest.throttling.throttled == 0 and received >= _REACHED * limit
     if never and guest.unlimited_cpus is not None and guest.unlimited_cpus > _BEYOND * limit:
         text = (
             f"the {guest.name} guest would have used {guest.unlimited_cpus:.2f} CPUs, but was never stopped "

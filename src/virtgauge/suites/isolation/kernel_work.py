@@ -63,9 +63,14 @@ def work_of(
     elif kind.has_block or kind.family == "cache":
         size = block_bytes(block, largest_cache_bytes())
         if size is None:
-            raise AgentError("unsupported", f"a block of {block}: this host's kernel does not tell its caches' sizes")
+            raise AgentError("unsupported", unknown_cache(block))
         params["block_bytes"] = size
     return Work(params, params.get("block_bytes"))
+
+
+def unknown_cache(block: str) -> str:
+    """Why a block cannot be had, in words."""
+    return f"a block of {block}: this host's kernel does not tell the size of its caches; give it in MiB"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,11 +42,12 @@ def allowed_cpus() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def placement(cores: Cores, cpus: Sequence[int]) -> Placement:
+def placement(cores: str, cpus: Sequence[int]) -> Placement:
     """Place both guests.
 
     Args:
-        cores: ``1``, both on the same CPU; ``1-apart``, each on one of its own; ``all``, both on all.
+        cores: of :data:`Cores`: ``1``, both on the same CPU; ``1-apart``, each on one of its own; ``all``, both on
+            all.
         cpus: that may be used.  The last ones are taken first, because a machine's interrupts are served by the first
             as a rule.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -22,9 +22,21 @@ def _differ(values: Sequence[object]) -> Sequence[object]:
     return values
 
 
+def _is_a_benchmark(name: str) -> str:
+    if name not in BENCHMARKS:
+        raise ValueError(f"is no benchmark; use one of {', '.join(BENCHMARKS)}")
+    return name
+
+
+def _is_a_load(name: str) -> str:
+    if name not in LOADS:
+        raise ValueError(f"is no load; use one of {', '.join(LOADS)}")
+    return name
+
+
 _Levels = Field(min_length=1)
-Benchmark = Literal[BENCHMARKS]  # type: ignore[valid-type]
-Load = Literal[LOADS]  # type: ignore[valid-type]
+Benchmark = Annotated[str, AfterValidator(_is_a_benchmark)]
+Load = Annotated[str, AfterValidator(_is_a_load)]
 Block = Annotated[str, AfterValidator(is_a_block)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 Blocks = Annotated[tuple[Block, ...], _Levels, AfterValidator(_differ)]
@@ -90,6 +102,20 @@ class IsolationSettings(BaseModel):
         for name in (*self.benchmarks, *self.loads):
             if name != NO_LOAD:
                 yield kind_of(name)
+
+    def blocks(self) -> Iterator[str]:
+        """Every block of memory that they need, by its name; some more than once."""
+        for name in self.benchmarks:
+            if kind_of(name).has_block:
+                yield from self.memory_blocks
+        for name in self.loads:
+            if (block := self.block_of_load(name)) is not None:
+                yield block
+
+    def block_of_load(self, name: str) -> str | None:
+        """A load's block of memory; None where it needs none."""
+        family = None if name == NO_LOAD else kind_of(name).family
+        return {"memory": self.load_memory_block, "cache": self.load_cache_block}.get(family or "")
 
     @model_validator(mode="after")
     def _fits_this_machine(self) -> IsolationSettings:

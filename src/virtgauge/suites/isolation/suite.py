@@ -20,6 +20,8 @@ from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.isolation.bench import BenchSpec, IsolationBench, bench_of
 from virtgauge.suites.isolation.benchmarks import NO_LOAD, kind_of
+from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
+from virtgauge.suites.isolation.kernel_work import unknown_cache
 from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.isolation.trial import measure_cell, timeout_s
@@ -38,6 +40,13 @@ class IsolationSuite(Suite):
     @classmethod
     def create(cls, settings: Mapping[str, Any]) -> IsolationSuite:
         return cls(IsolationSettings.model_validate(settings))
+
+    def shortfalls(self) -> list[str]:
+        """Blocks of so many caches, where nobody knows how large those are."""
+        cache = largest_cache_bytes()
+        return [
+            unknown_cache(name) for name in sorted(set(self._settings.blocks())) if block_bytes(name, cache) is None
+        ]
 
     def cells(self) -> list[Cell]:
         """The design's cells, and the reference of each benchmark."""

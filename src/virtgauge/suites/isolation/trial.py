@@ -66,8 +66,7 @@ async def measure_cell(
     async with _explained(bench, before), watched(bench.tested, bench.loading) as records:
         loader = None
         if load is not None:
-            name = settings.load_cache_block if load.family == "cache" else settings.load_memory_block
-            its = _work(settings, bench, LOADING, load, name, seed + 1)
+            its = _work(settings, bench, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
             loader = await Loader.start(
                 bench.loading.channel, load.name, its.params | {"intensity_percent": params["intensity"]}
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,71 @@ class Measured:
     started_monotonic_ns: int
     finished_ns: int
     streams: tuple[StreamResult, ...]
+
+    @property
+    def operations(self) -> int:
+        """Of all loads together."""
+        return sum(stream.operations for stream in self.streams)
+
+    @property
+    def operations_per_s(self) -> float:
+        """The same by the span; 0 where there was none."""
+        return self.operations * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DiskProbe:
+    """Small blocks written and flushed one after another on an idle disk.
+
+    Attributes:
+        flushes: how many.
+        elapsed_ns: how long that took.
+        bursts_per_s: flushes per second of each of its parts.
+    """
+
+    flushes: int
+    elapsed_ns: float
+    bursts_per_s: tuple[float, ...]
+
+    @property
+    def flushes_per_s(self) -> float:
+        """Of all of it."""
+        return self.flushes * 1e9 / self.elapsed_ns
+
+    @property
+    def median_per_s(self) -> float:
+        """Of its bursts."""
+        return statistics.median(self.bursts_per_s)
+
+    def followed_by(self, other: DiskProbe) -> DiskProbe:
+        """Both as one."""
+        bursts = (*self.bursts_per_s, *other.bursts_per_s)
+        return DiskProbe(self.flushes + other.flushes, self.elapsed_ns + other.elapsed_ns, bursts)
+
+
+@dataclasses.dataclass(frozen=True)
+class FlushCount:
+    """What the flush laboratory has counted.
+
+    Attributes:
+        total: flushes.
+        time_ns: how long those together took whose time was seen.
+        untimed: those whose time was not.
+    """
+
+    total: int
+    time_ns: int
+    untimed: int
+
+    def since(self, before: FlushCount) -> FlushCount:
+        """What came to it."""
+        return FlushCount(self.total - before.total, self.time_ns - before.time_ns, self.untimed - before.untimed)
+
+    @property
+    def mean_ns(self) -> float | None:
+        """Of a flush; None where no time was seen."""
+        timed = self.total - self.untimed
+        return self.time_ns / timed if timed > 0 else None
 
 
 class Sensorstore:
@@ -197,23 +263,24 @@ class Sensorstore:
         }
         return await self._call("audit", fields, 4 * _SHORT_S)
 
-    async def disk(self, folder: Path, seconds: float) -> float:
-        """Flushes per second of a small block on an otherwise idle disk.
+    async def disk(self, folder: Path, seconds: float) -> DiskProbe:
+        """Flush a small block again and again on an otherwise idle disk.
 
         Raises:
             StoreError: the folder cannot be written.
         """
         fields = {"folder": str(folder), "duration_ms": round(seconds * 1000), "block_bytes": 4096}
         value = await self._call("disk", fields, seconds + _SHORT_S, storeless=True)
-        return float(value["flushes_per_s"])
+        return DiskProbe(int(value["flushes"]), float(value["elapsed_ns"]), tuple(map(float, value["bursts_per_s"])))
 
-    async def flushes(self, counters: Path) -> int:
-        """How many flushes were counted so far.
+    async def flushes(self, counters: Path) -> FlushCount:
+        """What was counted so far.
 
         Raises:
             StoreError: nobody counts there.
         """
-        return int((await self._call("flushes", {"path": str(counters)}, _SHORT_S, storeless=True))["total"])
+        value = await self._call("flushes", {"path": str(counters)}, _SHORT_S, storeless=True)
+        return FlushCount(int(value["total"]), int(value["time_ns"]), int(value["untimed"]))
 
     async def _call(
         self, command: str, fields: Mapping[str, Any], within_s: float, *, storeless: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,11 @@ class EmbeddedBench(StorageBench):
         )
         return cls(stage, spec, ground)
 
+    @property
+    def client_place(self) -> Hashable:
+        """A guest of this platform, of this size."""
+        return (self.stage.platform, self.spec.vcpus, self.spec.memory_mib)
+
     async def target(self, params: Mapping[str, Any]) -> Target:
         name = params["database"]
         place, profile = level_of(name, Durability(params["durability"]), params["period_ms"])
@@ -62,7 +67,7 @@ class EmbeddedBench(StorageBench):
             profile=profile,
             client=client,
             inside=ground.client_inside(self.guest.channel),
-            probe=ground.client_inside(self.guest.channel, ground.disk / "probe-flushes", self._profile),
+            probe=ground.prober(self.guest.channel, self._profile),
             counters=self._counters,
             uncounted=None,
             disk=ground.disk,

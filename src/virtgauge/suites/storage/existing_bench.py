@@ -35,8 +35,8 @@ class ExistingBench(StorageBench):
         if stage.platform.kind != "host":
             words = f"the server {spec.existing.name} runs where it runs: it is measured once, from the host"
             raise StoreError("unsupported", words)
-        if (words := spec.existing.shortfall()) is not None:
-            raise StoreError("unsupported", words)
+        if (shortfall := spec.existing.shortfall()) is not None:
+            raise StoreError("unsupported", shortfall)
         try:
             program, store = find_sensorstore(), spec.existing.store(spec.timeout_ms)
         except VirtgaugeError as error:

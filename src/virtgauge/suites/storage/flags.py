@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from virtgauge.ledger.records import Flag
-from virtgauge.suites.storage.calibration import NEAR_THE_LIMIT
-from virtgauge.suites.storage.client import StreamResult
+from virtgauge.suites.storage.calibration import near_the_limit
+from virtgauge.suites.storage.client import Measured, StreamResult
 from virtgauge.suites.storage.databases.base import Profile
+from virtgauge.suites.storage.disk_probe import DiskWatch
 
-DISK_FACTOR = 2.0
-"""A disk whose flushes became so much faster or slower was another one at the end than at the beginning."""
 _FEWER = 0.9
 """Some of the acknowledgements of the measured span may have waited for a flush before it."""
 
@@ -21,43 +20,40 @@ class Circumstances:
     """Under which a trial was made.
 
     Attributes:
-        streams: what the loads came to.
-        elapsed_ns: the measured span.
+        measured: what the loads came to.
         client_limit_per_s: what the client alone comes to; None where that is not known.
         profile: the level's settings; None for a server that is there already.
         written: statements that wrote in the measured span; 0 where something else was measured.
         waiting: how many of them may wait for one flush together: clients × pipeline.
         flushes: counted from before the warm-up to after the end; None where nobody counts.
+        uncounted: why nobody does, where somebody was to.
         period_ms: of a level that flushes periodically.
-        disk_before_per_s, disk_after_per_s: flushes on the idle disk; None where it is not ours.
+        disk: the idle disk, before and after.
     """
 
-    streams: Sequence[StreamResult]
-    elapsed_ns: int
+    measured: Measured
     client_limit_per_s: float | None
     profile: Profile | None
     written: int
     waiting: int
     flushes: int | None
+    uncounted: str | None
     period_ms: int
-    disk_before_per_s: float | None
-    disk_after_per_s: float | None
-
-    @property
-    def operations_per_s(self) -> float:
-        """Of all loads together."""
-        return sum(stream.operations for stream in self.streams) * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
+    disk: DiskWatch
 
 
 def flags_of(found: Circumstances) -> Iterator[Flag]:
     """Every flag that applies."""
-    yield from answer_flags(found.streams)
-    limit = found.client_limit_per_s
-    if limit is not None and found.operations_per_s > NEAR_THE_LIMIT * limit:
-        text = f"{found.operations_per_s:,.0f} of the client's own {limit:,.0f} operations/s"
+    yield from answer_flags(found.measured.streams)
+    limit, reached = found.client_limit_per_s, found.measured.operations_per_s
+    if near_the_limit(reached, limit):
+        text = f"{reached:,.0f} of the client's own {limit:,.0f} operations/s"
         yield Flag("client-limited", f"{text}: the database may be faster", fatal=False)
     yield from _flush_flags(found)
-    yield from _disk_flags(found)
+    # What waits for no flush does not notice a change of the disk.
+    waits = found.profile is not None and found.profile.flushes_each_write and found.written > 0
+    if (changed := found.disk.flag(waits=waits)) is not None:
+        yield changed
 
 
 def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
@@ -77,6 +73,9 @@ def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
 def _flush_flags(found: Circumstances) -> Iterator[Flag]:
     """Counted flushes that contradict the level."""
     flushes, profile = found.flushes, found.profile
+    if found.uncounted is not None and profile is not None and found.written:
+        text = f"{found.uncounted}: whether {profile.name} flushes as its level says was not verified"
+        yield Flag("flushes-uncounted", text, fatal=False)
     if flushes is None or profile is None or not found.written:
         return
     if profile.flushes_each_write:
@@ -87,16 +86,6 @@ def _flush_flags(found: Circumstances) -> Iterator[Flag]:
                 f"together: {profile.name} does not flush before it acknowledges"
             )
             yield Flag("flushes", text)
-    elif flushes > found.written / 2 and flushes > 10 + 4 * found.elapsed_ns / (found.period_ms * 1e6):
+    elif flushes > found.written / 2 and flushes > 10 + 4 * found.measured.elapsed_ns / (found.period_ms * 1e6):
         text = f"{flushes} flushes for {found.written} writes: {profile.name} flushes more than its level says"
         yield Flag("flushes", text)
-
-
-def _disk_flags(found: Circumstances) -> Iterator[Flag]:
-    before, after = found.disk_before_per_s, found.disk_after_per_s
-    if not before or not after or max(before, after) <= DISK_FACTOR * min(before, after):
-        return
-    # What waits for no flush does not notice.
-    waits = found.profile is not None and found.profile.flushes_each_write and found.written > 0
-    text = f"the idle disk had {before:,.0f} flushes/s before the trial and {after:,.0f} after it"
-    yield Flag("disk-changed", text, fatal=waits)

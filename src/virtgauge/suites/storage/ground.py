@@ -21,7 +21,7 @@ from virtgauge.suites.storage.benches import BenchSpec
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Account, Layout
 from virtgauge.suites.storage.databases.registry import account
-from virtgauge.suites.storage.flushes import LABORATORY_FAILED, find_launcher, launcher_prefix
+from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
 from virtgauge.suites.storage.processes import run
 from virtgauge.suites.storage.sensorstore import find_sensorstore
 
@@ -157,10 +157,13 @@ class Ground:
         prefix = launcher_prefix(self.disk / "notified-flushes", "as-is", static=True)
         return int((await run(guest, [*prefix, "/bin/true"]))["exit_code"] or 0) != LABORATORY_FAILED
 
-    def client_inside(self, guest: Channel, counters: Path | None = None, profile: str = "as-is") -> Sensorstore:
-        """The load generator in the guest, without a database; with counters, through the launcher."""
-        prefix = () if counters is None else launcher_prefix(counters, profile)
-        return Sensorstore(guest, self.sensorstore, None, prefix=prefix, slowness=self.slowness)
+    def client_inside(self, guest: Channel) -> Sensorstore:
+        """The load generator in the guest, without a database."""
+        return Sensorstore(guest, self.sensorstore, None, slowness=self.slowness)
+
+    def prober(self, guest: Channel, profile: str) -> Sensorstore | None:
+        """What flushes the data disk; None where a profile stands for it, whose pace is known."""
+        return self.client_inside(guest) if profile == AS_IS else None
 
 
 async def address_peer(peer: Channel) -> None:

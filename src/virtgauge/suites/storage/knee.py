@@ -15,11 +15,12 @@ from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.client import StreamResult
+from virtgauge.suites.storage.disk_probe import probe_disk, watch_disk
 from virtgauge.suites.storage.flags import answer_flags
 from virtgauge.suites.storage.laboratory import StorageBench
 from virtgauge.suites.storage.loads import data_of, open_loop, preload_of, stream_of
-from virtgauge.suites.storage.settings import StorageSettings
-from virtgauge.suites.storage.trial import described, disk_per_s, emptied, refuse_unusable
+from virtgauge.suites.storage.settings import WRITES, StorageSettings
+from virtgauge.suites.storage.trial import described, emptied, refuse_unusable
 
 OBJECTIVE_SHARE = 0.99
 _LOWEST_SHARE = 1 / 64
@@ -133,13 +134,16 @@ async def measure_knee(
         return point
 
     async with emptied(target, data, index=params["index"], preload=preload):
-        disk_before = await disk_per_s(target, settings.disk_probe_s)
+        disk_before = await probe_disk(target, settings.disk_probe_s)
         elapsed_ns, closed = await at({"kind": "closed"})
         closed_per_s = closed.operations * 1e9 / elapsed_ns if elapsed_ns else 0.0
         knee = await find_knee(at_rate, closed_per_s, settings.knee_steps) if closed.operations else Knee(None, ())
-        disk_after = await disk_per_s(target, settings.disk_probe_s, like=disk_before)
+        disk = await watch_disk(target, settings.disk_probe_s, disk_before)
     flags = list(answer_flags(results))
-    if knee.rate_per_s is None and not flags:
+    waits = target.profile is not None and target.profile.flushes_each_write and operation in WRITES
+    if (changed := disk.flag(waits=waits)) is not None:
+        flags.append(changed)
+    if knee.rate_per_s is None and not any(flag.fatal for flag in flags):
         words = f"at no rate that was tried did 99 % of the responses come within {settings.objective_ms:g} ms"
         flags.append(Flag("no-knee", words, fatal=False))
     result = described(target) | {
@@ -147,8 +151,7 @@ async def measure_knee(
         "objective_ms": settings.objective_ms,
         "closed_per_s": closed_per_s,
         "steps": [dataclasses.asdict(point) for point in knee.curve],
-        "disk_before_per_s": disk_before,
-        "disk_after_per_s": disk_after,
+        **disk.figures(),
         "preload": preload,
         "sensors": settings.sensors,
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Target:
         profile: the level's settings; None for a server that is there already.
         client: talks to it.
         inside: the load generator in the guest, for its disk and its counters; None where there is no guest of ours.
-        probe: likewise, with flushes that cost what the database's do.
+        probe: likewise, to flush its disk; None also where a profile stands for the disk.
         counters: of flushes, as the guest sees the file; None where nobody counts.
         uncounted: why nobody does, where somebody was to.
         disk: a folder on the data disk.
@@ -68,13 +68,13 @@ class StorageBench(Bench, abc.ABC):
 
     Attributes:
         spec: what it was built from.
-        limits: what the client alone comes to, by what it was asked; filled by the calibration.
+        calibrated: what the client was asked when it was calibrated on this bench; kept by the calibration.
     """
 
     def __init__(self, stage: Stage, spec: BenchSpec) -> None:
         super().__init__(stage)
         self.spec = spec
-        self.limits: dict[tuple[Any, ...], float | None] = {}
+        self.calibrated: set[Hashable] = set()
         self._spoiled = False
 
     @property
@@ -84,6 +84,11 @@ class StorageBench(Bench, abc.ABC):
     def spoil(self) -> None:
         """A trial ended in a way that leaves the bench in an unknown state: the next needs a fresh one."""
         self._spoiled = True
+
+    @property
+    def client_place(self) -> Hashable:
+        """Where the client runs: of the same place, one calibration holds for all benches."""
+        return "host"
 
     @abc.abstractmethod
     async def target(self, params: Mapping[str, Any]) -> Target:

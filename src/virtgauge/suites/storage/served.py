@@ -92,7 +92,7 @@ class ServedBench(StorageBench):
             profile=self._description.profile,
             client=self._client,
             inside=ground.client_inside(guest),
-            probe=ground.client_inside(guest, ground.disk / "probe-flushes", self.spec.flushes or AS_IS),
+            probe=ground.prober(guest, self.spec.flushes or AS_IS),
             counters=self._counters if self._description.uncounted is None else None,
             uncounted=self._description.uncounted,
             disk=ground.disk,

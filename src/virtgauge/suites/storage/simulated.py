@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,11 @@ class SimulatedBench(StorageBench):
         """
         await stage.launch()
         return cls(stage, spec)
+
+    @property
+    def client_place(self) -> Hashable:
+        """The platform, which simulates it."""
+        return self.stage.platform
 
     async def target(self, params: Mapping[str, Any]) -> Target:
         level = Durability(params["durability"])

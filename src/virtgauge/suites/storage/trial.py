@@ -12,8 +12,9 @@ from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s
-from virtgauge.suites.storage.client import UNUSABLE, Measured, StoreError, Stream
-from virtgauge.suites.storage.flags import DISK_FACTOR, Circumstances, flags_of
+from virtgauge.suites.storage.client import UNUSABLE, FlushCount, Measured, StoreError, Stream
+from virtgauge.suites.storage.disk_probe import probe_disk, watch_disk
+from virtgauge.suites.storage.flags import Circumstances, flags_of
 from virtgauge.suites.storage.laboratory import StorageBench, Target
 from virtgauge.suites.storage.loads import data_of, preload_of, streams_of
 from virtgauge.suites.storage.settings import StorageSettings
@@ -33,35 +34,36 @@ async def measure_load(
     data, streams = data_of(settings), streams_of(settings, cell.params)
     preload = preload_of(settings, cell.params)
     target = (await bench.target(cell.params)).with_options(cell.params["options"])
-    limit = None
-    if len(streams) == 1:  # of a mixture, no closed loop says what the client can
-        limit = await client_limit_per_s(bench, target, data, streams[0], settings.calibration_s)
+    # Of a mixture, no closed loop says what the client can.
+    calibration_s = settings.calibration_s if len(streams) == 1 else 0.0
+    limit = await client_limit_per_s(bench, target, data, streams[0], calibration_s)
     async with emptied(target, data, index=cell.params["index"], preload=preload):
         on_progress(0.3)
-        disk_before = await disk_per_s(target, settings.disk_probe_s)
+        disk_before = await probe_disk(target, settings.disk_probe_s)
         flushes_before = await flushes_of(target)
         async with recorded(lambda: bench.stage.accounting().cpu_ns) as record:
             measured = await target.client.measure(data, streams, warmup_s=settings.warmup_s, seconds=settings.seconds)
         refuse_unusable(measured)
         on_progress(0.9)
-        flushes = _difference(flushes_before, await flushes_of(target))
-        disk_after = await disk_per_s(target, settings.disk_probe_s, like=disk_before)
+        flushes = await flushes_since(target, flushes_before)
+        disk = await watch_disk(target, settings.disk_probe_s, disk_before)
+    reached = measured.operations_per_s
+    limit = await client_limit_per_s(bench, target, data, streams[0], calibration_s, reached_per_s=reached)
     written = sum(
         result.operations
         for stream, result in zip(streams, measured.streams, strict=True)
         if stream.operation == "write"
     )
     found = Circumstances(
-        streams=measured.streams,
-        elapsed_ns=measured.elapsed_ns,
+        measured=measured,
         client_limit_per_s=limit,
         profile=target.profile,
         written=written,
         waiting=sum(stream.clients * stream.pipeline for stream in streams if stream.operation == "write"),
-        flushes=flushes,
+        flushes=None if flushes is None else flushes.total,
+        uncounted=target.uncounted,
         period_ms=settings.period_ms,
-        disk_before_per_s=disk_before,
-        disk_after_per_s=disk_after,
+        disk=disk,
     )
     # From before the warm-up to after the end was counted; as many a second are supposed in all of it.
     counted_share = settings.seconds / (settings.seconds + settings.warmup_s)
@@ -69,10 +71,10 @@ async def measure_load(
         **figures(measured),
         **cpu_figures(record, measured, target),
         "client_limit_per_s": limit,
-        "flushes": flushes,
-        "flushes_per_operation": None if flushes is None or not written else flushes * counted_share / written,
-        "disk_before_per_s": disk_before,
-        "disk_after_per_s": disk_after,
+        "flushes": None if flushes is None else flushes.total,
+        "flushes_per_operation": None if flushes is None or not written else flushes.total * counted_share / written,
+        "mean_flush_ns": None if flushes is None else flushes.mean_ns,
+        **disk.figures(),
         "preload": preload,
         "sensors": settings.sensors,
     }
@@ -98,28 +100,17 @@ async def emptied(target: Target, data: Mapping[str, Any], *, index: bool, prelo
         await target.client.drop()
 
 
-async def disk_per_s(target: Target, seconds: float, *, like: float | None = None) -> float | None:
-    """Flushes per second on the data disk, with nothing else on it; None where it is not ours.
-
-    Args:
-        target: whose disk.
-        seconds: of flushing.
-        like: what it was before.  Where it differs, it is tried once more: the database may not have been at rest.
-    """
-    if target.probe is None or target.disk is None:
-        return None
-    rate = await target.probe.disk(target.disk, seconds)
-    if like and max(rate, like) > DISK_FACTOR * min(rate, like):
-        again = await target.probe.disk(target.disk, 2 * seconds)
-        rate = min(rate, again, key=lambda one: max(one, like) / max(min(one, like), 1e-9))
-    return rate
-
-
-async def flushes_of(target: Target) -> int | None:
+async def flushes_of(target: Target) -> FlushCount | None:
     """Flushes counted so far; None where nobody counts."""
     if target.inside is None or target.counters is None:
         return None
     return await target.inside.flushes(target.counters)
+
+
+async def flushes_since(target: Target, before: FlushCount | None) -> FlushCount | None:
+    """Those counted since then; None where nobody counts."""
+    now = await flushes_of(target)
+    return None if now is None or before is None else now.since(before)
 
 
 def refuse_unusable(measured: Measured) -> None:
@@ -136,7 +127,7 @@ def refuse_unusable(measured: Measured) -> None:
 
 def cpu_figures(record: CpuRecord, measured: Measured, target: Target) -> dict[str, float | None]:
     """CPU time per operation of client and guest, and of the server where it is what the guest runs."""
-    operations = sum(stream.operations for stream in measured.streams)
+    operations = measured.operations
     start = measured.started_monotonic_ns
     if target.embedded:  # by the guest's own clock, which may be another; its answer came just after the end
         start = measured.finished_ns - measured.elapsed_ns
@@ -163,15 +154,14 @@ def described(target: Target) -> dict[str, Any]:
 
 def figures(measured: Measured) -> dict[str, Any]:
     """The scalars of a measured span, all its loads together."""
-    operations = sum(stream.operations for stream in measured.streams)
     rows = sum(stream.rows for stream in measured.streams)
     seconds = measured.elapsed_ns / 1e9
     slices = [stream.slices for stream in measured.streams]
     return {
         "elapsed_ns": measured.elapsed_ns,
-        "operations": operations,
+        "operations": measured.operations,
         "rows": rows,
-        "operations_per_s": operations / seconds if seconds else None,
+        "operations_per_s": measured.operations_per_s if seconds else None,
         "rows_per_s": rows / seconds if seconds else None,
         "errors": sum(stream.errors for stream in measured.streams),
         "wrong": sum(stream.wrong for stream in measured.streams),
@@ -190,7 +180,3 @@ def histograms_of(streams: Sequence[Stream], measured: Measured) -> dict[str, Hi
             if histogram is not None:
                 found[name + suffix] = histogram
     return found
-
-
-def _difference(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before
