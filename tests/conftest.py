@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 
 from virtgauge.agent import binary
+from virtgauge.ledger import store
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 hypothesis.settings.register_profile("virtgauge", deadline=None)
@@ -20,6 +21,22 @@ def pytest_collection_finish() -> None:
     """Whatever was imported stays: a collection of garbage need not go through it (statsmodels does one a call)."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ledgers_that_wait_for_no_disk():
+    """What flushes protect from, a power cut, is nothing that a test could see; runs of their own process do flush."""
+    durable = store.Ledger.open.__func__
+
+    def opened(cls, folder):
+        ledger = durable(cls, folder)
+        ledger._db.execute("PRAGMA synchronous = OFF")
+        return ledger
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.Ledger, "open", classmethod(opened))
+        patch.setattr(store, "_sync", lambda path: None)
+        yield
 
 
 @pytest.fixture

@@ -139,6 +139,7 @@ def isolation_ledger(
     spread: float = 0.005,
     fields: Mapping[str, Any] | None = None,
     flags: Sequence[Flag] = (),
+    wake_ups: int = 5000,
     refused: Callable[[str, Mapping[str, str]], str | None] = lambda arm, factors: None,
 ) -> Ledger:
     """Write a run of which the truth is known.
@@ -151,6 +152,7 @@ def isolation_ledger(
         spread: log standard deviation of a repetition's rates.
         fields: of every result, to set.
         flags: of every trial; a fatal one makes it invalid.
+        wake_ups: timed in a trial of the benchmark ``wake``.
         refused: why an arm cannot run the cell of these factors; None when it can.
     """
     random = np.random.default_rng(1)
@@ -164,7 +166,7 @@ def isolation_ledger(
             cells = {tuple(factors.values()): factors for design in designs for factors in design.cells()}
             for factors in cells.values():
                 reason = refused(arm.record.name, factors)
-                result, histograms = ({}, {}) if reason else outcome(arm, factors, random, spread)
+                result, histograms = ({}, {}) if reason else outcome(arm, factors, random, spread, wake_ups)
                 result |= {} if reason else dict(fields or {})
                 ledger.add_trial(_trial(arm.record, factors, block, result, flags, reason), histograms, {})
     ledger.add_event("completed", "")
@@ -172,7 +174,7 @@ def isolation_ledger(
 
 
 def outcome(
-    arm: IsolationArm, factors: Mapping[str, str], random: np.random.Generator, spread: float
+    arm: IsolationArm, factors: Mapping[str, str], random: np.random.Generator, spread: float, wake_ups: int = 5000
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the suite says of one trial, and its histograms."""
     benchmark, load, cores = factors["benchmark"], factors["load"], factors["cores"]
@@ -225,7 +227,7 @@ def outcome(
         },
         "out_of_memory_kills": {"tested": 0, "loading": 0},
     }
-    return result, _histograms(arm, factors, told, random)
+    return result, _histograms(arm, factors, told, random, wake_ups)
 
 
 def usage(arm: IsolationArm, factors: Mapping[str, str]) -> dict[str, Any]:
@@ -330,12 +332,16 @@ def _applied(arm: IsolationArm, factors: Mapping[str, str], guest: str, capacity
 
 
 def _histograms(
-    arm: IsolationArm, factors: Mapping[str, str], told: Mapping[str, Any], random: np.random.Generator
+    arm: IsolationArm,
+    factors: Mapping[str, str],
+    told: Mapping[str, Any],
+    random: np.random.Generator,
+    wake_ups: int,
 ) -> dict[str, Any]:
     if factors["benchmark"] == "wake":
         kept = told["loading"] if factors["cores"] != "1-apart" else 0.0
         middle = IDLE_LATENESS_NS + BUSY_LATENESS_NS * kept * arm.contention
-        return {"wake": hdr_bins((random.lognormal(0, 0.2, 5000) * middle * 1000).astype(np.int64))}
+        return {"wake": hdr_bins((random.lognormal(0, 0.2, wake_ups) * middle * 1000).astype(np.int64))}
     if factors["benchmark"].startswith("disk"):
         middle = 1e9 * OPERATION_BYTES * 16 / rate_of(arm, factors)
         return {"disk": hdr_bins((random.lognormal(0, 0.3, 4000) * middle * 1000).astype(np.int64))}

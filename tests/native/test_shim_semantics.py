@@ -112,7 +112,7 @@ def test_a_thread_keeps_its_timer_slack(programs: Path, tmp_path: Path) -> None:
 
 
 def test_the_clocks_agree_with_the_kernels(programs: Path, tmp_path: Path) -> None:
-    run = shimmed(tmp_path, programs / "semantics", "agreement", "3")
+    run = shimmed(tmp_path, programs / "semantics", "agreement", "2")
     words = run.out.split()
     monotonic_ns, realtime_ns, back = int(words[1]), int(words[3]), int(words[5])
     assert monotonic_ns <= ERROR_BAR_NS

@@ -62,7 +62,12 @@ def test_a_knee_and_a_mixed_load_reach_the_page(tmp_path):
 
 
 def test_crashes_show_what_was_lost(tmp_path):
-    design = {"operations": ["crash"], "durability": ["none", "flushed"], "databases": ["mongodb"]}
+    design = {
+        "operations": ["crash"],
+        "durability": ["none", "flushed"],
+        "databases": ["mongodb"],
+        "crash_after_s": 0.05,
+    }
     rows = {row.durability: row for row in storage_of(built(tmp_path / "run", design=design)).durability}
     assert rows["flushed"].server.missing == 0 < rows["flushed"].server.acknowledged
     assert rows["none"].server.missing > 0

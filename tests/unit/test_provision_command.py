@@ -37,7 +37,7 @@ def test_all_brings_the_database_servers_only_where_they_were_asked_for(machine:
     assert steps[-6:] == ["duckdb", "mongodb", "cassandra", "influxdb", "victoriametrics", "questdb"]
 
 
-@pytest.mark.parametrize("step", ["packages", "kernel", "gvisor", "databases"])
+@pytest.mark.parametrize("step", ["packages", "kernel", "gvisor", pytest.param("databases", marks=pytest.mark.slow)])
 def test_a_single_step_that_was_skipped_ends_with_the_status_for_unavailable(machine: Machine, step: str) -> None:
     machine.as_root(False)
     assert CliRunner().invoke(app, [step]).exit_code == 3

@@ -13,7 +13,7 @@ from virtgauge.analysis.comparison import compare
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.isolation.model import SLICE_SHARES, Cell, Key, Series
-from virtgauge.report.isolation.results import TAIL, Results
+from virtgauge.report.isolation.results import Results
 from virtgauge.report.isolation.vocabulary import LOADING, TESTED
 from virtgauge.report.trial_results import flag_counts, why_missing
 
@@ -63,7 +63,7 @@ class CellBuilder:
             entitled_cpus=self._nested(key, name, "entitled", TESTED, unit="CPUs"),
             guest_seen_cpus=self._nested(key, name, "cpu", "guest_seen", unit="CPUs"),
             latency_p50_ns=self._late(key, name, 0.5),
-            latency_p99_ns=self._late(key, name, TAIL),
+            latency_p99_ns=self._late(key, name, 0.99),
             slice_quantiles=self._slices(key, name),
             throttled_share=self._told(key, name, _throttled_share),
             io_wait_share=self._nested(key, name, "io_wait_share"),
@@ -88,7 +88,7 @@ class CellBuilder:
         found = self._results.efficiencies(key, arm).values()
         absent = {
             "relative": "",
-            "q": "a share of the cores promises nothing here",
+            "q": "no share was declared that promises anything here",
             "q_share": "what it is entitled to is not known",
             "q_rate": "the CPU time is not known",
         }
@@ -105,7 +105,7 @@ class CellBuilder:
     def _late(self, key: Key, arm: str, share: float) -> Estimate:
         late = self._results.lateness_ns(key, arm, share)
         if not late and self._results.latencies(key, arm):
-            return Estimate.missing("ns", f"too few operations in a repetition for its {share:.0%}")
+            return Estimate.missing("ns", f"a repetition has too few operations for a p{share * 100:.0f}")
         return self._estimate(late.values(), "ns")
 
     def _slices(self, key: Key, arm: str) -> tuple[float, ...] | None:

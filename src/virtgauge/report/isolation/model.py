@@ -3,7 +3,8 @@
 A cell is one benchmark in the tested guest beside one load in the loading guest, on some cores, under one policy: the
 4-level array of Rzecki et al. 2014, section 5.4.  A series is one arm's repetitions in one cell.  Relative figures and
 ratios are of work, so that more is better in all of them: of the rate, of ``wake`` of the inverse of the p99 of its
-lateness, for its rate says nothing.  Durations are nanoseconds.
+lateness (or what stands for it, :attr:`IsolationFindings.wake_tail`), for its rate says nothing.  Durations are
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -115,7 +116,6 @@ class Series:
     """One arm's repetitions in one cell.
 
     Attributes:
-        arm: its name.
         blocks: repetitions with a valid result.
         value: in :attr:`value_unit`; of ``latency`` the time of a load, of ``wake`` wake-ups per second.
         relative: work beside that of the reference arm's reference cell in the same block (v / v_ref).
@@ -181,7 +181,6 @@ class Interference:
     """What a load costs the tested guest of one arm, in one cell with a load.
 
     Attributes:
-        key: of that cell.
         ratio: what it does under the load over what it does without, under the same policy.
         kept: the same, over no more than what was promised: where a guest may use idle cores beyond its share, the
             loss of those is no lack of isolation.  Equal to ``ratio`` where nothing less was promised, and of ``disk``
@@ -213,11 +212,7 @@ class PressurePoint:
 
 @dataclasses.dataclass(frozen=True)
 class Pressure:
-    """How a benchmark falls as a load grows, on one arm; two intensities or more, ascending.
-
-    Attributes:
-        key: of the strongest load.
-    """
+    """How a benchmark falls as a load grows, on one arm; the key is that of the strongest load."""
 
     arm: str
     key: Key
@@ -229,7 +224,6 @@ class Conservation:
     """Whether what one guest leaves idle is given to the other, on one arm: a cell with a policy and without a load.
 
     Attributes:
-        key: of that cell.
         given: what the tested guest does beside what it does without the policy.
         unused: share of the cores' time that neither guest used.
         conserving: whether it gets everything; None where that is open.
@@ -294,8 +288,7 @@ class AppliedPolicy:
     """What became of a policy on one guest of one arm.
 
     Attributes:
-        policy, on, share, cores: of the cells that it was for.
-        guest: ``tested`` or ``loading``.
+        policy, on, share, cores: of the cells that it was for; ``on`` is the guest.
         declared, in_force: by field, and by the knob's own name.
         no_effect, notes: as the driver has them.
     """
@@ -305,7 +298,6 @@ class AppliedPolicy:
     on: str
     share: float
     cores: str
-    guest: str
     declared: dict[str, str]
     in_force: dict[str, str]
     no_effect: tuple[str, ...]
@@ -314,12 +306,7 @@ class AppliedPolicy:
 
 @dataclasses.dataclass(frozen=True)
 class NotMeasured:
-    """What gave no figure, once for all that share the reason.
-
-    Attributes:
-        what: in words.
-        arms: by name; empty for all.
-    """
+    """What gave no figure, once for all arms that share the reason; no arms stand for all."""
 
     what: str
     arms: tuple[str, ...]
@@ -388,9 +375,14 @@ class IsolationClaim:
 
 @dataclasses.dataclass(frozen=True)
 class IsolationFindings:
-    """Everything that a run's isolation suite says."""
+    """Everything that a run's isolation suite says.
+
+    Attributes:
+        wake_tail: quantile of the lateness that stands for waking up, as high as every trial has values enough for.
+    """
 
     headlines: tuple[Headline, ...]
+    wake_tail: float
     sentences: tuple[ResourceSentence, ...]
     cells: tuple[Cell, ...]
     interference: tuple[Interference, ...]

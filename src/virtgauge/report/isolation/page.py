@@ -22,7 +22,8 @@ _READING = {
     "Tested and loading guest": "Two guests of one platform with the same virtual processors and memory, each with a "
     "disk of its own. The benchmark runs in the tested one, the load in the loading one.",
     "Isolated, partly, not": "By what the tested guest keeps under the load that costs most, of what it was promised: "
-    "under the policy that protects it best of those that were tried, of all loads, shares and numbers of cores. "
+    "of all loads, shares and numbers of cores. Where policies were tried with a benchmark on such cores, under that "
+    "which protects it best: with a reservation, a weight, a limit, in this order; of a disk, with a bound for it. "
     f"Isolated: the interval lies above {ISOLATED_FROM:.0%}, or the median does and no difference was shown. Not "
     f"isolated: the median is {FAIR_SHARE:.0%} or less, or the interval lies below {FAIR_INTERVAL:.0%}, which is "
     "little more than a fair share that a guest has without any policy. Partly: all between.".replace("%", " %"),
@@ -30,7 +31,8 @@ _READING = {
     "cores, over no more than that share: losing idle time of a neighbour is no lack of isolation. A share of the "
     "cores promises nothing of disks and of waking up; there it is the work without the load.",
     "Relative": "v / v_ref: work beside that of the reference platform without load and policy on as many cores, in "
-    "the same block. Of latencies the inverse, so that more is always better; of waking up, of the p99 of lateness.",
+    "the same block. Of latencies the inverse, so that more is always better; of waking up, of the p99 of its "
+    "lateness, or of the p90 or the median where a trial has fewer than a thousand wake-ups, or a hundred.",
     "q": "Efficiency, v / (v_ref · s) with the declared share s (Rzecki et al. 2014, equation 1). Where the loading "
     "guest has the policy, s is what is left for the tested one. q = q_share · q_rate: CPU time received of that "
     "entitled to (the scheduler), and work per second of CPU time beside the reference’s (frequency, caches, memory, "

@@ -29,7 +29,6 @@ def _applied(arm: str, key: Key, told: Mapping[str, Any]) -> AppliedPolicy:
         on=key.on,
         share=key.share,
         cores=key.cores,
-        guest=key.on,
         declared=_texts(told.get("declared")),
         in_force=_texts(told.get("in_force")),
         no_effect=tuple(str(one) for one in told.get("no_effect") or ()),

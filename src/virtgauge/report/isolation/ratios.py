@@ -50,13 +50,13 @@ class Ratios:
         )
 
     def _ratio(self, key: Key, arm: str) -> Estimate:
-        return self._paired(self._results.work(key, arm), self._results.work(key.unloaded, arm), "without the load")
+        return self._paired(self._results.work(key, arm), self._results.unloaded(key, arm), "without the load")
 
     def _kept(self, key: Key, arm: str) -> Estimate:
         promised = key.promised
         if promised is None or promised == 1 or key.resource not in OF_THE_CORES:
             return self._ratio(key, arm)
-        whole, unloaded = self._results.work(key.reference, arm), self._results.work(key.unloaded, arm)
+        whole, unloaded = self._results.work(key.reference, arm), self._results.unloaded(key, arm)
         due = {block: min(promised * work, unloaded.get(block, promised * work)) for block, work in whole.items()}
         return self._paired(self._results.work(key, arm), due, "without load and policy")
 

@@ -44,10 +44,11 @@ class IsolationReport(SuiteReport):
         cells = tuple(builder.cell(key) for key in results.keys)
         ratios = Ratios(results, told, records.nominal)
         interference = ratios.interference()
-        sentences = resource_sentences(interference, cells, builder.aa_ratios, told)
+        sentences = resource_sentences(interference, cells, builder.aa_ratios, told, results.wake_tail)
         self._aa_ratios = tuple(builder.aa_ratios.values())
         self._findings = IsolationFindings(
             headlines=headlines(records.arms, sentences, cells),
+            wake_tail=results.wake_tail,
             sentences=sentences,
             cells=cells,
             interference=interference,

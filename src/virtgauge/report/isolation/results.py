@@ -11,11 +11,20 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.isolation.efficiency import Efficiency, efficiency
 from virtgauge.ledger.records import TrialRecord
 from virtgauge.report.isolation.model import Key
-from virtgauge.report.isolation.vocabulary import BENCHMARK_ORDER, CORES, NOTHING, POLICIES, TESTED, WAKE, Resource
+from virtgauge.report.isolation.vocabulary import (
+    BENCHMARK_ORDER,
+    CORES,
+    LOADING,
+    NOTHING,
+    POLICIES,
+    TESTED,
+    WAKE,
+    Resource,
+)
 from virtgauge.report.trial_results import CellTrials, Durations, Histograms
 
-TAIL = 0.99
-"""Of the lateness that stands for waking up."""
+_TAILS = (0.99, 0.9, 0.5)
+"""Of the lateness that stands for waking up, the best first."""
 
 
 def key_of(trial: TrialRecord) -> Key:
@@ -31,6 +40,14 @@ def key_of(trial: TrialRecord) -> Key:
         on=factors.get("on", NOTHING),
         share=float(factors.get("share", "100")) / 100,
     )
+
+
+def baselines(key: Key) -> tuple[Key, ...]:
+    """What a cell with a load is compared with, the first that was measured: the same without the load.
+
+    A policy on the loading guest bounds nothing while that one is idle, so that the cell without either does as well.
+    """
+    return (key.unloaded, key.reference) if key.on == LOADING else (key.unloaded,)
 
 
 class Results(CellTrials[Key]):
@@ -67,7 +84,7 @@ class Results(CellTrials[Key]):
         return sorted(tried, key=rank)
 
     def work(self, key: Key, arm: str) -> dict[int, float]:
-        """What was done, by block, the more the better: the rate; of waking up, the inverse of the lateness's p99."""
+        """What was done, by block, the more the better: the rate; of waking up, the inverse of its lateness."""
         if (key, arm) not in self._work:
             self._work[key, arm] = self._work_of(key, arm)
         return self._work[key, arm]
@@ -75,8 +92,20 @@ class Results(CellTrials[Key]):
     def _work_of(self, key: Key, arm: str) -> dict[int, float]:
         if key.benchmark != WAKE:
             return self.scalar(key, arm, "rate")
-        late = self.lateness_ns(key, arm, TAIL).items()
+        late = self.lateness_ns(key, arm, self.wake_tail).items()
         return {block: 1e9 / ns for block, ns in late if ns > 0}
+
+    def unloaded(self, key: Key, arm: str) -> dict[int, float]:
+        """The work without the load, by block."""
+        return next((work for base in baselines(key) if (work := self.work(base, arm))), {})
+
+    @functools.cached_property
+    def wake_tail(self) -> float:
+        """The quantile of lateness that stands for waking up: as high as every valid trial has values enough for."""
+        arms = {arm for _, arm in self._trials}
+        waking = [key for key in self.keys if key.benchmark == WAKE]
+        found = [one for key in waking for arm in arms for one in self.latencies(key, arm).values()]
+        return next((tail for tail in _TAILS if all(one.tail_ns(tail) is not None for one in found)), _TAILS[-1])
 
     def latencies(self, key: Key, arm: str) -> dict[int, Durations]:
         """How late wake-ups were, or how long operations of a disk took, by block; of other benchmarks nothing."""
@@ -99,7 +128,8 @@ class Results(CellTrials[Key]):
         references = self.work(key.reference, self.reference)
         reference_cpus = self.nested(key.reference, self.reference, "cpu", TESTED)
         received, entitled = self.nested(key, arm, "cpu", TESTED), self.nested(key, arm, "entitled", TESTED)
-        share = None if key.benchmark == WAKE else key.promised
+        undeclared = key.benchmark == WAKE or (key.free and not key.alone)
+        share = None if undeclared else key.promised
         return {
             block: efficiency(
                 rate=work,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from virtgauge.analysis.comparison import aa_band
@@ -20,7 +21,6 @@ from virtgauge.report.isolation.vocabulary import (
     Resource,
     amount,
 )
-from virtgauge.report.words import duration
 
 ISOLATED_FROM = 0.95
 """Kept of what was promised: from here on a resource counts as isolated."""
@@ -58,6 +58,7 @@ def resource_sentences(
     cells: Sequence[Cell],
     aa_ratios: Mapping[Key, Estimate],
     arms: Sequence[str],
+    wake_tail: float,
 ) -> tuple[ResourceSentence, ...]:
     """Every resource on every arm, in the order of :class:`Resource`; what was not measured says why.
 
@@ -66,39 +67,67 @@ def resource_sentences(
         cells: the same run's.
         aa_ratios: of the work of identical arms, by cell.
         arms: to tell of, by name.
+        wake_tail: quantile of the lateness that stands for waking up.
     """
     by_key = {cell.key: cell for cell in cells}
-    return tuple(_sentence(arm, resource, interference, by_key, aa_ratios) for arm in arms for resource in Resource)
+    teller = _Teller(interference, by_key, aa_ratios, wake_tail)
+    return tuple(teller.sentence(arm, resource) for arm in arms for resource in Resource)
 
 
-def _sentence(
-    arm: str,
-    resource: Resource,
-    interference: Sequence[Interference],
-    cells: Mapping[Key, Cell],
-    aa_ratios: Mapping[Key, Estimate],
-) -> ResourceSentence:
-    own = [one for one in interference if one.arm == arm and one.key.resource is resource]
-    measured = [one for one in own if one.kept.point is not None]
-    if not measured:
-        reason = _why_open(arm, resource, own, cells)
-        return ResourceSentence(arm, resource, Degree.OPEN, reason, Estimate.missing("ratio", reason), None)
+@dataclasses.dataclass(frozen=True)
+class _Teller:
+    """What sentences are made of; see :func:`resource_sentences`."""
+
+    interference: Sequence[Interference]
+    cells: Mapping[Key, Cell]
+    aa_ratios: Mapping[Key, Estimate]
+    wake_tail: float
+
+    def sentence(self, arm: str, resource: Resource) -> ResourceSentence:
+        """One resource on one arm, by the worst of its benchmarks and placements."""
+        own = [one for one in self.interference if one.arm == arm and one.key.resource is resource]
+        measured = [one for one in own if one.kept.point is not None]
+        if not measured:
+            reason = _why_open(arm, resource, own, self.cells)
+            return ResourceSentence(arm, resource, Degree.OPEN, reason, Estimate.missing("ratio", reason), None)
+        groups: dict[tuple[str, str, str], list[Interference]] = {}
+        for one in measured:
+            groups.setdefault((one.key.benchmark, one.key.block, one.key.cores), []).append(one)
+        worst = min((_worst(group, _best_policy(group, resource)) for group in groups.values()), key=_kept)
+        key = worst.key
+        text = self._kept_words(worst)
+        free = [one for one in groups[key.benchmark, key.block, key.cores] if one.key.free]
+        if free and not key.free:
+            text += f"; without a policy {amount(min(free, key=_kept).kept, resource)}"
+        degree = degree_of(worst.kept, self.aa_ratios.get(key))
+        return ResourceSentence(arm, resource, degree, f"{text}.", worst.kept, key)
+
+    def _kept_words(self, worst: Interference) -> str:
+        """``with limit and reservation of 50 % on the tested guest, memory write … keeps 98 % (97–99 %) of …``."""
+        key = worst.key
+        under = "" if key.free else f"with {key.policy_label}, "
+        beside = f"beside {key.load_label} ({SHORT_CORES.get(key.cores, key.cores)})"
+        if key.resource is Resource.WAKE:
+            late = amount(worst.kept, key.resource)
+            return f"{under}wake-ups are {late} as without the load at their p{self.wake_tail * 100:.0f}, {beside}"
+        of = "its unloaded work" if key.free or key.resource is Resource.DISK else "what is promised"
+        return f"{under}{key.benchmark_label} keeps {amount(worst.kept)} of {of} {beside}"
+
+
+def _best_policy(group: Sequence[Interference], resource: Resource) -> tuple[str, str]:
+    """That which should protect the tested guest best of those that were tried."""
+    tried = {(one.key.policy, one.key.on) for one in group}
     order = (*_OF_DISKS, *_STRENGTH) if resource is Resource.DISK else _STRENGTH
-    tried = {(one.key.policy, one.key.on) for one in measured}
-    policy = next((place for place in order if place in tried), (NOTHING, NOTHING))
-    worst = _worst(measured, policy)
-    assert worst is not None
-    degree = degree_of(worst.kept, aa_ratios.get(worst.key))
-    text = _kept_words(worst, cells[worst.key])
-    free = _worst(measured, (NOTHING, NOTHING))
-    if free is not None and policy != (NOTHING, NOTHING):
-        text += f"; without a policy {amount(free.kept, resource)}"
-    return ResourceSentence(arm, resource, degree, f"{text}.", worst.kept, worst.key)
+    return next((place for place in order if place in tried), (NOTHING, NOTHING))
 
 
-def _worst(measured: Sequence[Interference], policy: tuple[str, str]) -> Interference | None:
-    own = [one for one in measured if (one.key.policy, one.key.on) == policy]
-    return min(own, key=lambda one: one.kept.point or 0.0, default=None)
+def _worst(group: Sequence[Interference], policy: tuple[str, str]) -> Interference:
+    own = [one for one in group if (one.key.policy, one.key.on) == policy]
+    return min(own or group, key=_kept)
+
+
+def _kept(one: Interference) -> float:
+    return one.kept.point or 0.0
 
 
 def _why_open(arm: str, resource: Resource, own: Sequence[Interference], cells: Mapping[Key, Cell]) -> str:
@@ -109,16 +138,3 @@ def _why_open(arm: str, resource: Resource, own: Sequence[Interference], cells: 
     if missing and len(missing) == len(tried):
         return missing[-1]
     return f"the plan has no {'load beside it' if tried else 'benchmark of it'}"
-
-
-def _kept_words(worst: Interference, cell: Cell) -> str:
-    """``with limit and reservation of 50 % on the tested guest, memory write … keeps 98 % (97–99 %) of …``."""
-    key = worst.key
-    under = "" if key.free else f"with {key.policy_label}, "
-    beside = f"beside {key.load_label} ({SHORT_CORES.get(key.cores, key.cores)})"
-    if key.resource is Resource.WAKE:
-        series = cell.of(worst.arm)
-        late = duration(series.latency_p99_ns.point) if series else "–"
-        return f"{under}the p99 of wake-ups is {late} late {beside}, {amount(worst.kept, key.resource)} as without"
-    of = "its unloaded work" if key.free or key.resource is Resource.DISK else "what is promised"
-    return f"{under}{key.benchmark_label} keeps {amount(worst.kept)} of {of} {beside}"

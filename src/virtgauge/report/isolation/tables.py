@@ -18,6 +18,7 @@ from virtgauge.report.isolation.model import (
     Series,
     SmallestSetting,
 )
+from virtgauge.report.isolation.results import baselines
 from virtgauge.report.isolation.vocabulary import CORES_WORDS, Resource
 
 T = TypeVar("T")
@@ -131,7 +132,7 @@ def latencies(found: IsolationFindings, arms: Sequence[ArmRecord]) -> list[Matri
     by_key = {cell.key: cell for cell in found.cells}
     groups: dict[str, list[tuple[str, Key, LatencyPair]]] = {}
     for cell in found.cells:
-        unloaded = by_key.get(cell.key.unloaded)
+        unloaded = next((by_key[key] for key in baselines(cell.key) if key in by_key), None)
         for series in () if cell.key.alone else cell.series:
             if series.latency_p50_ns.n:
                 pair = LatencyPair(unloaded.of(series.arm) if unloaded else None, series)

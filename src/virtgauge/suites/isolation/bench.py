@@ -20,6 +20,8 @@ TESTED, LOADING = "tested", "loading"
 _MIB = 2**20
 _OWN_MIB = 256
 """Of a guest's kernel, agent and kernels without a block."""
+_READY_S = 180.0
+"""Two virtual machines that boot on one CPU of a host need a while, emulated ones most of all."""
 _BLOCKS = 2
 """As much memory as the largest block of every thread, so often."""
 _DISK_OVERHEAD = 1.15
@@ -103,7 +105,14 @@ class IsolationBench(Bench):
         vcpus = None if stage.platform.kind == "oci" else spec.where.vcpus
 
         async def launch(name: str, cpus: tuple[int, ...]) -> Guest:
-            return await stage.launch(name, vcpus=vcpus, memory_mib=spec.memory_mib, cpus=cpus, disk=disks.get(name))
+            return await stage.launch(
+                name,
+                vcpus=vcpus,
+                memory_mib=spec.memory_mib,
+                cpus=cpus,
+                disk=disks.get(name),
+                ready_timeout_s=_READY_S,
+            )
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -65,7 +65,8 @@ class Received:
 
     Attributes:
         cpus: CPU time for each second of it, in whole CPUs; None where it is not known from outside.
-        slices: the same, for each part of it; empty where only the whole is known.
+        slices: the same, in slices of equal length, without what is left over in the end; empty where only the whole
+            is known.
     """
 
     cpus: float | None
@@ -84,9 +85,8 @@ def received(record: CpuRecord, span: Span, slice_ns: int) -> Received:
     whole_ns = record.between(span.start_ns, span.end_ns)
     if whole_ns is None:
         return Received(total_ns / (span.warmup_ns + span.elapsed_ns))
-    count = max(1, round(span.elapsed_ns / slice_ns))
-    ends = [span.start_ns + span.elapsed_ns * number // count for number in range(count + 1)]
-    slices = [(record.between(start, end) or 0) / (end - start) for start, end in itertools.pairwise(ends)]
+    ends = range(span.start_ns, span.end_ns + 1, slice_ns)
+    slices = [(record.between(start, end) or 0) / slice_ns for start, end in itertools.pairwise(ends)]
     return Received(whole_ns / span.elapsed_ns, tuple(slices))
 
 

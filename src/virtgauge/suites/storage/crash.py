@@ -48,6 +48,7 @@ async def measure_crash(
     if acknowledged is None:
         raise StoreError("unsupported", "what runs here was not started by virtgauge, and is never ended by it")
     streams = [stream_of(settings, params, "single-write", {"kind": "closed"})]
+    bench.kept_rows = None
     await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=PREPARE_S)
     on_progress(0.2)
     acknowledged.unlink(missing_ok=True)

@@ -44,6 +44,11 @@ class ExistingBench(StorageBench):
         guest = await stage.launch()
         return cls(stage, spec, spec.existing, Sensorstore(guest.channel, Path(program), store))
 
+    @property
+    def keeps_tables(self) -> bool:
+        """Never: the server outlives the bench."""
+        return False
+
     async def target(self, params: Mapping[str, Any]) -> Target:
         if self._reported is None:
             self._reported = await self._client.about()

@@ -19,8 +19,8 @@ from virtgauge.suites.storage.disk_probe import probe_disk, watch_disk
 from virtgauge.suites.storage.flags import answer_flags
 from virtgauge.suites.storage.laboratory import StorageBench
 from virtgauge.suites.storage.loads import data_of, open_loop, preload_of, stream_of
-from virtgauge.suites.storage.settings import WRITES, StorageSettings
-from virtgauge.suites.storage.trial import described, emptied, refuse_unusable
+from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
+from virtgauge.suites.storage.trial import described, filled, refuse_unusable
 
 OBJECTIVE_SHARE = 0.99
 _LOWEST_SHARE = 1 / 64
@@ -133,7 +133,7 @@ async def measure_knee(
             histograms.update(response=result.response, service=result.service)  # the last is the nearest below
         return point
 
-    async with emptied(target, data, index=params["index"], preload=preload):
+    async with filled(bench, target, data, index=params["index"], preload=preload, reads=operation in READS):
         disk_before = await probe_disk(target, settings.disk_probe_s)
         elapsed_ns, closed = await at({"kind": "closed"})
         closed_per_s = closed.operations * 1e9 / elapsed_ns if elapsed_ns else 0.0

@@ -68,12 +68,14 @@ class StorageBench(Bench, abc.ABC):
 
     Attributes:
         spec: what it was built from.
+        kept_rows: which rows the table that a trial has left holds; None where there is none to be read again.
         calibrated: what the client was asked when it was calibrated on this bench; kept by the calibration.
     """
 
     def __init__(self, stage: Stage, spec: BenchSpec) -> None:
         super().__init__(stage)
         self.spec = spec
+        self.kept_rows: Hashable = None
         self.calibrated: set[Hashable] = set()
         self._spoiled = False
 
@@ -84,6 +86,11 @@ class StorageBench(Bench, abc.ABC):
     def spoil(self) -> None:
         """A trial ended in a way that leaves the bench in an unknown state: the next needs a fresh one."""
         self._spoiled = True
+
+    @property
+    def keeps_tables(self) -> bool:
+        """Whether a table may be there between trials: it goes with the bench at the latest."""
+        return True
 
     @property
     def client_place(self) -> Hashable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from virtgauge.suites.storage.disk_probe import probe_disk, watch_disk
 from virtgauge.suites.storage.flags import Circumstances, flags_of
 from virtgauge.suites.storage.laboratory import StorageBench, Target
 from virtgauge.suites.storage.loads import data_of, preload_of, streams_of
-from virtgauge.suites.storage.settings import StorageSettings
+from virtgauge.suites.storage.settings import READS, StorageSettings
 
 PREPARE_S = 900.0
 """The longest that preloading may take on the host."""
@@ -37,7 +38,8 @@ async def measure_load(
     # Of a mixture, no closed loop says what the client can.
     calibration_s = settings.calibration_s if len(streams) == 1 else 0.0
     limit = await client_limit_per_s(bench, target, data, streams[0], calibration_s)
-    async with emptied(target, data, index=cell.params["index"], preload=preload):
+    reads = cell.params["operation"] in READS
+    async with filled(bench, target, data, index=cell.params["index"], preload=preload, reads=reads):
         on_progress(0.3)
         disk_before = await probe_disk(target, settings.disk_probe_s)
         flushes_before = await flushes_of(target)
@@ -82,21 +84,33 @@ async def measure_load(
 
 
 @contextlib.asynccontextmanager
-async def emptied(target: Target, data: Mapping[str, Any], *, index: bool, preload: int) -> AsyncIterator[None]:
-    """The database with an empty table and these rows, for the block; the table is dropped in the end.
+async def filled(
+    bench: StorageBench, target: Target, data: Mapping[str, Any], *, index: bool, preload: int, reads: bool
+) -> AsyncIterator[None]:
+    """The database with a table of these rows alone, for the block.
+
+    What is only read stays as it is: such a table is kept for the next trial, unless the server is somebody else's.  Any
+    other is made for the block and dropped in its end.
 
     Raises:
         StoreError: ``exists`` where there is a table already that is not ours; it has not been touched.
     """
-    await target.client.prepare(data, index=index, drop=target.may_drop, preload=preload, within_s=PREPARE_S)
+    kept = reads and bench.keeps_tables
+    rows = (json.dumps([target.client.store, data], sort_keys=True), index, preload)
+    if not kept or bench.kept_rows != rows:
+        bench.kept_rows = None
+        await target.client.prepare(data, index=index, drop=target.may_drop, preload=preload, within_s=PREPARE_S)
     try:
         yield
     except BaseException:
+        bench.kept_rows = None
         # The failure is what matters; of a server that is gone the table cannot be dropped.
         with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError):
             await target.client.drop()
         raise
-    if not target.embedded:  # of which the next trial begins with a new file
+    if kept:
+        bench.kept_rows = rows
+    elif not target.embedded:  # of which the next trial begins with a new file
         await target.client.drop()
 
 
