@@ -90,7 +90,7 @@ pub(crate) fn memory_refusal(at: *mut c_void, size: size_t, flags: c_int) -> c_i
     }
     let checked = flags & !libc::MS_SYNC | libc::MS_ASYNC;
     // SAFETY: the kernel checks the address.
-    -unsafe { kernel::call(libc::SYS_msync, [at as usize, size, checked as usize, 0, 0, 0]) } as c_int
+    -unsafe { kernel::call(libc::SYS_msync, [at as usize, size, checked as usize]) } as c_int
 }
 
 /// # Safety

@@ -93,14 +93,14 @@ struct Slack(isize);
 impl Slack {
     fn least() -> Self {
         // SAFETY: no addresses.  Where there is no such thing, both calls fail and nothing changes.
-        let before = unsafe { kernel::call(libc::SYS_prctl, [libc::PR_GET_TIMERSLACK as usize, 0, 0, 0, 0, 0]) };
+        let before = unsafe { kernel::call(libc::SYS_prctl, [libc::PR_GET_TIMERSLACK as usize]) };
         Self::set(1);
         Self(before)
     }
 
     fn set(ns: usize) {
         // SAFETY: no addresses.
-        unsafe { kernel::call(libc::SYS_prctl, [libc::PR_SET_TIMERSLACK as usize, ns, 0, 0, 0, 0]) };
+        unsafe { kernel::call(libc::SYS_prctl, [libc::PR_SET_TIMERSLACK as usize, ns]) };
     }
 
     fn restore(&self) {

@@ -35,7 +35,7 @@ pub unsafe extern "C" fn begin(count: c_int, words: *const *const c_char) {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: a C string of the environment.
     let descriptor =
-        unsafe { kernel::call(libc::SYS_openat, [libc::AT_FDCWD as usize, path as usize, flags as usize, 0, 0, 0]) };
+        unsafe { kernel::call(libc::SYS_openat, [libc::AT_FDCWD as usize, path as usize, flags as usize]) };
     // SAFETY: no such file is made smaller.
     let counters = if descriptor < 0 { None } else { unsafe { Counters::map(descriptor as i32) } };
     match counters {
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn begin(count: c_int, words: *const *const c_char) {
         None => refuse(path, c"this user cannot open it, or it holds no flush counters"),
     }
     // SAFETY: opened above; the mapping stays.
-    unsafe { kernel::call(libc::SYS_close, [descriptor as usize, 0, 0, 0, 0, 0]) };
+    unsafe { kernel::call(libc::SYS_close, [descriptor as usize]) };
 }
 
 /// Whether this program is of Go: it has loaded the library, and will not call it.
@@ -83,11 +83,11 @@ fn refuse(path: *const c_char, why: &CStr) -> ! {
     let path = unsafe { CStr::from_ptr(path) };
     for words in [c"virtgauge-flushes: ", path, c": ", why, c"\n"] {
         // SAFETY: the text is as long.
-        unsafe { kernel::call(libc::SYS_write, [2, words.as_ptr() as usize, words.count_bytes(), 0, 0, 0]) };
+        unsafe { kernel::call(libc::SYS_write, [2, words.as_ptr() as usize, words.count_bytes()]) };
     }
     loop {
         // SAFETY: does not return.
-        unsafe { kernel::call(libc::SYS_exit_group, [UNUSABLE as usize, 0, 0, 0, 0, 0]) };
+        unsafe { kernel::call(libc::SYS_exit_group, [UNUSABLE as usize]) };
     }
 }
 

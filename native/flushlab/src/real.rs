@@ -5,21 +5,11 @@
 use core::ffi::CStr;
 use core::mem::transmute;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
 
+use interpose::next::Next;
 use libc::{c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t, timespec};
 
 use crate::kernel;
-
-/// A function of the next library in line; null until it was looked up, or where there is none.
-struct Next(AtomicPtr<c_void>);
-
-impl Next {
-    fn look_up(&self, name: &CStr) {
-        // SAFETY: a C string; RTLD_NEXT is searched from this object on.
-        self.0.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }, Ordering::Relaxed);
-    }
-}
 
 macro_rules! next_functions {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $number:expr => [$($raw:expr),*];)*) => {
@@ -33,8 +23,8 @@ macro_rules! next_functions {
 
         #[allow(non_upper_case_globals, reason = "each is named as its function")]
         mod next {
-            use super::{AtomicPtr, Next, null_mut};
-            $(pub(super) static $name: Next = Next(AtomicPtr::new(null_mut()));)*
+            use super::Next;
+            $(pub(super) static $name: Next = Next::unknown();)*
         }
 
         $(
@@ -43,17 +33,12 @@ macro_rules! next_functions {
             #[inline]
             pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
                 type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
-                let found = next::$name.0.load(Ordering::Relaxed);
                 // SAFETY: the symbol has this type; the caller's promise for the arguments.
                 unsafe {
-                    if !found.is_null() {
-                        return transmute::<*mut c_void, Function>(found)($($argument),*);
+                    match next::$name.get() {
+                        Some(next) => transmute::<*mut c_void, Function>(next)($($argument),*),
+                        None => kernel::libc_result(kernel::call($number, [$($raw as usize),*])) as $result,
                     }
-                    let mut raw = [0; 6];
-                    for (place, value) in raw.iter_mut().zip([$($raw as usize),*]) {
-                        *place = value;
-                    }
-                    kernel::libc_result(kernel::call($number, raw)) as $result
                 }
             }
         )*
@@ -84,32 +69,29 @@ next_functions! {
 type Void = unsafe extern "C-unwind" fn();
 type Sleep = unsafe extern "C-unwind" fn(c_int, c_int, *const timespec, *mut timespec) -> c_int;
 
-static SYNC: Next = Next(AtomicPtr::new(null_mut()));
-static TESTCANCEL: Next = Next(AtomicPtr::new(null_mut()));
-static CLOCK_NANOSLEEP: Next = Next(AtomicPtr::new(null_mut()));
+static SYNC: Next = Next::unknown();
+static TESTCANCEL: Next = Next::unknown();
+static CLOCK_NANOSLEEP: Next = Next::unknown();
 
 /// The real `syscall`; null where the laboratory has to make system calls itself.
-pub static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static SYSCALL: Next = Next::unknown();
 
 /// Looks up those that differ from the others.
 pub fn look_up_others() {
     SYNC.look_up(c"sync");
     TESTCANCEL.look_up(c"pthread_testcancel");
     CLOCK_NANOSLEEP.look_up(c"clock_nanosleep");
-    // SAFETY: a C string.
-    SYSCALL.store(unsafe { libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr()) }, Ordering::Release);
+    SYSCALL.look_up(c"syscall");
 }
 
 /// # Safety
 /// As libc's.
 pub unsafe extern "C-unwind" fn sync() {
-    let found = SYNC.0.load(Ordering::Relaxed);
     // SAFETY: the symbol has this type; the call has no arguments.
     unsafe {
-        if found.is_null() {
-            kernel::call(libc::SYS_sync, [0; 6]);
-        } else {
-            transmute::<*mut c_void, Void>(found)();
+        match SYNC.get() {
+            Some(next) => transmute::<*mut c_void, Void>(next)(),
+            None => _ = kernel::call(libc::SYS_sync, []),
         }
     }
 }
@@ -119,10 +101,9 @@ pub unsafe extern "C-unwind" fn sync() {
 /// # Safety
 /// No frame up to the program's own may have anything to drop.
 pub unsafe extern "C-unwind" fn testcancel() {
-    let found = TESTCANCEL.0.load(Ordering::Relaxed);
-    if !found.is_null() {
+    if let Some(next) = TESTCANCEL.get() {
         // SAFETY: the symbol has this type; the caller's promise.
-        unsafe { transmute::<*mut c_void, Void>(found)() }
+        unsafe { transmute::<*mut c_void, Void>(next)() }
     }
 }
 
@@ -131,13 +112,14 @@ pub unsafe extern "C-unwind" fn testcancel() {
 /// # Safety
 /// No frame up to the program's own may have anything to drop.
 pub unsafe extern "C-unwind" fn sleep_until(deadline: *const timespec) -> c_int {
-    let found = CLOCK_NANOSLEEP.0.load(Ordering::Relaxed);
     // SAFETY: the symbol has this type; the caller's promise.
     unsafe {
-        if found.is_null() {
-            return uncancelled_sleep_until(deadline);
+        match CLOCK_NANOSLEEP.get() {
+            Some(next) => {
+                transmute::<*mut c_void, Sleep>(next)(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, deadline, null_mut())
+            }
+            None => uncancelled_sleep_until(deadline),
         }
-        transmute::<*mut c_void, Sleep>(found)(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, deadline, null_mut())
     }
 }
 
@@ -147,7 +129,7 @@ pub unsafe extern "C-unwind" fn sleep_until(deadline: *const timespec) -> c_int 
 /// The deadline is readable.
 #[must_use]
 pub unsafe extern "C-unwind" fn uncancelled_sleep_until(deadline: *const timespec) -> c_int {
-    let arguments = [libc::CLOCK_MONOTONIC as usize, libc::TIMER_ABSTIME as usize, deadline as usize, 0, 0, 0];
+    let arguments = [libc::CLOCK_MONOTONIC as usize, libc::TIMER_ABSTIME as usize, deadline as usize];
     // SAFETY: the caller's promise.
     unsafe { -(kernel::call(libc::SYS_clock_nanosleep, arguments) as c_int) }
 }

@@ -87,7 +87,7 @@ pub(crate) fn begin(counters: &File, profile: Profile) -> Result<(), String> {
     // signal for its end it is no child that `wait` finds; and it shares the table of descriptors, to see the
     // listener appear in it.  For that reason this process closes nothing: `exec` leaves the table to the supervisor.
     // SAFETY: as fork, in a process of one thread.
-    let child = unsafe { kernel::call(libc::SYS_clone, [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0]) };
+    let child = unsafe { kernel::call(libc::SYS_clone, [libc::CLONE_FILES as usize]) };
     if child < 0 {
         return Err(format!("the supervisor: {}", io::Error::from_raw_os_error(-child as i32)));
     }

@@ -29,7 +29,7 @@ fn result(served: bool, entry: Entry, number: i64, arguments: [usize; 4]) -> isi
     unsafe { kernel::call(number, arguments) }
 }
 
-/// Serves one of the five numbers that the assembly below sends here; negative is an error number.
+/// Serves one of the five numbers that `syscall()` sends here, in libc's form: −1 and `errno`.
 ///
 /// # Safety
 /// As the system call.
@@ -37,7 +37,7 @@ fn result(served: bool, entry: Entry, number: i64, arguments: [usize; 4]) -> isi
 pub unsafe extern "C-unwind" fn serve(number: i64, first: usize, second: usize, third: usize, fourth: usize) -> isize {
     let arguments = [first, second, third, fourth];
     // SAFETY: the caller's promise.
-    unsafe {
+    let found = unsafe {
         match number {
             libc::SYS_clock_gettime => {
                 let time = second as *mut timespec;
@@ -63,7 +63,8 @@ pub unsafe extern "C-unwind" fn serve(number: i64, first: usize, second: usize, 
                 result(false, Entry::SyscallTime, number, arguments)
             }
         }
-    }
+    };
+    kernel::libc_result(found)
 }
 
 unsafe fn sleep(entry: Entry, number: i64, arguments: [usize; 4], as_clock: [usize; 4]) -> isize {
@@ -78,92 +79,10 @@ unsafe fn sleep(entry: Entry, number: i64, arguments: [usize; 4], as_clock: [usi
     }
     result(false, entry, number, arguments)
 }
-/// `syscall()` itself, in assembly: a call that is not for the shim has to look as if the shim were not there, because
-/// `vfork` and `clone` come back on the caller's own stack.
-#[cfg(all(interpose, target_arch = "x86_64"))]
-mod assembly {
-    use libc::c_int;
 
-    use crate::{kernel, real};
-
-    core::arch::global_asm!(
-        ".text",
-        ".hidden hptime_preload_syscall",
-        ".globl hptime_preload_syscall",
-        ".type hptime_preload_syscall, @function",
-        ".balign 16",
-        "hptime_preload_syscall:",
-        ".cfi_startproc",
-        "cmp rdi, {clock_gettime}",
-        "je 2f",
-        "cmp rdi, {gettimeofday}",
-        "je 2f",
-        "cmp rdi, {time}",
-        "je 2f",
-        "cmp rdi, {nanosleep}",
-        "je 2f",
-        "cmp rdi, {clock_nanosleep}",
-        "je 2f",
-        "mov rax, qword ptr [rip + {next}]",
-        "test rax, rax",
-        "jz 4f",
-        "jmp rax",
-        "2:",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {serve}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "3:",
-        "cmp rax, -4095",
-        "jae 5f",
-        "ret",
-        "4:", // before the constructor: as libc does it
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, qword ptr [rsp + 8]",
-        "syscall",
-        "jmp 3b",
-        "5:",
-        "mov edi, eax",
-        "neg edi",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {fail}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "mov rax, -1",
-        "ret",
-        ".cfi_endproc",
-        ".size hptime_preload_syscall, . - hptime_preload_syscall",
-        clock_gettime = const libc::SYS_clock_gettime,
-        gettimeofday = const libc::SYS_gettimeofday,
-        time = const libc::SYS_time,
-        nanosleep = const libc::SYS_nanosleep,
-        clock_nanosleep = const libc::SYS_clock_nanosleep,
-        next = sym real::SYSCALL,
-        serve = sym super::serve,
-        fail = sym fail,
-    );
-
-    unsafe extern "C" {
-        fn hptime_preload_syscall();
-    }
-
-    extern "C" fn fail(error: c_int) {
-        kernel::set_errno(error);
-    }
-
-    /// A jump and nothing else: the compiler exports only functions that it knows, and has nothing to save in this one.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn syscall() {
-        // SAFETY: the arguments are where the caller put them; the target returns to the caller.
-        unsafe {
-            core::arch::asm!("jmp {}", sym hptime_preload_syscall, options(noreturn, nostack));
-        }
-    }
-}
+interpose::syscall_by_number!(
+    "hptime_preload_syscall",
+    [SYS_clock_gettime, SYS_gettimeofday, SYS_time, SYS_nanosleep, SYS_clock_nanosleep],
+    crate::by_number::serve,
+    crate::real::SYSCALL
+);

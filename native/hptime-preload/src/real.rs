@@ -2,34 +2,13 @@
 //!
 //! They are looked up once, in the constructor: `dlsym` is not async-signal-safe.  Before that, the kernel is asked.
 
-use core::ffi::CStr;
 use core::mem::transmute;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
 
+use interpose::next::Next;
 use libc::{c_int, c_uint, c_void, time_t, timespec, timeval, timezone, useconds_t};
 
 use crate::kernel;
-
-/// A function of the next library in line; null until it was looked up, or where there is none.
-struct Next(AtomicPtr<c_void>);
-
-impl Next {
-    const fn unknown() -> Self {
-        Self(AtomicPtr::new(null_mut()))
-    }
-
-    fn look_up(&self, name: &CStr) {
-        // SAFETY: a C string; RTLD_NEXT is searched from this object on.
-        self.0.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn get(&self) -> Option<*mut c_void> {
-        let found = self.0.load(Ordering::Relaxed);
-        (!found.is_null()).then_some(found)
-    }
-}
 
 static CLOCK_GETTIME: Next = Next::unknown();
 static GETTIMEOFDAY: Next = Next::unknown();
@@ -42,7 +21,7 @@ static EXIT: Next = Next::unknown();
 static TESTCANCEL: Next = Next::unknown();
 
 /// The real `syscall`; null where the shim has to make system calls itself.
-pub static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static SYSCALL: Next = Next::unknown();
 
 /// Looks all of them up.
 pub fn look_up() {
@@ -55,17 +34,7 @@ pub fn look_up() {
     SLEEP.look_up(c"sleep");
     EXIT.look_up(c"_exit");
     TESTCANCEL.look_up(c"pthread_testcancel");
-    // SAFETY: a C string.
-    SYSCALL.store(unsafe { libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr()) }, Ordering::Release);
-}
-
-/// Takes an error as the kernel gives it into libc's form: −1 and `errno`.
-fn libc_result(result: isize) -> c_int {
-    if result < 0 {
-        kernel::set_errno(-result as c_int);
-        return -1;
-    }
-    result as c_int
+    SYSCALL.look_up(c"syscall");
 }
 
 /// # Safety
@@ -78,7 +47,7 @@ pub unsafe extern "C-unwind" fn clock_gettime(clock: c_int, time: *mut timespec)
             Some(next) => {
                 transmute::<*mut c_void, unsafe extern "C" fn(c_int, *mut timespec) -> c_int>(next)(clock, time)
             }
-            None => libc_result(kernel::clock_gettime(clock, time) as isize),
+            None => kernel::libc_result(kernel::clock_gettime(clock, time) as isize) as c_int,
         }
     }
 }
@@ -92,7 +61,7 @@ pub unsafe extern "C-unwind" fn gettimeofday(time: *mut timeval, zone: *mut time
             Some(next) => {
                 transmute::<*mut c_void, unsafe extern "C" fn(*mut timeval, *mut timezone) -> c_int>(next)(time, zone)
             }
-            None => libc_result(kernel::call(libc::SYS_gettimeofday, [time as usize, zone as usize, 0, 0])),
+            None => kernel::libc_result(kernel::call(libc::SYS_gettimeofday, [time as usize, zone as usize])) as c_int,
         }
     }
 }
@@ -125,7 +94,9 @@ pub unsafe extern "C-unwind" fn nanosleep(request: *const timespec, remaining: *
                     request, remaining,
                 )
             }
-            None => libc_result(kernel::call(libc::SYS_nanosleep, [request as usize, remaining as usize, 0, 0])),
+            None => {
+                kernel::libc_result(kernel::call(libc::SYS_nanosleep, [request as usize, remaining as usize])) as c_int
+            }
         }
     }
 }
@@ -182,7 +153,7 @@ pub fn exit(status: c_int) -> ! {
             transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> !>(next)(status);
         }
         loop {
-            kernel::call(libc::SYS_exit_group, [status as usize, 0, 0, 0]);
+            kernel::call(libc::SYS_exit_group, [status as usize]);
         }
     }
 }

@@ -23,7 +23,7 @@ impl Text {
     fn write_to(&self, descriptor: i32) {
         // SAFETY: the bytes live; a report that cannot be written is none.
         unsafe {
-            kernel::call(libc::SYS_write, [descriptor as usize, self.bytes.as_ptr() as usize, self.length, 0]);
+            kernel::call(libc::SYS_write, [descriptor as usize, self.bytes.as_ptr() as usize, self.length]);
         }
     }
 }
@@ -82,7 +82,7 @@ pub fn write(process: i32) {
                 let opened = kernel::call(libc::SYS_openat, [folder, path.as_ptr() as usize, flags as usize, 0o666]);
                 if opened >= 0 {
                     text.write_to(opened as i32);
-                    kernel::call(libc::SYS_close, [opened as usize, 0, 0, 0]);
+                    kernel::call(libc::SYS_close, [opened as usize]);
                 }
             }
         }
@@ -91,7 +91,7 @@ pub fn write(process: i32) {
 
 fn describe(text: &mut Text, process: i32) -> fmt::Result {
     // SAFETY: no arguments.
-    let parent = unsafe { kernel::call(libc::SYS_getppid, [0; 4]) };
+    let parent = unsafe { kernel::call(libc::SYS_getppid, []) };
     write!(text, "{{\"process\":{process},\"parent\":{parent},\"mode\":")?;
     match timekeeper::refusal() {
         Some(refusal) => write!(text, "\"refused\",\"reason\":\"{}\"", refusal.text())?,

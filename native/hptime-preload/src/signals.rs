@@ -43,7 +43,7 @@ impl HeldBack {
     pub fn waiting(&self) -> u64 {
         let mut pending: SignalSet = 0;
         // SAFETY: writes one set.
-        unsafe { kernel::call(libc::SYS_rt_sigpending, [&raw mut pending as usize, SIZE, 0, 0]) };
+        unsafe { kernel::call(libc::SYS_rt_sigpending, [&raw mut pending as usize, SIZE]) };
         pending & !self.before
     }
 

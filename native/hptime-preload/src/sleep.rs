@@ -76,7 +76,7 @@ fn tick_ns() -> u64 {
     let mut resolution = kernel::timespec_of(0);
     // SAFETY: writes one timespec.
     unsafe {
-        let arguments = [libc::CLOCK_MONOTONIC_COARSE as usize, &raw mut resolution as usize, 0, 0];
+        let arguments = [libc::CLOCK_MONOTONIC_COARSE as usize, &raw mut resolution as usize];
         kernel::call(libc::SYS_clock_getres, arguments);
     }
     let tick = kernel::nanoseconds(resolution).unwrap_or(0);
@@ -140,7 +140,7 @@ unsafe extern "C-unwind" fn in_the_kernel(clock: Served, wake_ns: u64) -> c_int 
 
 fn timer_slack(operation: c_int, slack: usize) -> isize {
     // SAFETY: concerns this thread's timer slack only.
-    unsafe { kernel::call(libc::SYS_prctl, [operation as usize, slack, 0, 0]) }
+    unsafe { kernel::call(libc::SYS_prctl, [operation as usize, slack]) }
 }
 
 /// Spins until the deadline; true when a signal handler ran before.

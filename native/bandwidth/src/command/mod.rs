@@ -1,0 +1,132 @@
+//! What the commands have in common: their words, their output and their end.
+
+mod arguments;
+pub(crate) mod estimate;
+pub(crate) mod ladder;
+pub(crate) mod listen;
+mod sending;
+pub(crate) mod stream;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bandwidth::failure::Failure;
+use serde::Serialize;
+use serde_json::json;
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// Its words are wrong.
+    Usage(String),
+    /// It was not possible.
+    Failure(Failure),
+    /// Nobody reads the output any more.
+    Unheard,
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<String> for Error {
+    fn from(message: String) -> Self {
+        Self::Usage(message)
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(_: io::Error) -> Self {
+        Self::Unheard
+    }
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Done,
+    NotPossible,
+    WrongUsage,
+}
+
+impl From<Ended> for ExitCode {
+    fn from(ended: Ended) -> Self {
+        Self::from(match ended {
+            Ended::Done => 0,
+            Ended::NotPossible => 1,
+            Ended::WrongUsage => 2,
+        })
+    }
+}
+
+/// Writes one line.
+pub(crate) fn say(event: &impl Serialize) -> Result<(), Error> {
+    let line = serde_json::to_string(event).map_err(|error| Error::Usage(error.to_string()))?;
+    let mut output = io::stdout().lock();
+    writeln!(output, "{line}")?;
+    output.flush()?;
+    Ok(())
+}
+
+/// Says why a command failed: to programs on the output, to people on the error output.
+pub(crate) fn end(result: Result<(), Error>, usage: &str) -> Ended {
+    match result {
+        Ok(()) => Ended::Done,
+        Err(Error::Usage(message)) => {
+            eprintln!("bandwidth: {message}\n\n{usage}");
+            Ended::WrongUsage
+        }
+        Err(Error::Failure(failure)) => {
+            eprintln!("bandwidth: {failure}");
+            let mut event = json!({"event": "error", "kind": kind_of(&failure), "message": failure.to_string()});
+            if let Failure::CannotPace(limit) = &failure {
+                event["asked_bps"] = json!(limit.asked_bps);
+                event["honest_bps"] = json!(limit.honest_bps);
+                event["undisturbed_bps"] = json!(limit.undisturbed_bps);
+                event["carried_bps"] = json!(limit.carried_bps);
+            }
+            // Nobody may be left to read it.
+            let _ = say(&event);
+            Ended::NotPossible
+        }
+        Err(Error::Unheard) => Ended::NotPossible,
+    }
+}
+
+fn kind_of(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Invalid(_) => "invalid",
+        Failure::Unsupported(_) => "unsupported",
+        Failure::CannotPace(_) => "cannot_pace",
+        Failure::PeerLost(_) => "peer_lost",
+        Failure::Protocol(_) => "protocol",
+        Failure::ClockStep { .. } => "clock_step",
+        Failure::NoAnswer(_) => "no_answer",
+        Failure::Os { .. } => "os",
+        Failure::Cancelled => "cancelled",
+    }
+}
+
+/// A flag that is set when the program is told to end (SIGINT, SIGTERM, SIGHUP).
+pub(crate) fn told_to_end() -> Arc<AtomicBool> {
+    static TOLD: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    extern "C" fn tell(_: i32) {
+        if let Some(told) = TOLD.get() {
+            told.store(true, Ordering::Relaxed);
+        }
+    }
+    let told = TOLD.get_or_init(Arc::default);
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler stores into an atomic; an empty mask and no flags are zero.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = tell as extern "C" fn(i32) as libc::sighandler_t;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+    Arc::clone(told)
+}

@@ -1,0 +1,96 @@
+//! What the words say about sending.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use bandwidth::control::client;
+use bandwidth::control::{PORT, TOOL_VERSION};
+use bandwidth::failure::Failure;
+use bandwidth::pacing::placement::Placement;
+use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
+use bandwidth::udp::transport::{Settings, UdpTransport};
+use serde_json::{Value, json};
+
+use super::Error;
+use super::arguments::Arguments;
+
+/// Options of a command that sends to a listener.
+pub(crate) const OPTIONS: [&str; 9] =
+    ["port", "token", "clock", "sleep", "margin-us", "method", "cpu", "fifo", "packet-bytes"];
+
+/// Length of IP packets where nobody chose another.
+pub(crate) const PACKET_BYTES: u32 = 1500;
+
+/// The listener, which must be named.
+pub(crate) fn listener(arguments: &Arguments, cancel: &Arc<AtomicBool>) -> Result<client::Settings, Error> {
+    let host = arguments.rest(1)?.first().ok_or_else(|| Error::Usage("which HOST?".into()))?;
+    Ok(client::Settings {
+        host: host.clone(),
+        port: arguments.or("port", PORT)?,
+        secret: arguments.maybe("token")?,
+        cancel: Arc::clone(cancel),
+    })
+}
+
+/// The clock and the sleep; hptime's where nobody chose others.
+pub(crate) fn waiter(arguments: &Arguments) -> Result<Waiter, Error> {
+    let clock = arguments.or("clock", ClockChoice::Hptime)?;
+    let sleep = arguments.or("sleep", SleepChoice::Hptime)?;
+    let margin_us: Option<u32> = arguments.maybe("margin-us")?;
+    Ok(Waiter::new(clock, sleep, margin_us.map(|us| i64::from(us) * 1000)))
+}
+
+/// Where the sending thread runs.
+pub(crate) fn placement(arguments: &Arguments) -> Result<Placement, Error> {
+    Ok(Placement { cpu: arguments.maybe("cpu")?, fifo: arguments.maybe("fifo")? })
+}
+
+/// A transport, as the words describe it.
+pub(crate) fn settings(arguments: &Arguments, listener: client::Settings, waiter: Waiter) -> Result<Settings, Error> {
+    Ok(Settings {
+        listener,
+        waiter,
+        placement: placement(arguments)?,
+        method: arguments.maybe("method")?,
+        pacing: None,
+    })
+}
+
+/// By what times are kept here.
+pub(crate) fn timing(waiter: &Waiter, placement: Placement) -> Value {
+    json!({
+        "clock": waiter.clock,
+        "sleep": waiter.sleep,
+        "margin_ns": waiter.margin_ns,
+        "placement": placement,
+        "hptime_refusal": hptime::clock().refusal().map(hptime::Refusal::text),
+        "tool_version": TOOL_VERSION,
+    })
+}
+
+/// What the session is like.
+pub(crate) fn session(transport: &UdpTransport) -> Value {
+    let session = transport.session();
+    json!({
+        "event": "session",
+        "peer": session.peer(),
+        "listener_version": session.listener_version,
+        "no_kernel_stamps": session.no_kernel_stamps,
+        "listener_buffer_bytes": session.buffer_bytes,
+        "round_trip_ns": session.round_trip.as_nanos() as u64,
+        "method": transport.method(),
+        "method_reason": transport.method_reason(),
+    })
+}
+
+/// Refuses a rate that is none.
+pub(crate) fn rate(arguments: &Arguments) -> Result<Option<f64>, Error> {
+    let rate: Option<f64> = arguments.maybe("rate")?;
+    match rate {
+        Some(bps) if !(bps.is_finite() && (1e3..=1e12).contains(&bps)) => {
+            let message = format!("a rate of {bps} bit/s: accepted are 1000 (1e3) to 1e12");
+            Err(Failure::Invalid(message).into())
+        }
+        rate => Ok(rate),
+    }
+}

@@ -1,0 +1,182 @@
+//! The highest rate that a way of sending paces honestly.
+
+use serde::Serialize;
+
+use crate::failure::{Failure, PacingLimit};
+use crate::pacing::profile::Profile;
+
+/// How close the search comes to the highest honest rate.
+const RESOLUTION: f64 = 0.02;
+
+/// The first rate that is tried, as a share of the one that is reached flat out.
+const FIRST_SHARE: f64 = 0.9;
+
+/// Where even this share of what is reached flat out is not honest, no rate is.
+const LEAST_SHARE: f64 = 1.0 / 64.0;
+
+/// Votes on each rate, of which most decide: one hiccup of a machine is not the machine.
+const VOTES: u32 = 3;
+
+/// What a way of sending can do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rung {
+    /// Name of the way.
+    pub method: &'static str,
+    /// Length of each IP packet.
+    pub packet_bytes: u32,
+    /// Without any pacing.
+    pub flat_out: Profile,
+    /// At the highest honest rate; `None` when no rate was honest.
+    pub honest: Option<Profile>,
+    /// Every rate that was tried, with the votes that found it honest, and those that did not.
+    pub tried: Vec<(f64, u32, u32)>,
+}
+
+impl Rung {
+    /// The highest honest rate, in bit/s of IP packets: what was achieved, not what was asked for; 0 if there is none.
+    #[must_use]
+    pub fn honest_bps(&self) -> f64 {
+        self.honest.as_ref().map_or(0.0, |profile| profile.achieved_bps)
+    }
+}
+
+/// Climbs: `measure` sends at a rate, or as fast as it can for `None`.
+pub fn climb(
+    method: &'static str,
+    packet_bytes: u32,
+    mut measure: impl FnMut(Option<f64>) -> Result<Profile, Failure>,
+) -> Result<Rung, Failure> {
+    let flat_out = measure(None)?;
+    let mut rung = Rung { method, packet_bytes, flat_out, honest: None, tried: Vec::new() };
+    let most_bps = rung.flat_out.achieved_bps;
+    let (mut low_bps, mut high_bps) = (0.0, most_bps);
+    let mut rate_bps = FIRST_SHARE * most_bps;
+    // Down by halves until a rate is honest, then between the highest that was and the lowest that was not.
+    while rate_bps >= LEAST_SHARE * most_bps && high_bps - low_bps > RESOLUTION * high_bps {
+        let best = vote(rate_bps, &mut rung.tried, &mut measure)?;
+        match best {
+            Some(profile) => {
+                low_bps = rate_bps;
+                rung.honest = Some(profile);
+            }
+            None => high_bps = rate_bps,
+        }
+        rate_bps = f64::midpoint(low_bps, high_bps);
+    }
+    Ok(rung)
+}
+
+/// Asks until most have spoken; a profile of those that found the rate honest, if these are most.
+fn vote(
+    rate_bps: f64,
+    tried: &mut Vec<(f64, u32, u32)>,
+    measure: &mut impl FnMut(Option<f64>) -> Result<Profile, Failure>,
+) -> Result<Option<Profile>, Failure> {
+    let (mut honest, mut dishonest) = (None, 0);
+    let mut ayes = 0;
+    while ayes <= VOTES / 2 && dishonest <= VOTES / 2 {
+        let profile = measure(Some(rate_bps))?;
+        if profile.honest {
+            ayes += 1;
+            honest = Some(profile);
+        } else {
+            dishonest += 1;
+        }
+    }
+    tried.push((rate_bps, ayes, dishonest));
+    Ok(honest.filter(|_| ayes > dishonest))
+}
+
+/// Refuses a rate that no way of sending paces.
+///
+/// # Errors
+/// [`Failure::CannotPace`] with the highest rate that one does.
+pub fn require(asked_bps: f64, rungs: &[Rung]) -> Result<(), Failure> {
+    let honest_bps = rungs.iter().map(Rung::honest_bps).fold(0.0, f64::max);
+    if asked_bps <= honest_bps {
+        return Ok(());
+    }
+    Err(Failure::CannotPace(PacingLimit { asked_bps, honest_bps, undisturbed_bps: None, carried_bps: None }))
+}
+
+#[cfg(test)]
+mod tests {
+    use packets::histogram::Histogram;
+
+    use super::*;
+    use crate::pacing::profile::Measured;
+
+    /// A host that paces up to a rate and no further.
+    fn measured(asked_bps: Option<f64>, most_bps: f64, honest: bool) -> Profile {
+        let mut lateness = Histogram::new();
+        lateness.record(if honest { 0 } else { 1_000_000 });
+        Profile::from_measured(&Measured {
+            asked_bps,
+            achieved_bps: asked_bps.unwrap_or(most_bps),
+            burst: 1,
+            interval_ns: 10_000,
+            bursts: 1,
+            refused: 0,
+            gaps: Histogram::new(),
+            lateness,
+            busy_share: None,
+            cpu_share: 1.0,
+            complete: true,
+        })
+    }
+
+    #[test]
+    fn the_search_finds_the_rate_up_to_which_a_host_is_honest() {
+        for truth_bps in [1.99e9, 1.5e9, 0.4e9, 0.06e9] {
+            let mut asked = 0;
+            let rung = climb("send", 1500, |rate| {
+                asked += 1;
+                Ok(measured(rate, 2e9, rate.is_some_and(|rate| rate <= truth_bps)))
+            });
+            let found_bps = rung.unwrap().honest_bps();
+            assert!(found_bps <= truth_bps && found_bps > truth_bps * 0.97 - 1e6, "{truth_bps} {found_bps}");
+            assert!(asked < 40, "{asked}");
+        }
+    }
+
+    #[test]
+    fn one_hiccup_does_not_lower_the_rate_and_one_lucky_try_does_not_raise_it() {
+        for truth_bps in [0.3e9, 1e9, 1.7e9] {
+            let mut tries = std::collections::HashMap::new();
+            let rung = climb("send", 1500, |rate| {
+                let number = tries.entry(rate.map(f64::to_bits)).or_insert(0);
+                *number += 1;
+                // The first of each rate's tries comes out wrong.
+                let wrong = *number == 1;
+                Ok(measured(rate, 2e9, rate.is_some_and(|rate| (rate <= truth_bps) != wrong)))
+            });
+            let found_bps = rung.unwrap().honest_bps();
+            assert!(found_bps <= truth_bps && found_bps > truth_bps * 0.97, "{found_bps}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_paces_nothing_has_no_honest_rate_and_every_rate_is_refused_with_that() {
+        let rung = climb("send", 1500, |rate| Ok(measured(rate, 2e9, false))).unwrap();
+        assert_eq!((rung.honest_bps(), rung.honest.is_none()), (0.0, true));
+        assert!(rung.tried.iter().all(|&(_, ayes, dishonest)| (ayes, dishonest) == (0, 2)));
+        let message = require(1e9, &[rung]).unwrap_err().to_string();
+        assert!(message.contains("1000.0 Mbit/s") && message.contains(" 0.0 Mbit/s"), "{message}");
+    }
+
+    #[test]
+    fn the_best_way_counts_and_its_figure_stands_in_the_refusal() {
+        let rung = |most_bps: f64| climb("gso", 1500, |rate| Ok(measured(rate, most_bps, true))).unwrap();
+        let rungs = [rung(2e9), rung(20e9)];
+        let honest_bps = rungs[1].honest_bps();
+        assert!(require(honest_bps, &rungs).is_ok());
+        let Err(Failure::CannotPace(limit)) = require(25e9, &rungs) else { panic!("25 Gbit/s were not refused") };
+        assert_eq!((limit.asked_bps, limit.honest_bps), (25e9, honest_bps));
+    }
+
+    #[test]
+    fn a_failure_ends_the_climb() {
+        let failed = climb("send", 1500, |_| Err(Failure::Cancelled));
+        assert!(matches!(failed, Err(Failure::Cancelled)));
+    }
+}

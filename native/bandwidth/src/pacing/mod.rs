@@ -1,0 +1,12 @@
+//! Sending on time, and how far that can be trusted.
+//!
+//! [`timing`] is the clock and the sleep, [`schedule`] the loop that sends a stream by them.  [`profile`] says how well a
+//! stream kept its time and whether that was honest, [`ladder`] finds the highest rate that is.
+
+pub mod calibration;
+pub mod frames;
+pub mod ladder;
+pub mod placement;
+pub mod profile;
+pub mod schedule;
+pub mod timing;

@@ -1,0 +1,167 @@
+//! The program itself: its lines of JSON, its refusals and its exit codes.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bandwidth");
+
+/// A listening program, killed when it is dropped.
+struct Listening {
+    program: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    port: String,
+}
+
+impl Listening {
+    fn start(words: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.args(["listen", "--address", "127.0.0.1", "--port", "0"]).args(words).stdout(Stdio::piped());
+        let mut program = command.spawn().unwrap();
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        let listening: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let address = listening["address"].as_str().unwrap();
+        let port = address.rsplit(':').next().unwrap().to_owned();
+        Self { program, lines, port }
+    }
+
+    fn next(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: signals a program that this test has started and not waited for.
+        assert_eq!(unsafe { libc::kill(self.program.id() as i32, signal) }, 0);
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+/// Exit code, lines, and what stands on the error output.
+fn run(words: &[&str]) -> (i32, Vec<Value>, String) {
+    let output = Command::new(PROGRAM).args(words).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (output.status.code().unwrap(), lines, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_session_is_told_at_both_ends_and_the_listener_ends_when_it_is_told_to() {
+    let mut listening = Listening::start(&[]);
+    let (code, lines, _) = run(&["stream", "127.0.0.1", "--port", &listening.port, "--packets", "50", "--rate", "6e6"]);
+    assert_eq!((code, lines.len()), (0, 2));
+    assert_eq!((&lines[0]["event"], &lines[0]["no_kernel_stamps"]), (&"session".into(), &Value::Null));
+    let result = &lines[1];
+    assert_eq!(
+        (&result["received"], &result["lost"], &result["tally"]["packets"]),
+        (&50.into(), &0.into(), &58.into())
+    );
+    assert_eq!(result["received_gaps_ns"].as_array().unwrap().len(), 49);
+    assert_eq!(result["timing"]["clock"], "hptime");
+    let (opened, closed) = (listening.next(), listening.next());
+    assert_eq!((&opened["event"], &closed["event"]), (&"opened".into(), &"closed".into()));
+    assert_eq!((&closed["reason"], &closed["packets"]), (&"the sender has finished".into(), &58.into()));
+    listening.signal(libc::SIGTERM);
+    assert_eq!(listening.program.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_estimate_ends_with_a_result_that_says_what_it_rests_on() {
+    let listening = Listening::start(&["--sessions", "1"]);
+    // One search: the original ends at its own ceiling, or at what a busy machine's loopback shows.
+    let settings = r#"{"effort": {"fewest_instants": 1, "most_instants": 1}}"#;
+    let words = ["estimate", "127.0.0.1", "--port", &listening.port, "--estimator", "yaz-original"];
+    let (code, lines, said) = run(&[&words[..], &["--settings", settings, "--calibration", "none"]].concat());
+    let last = lines.last().unwrap();
+    if code == 0 {
+        assert_eq!((&last["event"], &last["settings"]["estimator"]), (&"result".into(), &"yaz-original".into()));
+        let estimate = &last["outcome"]["estimate"];
+        let available_bps = estimate["available_bps"].as_f64().unwrap();
+        assert!(0.0 < available_bps && available_bps <= 300e6, "{estimate}");
+        assert!(last["tally"]["bytes"].as_u64() > last["outcome"]["bytes"].as_u64());
+    } else {
+        // A machine on which nothing arrives as it was sent has no answer, and says so.
+        assert_eq!((code, &last["kind"]), (1, &"no_answer".into()), "{said}");
+    }
+}
+
+#[test]
+fn a_rate_that_the_host_cannot_pace_is_refused_with_the_figure_before_anybody_is_called() {
+    // Nobody listens at this port.
+    let words = ["estimate", "127.0.0.1", "--port", "1", "--rate", "1e12"];
+    let (code, lines, said) = run(&words);
+    let error = lines.last().unwrap();
+    assert_eq!((code, &error["event"], &error["kind"]), (1, &"error".into(), &"cannot_pace".into()), "{said}");
+    assert_eq!(error["asked_bps"], 1e12);
+    let honest_bps = error["honest_bps"].as_f64().unwrap();
+    assert!(honest_bps < 1e12 && said.contains(&format!("{:.1} Mbit/s", honest_bps / 1e6)), "{said}");
+    // The ladder refuses it just as well.
+    let (code, lines, _) = run(&["ladder", "--methods", "send", "--duration-ms", "5", "--rate", "1e12"]);
+    assert_eq!((code, &lines.last().unwrap()["kind"]), (1, &"cannot_pace".into()));
+    assert_eq!(lines[0]["rung"]["method"], "send");
+}
+
+#[test]
+fn what_is_not_possible_is_told_to_programs_and_to_people() {
+    for (words, kind, said_to_people) in [
+        (&["stream", "127.0.0.1", "--port", "1"][..], "peer_lost", "nothing listens"),
+        (&["stream", "no-such-host.invalid"], "peer_lost", "no known host"),
+        (&["stream", "127.0.0.1", "--rate", "1"], "invalid", "1e3"),
+        (&["stream", "127.0.0.1", "--rate", "nan"], "invalid", "1e12"),
+        (&["ladder", "--packet-bytes", "63"], "invalid", "64 to 9000"),
+        (&["estimate", "127.0.0.1", "--estimator", "pathload"], "invalid", "kite2"),
+        (&["estimate", "127.0.0.1", "--settings", r#"{"speed": 1}"#], "invalid", "speed"),
+        (&["listen", "--address", "192.0.2.77"], "unsupported", "192.0.2.77"),
+    ] {
+        let (code, lines, said) = run(words);
+        assert_eq!((code, &lines.last().unwrap()["kind"]), (1, &kind.into()), "{words:?}: {said}");
+        assert!(said.contains(said_to_people), "{words:?}: {said}");
+        assert!(lines.last().unwrap()["message"].as_str().unwrap().contains(said_to_people));
+    }
+}
+
+#[test]
+fn wrong_words_are_answered_with_the_usage() {
+    for words in [
+        &[][..],
+        &["measure"],
+        &["stream"],
+        &["stream", "one", "two"],
+        &["listen", "--speed", "1"],
+        &["listen", "--stamps", "nobody"],
+        &["stream", "127.0.0.1", "--clock", "sundial"],
+        &["stream", "127.0.0.1", "--token", "123"],
+        &["ladder", "--interface", "lo"],
+        &["estimate", "127.0.0.1", "--settings", "[1]"],
+        &["estimate", "127.0.0.1", "--calibration", "none", "--rate", "1e9"],
+    ] {
+        let (code, lines, said) = run(words);
+        assert_eq!((code, lines.len()), (2, 0), "{words:?}: {said}");
+        assert!(said.contains("usage: bandwidth listen"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_sender_that_is_told_to_end_ends_with_a_word_and_says_goodbye() {
+    let mut listening = Listening::start(&[]);
+    let mut sender = Command::new(PROGRAM)
+        // Fifty seconds.
+        .args(["stream", "127.0.0.1", "--port", &listening.port, "--packets", "50000", "--rate", "12e6"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert_eq!(listening.next()["event"], "opened");
+    let mut lines = BufReader::new(sender.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("session"));
+    // SAFETY: signals a program that this test has started and not waited for.
+    assert_eq!(unsafe { libc::kill(sender.id() as i32, libc::SIGINT) }, 0);
+    let error: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&error["kind"], sender.wait().unwrap().code()), (&"cancelled".into(), Some(1)));
+    assert_eq!(listening.next()["event"], "closed");
+}

@@ -1,0 +1,144 @@
+//! The ladder on real sockets and links.  What a machine reaches is its own affair; what is said of it is not.
+
+mod namespaces;
+mod session;
+
+use std::sync::Arc;
+
+use bandwidth::failure::Failure;
+use bandwidth::pacing::calibration::{self, Calibration, Plan};
+use bandwidth::pacing::frames::{self, Link};
+use bandwidth::pacing::ladder::{self, Rung};
+use bandwidth::pacing::placement::Placement;
+use bandwidth::pacing::profile::{LATE_SHARE, RATE_TOLERANCE};
+use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
+use bandwidth::transport::Transport;
+use bandwidth::udp::handover::Method;
+use bandwidth::udp::transport::Pacing;
+use packets::port::Kind;
+use session::{Listening, open, sender, settings, to};
+
+const DURATION_NS: u64 = 10_000_000;
+
+fn plan(methods: &[Method]) -> Plan {
+    Plan {
+        waiter: Waiter::new(ClockChoice::System, SleepChoice::Hptime, None),
+        placement: Placement::default(),
+        packet_bytes: 1500,
+        duration_ns: DURATION_NS,
+        methods: methods.to_vec(),
+        cancel: Arc::default(),
+    }
+}
+
+/// What holds of every rung, on a machine of any speed.
+fn assert_sound(rung: &Rung) {
+    assert!(rung.flat_out.achieved_bps > 1e6, "{rung:?}");
+    assert!(rung.flat_out.asked_bps.is_none() && !rung.flat_out.honest);
+    assert!(!rung.tried.is_empty());
+    for &(rate_bps, ayes, dishonest) in &rung.tried {
+        assert!((2..=3).contains(&(ayes + dishonest)) && rate_bps <= rung.flat_out.achieved_bps);
+    }
+    let best = rung.tried.iter().filter(|&&(_, ayes, dishonest)| ayes > dishonest).map(|&(rate_bps, ..)| rate_bps);
+    let best = best.fold(None, |best: Option<f64>, rate_bps| Some(best.map_or(rate_bps, |best| best.max(rate_bps))));
+    assert_eq!(rung.honest.is_some(), best.is_some());
+    if let (Some(honest), Some(best)) = (&rung.honest, best) {
+        assert!((honest.asked_bps.unwrap() / best - 1.0).abs() < 1e-3);
+        assert!((rung.honest_bps() / best - 1.0).abs() <= RATE_TOLERANCE + 1e-3);
+        assert!(honest.honest && honest.late_share.unwrap() <= LATE_SHARE);
+        let gaps = honest.gaps.as_ref().unwrap();
+        assert!(gaps.n == honest.bursts - 1 && gaps.ccdf.last().unwrap().1 == 0.0);
+        assert!(honest.received_share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+    }
+}
+
+fn names(calibration: &Calibration) -> Vec<&'static str> {
+    calibration.rungs.iter().map(|rung| rung.method).collect()
+}
+
+#[test]
+fn every_way_over_sockets_is_measured_on_loopback() {
+    let calibration = calibration::on_loopback(&plan(&Method::ALL)).unwrap();
+    assert_eq!(names(&calibration), ["send", "sendmmsg", "gso"]);
+    assert!(calibration.unsupported.is_empty());
+    calibration.rungs.iter().for_each(assert_sound);
+    // Many packets by one call cost less than each by its own, on any machine.
+    let flat_out = |index: usize| calibration.rungs[index].flat_out.achieved_bps;
+    assert!(flat_out(2) > flat_out(0), "{} {}", flat_out(2), flat_out(0));
+    let impossible_bps = 1e13;
+    match ladder::require(impossible_bps, &calibration.rungs) {
+        Err(Failure::CannotPace(limit)) => {
+            assert_eq!((limit.asked_bps, limit.honest_bps), (impossible_bps, calibration.honest_bps()));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_transport_passes_on_what_was_measured_or_says_that_nobody_did() {
+    let listening = Listening::on_loopback();
+    let pacing = Pacing { burst_cost_ns: 4_000, packet_cost_ns: 300, honest_bps: 17e9 };
+    let limits = |pacing| {
+        let mut settings = sender(to(listening.address));
+        settings.pacing = pacing;
+        let transport = session::patiently(&settings);
+        let limits = transport.limits();
+        transport.close();
+        limits
+    };
+    let known = limits(Some(pacing));
+    assert_eq!((known.honest_bps, known.burst_cost_ns, known.packet_cost_ns), (Some(17e9), 4_000, 300));
+    let assumed = limits(None);
+    assert!(assumed.honest_bps.is_none() && assumed.burst_cost_ns > 0 && assumed.packet_cost_ns > 0);
+}
+
+#[test]
+fn a_path_can_be_climbed_too_and_lengths_that_it_does_not_take_are_told() {
+    namespaces::apart(|| {
+        let far = namespaces::pair();
+        let listening = Listening::start(settings(namespaces::FAR), Some(far));
+        let mut transport = open(listening.address);
+        let calibration = calibration::over(&mut transport, &plan(&[Method::Sendmmsg, Method::Gso])).unwrap();
+        assert_eq!(names(&calibration), ["sendmmsg", "gso"]);
+        calibration.rungs.iter().for_each(assert_sound);
+        let too_long = Plan { packet_bytes: 4000, ..plan(&[Method::Send]) };
+        let calibration = calibration::over(&mut transport, &too_long).unwrap();
+        assert!(calibration.rungs.is_empty());
+        assert!(calibration.unsupported[0].1.contains("at most 1500 B"), "{:?}", calibration.unsupported);
+    });
+}
+
+#[test]
+fn without_a_loopback_there_is_a_reason_and_no_figure() {
+    namespaces::apart(|| {
+        namespaces::enter_new();
+        namespaces::run("ip link set dev lo down");
+        let failure = calibration::on_loopback(&plan(&[Method::Send])).unwrap_err();
+        let message = failure.to_string();
+        assert!(matches!(failure, Failure::Unsupported(_)) && message.contains("ip link set lo up"), "{message}");
+    });
+}
+
+#[test]
+fn frames_below_the_sockets_are_paced_on_a_link_of_ones_own() {
+    namespaces::apart(|| {
+        // The end of the pair that takes them lives in the other namespace.
+        let _far = namespaces::pair();
+        let link = Link { interface: "near".into(), destination_mac: [2, 0, 0, 0, 0, 2], cpu: None };
+        let rung = frames::climb(Kind::AfXdp, &link, 1500, DURATION_NS).unwrap();
+        assert_eq!((rung.method, rung.packet_bytes), ("af_xdp", 1500));
+        assert_sound(&rung);
+        // The other end is not polled, and so takes no frames that an XDP program sends.
+        let failure = frames::climb(Kind::XdpLive, &link, 1500, DURATION_NS).unwrap_err();
+        assert!(matches!(&failure, Failure::Unsupported(reason) if reason.contains("gro on")), "{failure}");
+        let failure = frames::climb(Kind::AfXdp, &link, 9000, DURATION_NS).unwrap_err();
+        assert!(matches!(&failure, Failure::Unsupported(reason) if reason.contains("1500 B")), "{failure}");
+    });
+}
+
+#[test]
+fn frames_are_not_let_loose_on_the_machines_own_network() {
+    let link = Link { interface: "lo".into(), destination_mac: [0; 6], cpu: None };
+    let failure = frames::climb(Kind::AfXdp, &link, 1500, DURATION_NS).unwrap_err();
+    assert!(failure.to_string().contains("namespace"), "{failure}");
+}

@@ -1,0 +1,222 @@
+//! What is refused, what fails, and what is counted.
+
+mod paths;
+
+use std::ops::ControlFlow;
+
+use bandwidth::Effort;
+use bandwidth::estimators::{Estimator, kite2, yaz};
+use bandwidth::failure::{Failure, PacingLimit};
+use bandwidth::outcome::{Outcome, Progress, Verdict, Why};
+use bandwidth::simulated::{CrossTraffic, Hop, Path, Sender, SimulatedPath, Stalls};
+use paths::{constant, link, poisson, run};
+
+fn all() -> impl Iterator<Item = Estimator> {
+    Estimator::NAMES.iter().map(|name| Estimator::named(name).expect("an estimator of this name"))
+}
+
+fn ten_gigabit(sender: Sender) -> Path {
+    Path { sender, ..Path::of(Hop::ethernet(10e9)) }
+}
+
+fn pacing_limit(result: Result<Outcome, Failure>) -> PacingLimit {
+    match result {
+        Err(Failure::CannotPace(limit)) => limit,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Yaz with a first gap for 10 Gbit/s.
+fn fast_yaz() -> Estimator {
+    Estimator::Yaz(yaz::Settings { floor_gap_ns: 1200, ..Default::default() })
+}
+
+#[test]
+fn a_path_faster_than_the_host_is_refused_with_the_hosts_own_limit() {
+    // 3 µs for each packet are 4 Gbit/s at most.
+    let sender = Sender { packet_cost_ns: 3000.0, ..Sender::default() };
+    for estimator in [fast_yaz(), Estimator::named("kite2").expect("ours")] {
+        let limit = pacing_limit(run(&estimator, &ten_gigabit(sender), 1));
+        assert!((2.8e9..=4.2e9).contains(&limit.honest_bps), "{}: {limit:?}", estimator.name());
+        assert!(limit.asked_bps > limit.honest_bps && limit.asked_bps < 6e9, "{limit:?}");
+        assert!(limit.carried_bps.is_some_and(|bps| (bps / limit.honest_bps - 1.0).abs() < 1e-3), "{limit:?}");
+        assert_eq!(limit.undisturbed_bps, None);
+        assert!(Failure::CannotPace(limit).to_string().contains("the highest rate that it keeps"));
+    }
+}
+
+#[test]
+fn what_is_known_of_the_host_is_not_tried() {
+    let mut path = ten_gigabit(Sender::default());
+    path.limits.honest_bps = Some(2e9);
+    let mut highest_bps = 0.0f64;
+    let mut watch = |progress: &Progress| {
+        if progress.verdict != Verdict::Measured {
+            highest_bps = highest_bps.max(progress.rate_bps);
+        }
+        ControlFlow::Continue(())
+    };
+    let mut transport = SimulatedPath::new(path, 1);
+    let result = Estimator::named("kite2").expect("ours").estimate(&mut transport, &mut watch);
+    let limit = pacing_limit(result);
+    assert!(limit.carried_bps.is_some_and(|carried_bps| carried_bps > 1.8e9), "{limit:?}");
+    assert!((limit.honest_bps - 2e9).abs() < 1.0 && highest_bps <= 2e9);
+}
+
+#[test]
+fn a_host_that_is_kept_from_its_pace_is_told_what_it_kept_and_what_it_could() {
+    // Interrupted almost all the time, after a calibration in a quiet moment.
+    let stalls = Stalls { per_second: 4000.0, mean_ns: 2e6, unseen: 0.0 };
+    let mut path = Path { sender: Sender { stalls, ..Sender::default() }, ..link(1e9, constant(500e6)) };
+    path.limits.honest_bps = Some(19.664e9);
+    for name in ["yaz", "kite2"] {
+        let limit = pacing_limit(run(&Estimator::named(name).expect("ours"), &path, 1));
+        assert!(limit.honest_bps < limit.asked_bps && limit.asked_bps < 19.664e9, "{name}: {limit:?}");
+        assert_eq!(limit.undisturbed_bps, Some(19.664e9), "{name}");
+        let message = Failure::CannotPace(limit).to_string();
+        assert!(message.contains("kept 19664.0 Mbit/s") && message.contains("--fifo"), "{message}");
+    }
+}
+
+#[test]
+fn a_host_that_is_often_interrupted_still_measures() {
+    // Two of three trains are.
+    let stalls = Stalls { per_second: 220.0, mean_ns: 2e6, unseen: 0.0 };
+    let mut path = Path { sender: Sender { stalls, ..Sender::default() }, ..link(1e9, constant(500e6)) };
+    path.limits.honest_bps = Some(19.664e9);
+    let found = run(&Estimator::named("kite2").expect("ours"), &path, 1).expect("an estimate");
+    assert!(found.stalled as usize * 2 > found.trace.len(), "{} of {}", found.stalled, found.trace.len());
+    assert!((found.estimate.available_bps / path.available_bps(1500) - 1.0).abs() < 0.03);
+}
+
+#[test]
+fn packets_that_cost_more_than_their_gap_are_refused_whatever_the_burst() {
+    let mut path = ten_gigabit(Sender::default());
+    (path.limits.burst_cost_ns, path.limits.packet_cost_ns) = (1000, 6000);
+    let limit = pacing_limit(run(&Estimator::named("kite2").expect("ours"), &path, 1));
+    assert!(limit.asked_bps < 2.2e9, "{limit:?}");
+}
+
+#[test]
+fn a_slow_host_still_measures_a_slower_path() {
+    let sender = Sender { packet_cost_ns: 3000.0, ..Sender::default() };
+    let path = Path { sender, ..link(1e9, constant(500e6)) };
+    for estimator in [fast_yaz(), Estimator::named("kite2").expect("ours")] {
+        let found = run(&estimator, &path, 1).expect("an estimate");
+        let error = found.estimate.available_bps / path.available_bps(1500) - 1.0;
+        assert!(error.abs() < 0.03, "{}: {error}", estimator.name());
+    }
+}
+
+#[test]
+fn trains_with_a_stall_or_a_refused_packet_are_discarded_and_counted() {
+    let stalls = Stalls { per_second: 50.0, mean_ns: 2e6, unseen: 0.0 };
+    let stalled = Path { sender: Sender { stalls, ..Sender::default() }, ..link(1e9, constant(500e6)) };
+    let refusing = Path { sender: Sender { refusal: 1e-3, ..Sender::default() }, ..link(1e9, constant(500e6)) };
+    for (path, fault) in [(stalled, Why::SenderStalled), (refusing, Why::SenderRefused)] {
+        let found = run(&Estimator::named("kite2").expect("ours"), &path, 1).expect("an estimate");
+        let discarded: Vec<_> = found.trace.iter().filter(|step| step.verdict == Verdict::Discarded).collect();
+        assert!(!discarded.is_empty() && discarded.iter().all(|step| step.why == fault), "{fault:?}: {discarded:?}");
+        assert_eq!(found.discarded as usize, discarded.len());
+        assert_eq!(found.stalled > 0, fault == Why::SenderStalled);
+        assert!((found.estimate.available_bps / path.available_bps(1500) - 1.0).abs() < 0.03);
+    }
+}
+
+#[test]
+fn an_end_asked_for_comes_at_once() {
+    for estimator in all() {
+        let mut seen = 0;
+        let mut watch = |progress: &Progress| {
+            seen += 1;
+            assert_eq!(progress.streams, seen);
+            if seen == 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut transport = SimulatedPath::new(link(300e6, poisson(150e6)), 1);
+        let result = estimator.estimate(&mut transport, &mut watch);
+        assert!(matches!(result, Err(Failure::Cancelled)), "{}: {result:?}", estimator.name());
+        assert_eq!(seen, 7);
+    }
+}
+
+#[test]
+fn a_listener_that_vanishes_is_an_error_and_not_an_estimate() {
+    for estimator in all() {
+        let mut transport = SimulatedPath::new(link(1e9, CrossTraffic::None), 1).vanishing_after(9);
+        let result = estimator.estimate(&mut transport, &mut |_| ControlFlow::Continue(()));
+        assert!(matches!(result, Err(Failure::PeerLost(_))), "{}: {result:?}", estimator.name());
+    }
+}
+
+#[test]
+fn a_path_that_carries_nothing_has_no_answer() {
+    let path = Path { loss: 1.0, ..link(1e9, CrossTraffic::None) };
+    for estimator in all() {
+        let result = run(&estimator, &path, 1);
+        assert!(matches!(result, Err(Failure::NoAnswer(_))), "{}: {result:?}", estimator.name());
+    }
+}
+
+#[test]
+fn the_number_of_streams_is_bounded() {
+    let effort = Effort { most_streams: 20, ..Effort::default() };
+    let estimator = Estimator::Kite2(kite2::Settings { effort, ..Default::default() });
+    match run(&estimator, &link(300e6, poisson(150e6)), 1) {
+        Err(Failure::NoAnswer(reason)) => assert!(reason.contains("20 streams"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_named() {
+    let path = link(1e9, CrossTraffic::None);
+    for (settings, name) in [
+        (r#"{"estimator": "yaz-original", "first_gap_us": 0}"#, "first gap"),
+        (r#"{"estimator": "yaz", "packet_bytes": 9000}"#, "packet_bytes"),
+        (r#"{"estimator": "yaz", "shortest_bytes": 10}"#, "shortest_bytes"),
+        (r#"{"estimator": "yaz", "packets": 1}"#, "packets"),
+        (r#"{"estimator": "yaz", "floor_gap_ns": 0}"#, "floor_gap_ns"),
+        (r#"{"estimator": "kite2", "packet_bytes": 20}"#, "packet_bytes"),
+        (r#"{"estimator": "kite2", "lowest_bps": 5e9, "highest_bps": 1e9}"#, "lowest_bps"),
+        (r#"{"estimator": "kite2", "most_packets": 1000000}"#, "most_packets"),
+        (r#"{"estimator": "kite2", "rate_tolerance": -1}"#, "rate_tolerance"),
+        (r#"{"estimator": "kite2", "probing_share": 0}"#, "probing_share"),
+        (r#"{"estimator": "kite2", "effort": {"fewest_instants": 0}}"#, "fewest_instants"),
+        (r#"{"estimator": "kite2", "effort": {"confidence": 1}}"#, "confidence"),
+    ] {
+        let estimator: Estimator = serde_json::from_str(settings).expect("well-formed settings");
+        match run(&estimator, &path, 1) {
+            Err(Failure::Invalid(reason)) => assert!(reason.contains(name), "{reason}"),
+            other => panic!("{settings}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn settings_may_be_partial_but_not_misspelt() {
+    let given: Estimator = serde_json::from_str(r#"{"estimator": "kite2", "effort": {"seed": 5}}"#).expect("settings");
+    let effort = Effort { seed: 5, ..Effort::default() };
+    assert_eq!(given, Estimator::Kite2(kite2::Settings { effort, ..Default::default() }));
+    assert!(serde_json::from_str::<Estimator>(r#"{"estimator": "kite2", "packet_byte": 1500}"#).is_err());
+    for estimator in all() {
+        let text = serde_json::to_string(&estimator).expect("text");
+        assert_eq!(serde_json::from_str::<Estimator>(&text).expect("settings"), estimator);
+        assert!(text.contains(estimator.name()));
+    }
+}
+
+#[test]
+fn everything_sent_is_in_the_trace_and_a_seed_repeats_it() {
+    let path = link(1e9, poisson(500e6));
+    for estimator in all() {
+        let found = run(&estimator, &path, 4).expect("an estimate");
+        assert_eq!(found.bytes, found.trace.iter().map(|step| step.stream.bytes()).sum::<u64>());
+        assert_eq!(found.packets, found.trace.iter().map(|step| u64::from(step.stream.packets)).sum::<u64>());
+        assert!(found.trace.is_sorted_by_key(|step| step.at_ns));
+        assert_eq!(found.trace.last().map(|step| step.instant as usize + 1), Some(found.instants.len()));
+        assert!(found.instants.len() >= 10);
+        assert_eq!(run(&estimator, &path, 4).expect("an estimate"), found);
+        let text = serde_json::to_string(&found).expect("text");
+        assert!(text.contains("\"available_bps\"") && !text.contains("null,\"low_bps\""));
+    }
+}
