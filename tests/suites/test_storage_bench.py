@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from typing import Any
 
 import pytest
 from suites.storage_benches import each, on_bench, require
 
 from virtgauge.suites.base import Cell
 from virtgauge.suites.bench import Stage
-from virtgauge.suites.storage.client import StoreError
+from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.laboratory import StorageBench
 from virtgauge.suites.storage.processes import kill_tree, run
 from virtgauge.suites.storage.suite import StorageSuite
@@ -43,6 +44,49 @@ def test_a_disk_of_7200_turns_a_minute_gives_a_server_120_writes_a_second():
     assert result["settings"]["fsync"] == "on"
 
 
+def test_a_table_that_was_only_read_is_read_again_and_any_other_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    prepare = Sensorstore.prepare
+
+    async def counted(client: Sensorstore, *arguments: Any, **named: Any) -> int:
+        made.append(named["preload"])
+        return await prepare(client, *arguments, **named)
+
+    monkeypatch.setattr(Sensorstore, "prepare", counted)
+
+    async def work(
+        suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage
+    ) -> list[tuple[str, list[int]]]:
+        by_operation = {cell.factors["operation"]: cell for cell in cells}
+        found = []
+        for operation in (
+            "single-read",
+            "multi-read",
+            "single-write",
+            "multi-read",
+            "multi-read",
+            "mixed",
+            "single-read",
+        ):
+            made.clear()
+            measured = await suite.measure(by_operation[operation], bench, lambda _: None)
+            assert measured.result["operations"] > 0 and not measured.result["wrong"] and not measured.result["errors"]
+            found.append((operation, list(made)))
+        return found
+
+    design = {"databases": ["sqlite"], "durability": ["os"], "seconds": 0.1}
+    design["operations"] = ["single-read", "multi-read", "single-write", "mixed"]
+    assert on_bench(design, work) == [
+        ("single-read", [1000]),
+        ("multi-read", []),
+        ("single-write", [0]),
+        ("multi-read", [1000]),
+        ("multi-read", []),
+        ("mixed", [1000]),
+        ("single-read", [1000]),
+    ]
+
+
 def test_a_server_that_dies_in_a_trial_is_a_failure_with_its_last_words_and_the_bench_is_spoiled():
     require("postgresql")
 
@@ -56,7 +100,7 @@ def test_a_server_that_dies_in_a_trial_is_a_failure_with_its_last_words_and_the_
         assert "the server has ended" in caught.value.message
         assert bench.closed
 
-    on_bench({"databases": ["postgresql"], "seconds": 20.0}, work)
+    on_bench({"databases": ["postgresql"], "seconds": 8.0}, work)
 
 
 def test_a_server_that_hangs_in_a_trial_times_out():
@@ -72,7 +116,7 @@ def test_a_server_that_hangs_in_a_trial_times_out():
             await trial
         assert caught.value.code == "timeout"
 
-    on_bench({"databases": ["postgresql"], "seconds": 15.0}, work)
+    on_bench({"databases": ["postgresql"], "seconds": 8.0}, work)
 
 
 def test_a_full_disk_is_a_failure_in_words():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from suites.database_servers import RunningServer, answer_of, running
 
 from virtgauge.agent.binary import find_agent
@@ -135,3 +136,39 @@ def test_a_password_that_is_not_in_the_environment_is_asked_for(monkeypatch: pyt
     server = ExistingServer(database="mongodb", uri="mongodb://me@db.example/x", password_env=PASSWORD)
     with pytest.raises(UsageError, match=PASSWORD):
         server.password()
+
+
+@pytest.mark.parametrize(
+    ("uri", "wanted"),
+    [
+        ("mongodb://me%40here@db.example/x", "mongodb://me%40here:p%2F%40ss@db.example/x"),
+        ("mongodb://me@db.example:1/x?authSource=admin", "mongodb://me:p%2F%40ss@db.example:1/x?authSource=admin"),
+        ("mongodb://db.example/x", "mongodb://db.example/x"),  # without users, it is not asked to let one in
+    ],
+)
+def test_a_mongodb_is_named_as_its_own_addresses_do(monkeypatch: pytest.MonkeyPatch, uri: str, wanted: str) -> None:
+    monkeypatch.setenv(PASSWORD, "p/@ss")
+    server = ExistingServer(database="mongodb", uri=uri, password_env=PASSWORD)
+    assert server.store(1000)["uri"] == wanted
+    assert "p/@ss" not in server.model_dump_json() and "p%2F%40ss" not in server.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["mongodb://h/x?tls=true", "mongodb://h/x?authSource=a&tls=true", "mongodb://h/x#y", "mongodb://h/x?authSource="],
+)
+def test_options_of_an_address_that_would_not_be_followed_are_refused(uri: str) -> None:
+    with pytest.raises(ValidationError, match="not passed on"):
+        ExistingServer(database="mongodb", uri=uri)
+    with pytest.raises(ValidationError, match="not passed on"):
+        ExistingServer(database="postgresql", uri="postgresql://h/x?authSource=admin")
+
+
+def test_what_a_plan_lacks_is_said_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PASSWORD, raising=False)
+    server = {"database": "postgresql", "uri": "postgresql://me@h/x", "password_env": PASSWORD}
+    suite = StorageSuite.create({"databases": [], "server": [server]})
+    (words,) = suite.shortfalls()
+    assert f"export {PASSWORD}=" in words
+    monkeypatch.setenv(PASSWORD, "known")
+    assert suite.shortfalls() == []

@@ -11,6 +11,7 @@ from suites.storage_runs import histogram_of, storage_trials
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.platforms.simulated.storage import StorageTruth
+from virtgauge.suites.storage import calibration
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
@@ -115,6 +116,25 @@ def test_a_client_near_its_own_limit_is_marked_and_its_figure_kept(tmp_path):
     assert "client-limited" in flags(trial)
     (trial,) = storage_trials(tmp_path / "far", design=design, service_us={"single-read": 30.0}, null_us=10.0)
     assert "client-limited" not in flags(trial)
+
+
+@pytest.mark.parametrize(("service_us", "calibrations"), [(30.0, 1), (15.0, 3)])
+def test_a_client_is_calibrated_once_in_a_run_and_again_on_every_bench_that_comes_near_it(
+    tmp_path, monkeypatch, service_us, calibrations
+):
+    asked = []
+    measure = calibration._measured_limit_per_s
+
+    async def counted(bench, target, data, stream, seconds):
+        asked.append(stream.operation)
+        return await measure(bench, target, data, stream, seconds)
+
+    monkeypatch.setattr(calibration, "_measured_limit_per_s", counted)
+    truth = {"service_us": {"single-read": service_us}, "null_us": 10.0}
+    trials = storage_trials(tmp_path / "run", repetitions=3, design={"operations": ["single-read"]}, **truth)
+    assert len(asked) == calibrations
+    assert len({trial.guest_id for trial in trials}) == 3
+    assert all(trial.result["client_limit_per_s"] == pytest.approx(100_000, rel=0.01) for trial in trials)
 
 
 def test_a_disk_that_changed_makes_what_waits_for_it_invalid_and_nothing_else(tmp_path):

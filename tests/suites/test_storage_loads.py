@@ -62,7 +62,7 @@ def test_a_knee_is_a_rate_whose_responses_were_within_the_objective(database: st
     # The histograms kept are those of the knee itself, and hold the objective by themselves.
     response, service = measured.histograms["response"], measured.histograms["service"]
     assert quantile_ns(response, 0.99) <= OBJECTIVE_MS * 1e6
-    assert response.counts.sum() == service.counts.sum() > 0
+    assert response.counts.sum() >= service.counts.sum() > 0  # of what was due and never begun, too
     if of == "single-write":  # one client, a flush for each: no more than the platter's turns
         assert result["closed_per_s"] < 126
 

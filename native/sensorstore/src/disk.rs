@@ -13,6 +13,9 @@ use crate::spec::DiskSpec;
 /// The file is written over again and again, as a database's log is: a flush has data to write, and no new length.
 const FILE_BYTES: usize = 4 << 20;
 
+/// A probe is so many bursts, one behind the other: how much they differ says how restless the disk is.
+const BURSTS: u64 = 10;
+
 /// What `disk` answers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Probed {
@@ -22,6 +25,8 @@ pub struct Probed {
     pub elapsed_ns: u64,
     /// The quotient.
     pub flushes_per_s: f64,
+    /// The same of each burst, in their order.
+    pub bursts_per_s: Vec<f64>,
     /// Write and flush of one block.
     pub latency: Distribution,
 }
@@ -52,19 +57,27 @@ fn write(file: &File, spec: &DiskSpec) -> std::io::Result<Probed> {
     let mut block = vec![0; spec.block_bytes];
     let blocks = (FILE_BYTES / spec.block_bytes) as u64;
     let (mut latency, begin) = (Durations::new(), now());
-    let mut last = begin;
-    while latency.is_empty() || last - begin < spec.duration_ms * 1_000_000 {
-        let number = latency.len();
-        block.fill(number as u8); // another content each time: nothing could be left out for being the same
-        file.write_all_at(&block, number % blocks * spec.block_bytes as u64)?;
-        file.sync_data()?;
-        let done = now();
-        latency.record(done - last);
-        last = done;
+    let (mut last, mut bursts_per_s) = (begin, Vec::new());
+    for _ in 0..BURSTS {
+        let (first, burst) = (latency.len(), last);
+        while latency.len() == first || last - burst < spec.duration_ms * 1_000_000 / BURSTS {
+            let number = latency.len();
+            block.fill(number as u8); // another content each time: nothing could be left out for being the same
+            file.write_all_at(&block, number % blocks * spec.block_bytes as u64)?;
+            file.sync_data()?;
+            let done = now();
+            latency.record(done - last);
+            last = done;
+        }
+        bursts_per_s.push(rate(latency.len() - first, last - burst));
     }
     let (flushes, elapsed_ns) = (latency.len(), last - begin);
-    let flushes_per_s = flushes as f64 * 1e9 / elapsed_ns as f64;
-    Ok(Probed { flushes, elapsed_ns, flushes_per_s, latency: latency.distribution() })
+    let flushes_per_s = rate(flushes, elapsed_ns);
+    Ok(Probed { flushes, elapsed_ns, flushes_per_s, bursts_per_s, latency: latency.distribution() })
+}
+
+fn rate(flushes: u64, elapsed_ns: u64) -> f64 {
+    flushes as f64 * 1e9 / elapsed_ns as f64
 }
 
 #[cfg(test)]
@@ -77,7 +90,11 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let probed = probe(&DiskSpec { folder: folder.clone(), duration_ms: 20, block_bytes: 4096 }).unwrap();
         assert_eq!(probed.latency.n, probed.flushes);
-        assert!(probed.flushes > 0 && probed.flushes_per_s > 0.0);
+        assert!(probed.flushes >= BURSTS && probed.elapsed_ns >= 20_000_000);
+        assert_eq!(probed.bursts_per_s.len() as u64, BURSTS);
+        let (slowest, fastest) =
+            probed.bursts_per_s.iter().fold((f64::MAX, 0.0_f64), |(low, high), &one| (low.min(one), high.max(one)));
+        assert!(0.0 < slowest && slowest <= probed.flushes_per_s && probed.flushes_per_s <= fastest);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
         std::fs::remove_dir(&folder).unwrap();
     }

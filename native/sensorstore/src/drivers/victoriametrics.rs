@@ -97,7 +97,8 @@ impl Store for VictoriaMetrics {
         if !schema.index {
             return Err(Failure::new(Kind::Unsupported, "VictoriaMetrics always has its index on labels and time"));
         }
-        // A series comes to be by its first reading.
+        // A series comes to be by its first reading, and is found a second or two after it.
+        self.settle()?;
         let found = self.data(&format!(
             "/api/v1/series?start={FIRST_SECOND}&end={}&match[]={}",
             LAST_MILLISECOND / 1000,
@@ -111,6 +112,8 @@ impl Store for VictoriaMetrics {
     }
 
     fn drop_table(&self) -> Result<(), Failure> {
+        // It deletes what it finds, and would keep a series that is not visible yet.
+        self.settle()?;
         self.ask(&format!("/api/v1/admin/tsdb/delete_series?match[]={}", self.table)).map(drop)
     }
 

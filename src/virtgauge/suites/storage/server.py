@@ -19,6 +19,8 @@ from virtgauge.suites.storage.processes import is_alive, kill_tree, last_lines, 
 
 _POLL_S = 0.1
 _STOP_S = 30.0
+_LONGEST_START_S = 900.0
+"""Cassandra takes four minutes in a virtual machine whose processor is emulated; what takes longer is stuck."""
 _NOT_YET = {"refused", "lost", "timeout", "denied", "schema", "database"}
 """What a server that is still starting may answer."""
 
@@ -52,7 +54,7 @@ class ServerProcess:
             slowness: by how much longer than on the host it may take there.
         """
         self._guest, self._server, self._files, self._launcher = guest, server, files, tuple(launcher)
-        self._patience_s = server.ready_timeout_s * slowness
+        self._patience_s = min(server.ready_timeout_s * slowness, _LONGEST_START_S)
         self._load: int | None = None
 
     async def set_up(self) -> None:

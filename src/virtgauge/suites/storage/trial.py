@@ -89,8 +89,8 @@ async def filled(
 ) -> AsyncIterator[None]:
     """The database with a table of these rows alone, for the block.
 
-    What is only read stays as it is: such a table is kept for the next trial, unless the server is somebody else's.  Any
-    other is made for the block and dropped in its end.
+    What is only read stays as it is: such a table is kept for the next trial, unless the server is somebody else's.
+    Any other is made for the block and dropped in its end.
 
     Raises:
         StoreError: ``exists`` where there is a table already that is not ours; it has not been touched.

@@ -1,0 +1,59 @@
+"""Servers in sandboxes and virtual machines: a write and a read of each that can be had in seconds.
+
+Which others were tried by hand, and what came out, is in docs/storage.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from suites.storage_benches import each, on_bench, require
+
+from virtgauge.suites.base import Cell
+from virtgauge.suites.bench import Stage
+from virtgauge.suites.storage.client import StoreError
+from virtgauge.suites.storage.laboratory import StorageBench
+from virtgauge.suites.storage.suite import StorageSuite
+
+pytestmark = pytest.mark.slow
+
+PLATFORMS: dict[str, dict[str, Any]] = {
+    "gvisor": {"kind": "oci", "runtime": "runsc"},
+    "qemu": {"kind": "qemu", "machine": "microvm"},
+}
+PAIRS = [(database, "gvisor") for database in ("mongodb", "influxdb", "victoriametrics")]
+PAIRS += [(database, "qemu") for database in ("influxdb", "victoriametrics")]
+OF_GO = {"influxdb", "victoriametrics"}
+LEVELS = {"victoriametrics": "none"}
+
+
+@pytest.mark.parametrize(("database", "platform"), PAIRS)
+def test_a_server_in_a_guest_stores_readings_and_gives_them_back(database: str, platform: str) -> None:
+    require(database)
+    design = {"databases": [database], "operations": ["single-write", "multi-read"], "timeout_ms": 20_000}
+    design |= {"durability": [LEVELS.get(database, "flushed")], "sensors": 2, "seconds": 0.5}
+    found = on_bench(design, each, **PLATFORMS[platform])
+    write, read = found["single-write"], found["multi-read"]
+    assert write.result["operations"] > 0 and read.result["rows"] == 1000 * read.result["operations"] > 0
+    for measured in found.values():
+        assert not measured.result["wrong"] and not measured.result["errors"]
+        assert not {flag.name for flag in measured.flags} & {"wrong-answer", "flushes", "errors", "empty"}
+    if platform == "gvisor" and database in OF_GO:
+        assert write.result["flushes"] is None, "a figure that nobody counted"
+        assert "flushes-uncounted" in {flag.name for flag in write.flags}
+        assert "flushes-uncounted" not in {flag.name for flag in read.flags}
+    elif LEVELS.get(database) is None:
+        assert write.result["flushes"] >= write.result["operations"]
+
+
+def test_flushes_that_cannot_be_reached_in_a_guest_are_not_made_to_cost_what_a_disk_says() -> None:
+    require("influxdb")
+
+    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage) -> None:
+        with pytest.raises(StoreError) as caught:
+            await suite.measure(cells[0], bench, lambda _: None)
+        assert caught.value.code == "unsupported"
+        assert "rotational:7200" in caught.value.message and "as-is" in caught.value.message
+
+    on_bench({"databases": ["influxdb"], "flushes": ["rotational:7200"]}, work, **PLATFORMS["gvisor"])
