@@ -26,7 +26,12 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("report-time", "Time, memory and size of a report over 10,000 trials", "report_time.py"),
     Benchmark("kernels-peers", "The isolation suite's kernels beside their peers", "kernels_peers.py"),
     Benchmark("kernels-repeatability", "Repeatability of the isolation suite's kernels", "kernels_repeatability.py"),
+    Benchmark(
+        "isolation-controller", "The controller's own CPU time beside isolation trials", "isolation_controller.py"
+    ),
     Benchmark("packets-ports", "Frames a second by each port, and the tester's own error", "packets_ports.py"),
+    Benchmark("bandwidth-ladder", "The highest rate that each way of sending paces", "bandwidth_ladder.py"),
+    Benchmark("bandwidth-accuracy", "Estimates of available bandwidth on a shaped path", "bandwidth_accuracy.py"),
     Benchmark("storage-pgbench", "Our client on PostgreSQL beside pgbench", "storage_pgbench.py"),
     Benchmark("storage-ycsb", "Our client on MongoDB and Cassandra beside go-ycsb", "storage_ycsb.py"),
     Benchmark("storage-writes", "A thousand readings in one statement", "storage_writes.py"),

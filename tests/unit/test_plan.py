@@ -76,7 +76,10 @@ def test_the_papers_design_has_its_two_clocks_and_its_loads():
         (MINIMAL + "targets_us = []", ["suite.timing[0].targets_us", "at least 1"]),
         (MINIMAL + "read = 5000", ["suite.timing[0].read: unknown field", "did you mean 'reads'"]),
         (MINIMAL + "timers = []\nsleeps = []", ["no cell to measure"]),
-        (MINIMAL.replace("suite.timing", "suite.tming"), ["suite.tming", "use one of forwarding, isolation, storage, timing"]),
+        (
+            MINIMAL.replace("suite.timing", "suite.tming"),
+            ["suite.tming", "use one of forwarding, isolation, storage, timing"],
+        ),
         (MINIMAL + '[[platform]]\nname = "host"\nkind = "host"', ["two platforms are named 'host'"]),
         (MINIMAL + '[[platform]]\nname = "q"\nkind = "qemu"\nmachine = "mircovm"', ["platform[1].machine", "microvm"]),
         (MINIMAL + "[validity]\nforeign_load = 3.0", ["validity.foreign_load = 3.0"]),

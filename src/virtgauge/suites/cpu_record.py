@@ -54,19 +54,21 @@ class CpuRecord:
 
 
 @contextlib.asynccontextmanager
-async def recorded(cpu_ns: Callable[[], int | None], every_s: float = _EVERY_S) -> AsyncIterator[CpuRecord]:
-    """A record that is kept during the block; its last reading is taken at the end."""
-    record = CpuRecord(cpu_ns)
+async def recorded(*accounts: Callable[[], int | None], every_s: float = _EVERY_S) -> AsyncIterator[list[CpuRecord]]:
+    """A record of each account, kept during the block; all are read at the same moments, and last at its end."""
+    records = [CpuRecord(cpu_ns) for cpu_ns in accounts]
 
     async def keep() -> None:
         while True:
             await asyncio.sleep(every_s)
-            record.read()
+            for record in records:
+                record.read()
 
     task = asyncio.create_task(keep())
     try:
-        yield record
+        yield records
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        record.read()
+        for record in records:
+            record.read()

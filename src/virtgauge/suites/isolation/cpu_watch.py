@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from virtgauge.platforms.base import Guest
@@ -90,12 +91,10 @@ def received(record: CpuRecord, span: Span, slice_ns: int) -> Received:
     return Received(whole_ns / span.elapsed_ns, tuple(slices))
 
 
-@contextlib.asynccontextmanager
-async def watched(*guests: Guest) -> AsyncIterator[list[CpuRecord]]:
+def watched(*guests: Guest) -> contextlib.AbstractAsyncContextManager[list[CpuRecord]]:
     """Records of each guest's CPU time during the block."""
-    async with contextlib.AsyncExitStack() as watches:
-        yield [await watches.enter_async_context(_watched(guest)) for guest in guests]
+    return recorded(*(functools.partial(_cpu_ns, guest) for guest in guests), every_s=_EVERY_S)
 
 
-def _watched(guest: Guest) -> contextlib.AbstractAsyncContextManager[CpuRecord]:
-    return recorded(lambda: guest.accounting().cpu_ns, _EVERY_S)
+def _cpu_ns(guest: Guest) -> int | None:
+    return guest.accounting().cpu_ns

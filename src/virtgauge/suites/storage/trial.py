@@ -43,7 +43,7 @@ async def measure_load(
         on_progress(0.3)
         disk_before = await probe_disk(target, settings.disk_probe_s)
         flushes_before = await flushes_of(target)
-        async with recorded(lambda: bench.stage.accounting().cpu_ns) as record:
+        async with recorded(lambda: bench.stage.accounting().cpu_ns) as (record,):
             measured = await target.client.measure(data, streams, warmup_s=settings.warmup_s, seconds=settings.seconds)
         refuse_unusable(measured)
         on_progress(0.9)
