@@ -9,6 +9,9 @@ MAKEFLAGS += --no-print-directory
 
 export XDG_CACHE_HOME := $(if $(filter /%,$(XDG_CACHE_HOME)),$(XDG_CACHE_HOME),$(HOME)/.cache)
 export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/virtgauge/target
+# Where PYTHONDONTWRITEBYTECODE is set, every process compiles every package anew; bytecode in the cache soils no folder.
+export PYTHONPYCACHEPREFIX ?= $(XDG_CACHE_HOME)/virtgauge/bytecode
+unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
 STAMP := .venv/.virtgauge-environment
 LOCK := requirements-dev.lock
