@@ -181,7 +181,7 @@ class _Drawing:
         panels: dict[str, list[Row]] = {}
         for arm in (arm for arm in self._arms if arm.role != "aa"):
             for one in (one for one in own if one.arm == arm.name):
-                emulated = " (emulated)" if arm.emulated else ""
+                emulated = " (emulated)" if arm.emulated and "emulated" not in arm.label else ""
                 rows = panels.setdefault(f"{self._labels[arm.name]}{emulated}{self._cores(one.key)}", [])
                 point = one.kept.point or 0.0
                 rows.append(
