@@ -43,7 +43,7 @@ databases: environment ## fetch the database servers of the storage suite, pinne
 	@$(PY) -m virtgauge.provision databases
 
 .PHONY: setup
-setup: environment provision agent shim sensorstore flushes ## everything that `make run` needs, without running it
+setup: environment provision agent shim sensorstore flushes bandwidth ## everything that `make run` needs, without running it
 
 .PHONY: lint
 lint: environment ## formatting, lint, types, layering, clippy
@@ -94,6 +94,10 @@ sensorstore:
 .PHONY: flushes
 flushes:
 	@$(PY) setup/flushes.py
+
+.PHONY: bandwidth
+bandwidth:
+	@$(PY) setup/bandwidth.py
 
 # Before the agent, because a linker may have to come first.
 .PHONY: provision

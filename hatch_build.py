@@ -1,7 +1,7 @@
 """Puts what is built natively into the wheel, which fits every Python of its machine type.
 
-The agent is static; shim, flush laboratory and load generator ask for the C library's interface of some version, and
-the wheel's tag says which.
+Agent and bandwidth estimator are static; shim, flush laboratory and load generator ask for the C library's interface
+of some version, and the wheel's tag says which.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BUILDS = {"agent": "build_agent", "shim": "build_shim", "flushes": "build_flushes", "sensorstore": "build_sensorstore"}
+BUILDS = {
+    "agent": "build_agent",
+    "shim": "build_shim",
+    "flushes": "build_flushes",
+    "sensorstore": "build_sensorstore",
+    "bandwidth": "build_bandwidth",
+}
 """What is built natively, by scripts in ``setup/`` and a function in each."""
 
 IN_WHEEL = tuple(
@@ -27,6 +33,7 @@ IN_WHEEL = tuple(
         "virtgauge-flushes",
         "libvirtgauge_flushes.so",
         "sensorstore",
+        "bandwidth",
     )
 )
 

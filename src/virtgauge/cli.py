@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from virtgauge import __version__
+from virtgauge.console.bandwidth import app as bandwidth_app
 from virtgauge.console.displays import ProgressStyle, create_display
 from virtgauge.console.policy import app as policy_app
 from virtgauge.console.reports import ReportFormat, write_report
@@ -42,6 +43,7 @@ plan_app = typer.Typer(help="List, show and check plans.", no_args_is_help=True)
 app.add_typer(plan_app, name="plan")
 app.add_typer(provision_app, name="provision")
 app.add_typer(policy_app, name="policy")
+app.add_typer(bandwidth_app, name="bandwidth")
 shim_command.mount(app)
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]

@@ -43,7 +43,7 @@ pub struct PacingLimit {
     pub asked_bps: f64,
     /// The highest rate below it that the host was seen to pace, in bit/s of IP packets; 0 if none was.
     pub honest_bps: f64,
-    /// What the host paced beforehand, where that is the needed rate or more: it was kept from it this time.
+    /// What the host paced beforehand, where that is the needed rate or more: this path costs it more, or it was kept from it.
     pub undisturbed_bps: Option<f64>,
     /// The highest rate that it paced and that the path carried, so that at least this much is available;
     /// `None` if there was none or nobody looked.
@@ -65,9 +65,9 @@ impl fmt::Display for PacingLimit {
         if let Some(undisturbed) = self.undisturbed_bps {
             write!(
                 formatter,
-                "; shortly before, it kept {:.1} Mbit/s on its own loopback, so something kept the sender from its \
-                 processor: take other load off this machine, or send from a processor of its own (--cpu) and before \
-                 all others (--fifo)",
+                "; shortly before, it kept {:.1} Mbit/s on its own loopback: sending costs more on this path, or something \
+                 keeps the sender from its processor; take other load off this machine, or send from a processor of its \
+                 own (--cpu) and before all others (--fifo)",
                 mega(undisturbed)
             )?;
         }
