@@ -27,7 +27,7 @@ async def test_two_guests_divide_one_core_as_their_policies_say(name):
         "policies": ["none", "limit", "reservation", "limit+reservation"],
         "shares": [25, 75],
         "on": ["tested", "loading"],
-        "seconds": 3.0,
+        "seconds": 2.0,
     }
     async with pair(name, **design) as lab:
         equal = await lab.measure(load="integer")
@@ -123,7 +123,7 @@ async def test_each_guest_has_a_disk_of_its_own_and_a_bound_holds_for_one_alone(
         "on": ["tested", "loading"],
         "shares": [20],
         "disk_full_mb_per_s": 10.0,
-        "seconds": 3.0,
+        "seconds": 2.0,
     }
     async with pair(name, **design) as lab:
         assert lab.bench.disks["tested"].image != lab.bench.disks["loading"].image
