@@ -143,12 +143,12 @@ async def test_a_disk_that_has_not_even_room_for_its_image_is_a_failed_launch(tm
 @marked
 async def test_a_policy_that_the_host_refuses_is_no_figure_and_the_run_goes_on(monkeypatch):
     async with pair("host", policies=["limit"], loads=["none"]) as lab:
-        monkeypatch.setattr(lab.bench.loading._policy, "_hierarchies", Hierarchies(v1={}, v2=None))
-        refused = await lab.measure(policy="limit")
+        with monkeypatch.context() as changed:
+            changed.setattr(lab.bench.loading._policy, "_hierarchies", Hierarchies(v1={}, v2=None))
+            refused = await lab.measure(policy="limit")
         assert refused.status is TrialStatus.UNSUPPORTED
         assert refused.error.startswith("the policy of the loading guest cannot be applied: no cgroup file system")
         assert not refused.guest_lost
-        monkeypatch.undo()
         assert (await lab.measure(policy="limit")).status is TrialStatus.VALID
 
 
