@@ -168,7 +168,7 @@ def test_ctrl_c_on_real_guests_leaves_nothing_and_resumes(tmp_path, plan, after)
 @pytest.mark.parametrize("cleaner", ["clean", "run"])
 def test_after_kill_9_clean_or_the_next_run_leaves_nothing(tmp_path, plan, arm, cleaner):
     run = tmp_path / "run"
-    process = start("run", plan(repetitions=1, sleeps=100_000), "--out", run, "--platform", arm, "--progress", "json")
+    process = start("run", plan(repetitions=1, sleeps=10_000), "--out", run, "--platform", arm, "--progress", "json")
     for line in process.stderr:
         event = json.loads(line)
         if event["event"] == "trial-progress" and f"/{arm}/" in event["key"]:
@@ -191,7 +191,7 @@ def test_after_kill_9_clean_or_the_next_run_leaves_nothing(tmp_path, plan, arm, 
 @pytest.mark.parametrize("arm", ["host", "runc", "gvisor", "qemu"])
 def test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated(tmp_path, plan, arm):
     run = tmp_path / "run"
-    process = start("run", plan(repetitions=1, sleeps=20_000), "--out", run, "--platform", arm, "--progress", "json")
+    process = start("run", plan(repetitions=1, sleeps=8_000), "--out", run, "--platform", arm, "--progress", "json")
     killed = False
     for line in process.stderr:
         event = json.loads(line)
