@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import tomllib
 from importlib import resources
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, model_validator
 
 Claim = TypeVar("Claim", bound=BaseModel)
+
+
+class Bounded(BaseModel):
+    """What a test with bounds has: one of them at least; ValueError without."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("a test needs at_least or at_most")
+        return self
 
 
 def read_claims(name: str, kind: type[Claim]) -> tuple[Claim, ...]:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from virtgauge.reference.claim_file import read_claims
+from virtgauge.reference.claim_file import Bounded, read_claims
 
 Interfaces = Literal["emulated", "paravirtual"]
 Quantity = Literal["throughput_mbps", "throughput_pps", "latency_us"]
@@ -48,18 +48,10 @@ class _Test(BaseModel):
     """Only figures at these levels."""
 
 
-class Bounds(_Test):
+class Bounds(_Test, Bounded):
     """Every figure lies within bounds."""
 
     kind: Literal["bounds"]
-    at_least: float | None = None
-    at_most: float | None = None
-
-    @model_validator(mode="after")
-    def _has_a_bound(self) -> Bounds:
-        if self.at_least is None and self.at_most is None:
-            raise ValueError("a test of bounds needs at_least or at_most")
-        return self
 
 
 class Growth(_Test):

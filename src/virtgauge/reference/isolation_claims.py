@@ -20,9 +20,9 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from virtgauge.reference.claim_file import read_claims
+from virtgauge.reference.claim_file import Bounded, read_claims
 
 Benchmark = Literal["cpu", "memory", "disk"]
 Load = Literal["none", "cpu", "memory", "memory-write", "disk"]
@@ -58,20 +58,7 @@ class Selection(BaseModel):
     energy_saving: bool | None = None
 
 
-class _Bounded(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    at_least: float | None = None
-    at_most: float | None = None
-
-    @model_validator(mode="after")
-    def _has_a_bound(self) -> _Bounded:
-        if self.at_least is None and self.at_most is None:
-            raise ValueError("a test needs at_least or at_most")
-        return self
-
-
-class Bounds(_Bounded):
+class Bounds(Bounded):
     """Each of the figures lies within bounds, or the lowest or the highest of them does."""
 
     kind: Literal["bounds"]
@@ -79,7 +66,7 @@ class Bounds(_Bounded):
     which: Literal["each", "lowest", "highest"] = "each"
 
 
-class Compared(_Bounded):
+class Compared(Bounded):
     """The ratio of two figures lies within bounds: at every place that has both, or of the lowest or highest of each.
 
     Places are compared that differ in benchmark or load alone.  ``mirrored``: at the share s on one guest and 1 − s on
@@ -93,7 +80,7 @@ class Compared(_Bounded):
     mirrored: bool = False
 
 
-class Losses(_Bounded):
+class Losses(Bounded):
     """What the lowest figure falls short of 1, beside what another lowest one does, lies within bounds."""
 
     kind: Literal["losses"]
@@ -101,7 +88,7 @@ class Losses(_Bounded):
     to: Selection
 
 
-class Spread(_Bounded):
+class Spread(Bounded):
     """Of otherwise equal places the highest figure over all loads, beside the lowest, lies within bounds."""
 
     kind: Literal["spread"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from virtgauge.reference.claim_file import read_claims
+from virtgauge.reference.claim_file import Bounded, read_claims
 
 Database = Literal["Cassandra", "MongoDB", "PostgreSQL"]
 Operation = Literal["single-write", "single-read", "multi-write", "multi-read"]
@@ -30,17 +30,6 @@ class _Test(BaseModel):
     clients: tuple[Clients, ...] = get_args(Clients)
 
 
-class _Bounded(_Test):
-    at_least: float | None = None
-    at_most: float | None = None
-
-    @model_validator(mode="after")
-    def _has_a_bound(self) -> _Bounded:
-        if self.at_least is None and self.at_most is None:
-            raise ValueError("a test needs at_least or at_most")
-        return self
-
-
 class Order(_Test):
     """The databases are in this order, the fastest first; ``first`` asks only that the first one is the fastest."""
 
@@ -48,7 +37,7 @@ class Order(_Test):
     first: bool = False
 
 
-class Ratio(_Bounded):
+class Ratio(_Test, Bounded):
     """The ratio of the figure at one level of a factor to that at another lies within bounds.
 
     A bound of 1 is never reached.  ``count``: in every place, in more than half of them, or in any.
@@ -61,7 +50,7 @@ class Ratio(_Bounded):
     count: Literal["all", "most", "any"] = "all"
 
 
-class Spread(_Bounded):
+class Spread(_Test, Bounded):
     """Of one operation the fastest database's figure over the slowest's lies within bounds.
 
     With ``than``, that spread over the one of another operation.
@@ -104,7 +93,7 @@ class NoSingleBest(_Test):
     kind: Literal["no-single-best"]
 
 
-class Index(_Bounded):
+class Index(_Test, Bounded):
     """The figure with an index over the one without lies within bounds, at one client."""
 
     kind: Literal["index"]
@@ -116,7 +105,7 @@ class IndexInteraction(_Test):
     kind: Literal["index-interaction"]
 
 
-class QuickFlushes(_Bounded):
+class QuickFlushes(_Test, Bounded):
     """The figure of a flushing database where flushes complete at once, over the one on a turning disk."""
 
     kind: Literal["quick-flushes"]
