@@ -92,25 +92,21 @@ class SuiteReport(abc.ABC):
     Attributes:
         suite: its name.
         title: what the page calls it.
+        arms: those with trials, in the order in which all that it says shows them.
+        findings: everything that it says.
+        aa_ratios: of the figures that decide, A/A arm to reference: one for each cell where both were measured.
     """
 
     suite: ClassVar[str]
     title: ClassVar[str]
+    arms: tuple[ArmRecord, ...]
+    findings: SuiteFindings
+    aa_ratios: tuple[Estimate, ...]
 
     @property
-    @abc.abstractmethod
-    def findings(self) -> DataclassInstance:
-        """Everything that it says, as a dataclass for the JSON form; durations in nanoseconds."""
-
-    @property
-    @abc.abstractmethod
     def headlines(self) -> tuple[Headline, ...]:
         """One sentence for each arm of the plan but the A/A arm, the reference first."""
-
-    @property
-    @abc.abstractmethod
-    def aa_ratios(self) -> Sequence[Estimate]:
-        """Of the figures that decide, A/A arm to reference: one for each cell where both were measured."""
+        return self.findings.headlines
 
     @property
     @abc.abstractmethod
@@ -130,7 +126,11 @@ class SuiteReport(abc.ABC):
         """Its figures in the terminal, below the headlines."""
 
 
-class DataclassInstance(Protocol):
-    """Any dataclass."""
+class SuiteFindings(Protocol):
+    """What a suite says, as a dataclass for the JSON form; durations in nanoseconds."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """One sentence for each arm of the plan but the A/A arm, the reference first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
@@ -18,7 +18,6 @@ from virtgauge.report.forwarding.model import ForwardingFindings
 from virtgauge.report.forwarding.paper_claims import examined_claims
 from virtgauge.report.forwarding.published import beside_ours
 from virtgauge.report.forwarding.results import Results, account_of
-from virtgauge.report.headline import Headline
 from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
 from virtgauge.report.trial_results import flag_counts
 
@@ -31,6 +30,7 @@ class ForwardingReport(SuiteReport):
 
     suite: ClassVar[str] = "forwarding"
     title: ClassVar[str] = "Packet forwarding"
+    findings: ForwardingFindings
 
     def __init__(self, records: SuiteRecords) -> None:
         self.arms = tuple(records.shown_arms)
@@ -42,8 +42,8 @@ class ForwardingReport(SuiteReport):
         ratios = interface_ratios(results, keys, records.arms, records.nominal)
         tried = {arm.name: results.of_arm(arm.name) for arm in self.arms}
         flags = {name: flag_counts(trials) for name, trials in tried.items()}
-        self._aa_ratios = tuple(builder.aa_ratios)
-        self._findings = ForwardingFindings(
+        self.aa_ratios = tuple(builder.aa_ratios)
+        self.findings = ForwardingFindings(
             headlines=headlines(records.arms, cells, flags),
             cells=cells,
             accounts={name: account_of(trials) for name, trials in tried.items()},
@@ -55,27 +55,15 @@ class ForwardingReport(SuiteReport):
         )
 
     @property
-    def findings(self) -> ForwardingFindings:
-        return self._findings
-
-    @property
-    def headlines(self) -> tuple[Headline, ...]:
-        return self._findings.headlines
-
-    @property
-    def aa_ratios(self) -> Sequence[Estimate]:
-        return self._aa_ratios
-
-    @property
     def estimates(self) -> Iterable[Estimate]:
-        return (series.throughput_mbps for cell in self._findings.cells for series in cell.series)
+        return (series.throughput_mbps for cell in self.findings.cells for series in cell.series)
 
     def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
         fairness = f" (J {factors['jain']})" if factors.get("jain") else ""
         return f"Forwarding: {factors.get('frame_bytes', '')} B · {factors.get('vector', '')}{fairness}"
 
     def page(self, frame: PageFrame) -> SuitePage:
-        return page.suite_page(self._findings, self.arms, frame)
+        return page.suite_page(self.findings, self.arms, frame)
 
     def print(self, console: Console) -> None:
-        terminal.print_findings(self._findings, self.arms, console)
+        terminal.print_findings(self.findings, self.arms, console)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.reference import table
-from virtgauge.report.headline import Headline
 from virtgauge.report.isolation import page, terminal
 from virtgauge.report.isolation.cells import CellBuilder
 from virtgauge.report.isolation.headlines import headlines
@@ -34,6 +33,7 @@ class IsolationReport(SuiteReport):
 
     suite: ClassVar[str] = "isolation"
     title: ClassVar[str] = "Performance isolation"
+    findings: IsolationFindings
 
     def __init__(self, records: SuiteRecords) -> None:
         self.arms = tuple(records.shown_arms)
@@ -45,8 +45,8 @@ class IsolationReport(SuiteReport):
         ratios = Ratios(results, told, records.nominal)
         interference = ratios.interference()
         sentences = resource_sentences(interference, cells, builder.aa_ratios, told, results.wake_tail)
-        self._aa_ratios = tuple(builder.aa_ratios.values())
-        self._findings = IsolationFindings(
+        self.aa_ratios = tuple(builder.aa_ratios.values())
+        self.findings = IsolationFindings(
             headlines=headlines(records.arms, sentences, cells),
             wake_tail=results.wake_tail,
             sentences=sentences,
@@ -64,20 +64,8 @@ class IsolationReport(SuiteReport):
         )
 
     @property
-    def findings(self) -> IsolationFindings:
-        return self._findings
-
-    @property
-    def headlines(self) -> tuple[Headline, ...]:
-        return self._findings.headlines
-
-    @property
-    def aa_ratios(self) -> Sequence[Estimate]:
-        return self._aa_ratios
-
-    @property
     def estimates(self) -> Iterable[Estimate]:
-        return (series.relative for cell in self._findings.cells for series in cell.series)
+        return (series.relative for cell in self.findings.cells for series in cell.series)
 
     def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
         benchmark = benchmark_words(factors.get("benchmark", probe), factors.get("block", ""))
@@ -88,7 +76,7 @@ class IsolationReport(SuiteReport):
         return f"Isolation: {benchmark} · {load} · {SHORT_CORES.get(cores, cores)} · {policy}"
 
     def page(self, frame: PageFrame) -> SuitePage:
-        return page.suite_page(self._findings, self.arms, frame)
+        return page.suite_page(self.findings, self.arms, frame)
 
     def print(self, console: Console) -> None:
-        terminal.print_findings(self._findings, self.arms, console)
+        terminal.print_findings(self.findings, self.arms, console)

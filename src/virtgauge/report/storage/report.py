@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.reference import table
-from virtgauge.report.headline import Headline
 from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
 from virtgauge.report.storage import page, terminal
 from virtgauge.report.storage.cells import CellBuilder
@@ -33,6 +32,7 @@ class StorageReport(SuiteReport):
 
     suite: ClassVar[str] = "storage"
     title: ClassVar[str] = "Sensor-data storage"
+    findings: StorageFindings
 
     def __init__(self, records: SuiteRecords) -> None:
         self.arms = tuple(records.shown_arms)
@@ -40,8 +40,8 @@ class StorageReport(SuiteReport):
         builder = CellBuilder(records.arms, results, records.facts, records.nominal)
         cells = builder.cells(results.keys)
         places = Places(results, records.arms)
-        self._aa_ratios = tuple(builder.aa_ratios)
-        self._findings = StorageFindings(
+        self.aa_ratios = tuple(builder.aa_ratios)
+        self.findings = StorageFindings(
             headlines=headlines(records.arms, cells),
             cells=cells,
             durability=durability_rows(results, records.arms, records.nominal),
@@ -54,20 +54,8 @@ class StorageReport(SuiteReport):
         )
 
     @property
-    def findings(self) -> StorageFindings:
-        return self._findings
-
-    @property
-    def headlines(self) -> tuple[Headline, ...]:
-        return self._findings.headlines
-
-    @property
-    def aa_ratios(self) -> Sequence[Estimate]:
-        return self._aa_ratios
-
-    @property
     def estimates(self) -> Iterable[Estimate]:
-        return (series.rate for cell in self._findings.cells for series in cell.series)
+        return (series.rate for cell in self.findings.cells for series in cell.series)
 
     def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
         operation = factors.get("operation", probe)
@@ -82,7 +70,7 @@ class StorageReport(SuiteReport):
         return f"Storage: {' · '.join(part for part in parts if part)}"
 
     def page(self, frame: PageFrame) -> SuitePage:
-        return page.suite_page(self._findings, self.arms, frame)
+        return page.suite_page(self.findings, self.arms, frame)
 
     def print(self, console: Console) -> None:
-        terminal.print_findings(self._findings, self.arms, console)
+        terminal.print_findings(self.findings, self.arms, console)

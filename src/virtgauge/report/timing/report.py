@@ -9,7 +9,6 @@ from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.headline import Headline
 from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
 from virtgauge.report.timing import page, terminal
 from virtgauge.report.timing.causes import Cause, causes
@@ -32,6 +31,7 @@ class TimingReport(SuiteReport):
 
     suite: ClassVar[str] = "timing"
     title: ClassVar[str] = "Timing"
+    findings: TimingFindings
 
     def __init__(self, records: SuiteRecords) -> None:
         self.arms = tuple(records.shown_arms)
@@ -39,8 +39,8 @@ class TimingReport(SuiteReport):
         builder = CellBuilder(records.arms, records.trials, records.figures, records.nominal, records.raw)
         cells = tuple(builder.cell(key) for key in keys)
         published = published_rows(cells, records.arms)
-        self._aa_ratios = tuple(builder.aa_ratios)
-        self._findings = TimingFindings(
+        self.aa_ratios = tuple(builder.aa_ratios)
+        self.findings = TimingFindings(
             headlines=headlines(records.arms, cells),
             cells=cells,
             causes=_causes(builder, keys, records),
@@ -52,29 +52,17 @@ class TimingReport(SuiteReport):
         )
 
     @property
-    def findings(self) -> TimingFindings:
-        return self._findings
-
-    @property
-    def headlines(self) -> tuple[Headline, ...]:
-        return self._findings.headlines
-
-    @property
-    def aa_ratios(self) -> Sequence[Estimate]:
-        return self._aa_ratios
-
-    @property
     def estimates(self) -> Iterable[Estimate]:
-        return (series.statistics["p50"] for cell in self._findings.cells for series in cell.series)
+        return (series.statistics["p50"] for cell in self.findings.cells for series in cell.series)
 
     def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
         return f"{probe_title(probe)}: {function_label(factors)} · {load_label(factors.get('load', ''))}"
 
     def page(self, frame: PageFrame) -> SuitePage:
-        return page.suite_page(self._findings, self.arms, frame)
+        return page.suite_page(self.findings, self.arms, frame)
 
     def print(self, console: Console) -> None:
-        terminal.print_findings(self._findings, self.arms, console)
+        terminal.print_findings(self.findings, self.arms, console)
 
 
 def _causes(builder: CellBuilder, keys: Sequence[CellKey], records: SuiteRecords) -> dict[str, tuple[Cause, ...]]:
