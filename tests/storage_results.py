@@ -318,6 +318,7 @@ def rates(truth: Truth, arm: StorageArm, factors: Mapping[str, str], factor: flo
         "server_cpu_ns_per_operation": server_us * 1e3,
         "flushes_per_operation": per_flush,
         "flushes": round(per_s * per_flush),
+        "mean_flush_ns": wait_us * 1e3 * factor if per_flush else None,
         "disk_before_per_s": DISK_PER_S * factor,
         "disk_after_per_s": DISK_PER_S,
         "client_limit_per_s": limit,

@@ -21,6 +21,7 @@ from virtgauge.report.storage import tables
 from virtgauge.report.storage.figures import draw
 from virtgauge.report.storage.model import Key, Series, StorageFindings
 from virtgauge.report.verdicts import Verdict
+from virtgauge.report.words import duration, duration_interval
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 DISK = "rotational:7200"
@@ -160,6 +161,23 @@ def test_the_price_of_a_level_is_its_rate_over_that_of_the_next_weaker_one(usual
     one, other = (series_of(found, "host", durability=level, **at).rate.point for level in ("flushed", "periodic"))
     assert one is not None and other is not None
     assert row.price.point == pytest.approx(one / other, rel=0.05)
+
+
+def test_what_a_flush_took_stands_beside_how_many_an_operation_needs(usual: report.Report) -> None:
+    rows = {
+        (row.durability, row.flushes): row
+        for row in storage_of(usual).durability
+        if (row.arm, row.database) == ("host", "postgresql")
+    }
+    turn = rows["flushed", DISK]
+    assert turn.mean_flush_ns.point == pytest.approx(60e9 / 7200, rel=0.02)
+    assert turn.mean_flush_ns.n == 6
+    none = rows["periodic", DISK].mean_flush_ns  # no write waited for one
+    assert (none.point, none.method) == (None, "no flush was timed")
+    told = f"{duration(turn.mean_flush_ns.point)}<small>{duration_interval(turn.mean_flush_ns)}</small>"
+    page = report.render_html(usual)
+    assert "one flush<br>takes" in page
+    assert f">{told}</td>" in page
 
 
 def test_knees_and_mixed_loads_are_told_with_their_objective_and_streams(usual: report.Report) -> None:

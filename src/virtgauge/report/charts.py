@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import altair as alt
@@ -31,6 +31,9 @@ _SHARE_LABEL = "datum.value >= 1 ? 'all' : '1 in ' + format(round(1 / datum.valu
 
 ROWS = "rows"
 """The name that a specification gives to its panel's data."""
+
+Row = dict[str, Any]
+"""What a mark is drawn from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +74,56 @@ class Figure:
     panels: tuple[Panel, ...]
 
 
+Made = tuple[Figure, dict[str, PanelData]]
+"""A figure with the data behind its panels, by their names."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Drawn:
     """Figures with the data behind their panels."""
 
     figures: tuple[Figure, ...]
     data: dict[str, PanelData]
+
+
+def drawn(made: Iterable[Made]) -> Drawn:
+    """Figures together, in their order."""
+    figures: list[Figure] = []
+    data: dict[str, PanelData] = {}
+    for figure, panels in made:
+        figures.append(figure)
+        data |= panels
+    return Drawn(tuple(figures), data)
+
+
+def figure_of_rows(
+    name: str,
+    title: str,
+    caption: str,
+    panels: Mapping[str, list[Row]],
+    spec: Callable[[list[Row]], dict[str, Any]],
+    *,
+    ours: Collection[str],
+    published: str,
+) -> Made | None:
+    """A figure without the panels that hold nothing of ours; None when all do.
+
+    Args:
+        name: that the data of its panels begins with.
+        title, caption: of the figure.
+        panels: rows by the panel's title.
+        spec: makes the chart, from the rows of all panels together.
+        ours: kinds of rows that are.
+        published: what the caption says besides where anything published is drawn.
+    """
+    kept = {title: rows for title, rows in panels.items() if any(row["kind"] in ours for row in rows)}
+    if not kept:
+        return None
+    rows = [row for rows in kept.values() for row in rows]
+    caption += published if any(row["kind"] == "published" or row.get("stated") for row in rows) else ""
+    names = {panel: f"{name}-{place}" for place, panel in enumerate(kept)}
+    figure = Figure(title, caption, spec(rows), tuple(Panel(panel, data) for panel, data in names.items()))
+    return figure, {data: PanelData("rows", kept[panel]) for panel, data in names.items()}
 
 
 def domain_of(values: Iterable[float]) -> tuple[float, float]:
@@ -97,14 +144,24 @@ def time_axis(domain: tuple[float, float]) -> alt.X:
 
 def time_ticks(domain: tuple[float, float]) -> alt.Axis:
     """An axis of durations in ns on a logarithmic scale."""
-    # Two orders of magnitude need ticks between the decades, eight do not; about one label a decade at most.
+    return alt.Axis(labelExpr=_TIME_LABEL, values=log_ticks(domain), title=None, labelOverlap=True, grid=True)
+
+
+def log_ticks(domain: tuple[float, float], most_decades: float = 6) -> list[float]:
+    """Where an axis on a logarithmic scale has its ticks.
+
+    Two orders of magnitude need ticks between the decades, eight do not.
+
+    Args:
+        domain: of the axis.
+        most_decades: of more than these not every one has a tick.
+    """
     decades = math.log10(domain[1] / domain[0])
-    step = max(1, math.ceil(decades / 6))
+    step = max(1, math.ceil(decades / most_decades))
     exponents = range(math.floor(math.log10(domain[0])), math.ceil(math.log10(domain[1])) + 1)
     factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3 else (1,)
-    ticks = [m * 10.0**e for e in exponents if e % step == 0 for m in factors]
-    inside = [tick for tick in ticks if domain[0] <= tick <= domain[1]]
-    return alt.Axis(labelExpr=_TIME_LABEL, values=inside, title=None, labelOverlap=True, grid=True)
+    ticks = [factor * 10.0**exponent for exponent in exponents if exponent % step == 0 for factor in factors]
+    return [tick for tick in ticks if domain[0] <= tick <= domain[1]]
 
 
 def arm_colour(arms: Sequence[ArmRecord]) -> alt.Color:
@@ -224,12 +281,14 @@ def ccdf_curves(
 
 def finished(chart: alt.LayerChart | alt.FacetChart, height: int) -> dict[str, Any]:
     """The specification of a panel, as wide as its place on the page."""
-    spec: dict[str, Any] = (
-        chart.properties(width="container", height=height)
-        .configure(background="transparent", font=FONT)
-        .configure_view(stroke="transparent")
-        .configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", tickSize=4, domain=True)
-        .to_dict(validate=False)  # takes half a second in all; the tests validate what is drawn
+    config = alt.Config(
+        background="transparent",
+        font=FONT,
+        view=alt.ViewConfig(stroke="transparent"),
+        axis=alt.AxisConfig(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", tickSize=4, domain=True),
     )
+    # At once, for every change to a chart of layers copies all of them.
+    whole = chart.properties(width="container", height=height, config=config)
+    spec: dict[str, Any] = whole.to_dict(validate=False)  # takes half a second in all; the tests validate what is drawn
     spec.pop("$schema", None)  # an address; the page has no use for one
     return spec

@@ -16,6 +16,7 @@ from virtgauge.report.charts import (
     domain_of,
     finished,
     lines_with_intervals,
+    log_ticks,
     time_ticks,
 )
 
@@ -89,14 +90,5 @@ def _axis(quantity: Quantity, values: Sequence[float]) -> alt.Axis:
         return alt.Axis(values=sizes, labelExpr="datum.value + ' B'", title=None, grid=True, labelOverlap=True)
     if quantity == "time":
         return time_ticks(domain_of(values))
-    return _rate_ticks(domain_of(values))
-
-
-def _rate_ticks(domain: tuple[float, float]) -> alt.Axis:
-    """An axis of Mbit/s on a logarithmic scale, with a label or two a decade."""
-    decades = math.log10(domain[1] / domain[0])
-    factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3 else (1,)
-    exponents = range(math.floor(math.log10(domain[0])), math.ceil(math.log10(domain[1])) + 1)
-    ticks = [factor * 10.0**exponent for exponent in exponents for factor in factors]
-    inside = [tick for tick in ticks if domain[0] <= tick <= domain[1]]
-    return alt.Axis(labelExpr=_RATE_LABEL, values=inside, title=None, labelOverlap=True, grid=True)
+    ticks = log_ticks(domain_of(values), most_decades=math.inf)
+    return alt.Axis(labelExpr=_RATE_LABEL, values=ticks, title=None, labelOverlap=True, grid=True)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.arms import row_labels
-from virtgauge.report.charts import Drawn, Figure, Panel, PanelData
+from virtgauge.report.charts import Drawn, Made, Row, drawn, figure_of_rows
 from virtgauge.report.forwarding import charts
 from virtgauge.report.forwarding.cells import AT_THROUGHPUT
 from virtgauge.report.forwarding.model import Cell, Design, ForwardingFindings, LatencyLevel, Series
@@ -28,7 +28,8 @@ _MOST_BEYOND = 2.0
 _CROSSES = " Crosses: the paper’s figures, measured on other hardware; triangles point to where its bounds leave room."
 _LOSS_FAIRNESSES = 2
 
-Row = dict[str, Any]
+_OURS = ("ours", "other", "point", "throughput")
+"""Kinds of rows that are not published ones."""
 
 
 def draw(found: ForwardingFindings, arms: Sequence[ArmRecord]) -> Drawn:
@@ -38,15 +39,12 @@ def draw(found: ForwardingFindings, arms: Sequence[ArmRecord]) -> Drawn:
         found: by the suite.
         arms: of the manifest.
     """
-    figures: list[Figure] = []
-    data: dict[str, PanelData] = {}
     designs = list(dict.fromkeys(cell.design for cell in found.cells))
-    for place, design in enumerate(designs):
-        drawing = _Drawing(found, arms, design, name=f"forwarding-{place}", several=len(designs) > 1)
-        for figure, panels in drawing.figures():
-            figures.append(figure)
-            data |= {name: PanelData("rows", rows) for name, rows in panels.items()}
-    return Drawn(tuple(figures), data)
+    drawings = (
+        _Drawing(found, arms, design, name=f"forwarding-{place}", several=len(designs) > 1)
+        for place, design in enumerate(designs)
+    )
+    return drawn(made for drawing in drawings for made in drawing.figures())
 
 
 class _Drawing:
@@ -68,7 +66,7 @@ class _Drawing:
         two_level = sorted({cell.jain for cell in self._cells if cell.two_level and cell.jain is not None})
         self._fairnesses = _spread(two_level, _MOST_FAIRNESSES)
 
-    def figures(self) -> Iterator[tuple[Figure, dict[str, list[Row]]]]:
+    def figures(self) -> Iterator[Made]:
         """Those for which there is something to draw."""
         made = [
             self._throughput(),
@@ -78,30 +76,18 @@ class _Drawing:
             self._latency_by_load("unfair"),
             self._loss(),
         ]
-        for figure, panels in made:
-            if any(row["kind"] != "published" for rows in panels.values() for row in rows):
-                yield figure, panels
+        yield from (one for one in made if one is not None)
 
     def _made(
         self, what: str, title: str, caption: str, panels: dict[str, list[Row]], spec: Callable[[list[Row]], Any]
-    ) -> tuple[Figure, dict[str, list[Row]]]:
+    ) -> Made | None:
         """A figure without the panels that would hold nothing of ours."""
-        kept = {name: rows for name, rows in panels.items() if any(row["kind"] != "published" for row in rows)}
-        rows = [row for rows in kept.values() for row in rows]
-        if any(row["kind"] == "published" for row in rows):
-            caption += _CROSSES
-        names = {title: f"{self._name}-{what}-{place}" for place, title in enumerate(kept)}
-        figure = Figure(
-            f"{title}{self._aside}",
-            caption,
-            spec(rows) if rows else {},
-            tuple(Panel(title, name) for title, name in names.items()),
-        )
-        return figure, {names[title]: rows for title, rows in kept.items()}
+        name, title = f"{self._name}-{what}", f"{title}{self._aside}"
+        return figure_of_rows(name, title, caption, panels, spec, ours=_OURS, published=_CROSSES)
 
     # -- the paper's figures -------------------------------------------------------------------------
 
-    def _throughput(self) -> tuple[Figure, dict[str, list[Row]]]:
+    def _throughput(self) -> Made | None:
         panels = {f"{size} B": list(self._by_fairness(size, _throughput_row)) for size in self._sizes}
         for figure in published_figures():
             size = figure.smallest_bytes
@@ -124,7 +110,7 @@ class _Drawing:
             lambda rows: charts.lines(self._arms, rows, x="fairness", y="rate"),
         )
 
-    def _latency_by_size(self) -> tuple[Figure, dict[str, list[Row]]]:
+    def _latency_by_size(self) -> Made | None:
         panels = {
             f"J {jain:.3f}": [
                 row | {"x": cell.frame_bytes, "at": f"{cell.frame_bytes} B"}
@@ -148,7 +134,7 @@ class _Drawing:
             lambda rows: charts.lines(self._arms, rows, x="size", y="time"),
         )
 
-    def _latency_by_fairness(self) -> tuple[Figure, dict[str, list[Row]]]:
+    def _latency_by_fairness(self) -> Made | None:
         panels = {
             # The paper's bounds are for every J; they stand at the highest.
             f"{size} B": [*self._by_fairness(size, _latency_row), *_published_latencies(size, [size], 1.0)]
@@ -166,7 +152,7 @@ class _Drawing:
             lambda rows: charts.lines(self._arms, rows, x="fairness", y="time"),
         )
 
-    def _latency_by_load(self, which: Literal["largest", "unfair"]) -> tuple[Figure, dict[str, list[Row]]]:
+    def _latency_by_load(self, which: Literal["largest", "unfair"]) -> Made | None:
         """Of the largest frame for several J (figure 8), or of the lowest J for every frame size (figure 9)."""
         paper = [cell for cell in self._cells if cell.two_level]
         if which == "largest":
@@ -201,7 +187,7 @@ class _Drawing:
             lambda rows: charts.lines(self._arms, rows, x="rate", y="time"),
         )
 
-    def _loss(self) -> tuple[Figure, dict[str, list[Row]]]:
+    def _loss(self) -> Made | None:
         panels = {
             f"{cell.frame_bytes} B, J {cell.jain:.3f}": list(self._loss_rows(cell))
             for cell in sorted(self._cells, key=lambda cell: (cell.frame_bytes, cell.jain or 0.0))

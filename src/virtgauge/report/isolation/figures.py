@@ -13,7 +13,7 @@ from typing import Any, Literal
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.arms import row_labels
-from virtgauge.report.charts import Drawn, Figure, Panel, PanelData
+from virtgauge.report.charts import Drawn, Made, Row, drawn, figure_of_rows
 from virtgauge.report.isolation import charts
 from virtgauge.report.isolation.guides import due_line, published_rows
 from virtgauge.report.isolation.heat_map import matrix
@@ -36,7 +36,6 @@ from virtgauge.report.isolation.vocabulary import (
 )
 from virtgauge.report.words import NONE, duration, duration_interval, share
 
-Row = dict[str, Any]
 Panels = Mapping[str, list[Row]]
 Setting = tuple[str, str, float]
 """Policy, the guest that has it, and its share."""
@@ -61,12 +60,7 @@ def draw(found: IsolationFindings, arms: Sequence[ArmRecord]) -> Drawn:
         found: by the suite.
         arms: of the manifest.
     """
-    figures: list[Figure] = []
-    data: dict[str, PanelData] = {}
-    for figure, panels in _Drawing(found, arms).figures():
-        figures.append(figure)
-        data |= panels
-    return Drawn(tuple(figures), data)
+    return drawn(_Drawing(found, arms).figures())
 
 
 class _Drawing:
@@ -80,7 +74,7 @@ class _Drawing:
         self._several_blocks = len({cell.key.block for cell in self._cells} - {""}) > 1
         self._made = 0
 
-    def figures(self) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def figures(self) -> Iterator[Made]:
         """In the paper's order, then ours."""
         policies = list(dict.fromkeys((cell.key.policy, cell.key.on) for cell in self._cells if not cell.key.free))
         for policy, on in policies:
@@ -108,25 +102,19 @@ class _Drawing:
 
     def _finished(
         self, title: str, caption: str, panels: Panels, spec: Callable[[list[Row]], dict[str, Any]]
-    ) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    ) -> Iterator[Made]:
         """A figure without the panels that would hold nothing of ours."""
-        kept = {name: rows for name, rows in panels.items() if any(row["kind"] == "ours" for row in rows)}
-        if not kept:
-            return
-        rows = [row for rows in kept.values() for row in rows]
-        caption += _PUBLISHED if any(row["kind"] == "published" or row.get("stated") for row in rows) else ""
-        self._made += 1
-        names = {name: f"isolation-{self._made}-{place}" for place, name in enumerate(kept)}
-        yield (
-            Figure(title, caption, spec(rows), tuple(Panel(name, data) for name, data in names.items())),
-            {data: PanelData("rows", kept[name]) for name, data in names.items()},
-        )
+        name = f"isolation-{self._made + 1}"
+        made = figure_of_rows(name, title, caption, panels, spec, ours=("ours",), published=_PUBLISHED)
+        if made is not None:
+            self._made += 1
+            yield made
 
     # -- the paper's figures -------------------------------------------------------------------------
 
     def _against_share(
         self, policy: str, on: str, resource: Resource, quantity: Literal["relative", "q"]
-    ) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    ) -> Iterator[Made]:
         own = [
             cell
             for cell in self._cells
@@ -166,7 +154,7 @@ class _Drawing:
 
     # -- ours ----------------------------------------------------------------------------------------
 
-    def _matrix(self, setting: Setting) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _matrix(self, setting: Setting) -> Iterator[Made]:
         strongest: dict[str, int] = {}
         for one in self._found.interference:
             strongest[one.key.load] = max(strongest.get(one.key.load, 0), one.key.intensity)
@@ -204,7 +192,7 @@ class _Drawing:
             matrix,
         )
 
-    def _pressure(self) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _pressure(self) -> Iterator[Made]:
         panels: dict[str, list[Row]] = {}
         for one in self._found.pressure:
             policy = "" if one.key.free else f", {one.key.policy_label}"
@@ -221,7 +209,7 @@ class _Drawing:
             lambda rows: charts.lines(self._arms, rows, "of the time in which the load works", "kept"),
         )
 
-    def _slices(self, setting: Setting) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _slices(self, setting: Setting) -> Iterator[Made]:
         panels: dict[str, list[Row]] = {}
         for cell, series in self._of_setting(setting):
             # Every wake-up is timed by itself; slices of their number tell nothing.
@@ -249,7 +237,7 @@ class _Drawing:
             lambda rows: charts.slices(self._arms, rows),
         )
 
-    def _latencies(self, setting: Setting) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _latencies(self, setting: Setting) -> Iterator[Made]:
         panels: dict[str, list[Row]] = {}
         for cell, series in self._of_setting(setting):
             middle, far = series.latency_p50_ns, series.latency_p99_ns
@@ -269,7 +257,7 @@ class _Drawing:
             lambda rows: charts.durations(self._arms, rows),
         )
 
-    def _memory_latencies(self, setting: Setting) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _memory_latencies(self, setting: Setting) -> Iterator[Made]:
         panels: dict[str, list[Row]] = {}
         for cell, series in self._of_setting(setting):
             if cell.key.benchmark == LATENCY and series.value.point is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from virtgauge.report.charts import (
     domain_of,
     finished,
     lines_with_intervals,
+    log_ticks,
     time_ticks,
 )
 
@@ -144,14 +144,8 @@ def _axis(quantity: Quantity, values: Sequence[float], title: str | None) -> alt
     if quantity == "time":
         axis = time_ticks(domain_of(values))
         return axis.copy(deep=False) if title is None else _titled(axis, title)
-    domain = domain_of(values)
-    decades = math.log10(domain[1] / domain[0])
-    factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3 else (1,)
-    step = max(1, math.ceil(decades / 6))
-    exponents = range(math.floor(math.log10(domain[0])), math.ceil(math.log10(domain[1])) + 1)
-    ticks = [factor * 10.0**exponent for exponent in exponents if exponent % step == 0 for factor in factors]
-    inside = [tick for tick in ticks if domain[0] <= tick <= domain[1]]
-    return alt.Axis(labelExpr=_COUNT_LABEL, values=inside, title=title, labelOverlap=True, grid=True)
+    ticks = log_ticks(domain_of(values))
+    return alt.Axis(labelExpr=_COUNT_LABEL, values=ticks, title=title, labelOverlap=True, grid=True)
 
 
 def _titled(axis: alt.Axis, title: str) -> alt.Axis:

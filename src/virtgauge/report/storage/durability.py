@@ -19,6 +19,7 @@ from virtgauge.report.storage.vocabulary import (
     SINGLE_WRITE,
     database_title,
     device_words,
+    strength_of,
 )
 from virtgauge.report.trial_results import why_missing
 from virtgauge.report.words import ratio, ratio_interval, share
@@ -41,7 +42,7 @@ def durability_rows(results: Results, arms: Sequence[ArmRecord], nominal: float)
 def _levels_of(results: Results, arm: str, keys: Sequence[Key], nominal: float) -> Iterator[DurabilityRow]:
     below = ""
     rates_below: dict[int, float] = {}
-    for level in sorted({key.durability for key in keys}, key=_strength):
+    for level in sorted({key.durability for key in keys}, key=strength_of):
         of_level = [key for key in keys if key.durability == level]
         writing = _usual_write(results, arm, of_level)
         rates = results.rates(writing, arm) if writing else {}
@@ -49,7 +50,10 @@ def _levels_of(results: Results, arm: str, keys: Sequence[Key], nominal: float) 
             continue  # named once, with the reason, under what was not measured
         audited = [trial for key in of_level for trial in results.counted(key, arm).items()]
         price = paired_ratio(rates, rates_below, nominal) if below else Estimate.missing("ratio", "the weakest level")
-        flushes = results.scalar(writing, arm, "flushes_per_operation") if writing else {}
+        flushes, flush_ns = (
+            results.scalar(writing, arm, field) if writing else {}
+            for field in ("flushes_per_operation", "mean_flush_ns")
+        )
         yield DurabilityRow(
             arm=arm,
             database=of_level[0].database,
@@ -58,6 +62,9 @@ def _levels_of(results: Results, arm: str, keys: Sequence[Key], nominal: float) 
             operation=writing.operation if writing else "",
             settings=settings_of(dict(audited)),
             flushes_per_operation=median_estimate(list(flushes.values()), "flushes", nominal),
+            mean_flush_ns=median_estimate(list(flush_ns.values()), "ns", nominal)
+            if flush_ns
+            else Estimate.missing("ns", "no flush was timed"),
             server=_crashes(results, arm, of_level, "server"),
             machine=_crashes(results, arm, of_level, "machine"),
             rate=median_estimate(list(rates.values()), writing.unit if writing else "", nominal),
@@ -66,10 +73,6 @@ def _levels_of(results: Results, arm: str, keys: Sequence[Key], nominal: float) 
         )
         if rates:
             below, rates_below = level, rates
-
-
-def _strength(level: str) -> int:
-    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
 def _usual_write(results: Results, arm: str, keys: Sequence[Key]) -> Key | None:

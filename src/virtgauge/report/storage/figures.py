@@ -12,14 +12,13 @@ from typing import Any
 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.arms import row_labels
-from virtgauge.report.charts import Drawn, Figure, Panel, PanelData
+from virtgauge.report.charts import Drawn, Figure, Made, Panel, PanelData, Row, drawn, figure_of_rows
 from virtgauge.report.storage import charts
 from virtgauge.report.storage.model import Cell, Key, PaperCell, Series, StorageFindings
 from virtgauge.report.storage.paper_cells import MOST_CLIENTS, paper_cells
 from virtgauge.report.storage.tables import Place, places_of
 from virtgauge.report.storage.vocabulary import (
     KNEE,
-    LEVELS,
     MULTI_READ,
     MULTI_WRITE,
     OPERATION_WORDS,
@@ -34,11 +33,10 @@ from virtgauge.report.storage.vocabulary import (
     rate,
     rate_interval,
     short_device,
+    strength_of,
     unit_of,
 )
 from virtgauge.report.words import duration, duration_interval
-
-Row = dict[str, Any]
 
 _ONE_CLIENT = {SINGLE_WRITE: "Figure 5", SINGLE_READ: "Figure 6", MULTI_WRITE: "Figure 7", MULTI_READ: "Figure 8"}
 _MANY_CLIENTS = {SINGLE_WRITE: "Figure 9", SINGLE_READ: "Figure 10", MULTI_WRITE: "Figure 11", MULTI_READ: "Figure 12"}
@@ -56,12 +54,7 @@ def draw(found: StorageFindings, arms: Sequence[ArmRecord]) -> Drawn:
         found: by the suite.
         arms: of the manifest.
     """
-    figures: list[Figure] = []
-    data: dict[str, PanelData] = {}
-    for figure, panels in _Drawing(found, arms).figures():
-        figures.append(figure)
-        data |= panels
-    return Drawn(tuple(figures), data)
+    return drawn(_Drawing(found, arms).figures())
 
 
 class _Drawing:
@@ -76,7 +69,7 @@ class _Drawing:
         self._aa = {arm.name for arm in arms if arm.role == "aa"}
         self._made = 0
 
-    def figures(self) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def figures(self) -> Iterator[Made]:
         """In the paper's order, then ours."""
         yield from self._indexes()
         for operation, number in _ONE_CLIENT.items():
@@ -105,24 +98,17 @@ class _Drawing:
 
     def _finished(
         self, title: str, caption: str, panels: Mapping[str, list[Row]], spec: Callable[[list[Row]], dict[str, Any]]
-    ) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    ) -> Iterator[Made]:
         """A figure without the panels that would hold nothing of ours."""
-        kept = {name: rows for name, rows in panels.items() if any(row["kind"] in ("ours", "other") for row in rows)}
-        if not kept:
-            return
-        rows = [row for rows in kept.values() for row in rows]
-        caption += _PUBLISHED if any(row["kind"] == "published" for row in rows) else ""
-        self._made += 1
-        names = {name: f"storage-{self._made}-{place}" for place, name in enumerate(kept)}
-        panels_of = tuple(Panel(name, data) for name, data in names.items())
-        yield (
-            Figure(title, caption, spec(rows), panels_of),
-            {data: PanelData("rows", kept[name]) for name, data in names.items()},
-        )
+        name = f"storage-{self._made + 1}"
+        made = figure_of_rows(name, title, caption, panels, spec, ours=("ours", "other"), published=_PUBLISHED)
+        if made is not None:
+            self._made += 1
+            yield made
 
     # -- the paper's figures -------------------------------------------------------------------------
 
-    def _indexes(self) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _indexes(self) -> Iterator[Made]:
         for operation in (SINGLE_READ, MULTI_READ):
             own = [cell for cell in self._closed if cell.key.operation == operation]
             panels: dict[str, list[Row]] = {}
@@ -144,7 +130,7 @@ class _Drawing:
                 self._dots(operation),
             )
 
-    def _one_client(self, operation: str, number: str) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _one_client(self, operation: str, number: str) -> Iterator[Made]:
         own = [cell for cell in self._of(operation) if cell.key.clients == 1]
         databases = list(dict.fromkeys(database_title(cell.key.database) for cell in self._usual))
         panels: dict[str, list[Row]] = {}
@@ -170,7 +156,7 @@ class _Drawing:
             self._dots(operation),
         )
 
-    def _many_clients(self, operation: str, number: str) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _many_clients(self, operation: str, number: str) -> Iterator[Made]:
         own = self._of(operation)
         panels: dict[str, list[Row]] = {}
         for database, place in self._panels(own):
@@ -200,7 +186,7 @@ class _Drawing:
 
     # -- ours ----------------------------------------------------------------------------------------
 
-    def _levels(self) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _levels(self) -> Iterator[Made]:
         own = [cell for cell in self._usual if cell.key.operation == SINGLE_WRITE and cell.key.clients == 1]
         panels: dict[str, list[Row]] = {}
         for database in dict.fromkeys(cell.key.database for cell in own):
@@ -209,7 +195,10 @@ class _Drawing:
                 if len(cells) > 1:
                     panels[f"{database_title(database)}{short_device(flushes)}"] = [
                         row
-                        | {"category": SHORT_LEVELS.get(level := cell.key.durability, level), "place": _strength(level)}
+                        | {
+                            "category": SHORT_LEVELS.get(level := cell.key.durability, level),
+                            "place": strength_of(level),
+                        }
                         for cell in cells
                         for row in self._rates(cell, "x")
                     ]
@@ -220,7 +209,7 @@ class _Drawing:
             self._dots(SINGLE_WRITE),
         )
 
-    def _distribution(self, operation: str) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _distribution(self, operation: str) -> Iterator[Made]:
         own = self._of(operation)
         panels: list[Panel] = []
         data: dict[str, PanelData] = {}
@@ -228,20 +217,20 @@ class _Drawing:
         shares: list[float] = []
         for database, place in self._panels(own):
             cell = min((c for c in own if _at(c.key, database, place)), key=lambda cell: cell.key.clients)
-            drawn = [(series.arm, series.curve) for series in cell.series if series.curve is not None]
-            if drawn:
+            curves = [(series.arm, series.curve) for series in cell.series if series.curve is not None]
+            if curves:
                 name = f"storage-ccdf-{operation}-{len(panels)}"
                 panels.append(Panel(self._panel_title(database, place), name))
-                rows = [{"arm": arm, "x": curve.values_ns, "y": curve.shares} for arm, curve in drawn]
+                rows = [{"arm": arm, "x": curve.values_ns, "y": curve.shares} for arm, curve in curves]
                 data[name] = PanelData("curves", rows)
-                values += [value for _, curve in drawn for value in (curve.values_ns[0], curve.values_ns[-1])]
-                shares += [curve.shares[-1] for _, curve in drawn]
+                values += [value for _, curve in curves for value in (curve.values_ns[0], curve.values_ns[-1])]
+                shares += [curve.shares[-1] for _, curve in curves]
         if panels:
             caption = "How often a statement takes longer than the time below, from sending to the answer; one client."
             title = f"Service time, {OPERATION_WORDS[operation]}: distribution"
             yield Figure(title, caption, charts.curves(self._arms, values, shares), tuple(panels)), data
 
-    def _offered(self) -> Iterator[tuple[Figure, dict[str, PanelData]]]:
+    def _offered(self) -> Iterator[Made]:
         """Of open loops the p99 of the response; of knees what their searches offered."""
         panels: dict[str, list[Row]] = {}
         for cell in self._open:
@@ -339,10 +328,6 @@ class _Drawing:
 
 def _at(key: Key, database: str, place: Place) -> bool:
     return key.database == database and (key.durability, key.flushes) == place
-
-
-def _strength(level: str) -> int:
-    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
 def _published_cells(operation: str, place: Place, *, many: bool) -> Iterator[PaperCell]:

@@ -191,6 +191,7 @@ class DurabilityRow:
 
     Attributes:
         operation: of the rates: single writes by one client, where those were measured.
+        mean_flush_ns: what one flush took while those were measured.
         rate: at the level, and ``price``: its ratio to the rate at the next weaker level that was measured.
         below: that level; empty for the weakest.
         server, machine: what was left when the server, or the machine, was ended.
@@ -203,6 +204,7 @@ class DurabilityRow:
     operation: str
     settings: dict[str, str]
     flushes_per_operation: Estimate
+    mean_flush_ns: Estimate
     server: CrashFigures
     machine: CrashFigures
     rate: Estimate

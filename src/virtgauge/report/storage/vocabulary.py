@@ -57,6 +57,11 @@ def database_title(name: str) -> str:
     return DATABASES.get(name, name)
 
 
+def strength_of(level: str) -> int:
+    """Place of a level of durability from the weakest on; levels that are not known stand behind all others."""
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
+
+
 def level_words(level: str, flushes: str = "as-is") -> str:
     """``flushed before each acknowledgement, flushes of a 7200 rpm disk``."""
     words = LEVEL_WORDS.get(level, level or "level not known")
