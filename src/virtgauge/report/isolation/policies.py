@@ -11,15 +11,15 @@ from virtgauge.report.isolation.results import Results
 
 def applied_policies(results: Results, arms: Sequence[str]) -> tuple[AppliedPolicy, ...]:
     """Every policy on every arm once, of the guest that it was for, as the last valid result recorded it."""
-    found: dict[tuple[Any, ...], AppliedPolicy] = {}
+    last: dict[tuple[Any, ...], tuple[Key, Mapping[str, Any]]] = {}
     for arm in arms:
         for key in results.keys:
             if not key.free:
                 for trial in results.counted(key, arm).values():
                     told = (trial.result.get("policy_applied") or {}).get(key.on)
                     if told:
-                        found[arm, key.policy, key.on, key.share, key.cores] = _applied(arm, key, told)
-    return tuple(found.values())
+                        last[arm, key.policy, key.on, key.share, key.cores] = key, told
+    return tuple(_applied(arm, key, told) for (arm, *_), (key, told) in last.items())
 
 
 def _applied(arm: str, key: Key, told: Mapping[str, Any]) -> AppliedPolicy:
