@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import gc
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +42,8 @@ def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path |
     """
     from virtgauge import report  # draws charts: a second of imports that no other command should wait for
 
-    built = report.build(ledger)
+    with _no_collections():
+        built = report.build(ledger)
     if kind is ReportFormat.TEXT and out is None:
         report.render_text(built, Console())
         return None
@@ -63,3 +67,15 @@ def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path |
     except OSError as error:
         raise UsageError(f"cannot write the report to {out}: {error}", "choose another file with --out") from error
     return out
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """The records of many trials stay to the end: a collector that goes through them again and again finds nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
