@@ -1,14 +1,13 @@
 //! The null server of Cassandra's protocol: writes are counted and not kept, reads are answered from the generator.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use uuid::Uuid;
 
+use super::answer_all;
 use crate::drivers::cassandra::wire::{self, FRAMING, Fields, HEAD_BYTES, RESPONSE, flag, metadata, opcode, result};
-use crate::failure::{Failure, Kind};
 use crate::generator::Answers;
 use crate::messages::Messages;
 use crate::store::Reading;
@@ -24,34 +23,10 @@ const SELECT: [u8; 16] = [b'r'; 16];
 const BIGINT: u16 = 0x0002;
 const VARCHAR: u16 = 0x000d;
 
-/// Serves until the process is killed, one thread per connection.
-///
-/// # Errors
-/// `refused` where no more connections can be accepted.
-pub(super) fn serve(listener: TcpListener, answers: Arc<Answers>) -> Result<(), Failure> {
-    let rows = Arc::new(AtomicU64::new(0));
-    for socket in listener.incoming() {
-        let socket = socket.map_err(|error| Failure::new(Kind::Refused, error.to_string()))?;
-        let (answers, rows) = (Arc::clone(&answers), Arc::clone(&rows));
-        thread::spawn(move || converse(socket, answers, rows));
-    }
-    Ok(())
-}
-
-fn converse(socket: TcpStream, answers: Arc<Answers>, rows: Arc<AtomicU64>) {
-    let Ok(mut messages) = Messages::over(socket, FRAMING, None) else { return };
+/// Serves one connection, until it is lost or asks what is not understood.
+pub(super) fn converse(socket: TcpStream, answers: Arc<Answers>, rows: Arc<AtomicU64>) -> Option<()> {
     let mut client = Client { answers, rows, readings: Vec::new() };
-    let mut output = Vec::new();
-    // Whatever a client does that no driver of ours does ends its connection.
-    while let Some(()) = messages.receive().ok().and_then(|frame| client.take(frame, &mut output)) {
-        // Answers of a pipeline go out together.
-        if !messages.has_received() {
-            if messages.send(&output).is_err() {
-                return;
-            }
-            output.clear();
-        }
-    }
+    answer_all(Messages::over(socket, FRAMING, None).ok()?, |frame, output| client.take(frame, output))
 }
 
 /// What the server knows of one connection.

@@ -1,37 +1,21 @@
 //! The null server of the databases that speak HTTP: InfluxDB, VictoriaMetrics, and QuestDB's line protocol.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use uuid::Uuid;
 
 use crate::drivers::uri::decode;
 use crate::drivers::victoriametrics::put_line;
-use crate::failure::{Failure, Kind};
 use crate::generator::Answers;
 use crate::store::Reading;
 
-/// Serves until the process is killed, one thread per connection.
-///
-/// # Errors
-/// `refused` where no more connections can be accepted.
-pub(super) fn serve(listener: TcpListener, answers: Arc<Answers>) -> Result<(), Failure> {
-    let rows = Arc::new(AtomicU64::new(0));
-    for socket in listener.incoming() {
-        let socket = socket.map_err(|error| Failure::new(Kind::Refused, error.to_string()))?;
-        let (answers, rows) = (Arc::clone(&answers), Arc::clone(&rows));
-        // Whatever a client does that no driver of ours does ends its connection.
-        thread::spawn(move || converse(&socket, &answers, &rows));
-    }
-    Ok(())
-}
-
-fn converse(socket: &TcpStream, answers: &Answers, rows: &AtomicU64) -> Option<()> {
+/// Serves one connection, until it is lost or asks what is not understood.
+pub(super) fn converse(socket: TcpStream, answers: Arc<Answers>, rows: Arc<AtomicU64>) -> Option<()> {
     socket.set_nodelay(true).ok()?;
-    let mut input = BufReader::with_capacity(64 << 10, socket);
+    let mut input = BufReader::with_capacity(64 << 10, &socket);
     let (mut line, mut body, mut answer, mut output) = (String::new(), Vec::new(), Vec::new(), Vec::new());
     let mut readings = Vec::new();
     loop {
@@ -49,11 +33,11 @@ fn converse(socket: &TcpStream, answers: &Answers, rows: &AtomicU64) -> Option<(
         body.clear();
         (&mut input).take(length).read_to_end(&mut body).ok()?;
         answer.clear();
-        let status = respond(&target, &body, answers, rows, &mut readings, &mut answer)?;
+        let status = respond(&target, &body, &answers, &rows, &mut readings, &mut answer)?;
         write!(output, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", answer.len()).ok()?;
         output.extend_from_slice(&answer);
         if input.buffer().is_empty() {
-            (&mut &*socket).write_all(&output).ok()?;
+            (&socket).write_all(&output).ok()?;
             output.clear();
         }
     }

@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 use uuid::Uuid;
 
+use super::answer_all;
 use crate::drivers::mongo::connection::{self, BODY, FRAMING, HEAD_BYTES, MORE_TO_COME};
-use crate::failure::{Failure, Kind};
 use crate::generator::Answers;
 use crate::messages::Messages;
 use crate::store::Reading;
@@ -24,34 +23,10 @@ const VERSION: &str = "0.0.0 (null)";
 /// `CommandNotFound`.
 const COMMAND_NOT_FOUND: i32 = 59;
 
-/// Serves until the process is killed, one thread per connection.
-///
-/// # Errors
-/// `refused` where no more connections can be accepted.
-pub(super) fn serve(listener: TcpListener, answers: Arc<Answers>) -> Result<(), Failure> {
-    let rows = Arc::new(AtomicU64::new(0));
-    for socket in listener.incoming() {
-        let socket = socket.map_err(|error| Failure::new(Kind::Refused, error.to_string()))?;
-        let (answers, rows) = (Arc::clone(&answers), Arc::clone(&rows));
-        thread::spawn(move || converse(socket, answers, rows));
-    }
-    Ok(())
-}
-
-fn converse(socket: TcpStream, answers: Arc<Answers>, rows: Arc<AtomicU64>) {
-    let Ok(mut messages) = Messages::over(socket, FRAMING, None) else { return };
+/// Serves one connection, until it is lost or asks what is not understood.
+pub(super) fn converse(socket: TcpStream, answers: Arc<Answers>, rows: Arc<AtomicU64>) -> Option<()> {
     let mut client = Client { answers, rows, cursors: HashMap::new(), next_cursor: 0, readings: Vec::new() };
-    let mut output = Vec::new();
-    // Whatever a client does that no driver of ours does ends its connection.
-    while let Some(()) = messages.receive().ok().and_then(|message| client.take(message, &mut output)) {
-        // Answers of a pipeline go out together.
-        if !output.is_empty() && !messages.has_received() {
-            if messages.send(&output).is_err() {
-                return;
-            }
-            output.clear();
-        }
-    }
+    answer_all(Messages::over(socket, FRAMING, None).ok()?, |message, output| client.take(message, output))
 }
 
 /// What the server knows of one connection.

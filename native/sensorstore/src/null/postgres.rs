@@ -3,15 +3,14 @@
 mod statement;
 
 use std::collections::HashMap;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use statement::{Portal, Statement};
 
+use super::answer_all;
 use crate::drivers::postgres::wire::{FRAMING, HEAD_BYTES};
-use crate::failure::{Failure, Kind};
 use crate::generator::Answers;
 use crate::messages::{Framing, Messages};
 use crate::store::Reading;
@@ -22,27 +21,13 @@ const STARTUP: Framing = Framing { head: 4, length: startup_bytes };
 /// No message of ours is longer, and nothing that is no PostgreSQL client shall make us allocate.
 const LONGEST_STARTUP_BYTES: usize = 10_000;
 
-/// Serves until the process is killed, one thread per connection.
-///
-/// # Errors
-/// `refused` where no more connections can be accepted.
-pub(super) fn serve(listener: TcpListener, answers: Arc<Answers>) -> Result<(), Failure> {
-    let rows = Arc::new(AtomicU64::new(0));
-    for socket in listener.incoming() {
-        let socket = socket.map_err(|error| Failure::new(Kind::Refused, error.to_string()))?;
-        let (answers, rows) = (Arc::clone(&answers), Arc::clone(&rows));
-        // Whatever a client does that no driver of ours does ends its connection.
-        thread::spawn(move || converse(socket, answers, rows));
-    }
-    Ok(())
-}
-
 fn startup_bytes(head: &[u8]) -> Option<usize> {
     let length = u32::from_be_bytes(head.try_into().ok()?) as usize;
     (8..LONGEST_STARTUP_BYTES).contains(&length).then_some(length)
 }
 
-fn converse(socket: TcpStream, answers: Arc<Answers>, rows: Arc<AtomicU64>) -> Option<()> {
+/// Serves one connection, until it is lost or asks what is not understood.
+pub(super) fn converse(socket: TcpStream, answers: Arc<Answers>, rows: Arc<AtomicU64>) -> Option<()> {
     let mut messages = Messages::over(socket, STARTUP, None).ok()?;
     messages.receive().ok()?;
     messages.frame_by(FRAMING);
@@ -51,17 +36,9 @@ fn converse(socket: TcpStream, answers: Arc<Answers>, rows: Arc<AtomicU64>) -> O
     put(&mut output, b'S', b"server_version\x000.0 (null)\0");
     ready(&mut output);
     messages.send(&output).ok()?;
-    output.clear();
     let mut client =
         Client { answers, rows, statements: HashMap::new(), portal: None, copied: 0, readings: Vec::new() };
-    loop {
-        let message = messages.receive().ok()?;
-        client.take(message[0], &message[HEAD_BYTES..], &mut output)?;
-        if !messages.has_received() && !output.is_empty() {
-            messages.send(&output).ok()?;
-            output.clear();
-        }
-    }
+    answer_all(messages, |message, output| client.take(message[0], &message[HEAD_BYTES..], output))
 }
 
 /// What the server knows of one connection.
