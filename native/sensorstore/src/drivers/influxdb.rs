@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::SET_UP_FACTOR;
 use super::http::{Http, encoded};
 use super::uri::{self, Server};
 use crate::failure::{Failure, Kind};
@@ -18,9 +19,6 @@ const SETTINGS: [&str; 4] =
 
 /// Times beyond this many milliseconds are beyond InfluxDB's 64 bits of nanoseconds.
 const LAST_MILLISECOND: i64 = i64::MAX / 1_000_000;
-
-/// Setting up may take so much longer than a statement that is measured.
-const SET_UP_FACTOR: u32 = 60;
 
 struct Influxdb {
     server: Server,

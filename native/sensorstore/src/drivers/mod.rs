@@ -17,6 +17,9 @@ use crate::generator::Data;
 use crate::spec::{Driver, StoreSpec};
 use crate::store::Store;
 
+/// What sets up goes through the whole table, and may take so much longer than a statement that is measured.
+const SET_UP_FACTOR: u32 = 60;
+
 /// A store as specified; nothing has been connected to yet.  The readings are for the store that is none, which has
 /// only them to answer reads from.
 ///

@@ -49,6 +49,12 @@ pub(super) fn open(spec: &StoreSpec) -> Result<Box<dyn Store>, Failure> {
 }
 
 impl MongoStore {
+    fn patient(&self) -> Result<Connection, Failure> {
+        let mut connection = Connection::open(&self.target)?;
+        connection.wait_for(self.target.timeout * PATIENCE)?;
+        Ok(connection)
+    }
+
     fn exists(&self, connection: &mut Connection) -> Result<bool, Failure> {
         let command = rawdoc! {
             "listCollections": 1,
@@ -110,8 +116,7 @@ impl Store for MongoStore {
     }
 
     fn create(&self, schema: Schema) -> Result<(), Failure> {
-        let mut connection = Connection::open(&self.target)?;
-        connection.wait_for(self.target.timeout * PATIENCE)?;
+        let mut connection = self.patient()?;
         if schema.drop {
             self.drop_with(&mut connection)?;
         } else if self.exists(&mut connection)? {
@@ -132,15 +137,12 @@ impl Store for MongoStore {
     }
 
     fn drop_table(&self) -> Result<(), Failure> {
-        let mut connection = Connection::open(&self.target)?;
-        connection.wait_for(self.target.timeout * PATIENCE)?;
-        self.drop_with(&mut connection)
+        self.drop_with(&mut self.patient()?)
     }
 
     /// By a look at every document, since the collection's own count is wrong after the server was killed.
     fn count(&self) -> Result<u64, Failure> {
-        let mut connection = Connection::open(&self.target)?;
-        connection.wait_for(self.target.timeout * PATIENCE)?;
+        let mut connection = self.patient()?;
         let command = rawdoc! {
             "aggregate": self.target.collection.as_str(),
             "pipeline": [{ "$group": { "_id": 1, "n": { "$sum": 1 } } }],

@@ -6,14 +6,13 @@ mod sqlstate;
 pub(crate) mod wire;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use dialect::Dialect;
 use session::{PostgresSession, WriteMode};
-use wire::{Connection, Target, TextRow};
+use wire::{Connection, Target};
 
 use super::uri;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::spec::StoreSpec;
 use crate::store::{About, Schema, Session, Store};
 
@@ -31,9 +30,6 @@ const SETTINGS: [&str; 11] = [
     "max_wal_size",
     "checkpoint_timeout",
 ];
-
-/// What sets up goes through the whole table, and may take so much longer than a statement that is measured.
-const SET_UP_FACTOR: u32 = 60;
 
 struct Postgres {
     target: Target,
@@ -68,19 +64,6 @@ pub(super) fn open(spec: &StoreSpec) -> Result<Box<dyn Store>, Failure> {
     Ok(Box::new(Postgres { target, table: spec.table()?.into(), mode }))
 }
 
-impl Postgres {
-    /// One statement of setting up, that may take long.
-    fn run(&self, statement: &str) -> Result<Vec<TextRow>, Failure> {
-        let mut connection = Connection::open(&self.target)?;
-        connection.set_timeout(self.set_up_timeout())?;
-        connection.query(statement)
-    }
-
-    fn set_up_timeout(&self) -> Duration {
-        self.target.timeout * SET_UP_FACTOR
-    }
-}
-
 impl Store for Postgres {
     fn about(&self) -> Result<About, Failure> {
         let mut connection = Connection::open(&self.target)?;
@@ -100,8 +83,7 @@ impl Store for Postgres {
 
     fn create(&self, schema: Schema) -> Result<(), Failure> {
         let table = &self.table;
-        let mut connection = Connection::open(&self.target)?;
-        connection.set_timeout(self.set_up_timeout())?;
+        let mut connection = Connection::patient(&self.target)?;
         if schema.drop {
             connection.query(&format!("DROP TABLE IF EXISTS {table}"))?;
         }
@@ -115,19 +97,17 @@ impl Store for Postgres {
     }
 
     fn drop_table(&self) -> Result<(), Failure> {
-        self.run(&format!("DROP TABLE {}", self.table)).map(drop)
+        Connection::patient(&self.target)?.query(&format!("DROP TABLE {}", self.table)).map(drop)
     }
 
     fn count(&self) -> Result<u64, Failure> {
-        let rows = self.run(&format!("SELECT count(*) FROM {}", self.table))?;
-        let count = rows.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
-        count.ok_or_else(|| Failure::new(Kind::Database, "the server's count is no number"))
+        Connection::patient(&self.target)?.count(&format!("SELECT count(*) FROM {}", self.table))
     }
 
     /// Statistics for the planner, and the marks of commit that the first read would have to set otherwise; both come by
     /// themselves in time (autovacuum), in the middle of a trial.
     fn settle(&self) -> Result<(), Failure> {
-        self.run(&format!("VACUUM (ANALYZE) {}", self.table)).map(drop)
+        Connection::patient(&self.target)?.query(&format!("VACUUM (ANALYZE) {}", self.table)).map(drop)
     }
 
     fn connect(&self) -> Result<Box<dyn Session>, Failure> {

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::SET_UP_FACTOR;
 use super::http::Http;
 use super::influxdb::put_lines;
 use super::postgres::dialect::Dialect;
 use super::postgres::session::{PostgresSession, WriteMode};
-use super::postgres::wire::{Connection, Target, TextRow};
+use super::postgres::wire::{Connection, Target};
 use super::uri::{self, Server};
 use crate::failure::{Failure, Kind};
 use crate::spec::StoreSpec;
@@ -21,9 +22,6 @@ const SETTINGS: [&str; 4] =
 
 /// From one question whether all is applied to the next.
 const POLL: Duration = Duration::from_millis(5);
-
-/// Setting up may take so much longer than a statement that is measured.
-const SET_UP_FACTOR: u32 = 60;
 
 struct Questdb {
     target: Target,
@@ -65,14 +63,6 @@ pub(super) fn open(spec: &StoreSpec) -> Result<Box<dyn Store>, Failure> {
     Ok(Box::new(Questdb { target, table: spec.table()?.into(), mode, lines }))
 }
 
-impl Questdb {
-    fn run(&self, statement: &str) -> Result<Vec<TextRow>, Failure> {
-        let mut connection = Connection::open(&self.target)?;
-        connection.set_timeout(self.target.timeout * SET_UP_FACTOR)?;
-        connection.query(statement)
-    }
-}
-
 impl Store for Questdb {
     fn about(&self) -> Result<About, Failure> {
         let mut connection = Connection::open(&self.target)?;
@@ -90,24 +80,24 @@ impl Store for Questdb {
 
     fn create(&self, schema: Schema) -> Result<(), Failure> {
         let table = &self.table;
+        let mut connection = Connection::patient(&self.target)?;
         if schema.drop {
-            self.run(&format!("DROP TABLE IF EXISTS {table}"))?;
+            connection.query(&format!("DROP TABLE IF EXISTS {table}"))?;
         }
         let index = if schema.index { " INDEX" } else { "" };
         let columns = format!("ts TIMESTAMP, sensor SYMBOL{index}, value DOUBLE");
-        self.run(&format!("CREATE TABLE {table} ({columns}) TIMESTAMP(ts) PARTITION BY DAY WAL")).map(drop)
+        let statement = format!("CREATE TABLE {table} ({columns}) TIMESTAMP(ts) PARTITION BY DAY WAL");
+        connection.query(&statement).map(drop)
     }
 
     fn drop_table(&self) -> Result<(), Failure> {
-        self.run(&format!("DROP TABLE {}", self.table)).map(drop)
+        Connection::patient(&self.target)?.query(&format!("DROP TABLE {}", self.table)).map(drop)
     }
 
     /// Of all that is acknowledged: what is in the log only does not show in a count yet.
     fn count(&self) -> Result<u64, Failure> {
         self.settle()?;
-        let rows = self.run(&format!("SELECT count() FROM {}", self.table))?;
-        let count = rows.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
-        count.ok_or_else(|| Failure::new(Kind::Database, "the server's count is no number"))
+        Connection::patient(&self.target)?.count(&format!("SELECT count() FROM {}", self.table))
     }
 
     /// Waits until the write-ahead log is applied to the table.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::SET_UP_FACTOR;
 use super::http::{Http, encoded};
 use super::uri::{self, Server};
 use crate::failure::{Failure, Kind};
@@ -22,9 +23,6 @@ const LAST_MILLISECOND: i64 = 9_000_000_000_000;
 
 /// Earlier than any reading, in seconds; times that lead to before 1970 find nothing at all.
 const FIRST_SECOND: u64 = 1_000_000_000;
-
-/// Setting up may take so much longer than a statement that is measured.
-const SET_UP_FACTOR: u32 = 60;
 
 struct VictoriaMetrics {
     server: Server,

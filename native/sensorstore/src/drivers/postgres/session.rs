@@ -53,8 +53,7 @@ enum Parameter<'a> {
 }
 
 impl Parameter<'_> {
-    #[allow(clippy::unnecessary_wraps, reason = "the signature that frontend::bind asks for")]
-    fn put(self, dialect: Dialect, output: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    fn put(self, dialect: Dialect, output: &mut BytesMut) {
         match self {
             Self::Sensor(sensor) => dialect.put_sensor(sensor, output),
             Self::Timestamp(timestamp) => output.put_i64(dialect.binary_time(timestamp)),
@@ -74,7 +73,6 @@ impl Parameter<'_> {
                 }
             }
         }
-        Ok(IsNull::No)
     }
 }
 
@@ -137,7 +135,10 @@ impl PostgresSession {
         parameters: impl IntoIterator<Item = Parameter<'a>>,
     ) -> Result<(), Failure> {
         let (output, dialect) = (&mut self.connection.output, self.dialect);
-        let put = |parameter: Parameter<'a>, output: &mut BytesMut| parameter.put(dialect, output);
+        let put = |parameter: Parameter<'a>, output: &mut BytesMut| {
+            parameter.put(dialect, output);
+            Ok(IsNull::No)
+        };
         let bound = frontend::bind("", statement, BINARY, parameters, put, BINARY, output);
         bound.map_err(|error| match error {
             BindError::Conversion(error) => unsendable(error),

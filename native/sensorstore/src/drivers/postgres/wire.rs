@@ -16,6 +16,7 @@ use postgres_protocol::message::backend::{
 use postgres_protocol::message::frontend;
 
 use super::sqlstate;
+use crate::drivers::SET_UP_FACTOR;
 use crate::failure::{Failure, Kind};
 use crate::messages::{Framing, Messages};
 
@@ -73,9 +74,11 @@ impl Connection {
         Ok(connection)
     }
 
-    /// How long each answer may take from now on.
-    pub(crate) fn set_timeout(&mut self, timeout: Duration) -> Result<(), Failure> {
-        self.messages.wait_for(timeout)
+    /// The same for statements of setting up, that may take long.
+    pub(crate) fn patient(target: &Target) -> Result<Self, Failure> {
+        let mut connection = Self::open(target)?;
+        connection.messages.wait_for(target.timeout * SET_UP_FACTOR)?;
+        Ok(connection)
     }
 
     fn start(&mut self, target: &Target) -> Result<(), Failure> {
@@ -175,6 +178,13 @@ impl Connection {
             Ok(())
         })?;
         Ok(rows)
+    }
+
+    /// The one number that a statement as text brings.
+    pub(crate) fn count(&mut self, statement: &str) -> Result<u64, Failure> {
+        let rows = self.query(statement)?;
+        let count = rows.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
+        count.ok_or_else(|| Failure::new(Kind::Database, "the server's count is no number"))
     }
 
     /// The answer to one statement that writes: how many rows the server says it has written.
