@@ -1,62 +1,30 @@
 //! Cassandra's driver against its null server, and against servers that misbehave.
 
+mod servers;
+
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::Arc;
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sensorstore::drivers;
-use sensorstore::failure::{Failure, Kind};
-use sensorstore::generator::{Answers, Data};
-use sensorstore::null;
-use sensorstore::spec::{Protocol, StoreSpec};
-use sensorstore::store::{Reading, Schema, Store};
+use sensorstore::failure::Kind;
+use sensorstore::spec::Protocol;
+use sensorstore::store::{Schema, Store};
+use serde_json::{Value, json};
+use servers::{DATA, failure, hang, listening, null_server, opened, readings, server};
 
-const DATA: Data = Data { seed: 11, sensors: 8, step_ms: 1000 };
-
-fn listening() -> (TcpListener, u16) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
-
-fn opened(port: u16, options: &serde_json::Value) -> Box<dyn Store> {
-    let spec = serde_json::json!({
-        "driver": "cassandra", "address": "127.0.0.1", "port": port, "timeout_ms": 1000, "options": options,
-    });
-    let spec: StoreSpec = serde_json::from_value(spec).unwrap();
-    drivers::open(&spec, None).unwrap()
-}
-
-fn on_null_server(options: &serde_json::Value) -> Box<dyn Store> {
-    let (listener, port) = listening();
-    thread::spawn(move || null::serve_on(Protocol::Cassandra, listener, Arc::new(Answers::new(DATA))));
-    opened(port, options)
+fn on_null_server(options: &Value) -> Box<dyn Store> {
+    opened("cassandra", null_server(Protocol::Cassandra), options).unwrap()
 }
 
 /// On a server that does this with its first connection.
-fn on_server(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> Box<dyn Store> {
-    let (listener, port) = listening();
-    thread::spawn(move || serve(listener.accept().unwrap().0));
-    opened(port, &serde_json::json!({}))
-}
-
-/// A session's failure, whether it fails in being opened or in its first write.
-fn failure(store: &dyn Store) -> Failure {
-    let written = store.connect().and_then(|mut session| session.write(DATA.sensor(0), &[DATA.reading(0, 0)]));
-    written.unwrap_err()
-}
-
-fn readings(sensor: u64, first: u64, count: u64) -> Vec<Reading> {
-    let mut readings = Vec::new();
-    DATA.readings(sensor, first, count, &mut readings);
-    readings
+fn on_server(serve: impl FnOnce(TcpStream) + Send + 'static) -> Box<dyn Store> {
+    opened("cassandra", server(serve), &json!({})).unwrap()
 }
 
 #[test]
 fn what_is_written_is_counted_and_dropped() {
-    let store = on_null_server(&serde_json::json!({}));
+    let store = on_null_server(&json!({}));
     store.create(Schema { index: true, drop: false }).unwrap();
     let mut session = store.connect().unwrap();
     session.write(DATA.sensor(3), &readings(3, 0, 1000)).unwrap();
@@ -69,13 +37,13 @@ fn what_is_written_is_counted_and_dropped() {
 
 #[test]
 fn there_is_no_table_without_its_index() {
-    let store = on_null_server(&serde_json::json!({}));
+    let store = on_null_server(&json!({}));
     assert_eq!(store.create(Schema { index: false, drop: true }).unwrap_err().kind, Kind::Unsupported);
 }
 
 #[test]
 fn reads_bring_the_readings_of_the_interval_in_however_many_pages() {
-    for options in [serde_json::json!({}), serde_json::json!({ "page_rows": "101" })] {
+    for options in [json!({}), json!({ "page_rows": "101" })] {
         let store = on_null_server(&options);
         let mut session = store.connect().unwrap();
         let mut read = vec![DATA.reading(0, 0)];
@@ -89,7 +57,7 @@ fn reads_bring_the_readings_of_the_interval_in_however_many_pages() {
 
 #[test]
 fn pipelined_writes_are_acknowledged_in_their_order() {
-    let store = on_null_server(&serde_json::json!({}));
+    let store = on_null_server(&json!({}));
     let mut session = store.connect().unwrap();
     let batches: Vec<_> = (0..64).map(|number| readings(1, number, 1 + number % 2)).collect();
     let writes: Vec<_> = batches.iter().map(|batch| (DATA.sensor(1), batch.as_slice())).collect();
@@ -104,7 +72,7 @@ fn pipelined_writes_are_acknowledged_in_their_order() {
 }
 
 /// Answers a frame of the client: (opcode, stream, body).
-fn answer(socket: &mut std::net::TcpStream, opcode: u8, stream: i16, body: &[u8]) {
+fn answer(socket: &mut TcpStream, opcode: u8, stream: i16, body: &[u8]) {
     let mut frame = vec![0x84, 0];
     frame.extend(stream.to_be_bytes());
     frame.push(opcode);
@@ -114,7 +82,7 @@ fn answer(socket: &mut std::net::TcpStream, opcode: u8, stream: i16, body: &[u8]
 }
 
 /// Takes one frame of the client.
-fn take(socket: &mut std::net::TcpStream) {
+fn take(socket: &mut TcpStream) {
     let mut head = [0; 9];
     socket.read_exact(&mut head).unwrap();
     let length = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
@@ -143,7 +111,7 @@ fn answers_out_of_order_acknowledge_nothing_beyond_the_first_that_is_missing() {
             answer(&mut socket, 0x08, stream, &[0, 0, 0, 1]);
         }
         answer(&mut socket, 0x00, 2, &error(0x1100, "too late"));
-        drop(socket.read_to_end(&mut Vec::new()));
+        hang(socket);
     });
     let mut session = store.connect().unwrap();
     let batch = readings(1, 0, 1);
@@ -156,7 +124,7 @@ fn answers_out_of_order_acknowledge_nothing_beyond_the_first_that_is_missing() {
 
 #[test]
 fn a_server_tells_of_itself() {
-    let about = on_null_server(&serde_json::json!({ "durable_writes": "false" })).about().unwrap();
+    let about = on_null_server(&json!({ "durable_writes": "false" })).about().unwrap();
     assert_eq!(about.version, "Cassandra 0.0.0 (null)");
     assert_eq!(about.settings["durable_writes"], "false");
 }
@@ -164,13 +132,13 @@ fn a_server_tells_of_itself() {
 #[test]
 fn nothing_that_listens_is_refused() {
     let port = listening().1;
-    assert_eq!(opened(port, &serde_json::json!({})).about().unwrap_err().kind, Kind::Refused);
+    assert_eq!(opened("cassandra", port, &json!({})).unwrap().about().unwrap_err().kind, Kind::Refused);
 }
 
 #[test]
 fn a_server_that_hangs_ends_in_a_timeout() {
     let begun = Instant::now();
-    let store = on_server(|mut socket| drop(socket.read_to_end(&mut Vec::new())));
+    let store = on_server(hang);
     assert_eq!(failure(&*store).kind, Kind::Timeout);
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
@@ -199,7 +167,7 @@ fn a_server_that_goes_away_is_lost() {
 fn what_speaks_another_protocol_is_no_cassandra() {
     let store = on_server(|mut socket| {
         socket.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
-        drop(socket.read_to_end(&mut Vec::new()));
+        hang(socket);
     });
     assert_eq!(failure(&*store).kind, Kind::Database);
 }
@@ -227,25 +195,17 @@ fn what_the_server_says_is_told_apart() {
 
 #[test]
 fn a_server_that_asks_for_a_password_gets_one_or_denies() {
-    let asking = |mut socket: std::net::TcpStream| {
+    let asking = |mut socket: TcpStream| {
         take(&mut socket);
         answer(&mut socket, 0x03, 0, b"\0\x08password");
-        drop(socket.read_to_end(&mut Vec::new()));
+        hang(socket);
     };
     assert_eq!(failure(&*on_server(asking)).kind, Kind::Denied);
 }
 
 #[test]
 fn options_that_are_not_known_are_refused() {
-    let spec = |options: serde_json::Value| -> StoreSpec {
-        let spec = serde_json::json!({ "driver": "cassandra", "address": "::1", "port": 1, "options": options });
-        serde_json::from_value(spec).unwrap()
-    };
-    for options in [
-        serde_json::json!({ "durable_writes": "yes" }),
-        serde_json::json!({ "page_rows": "0" }),
-        serde_json::json!({ "consistency": "all" }),
-    ] {
-        assert_eq!(drivers::open(&spec(options), None).err().unwrap().kind, Kind::BadRequest);
+    for options in [json!({ "durable_writes": "yes" }), json!({ "page_rows": "0" }), json!({ "consistency": "all" })] {
+        assert_eq!(opened("cassandra", 1, &options).err().unwrap().kind, Kind::BadRequest);
     }
 }

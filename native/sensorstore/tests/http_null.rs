@@ -1,58 +1,30 @@
 //! The drivers that speak HTTP, and QuestDB's, against their null servers, and against servers that misbehave.
 
+mod servers;
+
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use sensorstore::drivers;
 use sensorstore::failure::Kind;
-use sensorstore::generator::{Answers, Data};
-use sensorstore::null;
-use sensorstore::spec::{Protocol, StoreSpec};
+use sensorstore::spec::Protocol;
 use sensorstore::store::{Reading, Schema, Store};
-use serde_json::{Value, json};
-
-const DATA: Data = Data { seed: 9, sensors: 5, step_ms: 250 };
+use serde_json::json;
+use servers::{DATA, hang, listening, null_server, readings, server};
 
 const HTTP_DRIVERS: [&str; 2] = ["influxdb", "victoriametrics"];
 
-fn listening() -> (TcpListener, u16) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
-
-fn null_server(protocol: Protocol) -> u16 {
-    let (listener, port) = listening();
-    thread::spawn(move || null::serve_on(protocol, listener, Arc::new(Answers::new(DATA))));
-    port
-}
-
-fn opened(driver: &str, port: u16, options: &Value) -> Box<dyn Store> {
-    let spec = json!({
-        "driver": driver, "address": "127.0.0.1", "port": port, "timeout_ms": 500, "options": options,
-    });
-    drivers::open(&serde_json::from_value::<StoreSpec>(spec).unwrap(), None).unwrap()
+fn opened(driver: &str, port: u16, options: &serde_json::Value) -> Box<dyn Store> {
+    servers::opened(driver, port, options).unwrap()
 }
 
 /// A store of InfluxDB on a server that takes one request and answers this.
 fn answered(answer: &'static [u8]) -> Box<dyn Store> {
-    let (listener, port) = listening();
-    thread::spawn(move || {
-        let mut stream: TcpStream = listener.accept().unwrap().0;
+    let port = server(|mut stream| {
         let _ = stream.read(&mut [0; 4096]).unwrap();
         stream.write_all(answer).unwrap();
-        let _ = stream.read_to_end(&mut Vec::new());
+        hang(stream);
     });
     opened("influxdb", port, &json!({}))
-}
-
-fn readings(sensor: u64, first: u64, count: u64) -> Vec<Reading> {
-    let mut readings = Vec::new();
-    DATA.readings(sensor, first, count, &mut readings);
-    readings
 }
 
 fn written_kind(store: &dyn Store) -> Kind {
@@ -151,9 +123,7 @@ fn an_answer_that_stops_is_a_timeout_and_no_answer_ends_in_time() {
 
 #[test]
 fn a_connection_that_is_closed_is_lost_and_nobody_there_is_refused() {
-    let (listener, port) = listening();
-    let store = opened("victoriametrics", port, &json!({}));
-    thread::spawn(move || drop(listener.accept()));
+    let store = opened("victoriametrics", server(drop), &json!({}));
     assert_eq!(written_kind(&*store), Kind::Lost);
     let (listener, port) = listening();
     drop(listener);

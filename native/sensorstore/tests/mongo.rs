@@ -1,63 +1,30 @@
 //! MongoDB's driver against its null server, and against servers that misbehave.
 
+mod servers;
+
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sensorstore::drivers;
-use sensorstore::failure::{Failure, Kind};
-use sensorstore::generator::{Answers, Data};
-use sensorstore::null;
-use sensorstore::spec::{Protocol, StoreSpec};
-use sensorstore::store::{Reading, Schema, Store};
+use sensorstore::failure::Kind;
+use sensorstore::spec::Protocol;
+use sensorstore::store::{Schema, Store};
+use serde_json::{Value, json};
+use servers::{DATA, failure, hang, listening, null_server, opened, readings, server};
 
-const DATA: Data = Data { seed: 11, sensors: 8, step_ms: 1000 };
-
-fn listening() -> (TcpListener, u16) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
-
-fn opened(port: u16, options: &serde_json::Value) -> Box<dyn Store> {
-    let spec = serde_json::json!({
-        "driver": "mongo", "address": "127.0.0.1", "port": port, "timeout_ms": 1000, "options": options,
-    });
-    let spec: StoreSpec = serde_json::from_value(spec).unwrap();
-    drivers::open(&spec, None).unwrap()
-}
-
-fn on_null_server(options: &serde_json::Value) -> Box<dyn Store> {
-    let (listener, port) = listening();
-    thread::spawn(move || null::serve_on(Protocol::Mongo, listener, Arc::new(Answers::new(DATA))));
-    opened(port, options)
+fn on_null_server(options: &Value) -> Box<dyn Store> {
+    opened("mongo", null_server(Protocol::Mongo), options).unwrap()
 }
 
 /// On a server that does this with its first connection.
 fn on_server(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> Box<dyn Store> {
-    let (listener, port) = listening();
-    thread::spawn(move || serve(listener.accept().unwrap().0));
-    opened(port, &serde_json::json!({}))
-}
-
-/// A session's failure, whether it fails in being opened or in its first write.
-fn failure(store: &dyn Store) -> Failure {
-    let written = store.connect().and_then(|mut session| session.write(DATA.sensor(0), &[DATA.reading(0, 0)]));
-    written.unwrap_err()
-}
-
-fn readings(sensor: u64, first: u64, count: u64) -> Vec<Reading> {
-    let mut readings = Vec::new();
-    DATA.readings(sensor, first, count, &mut readings);
-    readings
+    opened("mongo", server(serve), &json!({})).unwrap()
 }
 
 #[test]
 fn what_is_written_is_counted_and_dropped() {
     for concern in ["w0", "w1", "j"] {
-        let store = on_null_server(&serde_json::json!({ "write_concern": concern }));
+        let store = on_null_server(&json!({ "write_concern": concern }));
         store.create(Schema { index: true, drop: false }).unwrap();
         let mut session = store.connect().unwrap();
         session.write(DATA.sensor(3), &readings(3, 0, 1000)).unwrap();
@@ -71,7 +38,7 @@ fn what_is_written_is_counted_and_dropped() {
 
 #[test]
 fn what_was_sent_without_acknowledgement_is_there_when_the_client_is_gone() {
-    let store = on_null_server(&serde_json::json!({ "write_concern": "w0" }));
+    let store = on_null_server(&json!({ "write_concern": "w0" }));
     let mut session = store.connect().unwrap();
     for first in 0..20 {
         session.write(DATA.sensor(0), &readings(0, first * 1000, 1000)).unwrap();
@@ -83,7 +50,7 @@ fn what_was_sent_without_acknowledgement_is_there_when_the_client_is_gone() {
 
 #[test]
 fn reads_bring_the_readings_of_the_interval_in_however_many_batches() {
-    for options in [serde_json::json!({}), serde_json::json!({ "batch_size": "101" })] {
+    for options in [json!({}), json!({ "batch_size": "101" })] {
         let store = on_null_server(&options);
         let mut session = store.connect().unwrap();
         let mut read = vec![DATA.reading(0, 0)];
@@ -98,7 +65,7 @@ fn reads_bring_the_readings_of_the_interval_in_however_many_batches() {
 #[test]
 fn pipelined_writes_are_acknowledged_in_their_order() {
     for concern in ["w0", "w1"] {
-        let store = on_null_server(&serde_json::json!({ "write_concern": concern }));
+        let store = on_null_server(&json!({ "write_concern": concern }));
         let mut session = store.connect().unwrap();
         let batches: Vec<_> = (0..64).map(|number| readings(1, number, 1)).collect();
         let writes: Vec<_> = batches.iter().map(|batch| (DATA.sensor(1), batch.as_slice())).collect();
@@ -116,7 +83,7 @@ fn pipelined_writes_are_acknowledged_in_their_order() {
 
 #[test]
 fn a_server_tells_of_itself() {
-    let about = on_null_server(&serde_json::json!({ "write_concern": "j" })).about().unwrap();
+    let about = on_null_server(&json!({ "write_concern": "j" })).about().unwrap();
     assert_eq!(about.version, "MongoDB 0.0.0 (null)");
     assert_eq!(about.settings["write_concern"], "j");
 }
@@ -124,13 +91,13 @@ fn a_server_tells_of_itself() {
 #[test]
 fn nothing_that_listens_is_refused() {
     let port = listening().1;
-    assert_eq!(opened(port, &serde_json::json!({})).about().unwrap_err().kind, Kind::Refused);
+    assert_eq!(opened("mongo", port, &json!({})).unwrap().about().unwrap_err().kind, Kind::Refused);
 }
 
 #[test]
 fn a_server_that_hangs_ends_in_a_timeout() {
     let begun = Instant::now();
-    let store = on_server(|mut socket| drop(socket.read_to_end(&mut Vec::new())));
+    let store = on_server(hang);
     assert_eq!(failure(&*store).kind, Kind::Timeout);
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
@@ -160,7 +127,7 @@ fn a_server_that_goes_away_is_lost() {
 fn what_speaks_another_protocol_is_no_mongodb() {
     let store = on_server(|mut socket| {
         socket.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
-        drop(socket.read_to_end(&mut Vec::new()));
+        hang(socket);
     });
     assert_eq!(failure(&*store).kind, Kind::Database);
 }
@@ -187,15 +154,8 @@ fn what_the_server_says_is_told_apart() {
 
 #[test]
 fn options_that_are_not_known_are_refused() {
-    let spec = |options: serde_json::Value| -> StoreSpec {
-        let spec = serde_json::json!({ "driver": "mongo", "address": "::1", "port": 1, "options": options });
-        serde_json::from_value(spec).unwrap()
-    };
-    for options in [
-        serde_json::json!({ "write_concern": "majority" }),
-        serde_json::json!({ "batch_size": "0" }),
-        serde_json::json!({ "journal": "true" }),
-    ] {
-        assert_eq!(drivers::open(&spec(options), None).err().unwrap().kind, Kind::BadRequest);
+    for options in [json!({ "write_concern": "majority" }), json!({ "batch_size": "0" }), json!({ "journal": "true" })]
+    {
+        assert_eq!(opened("mongo", 1, &options).err().unwrap().kind, Kind::BadRequest);
     }
 }

@@ -1,51 +1,24 @@
 //! PostgreSQL's driver against its null server, and against servers that misbehave.
 
+mod servers;
+
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::thread;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use sensorstore::drivers;
-use sensorstore::failure::{Failure, Kind};
-use sensorstore::generator::{Answers, Data};
-use sensorstore::null;
-use sensorstore::spec::{Protocol, StoreSpec};
+use sensorstore::failure::Kind;
+use sensorstore::spec::Protocol;
 use sensorstore::store::{Reading, Schema, Store};
 use serde_json::{Value, json};
-
-const DATA: Data = Data { seed: 3, sensors: 5, step_ms: 1000 };
-
-fn listening() -> (TcpListener, u16) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
-
-fn opened(port: u16, options: &Value) -> Result<Box<dyn Store>, Failure> {
-    let spec = json!({
-        "driver": "postgres", "address": "127.0.0.1", "port": port, "timeout_ms": 500, "options": options,
-    });
-    drivers::open(&serde_json::from_value::<StoreSpec>(spec).unwrap(), None)
-}
+use servers::{DATA, hang, listening, null_server, opened, readings, server};
 
 fn on_null_server(options: &Value) -> Box<dyn Store> {
-    let (listener, port) = listening();
-    thread::spawn(move || null::serve_on(Protocol::Postgres, listener, Arc::new(Answers::new(DATA))));
-    opened(port, options).unwrap()
+    opened("postgres", null_server(Protocol::Postgres), options).unwrap()
 }
 
 /// On a server that does this with its first connection.
 fn on_server(serve: impl FnOnce(TcpStream) + Send + 'static) -> Box<dyn Store> {
-    let (listener, port) = listening();
-    thread::spawn(move || serve(listener.accept().unwrap().0));
-    opened(port, &json!({})).unwrap()
-}
-
-fn readings(sensor: u64, first: u64, count: u64) -> Vec<Reading> {
-    let mut readings = Vec::new();
-    DATA.readings(sensor, first, count, &mut readings);
-    readings
+    opened("postgres", server(serve), &json!({})).unwrap()
 }
 
 /// Takes a client's first message and says that it may come in.
@@ -83,12 +56,10 @@ fn reads_bring_the_readings_of_the_interval_in_order() {
 
 #[test]
 fn a_server_that_hangs_ends_in_a_timeout() {
-    let silent = on_server(|mut stream| {
-        let _ = stream.read_to_end(&mut Vec::new());
-    });
+    let silent = on_server(hang);
     let hanging = on_server(|mut stream| {
         let_in(&mut stream);
-        let _ = stream.read_to_end(&mut Vec::new());
+        hang(stream);
     });
     for store in [silent, hanging] {
         let begun = Instant::now();
@@ -114,7 +85,7 @@ fn a_connection_that_was_lost_stays_lost() {
 fn what_does_not_speak_postgresql_is_told_as_such() {
     let store = on_server(|mut stream| {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-        let _ = stream.read_to_end(&mut Vec::new());
+        hang(stream);
     });
     assert_eq!(store.about().unwrap_err().kind, Kind::Database);
 }
@@ -123,12 +94,12 @@ fn what_does_not_speak_postgresql_is_told_as_such() {
 fn nobody_there_is_refused() {
     let (listener, port) = listening();
     drop(listener);
-    assert_eq!(opened(port, &json!({})).unwrap().about().unwrap_err().kind, Kind::Refused);
+    assert_eq!(opened("postgres", port, &json!({})).unwrap().about().unwrap_err().kind, Kind::Refused);
 }
 
 #[test]
 fn a_way_of_writing_that_there_is_not_is_a_bad_request() {
-    let failure = opened(1, &json!({ "write_mode": "telepathy" })).err().unwrap();
+    let failure = opened("postgres", 1, &json!({ "write_mode": "telepathy" })).err().unwrap();
     assert_eq!(failure.kind, Kind::BadRequest);
     assert!(failure.message.contains("unnest"), "{failure}");
 }

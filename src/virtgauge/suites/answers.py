@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Elapsed
@@ -21,6 +22,15 @@ def decode_histogram(value: Mapping[str, Any]) -> Histogram:
     """
     values = np.frombuffer(value["values"], dtype="<i8").astype(np.int64)
     counts = np.frombuffer(value["counts"], dtype="<u8").astype(np.uint64)
+    return histogram_of(value, values, counts)
+
+
+def histogram_of(value: Mapping[str, Any], values: npt.NDArray[np.int64], counts: npt.NDArray[np.uint64]) -> Histogram:
+    """A histogram of these bins, whose unit, number and extremes are the answer's.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
     if len(values) != len(counts) or np.any(np.diff(values) <= 0) or int(counts.sum()) != int(value["n"]):
         raise ValueError("bins do not ascend, or do not add up to n")
     return Histogram(

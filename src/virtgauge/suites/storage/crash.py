@@ -15,7 +15,7 @@ from typing import Any
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
-from virtgauge.suites.storage.laboratory import StorageBench, Target
+from virtgauge.suites.storage.laboratory import NOT_OURS, StorageBench, Target
 from virtgauge.suites.storage.loads import data_of, stream_of
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, described
@@ -46,7 +46,7 @@ async def measure_crash(
     target = (await bench.target(params)).with_options(params["options"])
     acknowledged = target.acknowledged
     if acknowledged is None:
-        raise StoreError("unsupported", "what runs here was not started by virtgauge, and is never ended by it")
+        raise StoreError("unsupported", NOT_OURS)
     streams = [stream_of(settings, params, "single-write", {"kind": "closed"})]
     bench.kept_rows = None
     await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=PREPARE_S)

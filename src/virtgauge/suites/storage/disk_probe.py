@@ -6,8 +6,8 @@ import dataclasses
 
 from virtgauge.analysis.storage.disk_change import disk_changed
 from virtgauge.ledger.records import Flag
-from virtgauge.suites.storage.client import DiskProbe
 from virtgauge.suites.storage.laboratory import Target
+from virtgauge.suites.storage.outcomes import DiskProbe
 
 _LONGER = (2, 4)
 """A disk that seems to be another one is probed again, so many times as long: it may have been at work still."""

@@ -13,6 +13,7 @@ from virtgauge.suites.storage.benches import BenchSpec
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Durability, Found
 from virtgauge.suites.storage.databases.registry import DATABASES, database
+from virtgauge.suites.storage.flushes import AS_IS, launcher_prefix
 from virtgauge.suites.storage.ground import Ground
 from virtgauge.suites.storage.laboratory import StorageBench, Target
 from virtgauge.suites.storage.processes import kill_tree, noted, run_well
@@ -24,7 +25,7 @@ class EmbeddedBench(StorageBench):
     def __init__(self, stage: Stage, spec: BenchSpec, ground: Ground) -> None:
         super().__init__(stage, spec)
         self._ground = ground
-        self._profile = spec.flushes or "as-is"
+        self._profile = spec.flushes or AS_IS
         self._counters = ground.disk / "flushes"
         self._pid = ground.shared / "client.pid"
         self._reported: dict[tuple[str, str], dict[str, Any]] = {}
@@ -79,7 +80,7 @@ class EmbeddedBench(StorageBench):
 
     def _client(self, store: Mapping[str, Any] | None) -> Sensorstore:
         # The shell notes the process's number, so that it can be killed.
-        prefix = [*noted(self._pid), *self._ground.launcher(self._profile, self._counters)]
+        prefix = [*noted(self._pid), *launcher_prefix(self._counters, self._profile)]
         ground = self._ground
         return Sensorstore(self.guest.channel, ground.sensorstore, store, prefix=prefix, slowness=ground.slowness)
 

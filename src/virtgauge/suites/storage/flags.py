@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.storage.calibration import near_the_limit
-from virtgauge.suites.storage.client import Measured, StreamResult
 from virtgauge.suites.storage.databases.base import Profile
 from virtgauge.suites.storage.disk_probe import DiskWatch
+from virtgauge.suites.storage.outcomes import Measured, StreamResult
 
 _FEWER = 0.9
 """Some of the acknowledgements of the measured span may have waited for a flush before it."""

@@ -148,13 +148,9 @@ class Ground:
         """Where a server lives here."""
         return Layout(self.shared / "config", self.disk, GUEST, PORT, password, self.account)
 
-    def launcher(self, profile: str, counters: Path) -> list[str]:
-        """What is prefixed to a program whose flushes are counted, and cost what the profile says."""
-        return launcher_prefix(counters, profile)
-
     async def notifies_of_system_calls(self, guest: Channel) -> bool:
         """Whether the guest's kernel does, without which flushes of a program that has no C library are not seen."""
-        prefix = launcher_prefix(self.disk / "notified-flushes", "as-is", static=True)
+        prefix = launcher_prefix(self.disk / "notified-flushes", AS_IS, static=True)
         return int((await run(guest, [*prefix, "/bin/true"]))["exit_code"] or 0) != LABORATORY_FAILED
 
     def client_inside(self, guest: Channel) -> Sensorstore:

@@ -21,7 +21,7 @@ from virtgauge.suites.storage.databases.base import Profile
 NOTES_HEADER_BYTES = 24
 """Of the file in which a client notes what was acknowledged; then come the notes."""
 
-_NOT_OURS = "what runs here was not started by virtgauge, and is never ended by it"
+NOT_OURS = "what runs here was not started by virtgauge, and is never ended by it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,7 @@ class StorageBench(Bench, abc.ABC):
         Raises:
             StoreError: ``unsupported`` where that is not possible, ``lost`` where it had ended before.
         """
-        raise StoreError("unsupported", _NOT_OURS)
+        raise StoreError("unsupported", NOT_OURS)
 
     async def recover(self, target: Target, what: str) -> Target:
         """Start on the same data again what :meth:`crash` has ended.
@@ -136,7 +136,7 @@ class StorageBench(Bench, abc.ABC):
         Raises:
             StoreError, LaunchError: it does not come up again.
         """
-        raise StoreError("unsupported", _NOT_OURS)
+        raise StoreError("unsupported", NOT_OURS)
 
     async def explain(self, error: StoreError) -> StoreError:
         """A failure of the client, with what became of the server."""

@@ -17,7 +17,7 @@ from virtgauge.suites.storage.benches import BenchSpec
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Database, Profile, Server
 from virtgauge.suites.storage.databases.registry import database
-from virtgauge.suites.storage.flushes import AS_IS
+from virtgauge.suites.storage.flushes import AS_IS, launcher_prefix
 from virtgauge.suites.storage.ground import PEER, PORT, Ground, address_peer
 from virtgauge.suites.storage.laboratory import StorageBench, Target
 from virtgauge.suites.storage.null_server import NullServer
@@ -72,7 +72,7 @@ class ServedBench(StorageBench):
     def _new_process(self) -> ServerProcess:
         files = ServerFiles(self._ground.shared / "server.pid", self._ground.shared / "server.log")
         counted = self._description.uncounted is None
-        launcher = self._ground.launcher(self.spec.flushes or AS_IS, self._counters) if counted else []
+        launcher = launcher_prefix(self._counters, self.spec.flushes or AS_IS) if counted else []
         slowness = self._ground.slowness
         return ServerProcess(self.guest.channel, self._description.server, files, launcher, slowness=slowness)
 

@@ -13,11 +13,12 @@ from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s
-from virtgauge.suites.storage.client import UNUSABLE, FlushCount, Measured, StoreError, Stream
+from virtgauge.suites.storage.client import UNUSABLE, StoreError, Stream
 from virtgauge.suites.storage.disk_probe import probe_disk, watch_disk
 from virtgauge.suites.storage.flags import Circumstances, flags_of
 from virtgauge.suites.storage.laboratory import StorageBench, Target
 from virtgauge.suites.storage.loads import data_of, preload_of, streams_of
+from virtgauge.suites.storage.outcomes import FlushCount, Measured
 from virtgauge.suites.storage.settings import READS, StorageSettings
 
 PREPARE_S = 900.0
@@ -37,7 +38,7 @@ async def measure_load(
     target = (await bench.target(cell.params)).with_options(cell.params["options"])
     # Of a mixture, no closed loop says what the client can.
     calibration_s = settings.calibration_s if len(streams) == 1 else 0.0
-    limit = await client_limit_per_s(bench, target, data, streams[0], calibration_s)
+    await client_limit_per_s(bench, target, data, streams[0], calibration_s)
     reads = cell.params["operation"] in READS
     async with filled(bench, target, data, index=cell.params["index"], preload=preload, reads=reads):
         on_progress(0.3)

@@ -180,9 +180,14 @@ class Database(abc.ABC):
             period_ms: of ``Durability.PERIODIC``; the others do not use it.
         """
 
-    @abc.abstractmethod
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """The ``store`` of sensorstore's specifications."""
+        """The ``store`` of sensorstore's specifications: by TCP; without a password, as nobody else is there."""
+        return {
+            "driver": self.driver,
+            "address": layout.address,
+            "port": layout.port,
+            "options": dict(profile.options),
+        }
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """How to bring it up with a profile.

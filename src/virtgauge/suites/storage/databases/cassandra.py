@@ -122,13 +122,7 @@ class Cassandra(Database):
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         """By its native protocol, without a password: nobody else is in its network."""
-        return {
-            "driver": self.driver,
-            "address": layout.address,
-            "port": layout.port,
-            "database": DATABASE,
-            "options": dict(profile.options),
-        }
+        return super().store(found, layout, profile) | {"database": DATABASE}
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """One Java process."""

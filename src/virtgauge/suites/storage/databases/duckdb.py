@@ -18,6 +18,7 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
 )
+from virtgauge.suites.storage.databases.cached import find_cached
 
 
 class DuckDB(Database):
@@ -32,11 +33,7 @@ class DuckDB(Database):
 
     def find(self) -> Found | Missing:
         """The library in the cache."""
-        kept = DUCKDB.find()
-        if kept is None:
-            return Missing("DuckDB's library is not in the cache", "virtgauge provision databases")
-        folder, version = kept
-        return Found(version, "virtgauge's cache", {"library": folder / DUCKDB_LIBRARY}, (folder,))
+        return find_cached(DUCKDB, "DuckDB's library", library=DUCKDB_LIBRARY)
 
     def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
         """See the module."""

@@ -20,6 +20,7 @@ from virtgauge.suites.storage.databases.base import (
     Profile,
     Server,
 )
+from virtgauge.suites.storage.databases.cached import find_cached
 from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
 
 _ALWAYS_WAITS = "every write waits for a flush of its log; wal-fsync-delay only makes it wait longer"
@@ -64,11 +65,7 @@ class InfluxDB(Database):
 
     def find(self) -> Found | Missing:
         """The program in the cache."""
-        kept = INFLUXDB.find()
-        if kept is None:
-            return Missing("InfluxDB is not in the cache", "virtgauge provision databases")
-        folder, version = kept
-        return Found(version, "virtgauge's cache", {"programs": folder}, (folder,))
+        return find_cached(INFLUXDB, self.title, programs="")
 
     def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
         """See the module."""
@@ -79,13 +76,8 @@ class InfluxDB(Database):
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         """By HTTP, without a password: nobody else is in its network."""
-        return {
-            "driver": self.driver,
-            "address": layout.address,
-            "port": layout.port,
-            "database": DATABASE,
-            "options": {"make_database": "true"} | dict(profile.options),
-        }
+        store = super().store(found, layout, profile)
+        return store | {"database": DATABASE, "options": {"make_database": "true"} | store["options"]}
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """One process."""

@@ -70,15 +70,8 @@ class PostgreSQL(Database):
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         """By TCP, as the database's owner with a password; in the database that every server has."""
-        return {
-            "driver": self.driver,
-            "address": layout.address,
-            "port": layout.port,
-            "user": DATABASE,
-            "password": layout.password,
-            "database": "postgres",
-            "options": dict(profile.options),
-        }
+        user = {"user": DATABASE, "password": layout.password, "database": "postgres"}
+        return super().store(found, layout, profile) | user
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """initdb, then one process that forks its own."""

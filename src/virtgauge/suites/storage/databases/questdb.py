@@ -58,14 +58,7 @@ class QuestDB(Database):
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         """By PostgreSQL's protocol, with a password."""
-        return {
-            "driver": self.driver,
-            "address": layout.address,
-            "port": layout.port,
-            "user": DATABASE,
-            "password": layout.password,
-            "options": dict(profile.options),
-        }
+        return super().store(found, layout, profile) | {"user": DATABASE, "password": layout.password}
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """One Java process, which makes its own folders."""

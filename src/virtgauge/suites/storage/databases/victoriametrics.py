@@ -8,8 +8,6 @@ promise of a period of eleven seconds is kept, and for a shorter one there is no
 
 from __future__ import annotations
 
-from typing import Any
-
 from virtgauge.provision.databases.catalogue import VICTORIAMETRICS
 from virtgauge.suites.storage.databases.base import (
     FIRST_PERIOD_MS,
@@ -21,6 +19,7 @@ from virtgauge.suites.storage.databases.base import (
     Profile,
     Server,
 )
+from virtgauge.suites.storage.databases.cached import find_cached
 from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
 
 _PERIOD_MS = 11_000
@@ -37,11 +36,7 @@ class VictoriaMetrics(Database):
 
     def find(self) -> Found | Missing:
         """The program in the cache."""
-        kept = VICTORIAMETRICS.find()
-        if kept is None:
-            return Missing("VictoriaMetrics is not in the cache", "virtgauge provision databases")
-        folder, version = kept
-        return Found(version, "virtgauge's cache", {"programs": folder}, (folder,))
+        return find_cached(VICTORIAMETRICS, self.title, programs="")
 
     def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
         """See the module."""
@@ -55,15 +50,6 @@ class VictoriaMetrics(Database):
                 return f"it flushes within {_PERIOD_MS} ms, which cannot be set, and not within {period_ms}"
             case Durability.OS | Durability.FLUSHED:
                 return "it keeps writes in memory, and flushes them in the background only"
-
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """By HTTP; it knows no passwords of its own kind for the data, and nobody else is in its network."""
-        return {
-            "driver": self.driver,
-            "address": layout.address,
-            "port": layout.port,
-            "options": dict(profile.options),
-        }
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """One process, without a configuration file."""
