@@ -9,8 +9,8 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from benchmark import BenchmarkError, Outcome, main, progress, ratios, said, spread
-from storage_server import Rate, Serving, client, cpu_of, measured, serving
+from benchmark import BenchmarkError, Outcome, main, said
+from storage_server import Rate, Serving, client, compared, compared_columns, cpu_of, in_turns, measured, serving
 
 from virtgauge.provision.postgresql import find_postgresql
 from virtgauge.suites.storage.databases.base import Durability
@@ -50,17 +50,9 @@ def measure(arguments: argparse.Namespace) -> Outcome:
                     ours, theirs = _in_turns(server, pgbench, operation, clients, seconds, repeats)
                     name = f"single {operation}, {clients} client{'s' if clients > 1 else ''}, {level}"
                     values[name] = {"ours": [vars(one) for one in ours], "pgbench": [vars(one) for one in theirs]}
-                    rows.append(_row(name, ours, theirs))
+                    rows.append(compared(name, ours, theirs))
     return Outcome(
-        columns=(
-            "operation",
-            "ours, op/s",
-            "pgbench, op/s",
-            "ours / pgbench",
-            "ours, CPU µs/op",
-            "pgbench, CPU µs/op",
-            "ours / pgbench",
-        ),
+        columns=compared_columns("pgbench"),
         rows=rows,
         meaning="Statements of one reading each, in a closed loop; CPU time is the client's own, user and system.",
         peers={"pgbench": said(pgbench, "--version") or "unknown", "server": label},
@@ -75,48 +67,30 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     )
 
 
-def _row(name: str, ours: list[Rate], theirs: list[Rate]) -> list[str]:
-    rate = ratios([one.per_s for one in ours], [one.per_s for one in theirs])
-    cpu = ratios([one.cpu_us for one in ours], [one.cpu_us for one in theirs])
-    return [
-        name,
-        spread([one.per_s for one in ours]),
-        spread([one.per_s for one in theirs]),
-        spread(rate),
-        spread([one.cpu_us for one in ours]),
-        spread([one.cpu_us for one in theirs]),
-        spread(cpu),
-    ]
-
-
 def _in_turns(
     server: Serving, pgbench: str, operation: str, clients: int, seconds: float, repeats: int
 ) -> tuple[list[Rate], list[Rate]]:
-    ours, theirs = [], []
     # One sensor for reads, because pgbench's variables are numbers and cannot choose among identifiers.
     sensors, preload = (1, _PRELOAD) if operation == "read" else (clients, 0)
     data = {"seed": 1, "sensors": sensors, "step_ms": 1000}
-    for repeat in range(repeats):
-        turns = [("ours", ours), ("pgbench", theirs)]
-        for who, rates in turns if repeat % 2 else reversed(turns):
-            prepared = {"index": True, "drop": True, "data": data, "preload": preload}
-            client("prepare", {"store": server.store, **prepared})
-            if who == "ours":
-                rate = measured(
-                    server.store,
-                    operation=operation,
-                    sensors=sensors,
-                    values=1,
-                    clients=clients,
-                    seconds=seconds,
-                    preload=preload,
-                    prepare=False,
-                )
-            else:
-                rate = _pgbench(server, pgbench, operation, clients, seconds)
-            rates.append(rate)
-        progress(f"{operation}, {clients} clients: {repeat + 1}/{repeats}")
-    return ours, theirs
+
+    def ours() -> Rate:
+        return measured(
+            server.store,
+            operation=operation,
+            sensors=sensors,
+            values=1,
+            clients=clients,
+            seconds=seconds,
+            preload=preload,
+        )
+
+    def theirs() -> Rate:
+        prepared = {"index": True, "drop": True, "data": data, "preload": preload}
+        client("prepare", {"store": server.store, **prepared})
+        return _pgbench(server, pgbench, operation, clients, seconds)
+
+    return in_turns(ours, theirs, repeats, f"{operation}, {clients} clients")
 
 
 _FIRST = "SELECT sensor, min(ts) FROM virtgauge_readings GROUP BY sensor"

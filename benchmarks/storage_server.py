@@ -12,11 +12,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmark import BenchmarkError, progress
+from benchmark import BenchmarkError, progress, ratios, spread
 
 from virtgauge.host.disk_image import make_disk_image, mount_disk_image, unmount_disk_image
 from virtgauge.host.scope import Scope
@@ -189,6 +189,37 @@ def measured(
         )
     operations = result["operations"]
     return Rate(operations / found["elapsed_ns"] * 1e9, found["cpu_ns"] / 1000 / operations)
+
+
+def in_turns(
+    ours: Callable[[], Rate], theirs: Callable[[], Rate], repeats: int, what: str
+) -> tuple[list[Rate], list[Rate]]:
+    """Our client and a peer's one after the other, the peer's first in every other turn."""
+    mine: list[Rate] = []
+    peers: list[Rate] = []
+    for repeat in range(repeats):
+        turns = [(ours, mine), (theirs, peers)]
+        for measure, rates in turns if repeat % 2 else reversed(turns):
+            rates.append(measure())
+        progress(f"{what}: {repeat + 1}/{repeats}")
+    return mine, peers
+
+
+def compared_columns(peer: str) -> tuple[str, ...]:
+    """Of the table that :func:`compared` makes rows of."""
+    rate = ("ours, op/s", f"{peer}, op/s", f"ours / {peer}")
+    return ("operation", *rate, "ours, CPU µs/op", f"{peer}, CPU µs/op", f"ours / {peer}")
+
+
+def compared(operation: str, ours: Sequence[Rate], theirs: Sequence[Rate]) -> list[str]:
+    """A row of what both clients achieved at an operation."""
+    row = [operation]
+    for mine, peers in (
+        ([one.per_s for one in ours], [one.per_s for one in theirs]),
+        ([one.cpu_us for one in ours], [one.cpu_us for one in theirs]),
+    ):
+        row += [spread(mine), spread(peers), spread(ratios(mine, peers))]
+    return row
 
 
 def cpu_of(argv: Sequence[str], environment: dict[str, str] | None = None) -> tuple[str, float]:

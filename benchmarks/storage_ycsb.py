@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from benchmark import Outcome, main, progress, ratios, spread
+from benchmark import Outcome, main
 from go_ycsb import VERSION, driven, find_go_ycsb
-from storage_server import Rate, measured, serving
+from storage_server import Rate, Serving, compared, compared_columns, in_turns, measured, serving
 
 from virtgauge.suites.storage.databases.base import Durability
 
@@ -36,40 +37,13 @@ def measure(arguments: argparse.Namespace) -> Outcome:
                 # Reads do not depend on durability.
                 for operation in ("read", "write") if durability is _LEVELS[name][0] else ("write",):
                     for clients in arguments.clients:
-                        ours: list[Rate] = []
-                        theirs: list[Rate] = []
-                        for repeat in range(repeats):
-                            turns = [True, False] if repeat % 2 else [False, True]
-                            for own in turns:
-                                if own:
-                                    preload = _RECORDS // 16 if operation == "read" else 0
-                                    ours.append(
-                                        measured(
-                                            server.store,
-                                            operation=operation,
-                                            values=1,
-                                            clients=clients,
-                                            seconds=seconds,
-                                            preload=preload,
-                                        )
-                                    )
-                                else:
-                                    theirs.append(driven(program, server, operation, clients, seconds, _RECORDS))
-                            progress(f"{name}, {operation}, {clients}: {repeat + 1}/{repeats}")
+                        ours, theirs = _in_turns(program, server, operation, clients, seconds, repeats)
                         plural = "s" if clients > 1 else ""
                         what = f"{server.database.title}, {operation}, {clients} client{plural}, {server.level}"
                         values[what] = {"ours": [vars(one) for one in ours], "ycsb": [vars(one) for one in theirs]}
-                        rows.append(_row(what, ours, theirs))
+                        rows.append(compared(what, ours, theirs))
     return Outcome(
-        columns=(
-            "operation",
-            "ours, op/s",
-            "go-ycsb, op/s",
-            "ours / go-ycsb",
-            "ours, CPU µs/op",
-            "go-ycsb, CPU µs/op",
-            "ours / go-ycsb",
-        ),
+        columns=compared_columns("go-ycsb"),
         rows=rows,
         meaning="One row in a statement, in a closed loop; CPU time is the client's own, user and system.",
         peers={"go-ycsb": VERSION, "servers": ", ".join(dict.fromkeys(labels))},
@@ -84,16 +58,18 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     )
 
 
-def _row(name: str, ours: list[Rate], theirs: list[Rate]) -> list[str]:
-    return [
-        name,
-        spread([one.per_s for one in ours]),
-        spread([one.per_s for one in theirs]),
-        spread(ratios([one.per_s for one in ours], [one.per_s for one in theirs])),
-        spread([one.cpu_us for one in ours]),
-        spread([one.cpu_us for one in theirs]),
-        spread(ratios([one.cpu_us for one in ours], [one.cpu_us for one in theirs])),
-    ]
+def _in_turns(
+    program: Path, server: Serving, operation: str, clients: int, seconds: float, repeats: int
+) -> tuple[list[Rate], list[Rate]]:
+    preload = _RECORDS // 16 if operation == "read" else 0
+    return in_turns(
+        lambda: measured(
+            server.store, operation=operation, values=1, clients=clients, seconds=seconds, preload=preload
+        ),
+        lambda: driven(program, server, operation, clients, seconds, _RECORDS),
+        repeats,
+        f"{server.database.name}, {operation}, {clients}",
+    )
 
 
 if __name__ == "__main__":
