@@ -13,7 +13,7 @@ const RANGE_FLAGS: c_uint = WAITS | libc::SYNC_FILE_RANGE_WRITE;
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fsync(fd: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { flush(Kind::Fsync, Caller::CancellationPoint, || refusal(fd), || real::fsync(fd)) }
@@ -21,7 +21,7 @@ pub unsafe extern "C-unwind" fn fsync(fd: c_int) -> c_int {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fdatasync(fd: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { flush(Kind::Fdatasync, Caller::CancellationPoint, || refusal(fd), || real::fdatasync(fd)) }
@@ -29,7 +29,7 @@ pub unsafe extern "C-unwind" fn fdatasync(fd: c_int) -> c_int {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn syncfs(fd: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { flush(Kind::Other, Caller::Plain, || file_system_refusal(fd), || real::syncfs(fd)) }
@@ -49,7 +49,7 @@ pub(crate) fn file_system_refusal(fd: c_int) -> c_int {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sync() {
     // SAFETY: the caller's promise.
     unsafe {
@@ -67,7 +67,7 @@ pub unsafe extern "C-unwind" fn sync() {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn msync(at: *mut c_void, size: size_t, flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -95,7 +95,7 @@ pub(crate) fn memory_refusal(at: *mut c_void, size: size_t, flags: c_int) -> c_i
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sync_file_range(fd: c_int, offset: off_t, size: off_t, flags: c_uint) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {

@@ -91,7 +91,7 @@ fn refuse(path: *const c_char, why: &CStr) -> ! {
     }
 }
 
-#[cfg(interpose)]
+#[cfg(not(target_feature = "crt-static"))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: unsafe extern "C" fn(c_int, *const *const c_char) = begin;

@@ -56,7 +56,7 @@ macro_rules! openings {
         $(
             /// # Safety
             /// As libc's.  The mode comes as a variadic argument, which is passed as any other.
-            #[cfg_attr(interpose, unsafe(no_mangle))]
+            #[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(
                 $($folder: c_int,)? path: *const c_char, flags: c_int $(, $mode: mode_t)?
             ) -> c_int {

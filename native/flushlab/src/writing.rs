@@ -36,7 +36,7 @@ macro_rules! writes {
         $(
             /// # Safety
             /// As libc's.
-            #[cfg_attr(interpose, unsafe(no_mangle))]
+            #[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(fd: c_int, $($argument: $type),*) -> ssize_t {
                 // SAFETY: the caller's promise.
                 unsafe {
@@ -61,7 +61,7 @@ writes! {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pwritev2(
     fd: c_int,
     parts: *const iovec,
@@ -78,7 +78,7 @@ pub unsafe extern "C-unwind" fn pwritev2(
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pwritev64v2(
     fd: c_int,
     parts: *const iovec,

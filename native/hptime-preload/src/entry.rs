@@ -15,7 +15,7 @@ use crate::{kernel, lifecycle, real, sleep};
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn clock_gettime(clock: c_int, time: *mut timespec) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -44,7 +44,7 @@ pub(crate) unsafe fn read_clock(clock: c_int, time: *mut timespec) -> bool {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn gettimeofday(time: *mut timeval, zone: *mut timezone) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -70,7 +70,7 @@ pub(crate) unsafe fn read_time_of_day(time: *mut timeval, zone: *mut timezone) -
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn time(time: *mut time_t) -> time_t {
     // SAFETY: the caller's promise.
     unsafe {
@@ -144,7 +144,7 @@ fn minus_one(error: c_int) -> c_int {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn nanosleep(request: *const timespec, remaining: *mut timespec) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -159,7 +159,7 @@ pub unsafe extern "C-unwind" fn nanosleep(request: *const timespec, remaining: *
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn clock_nanosleep(
     clock: c_int,
     flags: c_int,
@@ -179,7 +179,7 @@ pub unsafe extern "C-unwind" fn clock_nanosleep(
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn usleep(us: useconds_t) -> c_int {
     let request = kernel::timespec_of(u64::from(us) * 1000);
     // SAFETY: the request lives.
@@ -195,7 +195,7 @@ pub unsafe extern "C-unwind" fn usleep(us: useconds_t) -> c_int {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sleep(seconds: c_uint) -> c_uint {
     let mut request = timespec { tv_sec: i64::from(seconds), tv_nsec: 0 };
     // SAFETY: the request lives.
@@ -212,7 +212,7 @@ pub unsafe extern "C-unwind" fn sleep(seconds: c_uint) -> c_uint {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
     lifecycle::end();
     real::exit(status)
@@ -220,7 +220,7 @@ pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
 
 /// # Safety
 /// As libc's.
-#[cfg_attr(interpose, unsafe(no_mangle))]
+#[cfg_attr(not(target_feature = "crt-static"), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "the C standard's name")]
 pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
     lifecycle::end();

@@ -35,12 +35,12 @@ pub extern "C" fn end() {
     }
 }
 
-#[cfg(interpose)]
+#[cfg(not(target_feature = "crt-static"))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-#[cfg(interpose)]
+#[cfg(not(target_feature = "crt-static"))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;

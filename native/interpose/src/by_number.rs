@@ -10,7 +10,7 @@ pub extern "C" fn fail(error: c_int) {
     kernel::set_errno(error);
 }
 
-/// Defines `syscall()` in the crate that calls this, where it has the configuration `interpose` and is for x86-64.
+/// Defines `syscall()` in the crate that calls this, where that is linked dynamically and for x86-64.
 ///
 /// Arguments: a name for the assembly, the numbers that are served (names of `libc`), the function that serves them
 /// (`unsafe extern "C-unwind" fn(number, first …) -> isize`, with the result in libc's form), and libc's own `syscall`,
@@ -18,7 +18,7 @@ pub extern "C" fn fail(error: c_int) {
 #[macro_export]
 macro_rules! syscall_by_number {
     ($name:literal, [$($number:ident),*], $serve:path, $next:path) => {
-        #[cfg(all(interpose, target_arch = "x86_64"))]
+        #[cfg(all(not(target_feature = "crt-static"), target_arch = "x86_64"))]
         mod assembly {
             core::arch::global_asm!(
                 ".text",
