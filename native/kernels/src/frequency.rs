@@ -23,30 +23,26 @@ pub fn hertz(tries: u32) -> f64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[inline(never)]
-fn added(mut value: u64, times: u64) -> u64 {
-    for _ in 0..times / 10 {
-        // SAFETY: changes one register and the flags.
-        unsafe {
-            std::arch::asm!(
-                "add {0}, {1}", "add {0}, {1}", "add {0}, {1}", "add {0}, {1}", "add {0}, {1}",
-                "add {0}, {1}", "add {0}, {1}", "add {0}, {1}", "add {0}, {1}", "add {0}, {1}",
-                inout(reg) value, in(reg) times, options(pure, nomem, nostack)
-            );
-        }
-    }
-    value
+macro_rules! add {
+    () => {
+        "add {0}, {1}"
+    };
 }
 
 #[cfg(target_arch = "aarch64")]
+macro_rules! add {
+    () => {
+        "add {0}, {0}, {1}"
+    };
+}
+
 #[inline(never)]
 fn added(mut value: u64, times: u64) -> u64 {
     for _ in 0..times / 10 {
-        // SAFETY: changes one register.
+        // SAFETY: changes one register, and at most the flags.
         unsafe {
             std::arch::asm!(
-                "add {0}, {0}, {1}", "add {0}, {0}, {1}", "add {0}, {0}, {1}", "add {0}, {0}, {1}", "add {0}, {0}, {1}",
-                "add {0}, {0}, {1}", "add {0}, {0}, {1}", "add {0}, {0}, {1}", "add {0}, {0}, {1}", "add {0}, {0}, {1}",
+                add!(), add!(), add!(), add!(), add!(), add!(), add!(), add!(), add!(), add!(),
                 inout(reg) value, in(reg) times, options(pure, nomem, nostack)
             );
         }
