@@ -13,11 +13,13 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENT = ROOT / "src" / "virtgauge" / "native" / "virtgauge-agent"
+DYNAMIC = "-C target-feature=-crt-static -C relocation-model=pic"
+"""Flags, in place of those of the workspace, for what is linked dynamically."""
 
 
 class AgentBuildError(Exception):
@@ -44,22 +46,66 @@ def build_agent() -> Path:
 
 def build_static(destination: Path) -> Path:
     """The same for any executable of the workspace that is static, so that it starts in every guest."""
+    return build(["build", "--bin", destination.name], destination, check=_refuse_dynamic)
+
+
+def build(
+    arguments: list[str],
+    destination: Path,
+    *,
+    name: str | None = None,
+    workspace: Path = ROOT / "native",
+    within: str = ".",
+    flags: str | None = None,
+    check: Callable[[Path], None] | None = None,
+) -> Path:
+    """Have cargo build a file in release mode, and put it where the package looks for it; returns its path there.
+
+    Args:
+        arguments: cargo's.
+        destination: the file.
+        name: what cargo calls it, where that is another name than the destination's.
+        workspace: where cargo is run.
+        within: the part of the target folder that is used; what has other flags needs one of its own.
+        flags: in place of those in native/.cargo/config.toml.
+        check: refuses what was built.
+
+    Raises:
+        AgentBuildError: cargo is missing or failed, or what it built was refused.
+    """
     if shutil.which("cargo") is None:
         raise AgentBuildError("cargo is not on PATH; install Rust with rustup, then try again")
-    folder = target_folder()
+    folder = target_folder() / within
     folder.mkdir(parents=True, exist_ok=True)
     with _exclusive(folder / f".{destination.name}.lock"):  # another clone must not replace it between build and copy
-        built = _cargo_build(folder, destination.name)
-        if not is_static(built):
-            raise AgentBuildError(
-                f"{built} is linked dynamically and would not start in a guest; "
-                "unset RUSTFLAGS so that native/.cargo/config.toml applies"
-            )
-        place(built, destination)
+        command = [arguments[0], "--release", "--locked", *arguments[1:]]
+        reporting = [*command, "--message-format", "json-render-diagnostics"]
+        done = run_cargo(reporting, workspace, within, flags, stdout=subprocess.PIPE)
+        if done.returncode != 0:
+            place = workspace.relative_to(ROOT)
+            raise AgentBuildError(f"`cargo {' '.join(command)}` in {place}/ ended with status {done.returncode}")
+        messages = map(json.loads, done.stdout.splitlines())
+        files = (Path(name) for message in messages for name in message.get("filenames", ()))
+        built = next((file for file in files if file.name == (name or destination.name)), None)
+        if built is None:
+            raise AgentBuildError(f"cargo built no file named {name or destination.name}")
+        if check is not None:
+            check(built)
+        _place(built, destination)
     return destination
 
 
-def place(built: Path, destination: Path) -> None:
+def run_cargo(
+    arguments: list[str], workspace: Path, within: str, flags: str | None, stdout: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run cargo as :func:`build` does, to its end."""
+    environment = os.environ | {"CARGO_TARGET_DIR": str(target_folder() / within)}
+    if flags is not None:
+        environment["RUSTFLAGS"] = flags
+    return subprocess.run(["cargo", *arguments], cwd=workspace, env=environment, stdout=stdout, text=True)
+
+
+def _place(built: Path, destination: Path) -> None:
     """Copy a file that was built, unless it is there already."""
     if not destination.is_file() or destination.read_bytes() != built.read_bytes():
         destination.parent.mkdir(exist_ok=True)
@@ -68,18 +114,12 @@ def place(built: Path, destination: Path) -> None:
         partial.replace(destination)  # a running program keeps its old file
 
 
-def _cargo_build(folder: Path, name: str) -> Path:
-    command = ["cargo", "build", "--release", "--locked", "--bin", name]
-    command += ["--message-format", "json-render-diagnostics"]
-    environment = os.environ | {"CARGO_TARGET_DIR": str(folder)}
-    done = subprocess.run(command, cwd=ROOT / "native", env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise AgentBuildError(f"`{' '.join(command[:5])}` in native/ ended with status {done.returncode}")
-    for line in done.stdout.splitlines():
-        message = json.loads(line)
-        if message.get("executable") and message["target"]["name"] == name:
-            return Path(message["executable"])
-    raise AgentBuildError(f"cargo built no executable named {name}")
+def _refuse_dynamic(built: Path) -> None:
+    if not is_static(built):
+        raise AgentBuildError(
+            f"{built} is linked dynamically and would not start in a guest; "
+            "unset RUSTFLAGS so that native/.cargo/config.toml applies"
+        )
 
 
 def is_static(executable: Path) -> bool:
