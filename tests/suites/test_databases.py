@@ -65,7 +65,7 @@ def test_a_level_flushes_as_it_says(server: RunningServer) -> None:
 
 def test_what_is_dropped_right_after_a_write_is_gone(server: RunningServer) -> None:
     server.prepare()
-    written, _ = server.measure(stream("write"), duration_ms=100)
+    written, _ = server.measure(stream("write"), duration_ms=1000)
     assert written["operations"] > 0
     assert "error" not in answer_of("drop", {"store": server.store})
     server.prepare(preload=100)  # which counts what is there
