@@ -77,10 +77,32 @@ def test_cpu_time_is_read_in_nanoseconds_from_either_version(tmp_path: Path) -> 
     assert (v2.cpu_ns(), v2.method) == (77_000, "cgroup cpu.stat")
 
 
+def test_the_account_of_a_group_that_was_made_anew_is_read_and_not_the_old_one(tmp_path: Path) -> None:
+    found = hierarchies(tmp_path, V1)
+    group = Cgroup("g", found)
+    file = found.v1["cpuacct"] / "g/cpuacct.usage"
+    open_before = len(os.listdir("/proc/self/fd"))
+    for counted in (5, 17):
+        assert group.create()
+        file.write_text(f"{counted}\n")
+        assert group.cpu_ns() == counted
+        assert len(os.listdir("/proc/self/fd")) == open_before
+        group.keep_account_open()
+        assert len(os.listdir("/proc/self/fd")) == open_before + 1
+        assert group.cpu_ns() == counted
+        file.write_text(f"{counted + 1000}\n")
+        assert group.cpu_ns() == counted + 1000
+        file.unlink()  # a real one goes with its group
+        group.remove()
+        assert group.cpu_ns() is None
+        assert len(os.listdir("/proc/self/fd")) == open_before
+
+
 def test_without_cgroups_there_is_a_reason_and_joining_does_nothing() -> None:
     group = Cgroup("g", Hierarchies(v1={}, v2=None))
     with group.entrance() as join:
         join()
+    group.keep_account_open()
     assert group.reason is not None
     assert group.cpu_ns() is None
 

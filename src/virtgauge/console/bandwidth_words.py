@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import TaskID
 from rich.table import Table
 
 from virtgauge.bandwidth.answers import Estimate, Rung
 from virtgauge.bandwidth.program import Event
 from virtgauge.bandwidth.rates import rate_text
-from virtgauge.console.displays import ProgressStyle
+from virtgauge.console.displays import ProgressStyle, live_bar
 
 _LINE_EVERY_S = 2.0
 
@@ -32,9 +32,7 @@ class Watcher:
 
 def create_watcher(style: ProgressStyle) -> Watcher:
     """The one for a style; all of it goes to standard error."""
-    if style is ProgressStyle.AUTO:
-        style = ProgressStyle.BAR if sys.stderr.isatty() else ProgressStyle.LINES
-    match style:
+    match style.resolved():
         case ProgressStyle.BAR:
             return BarWatcher(Console(stderr=True))
         case ProgressStyle.LINES:
@@ -48,15 +46,7 @@ class BarWatcher(Watcher):
     """A live bar of the searches."""
 
     def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}", style="dim", markup=False),
-            console=console,
-            transient=True,
-            refresh_per_second=2,  # this machine is being measured
-        )
+        self._progress = live_bar(console)
         self._task: TaskID = self._progress.add_task("measuring what this machine can pace", total=None)
         self._progress.start()
 

@@ -13,7 +13,7 @@ import time
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn
 from rich.text import Text
 
 from virtgauge.execution.progress import (
@@ -40,12 +40,16 @@ class ProgressStyle(enum.StrEnum):
     JSON = "json"
     NONE = "none"
 
+    def resolved(self) -> ProgressStyle:
+        """What auto stands for here; every other stands for itself."""
+        if self is not ProgressStyle.AUTO:
+            return self
+        return ProgressStyle.BAR if sys.stderr.isatty() else ProgressStyle.LINES
+
 
 def create_display(style: ProgressStyle) -> ProgressDisplay:
     """The display for a style."""
-    if style is ProgressStyle.AUTO:
-        style = ProgressStyle.BAR if sys.stderr.isatty() else ProgressStyle.LINES
-    match style:
+    match style.resolved():
         case ProgressStyle.BAR:
             return BarDisplay(Console(stderr=True))
         case ProgressStyle.LINES:
@@ -66,21 +70,26 @@ def duration_text(seconds: float | None) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+def live_bar(console: Console, *columns: ProgressColumn) -> Progress:
+    """A bar with the steps done, further columns, and the step under way."""
+    return Progress(
+        SpinnerColumn(),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        *columns,
+        TextColumn("{task.description}", style="dim", markup=False),
+        console=console,
+        transient=True,
+        refresh_per_second=1,  # this machine is being measured, and agents tell of progress no more often
+    )
+
+
 class BarDisplay(ProgressDisplay):
     """A live bar with the trial under way and the remaining time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = Progress(
-            SpinnerColumn(),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[remaining]} left"),
-            TextColumn("{task.description}", style="dim", markup=False),
-            console=console,
-            transient=True,
-            refresh_per_second=2,  # the controller shares the machine with what it measures
-        )
+        self._progress = live_bar(console, TextColumn("{task.fields[remaining]} left"))
         self._task: TaskID | None = None
 
     def show(self, event: ProgressEvent) -> None:

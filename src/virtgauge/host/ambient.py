@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from pathlib import Path
 
 from virtgauge.host.load import CpuSnapshot, load_between
-from virtgauge.host.process import all_pids, stat_fields
-
-_UTIME, _STIME = 11, 12  # of the fields from the third on, see proc_pid_stat(5)
+from virtgauge.host.process import all_pids, cpu_ticks, process_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,20 +31,8 @@ async def ambient_load(seconds: float = 1.0) -> AmbientLoad:
     used = {pid: ticks - ticks_before.get(pid, ticks) for pid, ticks in ticks_after.items() if pid != os.getpid()}
     busiest = sorted((pid for pid in used if used[pid] > 0), key=lambda pid: -used[pid])[:3]
     share = load.busy_ns / load.capacity_ns if load.capacity_ns else 0.0
-    return AmbientLoad(share=share, busiest=tuple(f"{_name(pid)} ({pid})" for pid in busiest))
+    return AmbientLoad(share=share, busiest=tuple(f"{process_name(pid) or 'ended'} ({pid})" for pid in busiest))
 
 
 def _ticks() -> dict[int, int]:
-    ticks = {}
-    for pid in all_pids():
-        fields = stat_fields(pid)
-        if fields is not None:
-            ticks[pid] = int(fields[_UTIME]) + int(fields[_STIME])
-    return ticks
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return "ended"
+    return {pid: ticks for pid in all_pids() if (ticks := cpu_ticks(pid)) is not None}

@@ -20,10 +20,13 @@ from pathlib import Path
 from virtgauge.host.mounts import mounts
 from virtgauge.host.process import is_kernel_thread
 
+QUOTA_PERIOD_US = 100_000
+"""In which a quota of CPU time is used up and given anew."""
+LEAST_QUOTA_US = 1_000  # the kernel's
 _POLL_S = 0.002
-_PERIOD_US = 100_000
-_LEAST_QUOTA_US = 1_000  # the kernel's
 _PLAIN_OPTIONS = ("rw", "ro", "xattr", "noprefix", "clone_children")
+_ACCOUNT_BYTES = 4096
+"""More than either version's account has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Cgroup:
         self.reason: str | None = None
         self.cpu_limit = cpu_limit
         self._hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
+        self._account: int | None = None
 
     @property
     def method(self) -> str:
@@ -173,11 +177,18 @@ class Cgroup:
 
     def cpu_ns(self) -> int | None:
         """CPU time of everything that ran in the group, in ns; None where there is no such group."""
-        for folder in self._joined():
-            value = _usage_ns(folder)
-            if value is not None:
-                return value
-        return None
+        if self._account is not None:
+            try:
+                return _read_account(self._account)
+            except OSError:  # somebody else removed it
+                return None
+        joined = self._joined()
+        return _usage_ns(joined[0]) if joined else None
+
+    def keep_account_open(self) -> None:
+        """Have :meth:`cpu_ns` read an open file until :meth:`remove`: to open it costs most of a reading."""
+        with contextlib.suppress(OSError, IndexError):  # there is no such group
+            self._account = _open_account(self._joined()[0])
 
     def applied_cpu_limit(self) -> float | None:
         """The group's quota as the kernel holds it, in whole CPUs, whoever set it; None where there is none."""
@@ -217,6 +228,9 @@ class Cgroup:
         Idempotent.  A group that still holds processes stays: call :meth:`kill_all` first.
         """
         gone = True
+        if self._account is not None:
+            os.close(self._account)
+            self._account = None
         self.release_kernel_threads()
         for root in self._hierarchies.all_roots():
             folder = root / self.name
@@ -231,7 +245,7 @@ class Cgroup:
         return gone
 
     def _joined(self) -> list[Path]:
-        """The folders this class makes and joins: one that counts, and on v1 one that can freeze."""
+        """The folders this class makes and joins: first the one that counts, and on v1 one that can freeze."""
         v1 = self._hierarchies.v1
         limited = [folder] if self.cpu_limit is not None and (folder := self._cpu_folder()) else []
         if "cpuacct" in v1:
@@ -250,16 +264,16 @@ class Cgroup:
         folder = self._cpu_folder()
         if folder is None:
             raise OSError(errno.ENOENT, "no cgroup file system is mounted")
-        quota = max(_LEAST_QUOTA_US, round(self.cpu_limit * _PERIOD_US))
+        quota = max(LEAST_QUOTA_US, round(self.cpu_limit * QUOTA_PERIOD_US))
         if "cpu" in self._hierarchies.v1:
-            _write_existing(folder / "cpu.cfs_period_us", str(_PERIOD_US))
+            _write_existing(folder / "cpu.cfs_period_us", str(QUOTA_PERIOD_US))
             _write_existing(folder / "cpu.cfs_quota_us", str(quota))
             return
         root = self._hierarchies.v2
         assert root is not None
         for parent in reversed(folder.relative_to(root).parents):  # a controller is handed down level by level
             _write_existing(root / parent / "cgroup.subtree_control", "+cpu")
-        _write_existing(folder / "cpu.max", f"{quota} {_PERIOD_US}")
+        _write_existing(folder / "cpu.max", f"{quota} {QUOTA_PERIOD_US}")
 
     def _all(self) -> list[Path]:
         return [folder for root in self._hierarchies.all_roots() if (folder := root / self.name).is_dir()]
@@ -311,16 +325,30 @@ def members(folder: Path) -> set[int]:
 
 def _usage_ns(folder: Path) -> int | None:
     try:
-        return int((folder / "cpuacct.usage").read_text())
-    except OSError:
-        pass  # a v2 group
-    try:
-        for line in (folder / "cpu.stat").read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == "usage_usec":
-                return int(value) * 1000
+        account = _open_account(folder)
+        try:
+            return _read_account(account)
+        finally:
+            os.close(account)
     except OSError:
         return None
+
+
+def _open_account(folder: Path) -> int:
+    with contextlib.suppress(OSError):
+        return os.open(folder / "cpuacct.usage", os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(folder / "cpu.stat", os.O_RDONLY | os.O_CLOEXEC)  # a v2 group
+
+
+def _read_account(account: int) -> int | None:
+    """Nanoseconds of v1's account, which is one number, or of v2's, which is a line of several; None without any."""
+    text = os.pread(account, _ACCOUNT_BYTES, 0)
+    if text[:1].isdigit():
+        return int(text)
+    for line in text.splitlines():
+        key, _, value = line.partition(b" ")
+        if key == b"usage_usec":
+            return int(value) * 1000
     return None
 
 

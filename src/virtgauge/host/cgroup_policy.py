@@ -12,10 +12,10 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from virtgauge.host.cgroup import Cgroup, Hierarchies, members
+from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, Hierarchies, members
+from virtgauge.host.cpu_list import cpu_list
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, DiskLimits, Policy, PolicyError
 
-_PERIOD_US = 100_000
 _PLAIN_SHARES = 1024
 """cgroup v1's ``cpu.shares`` of everybody."""
 _LEAST_SHARES, _LARGEST_SHARES = 2, 262_144
@@ -130,15 +130,15 @@ class CgroupPolicy:
         return None
 
     def _limited(self, cpus: float) -> dict[str, str]:
-        quota = round(cpus * _PERIOD_US)
+        quota = round(cpus * QUOTA_PERIOD_US)
         folder = self._entered("cpu")
         v1 = "cpu" in self._hierarchies.v1
-        knob, none = ("cpu.cfs_quota_us", "-1") if v1 else ("cpu.max", f"max {_PERIOD_US}")
+        knob, none = ("cpu.cfs_quota_us", "-1") if v1 else ("cpu.max", f"max {QUOTA_PERIOD_US}")
         self._lifts["cpu_limit"] = lambda: _set(folder / knob, none)
         if v1:
-            _set(folder / "cpu.cfs_period_us", str(_PERIOD_US))
+            _set(folder / "cpu.cfs_period_us", str(QUOTA_PERIOD_US))
             return _read_back(folder, {"cpu.cfs_quota_us": str(quota)}) | _read(folder, "cpu.cfs_period_us")
-        return _read_back(folder, {"cpu.max": f"{quota} {_PERIOD_US}"})
+        return _read_back(folder, {"cpu.max": f"{quota} {QUOTA_PERIOD_US}"})
 
     def _weighted(self, weight: int) -> dict[str, str]:
         folder = self._entered("cpu")
@@ -161,7 +161,7 @@ class CgroupPolicy:
         # Neither version lets a group with processes have no CPUs of its own again: it is given its parent's.
         name = "cpuset.cpus" if "cpuset" in self._hierarchies.v1 else "cpuset.cpus.effective"
         self._lifts["cores"] = lambda: _set(folder / "cpuset.cpus", _read(folder.parent, name)[name])
-        found = _read_back(folder, {"cpuset.cpus": ",".join(map(str, sorted(cores)))}, _cores)
+        found = _read_back(folder, {"cpuset.cpus": ",".join(map(str, sorted(cores)))}, cpu_list)
         self._enter(folder)
         return found
 
@@ -268,12 +268,6 @@ def _lift_throttles(folder: Path, device: str, disk: DiskLimits, *, v1: bool) ->
             _set(folder / _V1_THROTTLES[name], f"{device} 0")
         else:
             _set(folder / "io.max", f"{device} {_V2_BOUNDS[name]}=max")
-
-
-def _cores(text: str) -> frozenset[int]:
-    """A kernel's list of CPUs: ``0-2,4``."""
-    ranges = (part.partition("-") for part in text.split(",") if part)
-    return frozenset(core for first, _, last in ranges for core in range(int(first), int(last or first) + 1))
 
 
 def _inherit(folder: Path) -> None:

@@ -7,6 +7,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from virtgauge.host.cpu_list import cpu_list
+
 
 def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     """The host's fingerprint as JSON-able data.
@@ -22,6 +24,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     cpu = _cpuinfo(root)
     system = os.uname()
     sys_cpu = root / "sys/devices/system/cpu"
+    online = _text(sys_cpu / "online")
     clocksource = root / "sys/devices/system/clocksource/clocksource0"
     return {
         "identity": {
@@ -29,7 +32,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
             "kernel_version": system.version,
             "machine": system.machine,
             "cpu_model": cpu.get("model name") or cpu.get("Model") or cpu.get("cpu model"),
-            "cpu_count": _count(_text(sys_cpu / "online")),
+            "cpu_count": os.cpu_count() if online is None else len(cpu_list(online)),
             "microcode": cpu.get("microcode"),
             "mitigations": _mitigations(sys_cpu / "vulnerabilities"),
         },
@@ -88,17 +91,6 @@ def _cpuinfo(root: Path) -> dict[str, str]:
         if colon:
             fields.setdefault(key.strip(), value.strip())
     return fields
-
-
-def _count(ranges: str | None) -> int | None:
-    """CPUs in a kernel list such as ``0-3,8``."""
-    if ranges is None:
-        return os.cpu_count()
-    total = 0
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        total += int(last or first) - int(first) + 1
-    return total
 
 
 def _mitigations(folder: Path) -> dict[str, str | None] | None:

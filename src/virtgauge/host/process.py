@@ -113,6 +113,20 @@ def stat_fields(pid: int) -> list[str] | None:
     return text[text.rindex(")") + 2 :].split()
 
 
+def cpu_ticks(pid: int) -> int | None:
+    """CPU time of a process itself, user and system, in clock ticks; None when it is gone."""
+    fields = stat_fields(pid)
+    return None if fields is None else int(fields[11]) + int(fields[12])  # proc_pid_stat(5)
+
+
+def process_name(pid: int) -> str | None:
+    """The name that its kernel shows of it; None when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return None
+
+
 def is_kernel_thread(pid: int) -> bool:
     """Whether a process is a thread of the kernel, which has no program and cannot be killed; False when it is gone."""
     fields = stat_fields(pid)

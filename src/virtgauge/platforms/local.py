@@ -80,6 +80,7 @@ class LocalGuest(Guest):
         self._policy = CgroupPolicy(cgroup)
         self._disk_folder, self._disk_bypass = disk_folder, disk_bypass
         self._cpus_at_launch = self.confinement().cpus
+        cgroup.keep_account_open()
 
     def accounting(self) -> Accounting:
         """CPU time charged so far, by cgroup where there is one, else over the process tree."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from virtgauge.host.cgroup import LEAST_QUOTA_US, QUOTA_PERIOD_US
 from virtgauge.platforms.base import Share
 from virtgauge.platforms.system_folders import system_folders
 
@@ -20,8 +21,6 @@ AGENT_PATH = "/virtgauge-agent"
 
 _FRESH_FOLDERS = ("tmp", "run", "root", "home", "var", "mnt", "srv")
 _OVERLAYS = ".overlay"
-_CPU_PERIOD_US = 100_000
-_LEAST_QUOTA_US = 1_000  # the kernel's
 _MIB = 1024 * 1024
 
 # What container engines give by default; a container that has more is not the platform people use.
@@ -180,7 +179,7 @@ def _resources(limits: Limits) -> dict[str, Any]:
     resources: dict[str, Any] = {"devices": [{"allow": False, "access": "rwm"}]}
     cpu: dict[str, Any] = {}
     if limits.cpus is not None:
-        cpu |= {"period": _CPU_PERIOD_US, "quota": max(_LEAST_QUOTA_US, round(limits.cpus * _CPU_PERIOD_US))}
+        cpu |= {"period": QUOTA_PERIOD_US, "quota": max(LEAST_QUOTA_US, round(limits.cpus * QUOTA_PERIOD_US))}
     if limits.affinity is not None:
         cpu["cpus"] = ",".join(map(str, limits.affinity))
     if cpu:

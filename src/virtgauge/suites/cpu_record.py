@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -55,20 +55,25 @@ class CpuRecord:
 
 @contextlib.asynccontextmanager
 async def recorded(*accounts: Callable[[], int | None], every_s: float = _EVERY_S) -> AsyncIterator[list[CpuRecord]]:
-    """A record of each account, kept during the block; all are read at the same moments, and last at its end."""
-    records = [CpuRecord(cpu_ns) for cpu_ns in accounts]
+    """A record of each account, kept during the block; all are read at the same moments, and last at its end.
 
-    async def keep() -> None:
-        while True:
-            await asyncio.sleep(every_s)
+    A thread reads them: it takes half as long to wake up as the event loop, beside guests that are being measured.
+    """
+    records = [CpuRecord(cpu_ns) for cpu_ns in accounts]
+    block = threading.Lock()  # held by it; an Event would wake the thread up by way of two more objects
+
+    def keep() -> None:
+        while not block.acquire(timeout=every_s):
             for record in records:
                 record.read()
 
-    task = asyncio.create_task(keep())
+    thread = threading.Thread(target=keep, name="cpu record", daemon=True)
+    block.acquire()
+    thread.start()
     try:
         yield records
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        block.release()
+        thread.join()
         for record in records:
             record.read()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Self
+
+from virtgauge.host.process import all_pids, cpu_ticks, process_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,22 +52,5 @@ class CpuPlan:
 
     def interrupt_threads_ns(self) -> int | None:
         """CPU time of the kernel's threads that work off what senders left; no guest is charged with it."""
-        ticks = [_ticks(process) for process in Path("/proc").glob("[0-9]*") if _carries_frames(process)]
+        ticks = [cpu_ticks(pid) or 0 for pid in all_pids() if (process_name(pid) or "").startswith("ksoftirqd/")]
         return sum(ticks) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
-
-
-def _carries_frames(process: Path) -> bool:
-    try:
-        name = (process / "comm").read_text()
-    except OSError:  # it ended meanwhile
-        return False
-    return name.startswith("ksoftirqd/")
-
-
-def _ticks(process: Path) -> int:
-    try:
-        # proc_pid_stat(5): utime and stime are the 14th and 15th field; the second, in brackets, may hold spaces
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[11]) + int(fields[12])

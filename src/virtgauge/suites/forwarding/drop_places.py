@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Self
 
 from virtgauge.analysis.forwarding.loss_ledger import DropCounter
+from virtgauge.host.process import boot_id
 from virtgauge.network.links import LinkCount, link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.switch import RuleCount, Switch
@@ -35,7 +35,7 @@ class DropPlaces:
     def __init__(self, stage: Stage, switch: Switch, lab: Namespace) -> None:
         """Watch the guests of a stage, in the order of their flows, and the bridges of a lab between them."""
         self._stage, self._switch, self.lab = stage, switch, lab
-        self._our_kernel = Path(_BOOT).read_text().strip()
+        self._our_kernel = boot_id()
 
     async def read(self) -> list[DropCounter]:
         """All counters now; places and their order are the same at every call.

@@ -10,10 +10,11 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
+from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.platforms.base import Guest
 
-_PERIOD_NS = 100_000_000
-"""Of the quota: a guest may use up to two of them in a span that begins in the middle of one."""
+_PERIOD_NS = QUOTA_PERIOD_US * 1000
+"""A guest may use up to two of them in a span that begins in the middle of one."""
 _BEYOND = 1.5
 """Times what is allowed is beyond what slices and rounding explain."""
 

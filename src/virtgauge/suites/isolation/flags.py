@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied
 from virtgauge.ledger.records import Flag
 
-_PERIOD_NS = 100_000_000
-"""Of a quota: what a guest has saved up or used in advance is at most one of them at each end."""
+_PERIOD_NS = QUOTA_PERIOD_US * 1000
+"""What a guest has saved up or used in advance is at most one of them at each end."""
 _UNBOUND = 1.1
 _BEYOND = 1.05
 """A limit that takes less than this away (beside a weight for the same share, for instance) need not stop anybody."""
