@@ -28,6 +28,16 @@ class DiskLimits:
     read_iops: int | None = None
     write_iops: int | None = None
 
+    @property
+    def bps(self) -> int | None:
+        """Bytes a second, for a hypervisor that has one bound for both directions."""
+        return self.read_bps or self.write_bps
+
+    @property
+    def iops(self) -> int | None:
+        """Operations a second, likewise."""
+        return self.read_iops or self.write_iops
+
     def given(self) -> dict[str, int]:
         """Those that are bounds."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}

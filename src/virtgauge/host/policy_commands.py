@@ -85,9 +85,8 @@ def _hyper_v(policy: Policy, target: Target) -> Commands:
     if policy.cores is not None:
         lines.append(f"Set-VMProcessor -VMName {name} -Count {len(policy.cores)}")
         missing.append("cores: Hyper-V gives a number of them, and not which; the guest must be off")
-    iops = policy.disk.read_iops or policy.disk.write_iops
-    bytes_per_s = policy.disk.read_bps or policy.disk.write_bps
-    bound = min((value for value in (iops, bytes_per_s and bytes_per_s // _HYPER_V_IOPS_BYTES) if value), default=None)
+    bps, iops = policy.disk.bps, policy.disk.iops
+    bound = min((value for value in (iops, bps and bps // _HYPER_V_IOPS_BYTES) if value), default=None)
     if bound is not None:
         lines.append(f"Get-VMHardDiskDrive -VMName {name} | Set-VMHardDiskDrive -MaximumIOPS {bound}")
         missing.append("disk: Hyper-V bounds reads and writes together, in operations of 8 KiB")
@@ -114,12 +113,13 @@ def _esxi(policy: Policy, target: Target) -> Commands:
         words.append(f"-CpuAffinityList {','.join(map(str, policy.cores))}")
     configured = f"Get-VM -Name {_powershell(target.name)} | Get-VMResourceConfiguration"
     lines = [f"{configured} | Set-VMResourceConfiguration {' '.join(words)}"] if words else []
-    iops = policy.disk.read_iops or policy.disk.write_iops
-    if iops:
+    if policy.disk.iops:
         disk = f"(Get-HardDisk -VM {_powershell(target.name)})[0]"
-        lines.append(f"{configured} | Set-VMResourceConfiguration -Disk {disk} -DiskLimitIOPerSecond {iops}")
+        lines.append(
+            f"{configured} | Set-VMResourceConfiguration -Disk {disk} -DiskLimitIOPerSecond {policy.disk.iops}"
+        )
         missing.append("disk: ESXi bounds reads and writes together")
-    if policy.disk.read_bps or policy.disk.write_bps:
+    if policy.disk.bps:
         missing.append("disk: ESXi bounds operations, and not bytes")
     of_disks = f"{configured} | Select-Object -ExpandProperty DiskResourceConfiguration"
     return Commands(tuple(lines), (f"{configured} | Format-List", of_disks), tuple(missing))
@@ -140,15 +140,14 @@ def _virtualbox(policy: Policy, target: Target) -> Commands:
     if policy.cores is not None:
         lines.append(f"VBoxManage modifyvm {name} --cpus={len(policy.cores)}")
         missing.append("cores: VirtualBox gives a number of them, and not which")
-    bytes_per_s = policy.disk.read_bps or policy.disk.write_bps
-    if bytes_per_s:
+    if policy.disk.bps:
         # Without a unit, VirtualBox takes megabytes; its smallest is the kilobyte of 1024.
-        group = f"--type=disk --limit={max(1, bytes_per_s // 1024)}K"
+        group = f"--type=disk --limit={max(1, policy.disk.bps // 1024)}K"
         lines.append(f"VBoxManage bandwidthctl {name} add virtgauge {group}")
         place = f"--storagectl=SATA --port=0 --device=0 --type=hdd --medium={shlex.quote(target.medium)}"
         lines.append(f"VBoxManage storageattach {name} {place} --bandwidthgroup=virtgauge")
         missing.append("disk: VirtualBox bounds reads and writes together")
-    if policy.disk.read_iops or policy.disk.write_iops:
+    if policy.disk.iops:
         missing.append("disk: VirtualBox bounds bytes, and not operations")
     read_back = (
         f"VBoxManage showvminfo {name} --machinereadable",

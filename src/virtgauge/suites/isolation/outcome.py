@@ -101,7 +101,7 @@ class Trial:
 
     def result(self) -> dict[str, Any]:
         """The scalars for the ledger."""
-        answer, rate, steal = self.answer, self.answer.rate, self.steal
+        answer, rate, steal, guests = self.answer, self.answer.rate, self.steal, self.guests
         return {
             "unit": answer.unit,
             "units": answer.units,
@@ -129,18 +129,18 @@ class Trial:
                 "tested_slices": list(self.tested.slices),
                 "loading_slices": list(self.loading.slices),
             },
-            "entitled": {guest.name: guest.entitled_cpus for guest in self.guests},
+            "entitled": {guest.name: guest.entitled_cpus for guest in guests},
             "capacity_cpus": self.where.capacity,
             "load": self._load(),
-            "policy_applied": {guest.name: self._policy(guest.applied) for guest in self.guests},
+            "policy_applied": {guest.name: self._policy(guest.applied) for guest in guests},
             "throttling": {
                 guest.name: None if guest.throttling is None else dataclasses.asdict(guest.throttling)
-                for guest in self.guests
+                for guest in guests
             },
             "frequency": {"before_hz": answer.frequency_before_hz, "after_hz": answer.frequency_after_hz},
             "io_wait_share": self.outside.io_wait_share,
             "steal": {"seen_ns": steal.seen_ns, "stopped_ns": steal.stopped_ns, "blind": steal.blind},
-            "out_of_memory_kills": {guest.name: guest.kills for guest in self.guests},
+            "out_of_memory_kills": {guest.name: guest.kills for guest in guests},
         }
 
     def flags(self) -> tuple[Flag, ...]:
