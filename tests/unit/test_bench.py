@@ -84,6 +84,14 @@ async def test_the_guests_cpu_time_is_apart_from_that_of_peers_and_switches(stag
     await stage.close()
 
 
+async def test_where_a_guest_has_no_time_of_this_machine_nothing_is_known_of_all(stage, monkeypatch):
+    await stage.launch("a")
+    invented = await stage.launch("b")
+    monkeypatch.setattr(invented, "accounting", lambda: Accounting(5, "test", of_this_machine=False))
+    assert stage.accounting().cpu_ns is None
+    await stage.close()
+
+
 async def test_a_bench_with_one_lost_agent_is_closed_and_as_late_as_its_slowest_guest(stage):
     await stage.launch("a")
     slow = await stage.launch("slowest")

@@ -139,10 +139,12 @@ class Accounting:
         cpu_ns: CPU time of all its processes and, for a VM, of its vCPUs and device threads; None where it
             cannot be known from here.
         method: where the figure comes from (``cgroup cpuacct``, ``cgroup cpu.stat``, ``/proc``).
+        of_this_machine: whether it is time of this machine's CPUs; a simulated guest invents its own.
     """
 
     cpu_ns: int | None
     method: str
+    of_this_machine: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

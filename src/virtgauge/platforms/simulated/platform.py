@@ -60,7 +60,8 @@ class SimulatedGuest(Guest):
     def accounting(self) -> Accounting:
         """CPU time of the simulation's own time, and known only where its kernels work."""
         cpu_ns = self._tenant.cpu_ns
-        return Accounting(cpu_ns=None if cpu_ns is None else round(cpu_ns), method="simulated")
+        known = None if cpu_ns is None else round(cpu_ns)
+        return Accounting(cpu_ns=known, method="simulated", of_this_machine=False)
 
     async def apply(self, policy: Policy) -> Applied:
         return self._tenant.apply(policy)
