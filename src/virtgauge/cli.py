@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from virtgauge.plan.model import Plan
 
 _EPILOG = (
-    "Exit codes: 0 done; 1 failed or incomplete; 2 wrong option, plan or path (nothing was started); "
-    "3 not possible on this machine; 70 a defect of virtgauge; 130 interrupted (resume goes on)."
+    "Exit codes: 0 done; 1 failed, incomplete, or not a single valid trial; 2 wrong option, plan or path (nothing was "
+    "started); 3 not possible on this machine; 70 a defect of virtgauge; 130 interrupted (resume goes on)."
 )
 
 app = typer.Typer(
@@ -237,6 +237,7 @@ def _dropping(plan: Plan, source: str) -> Plan:
 
 
 def _finish(folder: Path, complete: bool, quiet: bool) -> None:
+    from virtgauge.ledger.records import TrialStatus
     from virtgauge.ledger.store import Ledger
 
     with Ledger.open(folder) as ledger:
@@ -244,6 +245,9 @@ def _finish(folder: Path, complete: bool, quiet: bool) -> None:
         if not quiet:
             print(f"report: {written}\n")
             write_report(ledger, ReportFormat.TEXT, None)
+        any_valid = any(trial.status is TrialStatus.VALID for trial in ledger.trials())
+    if not any_valid:
+        raise VirtgaugeError("not a single trial is valid: this run has no result", f"read why in {written}")
     if not complete:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -7,7 +7,7 @@ from suites.simulated_runs import execute, plan_of, simulated
 from typer.testing import CliRunner
 
 from virtgauge import cli
-from virtgauge.errors import ExitCode, UsageError
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 
 
 @pytest.fixture
@@ -80,6 +80,26 @@ def test_a_report_that_cannot_be_written_names_the_file(invoke, finished_run, tm
     result = invoke("report", finished_run, "--format", "html", "--out", tmp_path / "no" / "such" / "folder.html")
     assert isinstance(result.exception, UsageError)
     assert "folder.html" in str(result.exception)
+
+
+@pytest.mark.parametrize("kind", ["refuse", "unsupported"])
+def test_a_run_without_a_single_valid_trial_is_no_success(invoke, tmp_path, private_state, any_agent, kind):
+    faults = [{"kind": kind}]
+    plan = plan_of(simulated("a", faults=faults), simulated("b", faults=faults), attempts=1, repetitions=2)
+    (tmp_path / "p.toml").write_text(plan.to_toml())
+    for words in (("run", tmp_path / "p.toml", "--out", tmp_path / "run"), ("resume", tmp_path / "run")):
+        result = invoke(*words, "--quiet")
+        assert type(result.exception) is VirtgaugeError
+        assert result.exception.exit_code == ExitCode.FAILED == 1
+        assert "not a single trial is valid" in str(result.exception)
+        assert str(tmp_path / "run" / "report.html") in str(result.exception)
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_run_is_a_success_where_one_platform_has_a_valid_trial(invoke, tmp_path, private_state, any_agent):
+    plan = plan_of(simulated("a"), simulated("b", faults=[{"kind": "refuse"}]), attempts=1, repetitions=2)
+    (tmp_path / "p.toml").write_text(plan.to_toml())
+    assert invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", "--quiet").exit_code == 0
 
 
 def test_clean_says_when_there_was_nothing(invoke, private_state):
