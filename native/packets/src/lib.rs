@@ -2,17 +2,21 @@
 //! and accounts for each one.
 //!
 //! [`trial`] is one measurement.  [`transmission`] sends and [`analyser`] counts what comes; both are fed through a
-//! [`port`], of which there are several, from the fastest to the one that works everywhere.
+//! [`port`], of which there are several, from the fastest to the one that works everywhere.  [`emulator`] is a link of a
+//! known rate, delay and loss.
 
 pub mod analyser;
 mod bpf;
+pub mod emulator;
 pub mod failure;
 mod features;
 pub mod frame;
 pub mod histogram;
 pub mod interface;
 mod memory;
+pub mod messages;
 pub mod port;
+mod random;
 pub mod schedule;
 pub mod transmission;
 pub mod trial;

@@ -1,5 +1,7 @@
 //! Which flow's turn it is, and when.
 
+use crate::random::unit;
+
 /// Length of the order of flows, which is repeated: a power of two, so that an eBPF program can take an index from a mask.
 pub const PERIOD: usize = 1 << 16;
 
@@ -68,15 +70,6 @@ impl Order {
         }
         shares
     }
-}
-
-/// Uniform in 0 … 1, by `SplitMix64` (Steele, Lea, Flood 2014).
-fn unit(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// When frames are due: each at its own time after the first, whatever became of those before.

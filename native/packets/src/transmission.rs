@@ -133,8 +133,8 @@ pub(crate) trait Queue {
     /// Most frames between two calls of [`Queue::send`].
     const CAPACITY: usize;
 
-    /// Memory for the next frame, filled with the pattern behind its head; `None` while all is in use.
-    fn slot(&mut self) -> Option<&mut [u8]>;
+    /// Memory for the next frame, of this length, filled with the pattern behind its head; `None` while all is in use.
+    fn slot(&mut self, length: usize) -> Option<&mut [u8]>;
 
     /// Sends the frames written since the last call; how many of them the interface refused.
     fn send(&mut self) -> Result<u64, Failure>;
@@ -175,7 +175,7 @@ pub(crate) fn paced<Q: Queue>(
                     break;
                 }
             }
-            let Some(slot) = queue.slot() else { break };
+            let Some(slot) = queue.slot(stream.length) else { break };
             let flow = usize::from(stream.order.flow(frame));
             let time_ns = if stream.timed.includes(frame) { now_ns } else { 0 };
             stream.templates[flow].write(slot, sequences[flow], time_ns);

@@ -1,5 +1,5 @@
-//! The program on the receiving interface: hands a session's frames to an `AF_XDP` socket, with the time of their arrival
-//! in front of them, and everything else to the network stack.
+//! The program on the receiving interface: hands frames to an `AF_XDP` socket, with the time of their arrival in front of
+//! them: all, or a session's, and everything else to the network stack.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -32,24 +32,26 @@ pub(crate) struct Redirection {
 }
 
 impl Redirection {
-    /// For the frames of a session.
-    pub(crate) fn load(session: u32, sockets: &OwnedFd) -> Result<Self, Failure> {
+    /// For the frames of a session, or for all.
+    pub(crate) fn load(session: Option<u32>, sockets: &OwnedFd) -> Result<Self, Failure> {
         let counter = system::shared_value(8)?;
         let foreign = Mapping::of(counter.as_fd(), 4096, 0)?;
         let mut code = Assembler::default();
-        code.set(R6, R1)
-            .load(Width::Four, R2, R6, DATA)
-            .load(Width::Four, R3, R6, DATA_END)
-            .set(R4, R2)
-            .add(R4, HEAD as i32)
-            .jump_if(R4, Condition::Above, R3, "foreign")
-            .load(Width::Two, R4, R2, ETHER_TYPE)
-            .jump_if(R4, Condition::Different, IPV4_IN_MEMORY, "foreign")
-            .load(Width::Two, R4, R2, SESSION)
-            .jump_if(R4, Condition::Different, (session & 0xffff) as i32, "foreign")
-            .load(Width::Two, R4, R2, SESSION + 2)
-            .jump_if(R4, Condition::Different, (session >> 16) as i32, "foreign")
-            .call(Helper::MonotonicNs)
+        code.set(R6, R1);
+        if let Some(session) = session {
+            code.load(Width::Four, R2, R6, DATA)
+                .load(Width::Four, R3, R6, DATA_END)
+                .set(R4, R2)
+                .add(R4, HEAD as i32)
+                .jump_if(R4, Condition::Above, R3, "foreign")
+                .load(Width::Two, R4, R2, ETHER_TYPE)
+                .jump_if(R4, Condition::Different, IPV4_IN_MEMORY, "foreign")
+                .load(Width::Two, R4, R2, SESSION)
+                .jump_if(R4, Condition::Different, (session & 0xffff) as i32, "foreign")
+                .load(Width::Two, R4, R2, SESSION + 2)
+                .jump_if(R4, Condition::Different, (session >> 16) as i32, "foreign");
+        }
+        code.call(Helper::MonotonicNs)
             .set(R7, R0)
             .set(R1, R6)
             .set(R2, -(STAMP_BYTES as i32))

@@ -28,6 +28,16 @@ pub struct ReceiverLoss {
     pub dropped: u64,
 }
 
+/// A frame that has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// When, by the kernel, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) at_ns: u64,
+    /// It is all there: not cut off, its checksum not left to a network card, its VLAN tag not taken out.
+    pub(crate) complete: bool,
+}
+
 /// Takes frames from an interface.
 pub trait Receiver: Send {
     /// Hands what has come to the analyser, with the kernel's time of arrival; how many frames.  Does not wait.
@@ -148,7 +158,7 @@ fn open_one(
 ) -> Result<Ends, Failure> {
     // In this order: a program on one end of a virtual pair lets the other end send live frames.
     let receiver: Box<dyn Receiver> = match kind {
-        Kind::XdpLive | Kind::AfXdp => Box::new(XdpReceiver::open(receive, session)?),
+        Kind::XdpLive | Kind::AfXdp => Box::new(XdpReceiver::open(receive, Some(session), xdp_socket::RECEIVING)?),
         Kind::AfPacket => Box::new(PacketReceiver::open(receive, stream.length)?),
     };
     Ok((open_transmitter(kind, transmit, stream, sleeper)?, receiver))

@@ -14,7 +14,8 @@ use crate::analyser::Analyser;
 use crate::failure::{Failure, checked};
 use crate::frame;
 use crate::memory::Mapping;
-use crate::port::{Receiver, ReceiverLoss};
+use crate::messages;
+use crate::port::{Came, Receiver, ReceiverLoss};
 use crate::transmission::{Queue, Stream, Transmission, Transmitter, Watch, paced};
 
 const SENT_AT_ONCE: usize = 32;
@@ -70,7 +71,7 @@ pub struct PacketTransmitter {
 unsafe impl Send for PacketTransmitter {}
 
 impl PacketTransmitter {
-    /// Opens a socket for frames of this length, less the check sequence.
+    /// Opens a socket for frames of at most this length, less the check sequence.
     pub fn open(interface: u32, length: usize, sleeper: &'static Sleeper<'static>) -> Result<Self, Failure> {
         // Protocol 0: it receives nothing.
         let socket = socket(0)?;
@@ -84,16 +85,7 @@ impl PacketTransmitter {
                 libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: length }
             })
             .collect();
-        let messages = vectors
-            .iter_mut()
-            .map(|vector| {
-                // SAFETY: a message header is pointers and integers, for which zero is a value.
-                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
-                message.msg_hdr.msg_iov = vector;
-                message.msg_hdr.msg_iovlen = 1;
-                message
-            })
-            .collect();
+        let messages = messages::leading_to(&mut vectors);
         Ok(Self { socket, sleeper, buffers, vectors, messages, written: 0 })
     }
 }
@@ -102,10 +94,11 @@ impl Queue for PacketTransmitter {
     const CAPACITY: usize = SENT_AT_ONCE;
 
     #[inline]
-    fn slot(&mut self) -> Option<&mut [u8]> {
+    fn slot(&mut self, length: usize) -> Option<&mut [u8]> {
         let buffer = self.buffers.get_mut(self.written)?;
+        self.vectors[self.written].iov_len = length;
         self.written += 1;
-        Some(buffer)
+        Some(&mut buffer[..length])
     }
 
     fn send(&mut self) -> Result<u64, Failure> {
@@ -189,33 +182,44 @@ impl PacketReceiver {
     }
 }
 
-impl Receiver for PacketReceiver {
-    fn drain(&mut self, analyser: &mut Analyser) -> Result<usize, Failure> {
+impl PacketReceiver {
+    /// Hands on at most so many of the frames that have come; how many.  Does not wait.
+    #[inline]
+    pub(crate) fn take(&mut self, most: usize, mut each: impl FnMut(Came<'_>)) -> usize {
         // Read anew each time: the difference of these clocks changes while one of them is being corrected.
         self.offset_ns = Self::offset_ns();
         let mut frames = 0;
-        while frames < self.slots {
+        while frames < most.min(self.slots) {
             let slot = self.next * self.slot_bytes;
             let header = self.ring.at::<libc::tpacket2_hdr>(slot);
             // SAFETY: the status is an aligned integer within the ring, which the kernel also writes.
             let status = unsafe { AtomicU32::from_ptr(&raw mut (*header).tp_status) };
-            if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+            let said = status.load(Ordering::Acquire);
+            if said & libc::TP_STATUS_USER == 0 {
                 break;
             }
             // SAFETY: the status says that the slot is ours, until we give it back.
-            let (bytes, stamp_ns) = unsafe {
+            let (bytes, stamp_ns, length) = unsafe {
                 let header = &*header;
                 let length = (header.tp_snaplen as usize).min(self.slot_bytes - usize::from(header.tp_mac));
                 let frame = self.ring.at::<u8>(slot + usize::from(header.tp_mac));
                 let stamp_ns = i64::from(header.tp_sec) * 1_000_000_000 + i64::from(header.tp_nsec);
-                (std::slice::from_raw_parts(frame, length), stamp_ns)
+                (std::slice::from_raw_parts(frame, length), stamp_ns, header.tp_len as usize)
             };
-            analyser.observe(bytes, (stamp_ns - self.offset_ns).max(0) as u64);
+            let left_out = libc::TP_STATUS_CSUMNOTREADY | libc::TP_STATUS_VLAN_VALID;
+            let complete = length == bytes.len() && said & left_out == 0;
+            each(Came { bytes, at_ns: (stamp_ns - self.offset_ns).max(0) as u64, complete });
             status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
             self.next = (self.next + 1) % self.slots;
             frames += 1;
         }
-        Ok(frames)
+        frames
+    }
+}
+
+impl Receiver for PacketReceiver {
+    fn drain(&mut self, analyser: &mut Analyser) -> Result<usize, Failure> {
+        Ok(self.take(usize::MAX, |came| analyser.observe(came.bytes, came.at_ns)))
     }
 
     fn loss(&mut self) -> Result<ReceiverLoss, Failure> {

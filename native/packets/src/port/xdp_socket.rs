@@ -17,7 +17,7 @@ use crate::bpf::system::{self, Mode};
 use crate::failure::{Failure, checked};
 use crate::frame;
 use crate::memory::Mapping;
-use crate::port::{Receiver, ReceiverLoss};
+use crate::port::{Came, Receiver, ReceiverLoss};
 use crate::transmission::{Queue, Stream, Transmission, Transmitter, Watch, paced};
 
 /// Memory for one frame; the kernel leaves 256 bytes free before it.
@@ -27,7 +27,7 @@ const CHUNK_BYTES: usize = 2048;
 const SENDING: usize = 1024;
 
 /// Frames that may wait to be looked at: at a million a second, those of 32 ms.
-const RECEIVING: usize = 32768;
+pub(crate) const RECEIVING: usize = 32768;
 
 const SENT_AT_ONCE: usize = 32;
 
@@ -232,13 +232,13 @@ impl Queue for XdpTransmitter {
     const CAPACITY: usize = SENT_AT_ONCE;
 
     #[inline]
-    fn slot(&mut self) -> Option<&mut [u8]> {
+    fn slot(&mut self, length: usize) -> Option<&mut [u8]> {
         if self.free.is_empty() {
             self.reclaim();
         }
         let at = self.free.pop()?;
-        self.ring.write(libc::xdp_desc { addr: at, len: self.length as u32, options: 0 });
-        Some(self.frame(at))
+        self.ring.write(libc::xdp_desc { addr: at, len: length as u32, options: 0 });
+        Some(&mut self.frame(at)[..length])
     }
 
     fn send(&mut self) -> Result<u64, Failure> {
@@ -272,7 +272,7 @@ impl Transmitter for XdpTransmitter {
     }
 }
 
-/// Receives through an `AF_XDP` socket, to which an XDP program on the interface leads the session's frames.
+/// Receives through an `AF_XDP` socket, to which an XDP program on the interface leads frames.
 pub struct XdpReceiver {
     socket: Socket,
     ring: Ring,
@@ -283,13 +283,14 @@ pub struct XdpReceiver {
 }
 
 impl XdpReceiver {
-    /// Opens a socket and attaches the program.  Frames count from now on.
-    pub fn open(interface: u32, session: u32) -> Result<Self, Failure> {
-        let mut socket = Socket::new(RECEIVING)?;
+    /// Opens a socket for a session's frames, or for all, of which so many may wait (a power of two), and attaches the
+    /// program.  Frames count from now on.
+    pub fn open(interface: u32, session: Option<u32>, waiting: usize) -> Result<Self, Failure> {
+        let mut socket = Socket::new(waiting)?;
         let page = libc::XDP_PGOFF_RX_RING;
         let bytes = size_of::<libc::xdp_desc>();
-        let ring = Ring::new(&socket.descriptor, libc::XDP_RX_RING, page, socket.offsets.rx, RECEIVING, bytes)?;
-        for chunk in 0..RECEIVING {
+        let ring = Ring::new(&socket.descriptor, libc::XDP_RX_RING, page, socket.offsets.rx, waiting, bytes)?;
+        for chunk in 0..waiting {
             socket.fill.write((chunk * CHUNK_BYTES) as u64);
         }
         socket.fill.release_written();
@@ -303,9 +304,11 @@ impl XdpReceiver {
     }
 }
 
-impl Receiver for XdpReceiver {
-    fn drain(&mut self, analyser: &mut Analyser) -> Result<usize, Failure> {
-        let frames = self.ring.readable();
+impl XdpReceiver {
+    /// Hands on at most so many of the frames that have come; how many.  Does not wait.
+    #[inline]
+    pub(crate) fn take(&mut self, most: usize, mut each: impl FnMut(Came<'_>)) -> usize {
+        let frames = (self.ring.readable() as usize).min(most);
         for _ in 0..frames {
             let entry: libc::xdp_desc = self.ring.read();
             let at = entry.addr as usize;
@@ -316,16 +319,23 @@ impl Receiver for XdpReceiver {
                 let _ = memory.at::<u8>(at + entry.len as usize - 1);
                 (std::slice::from_raw_parts(memory.at::<u8>(at), entry.len as usize), stamp)
             };
-            analyser.observe(bytes, stamp_ns);
+            each(Came { bytes, at_ns: stamp_ns, complete: true });
             self.socket.fill.write((at - at % CHUNK_BYTES) as u64);
         }
         self.ring.release_read();
         self.socket.fill.release_written();
+        frames
+    }
+}
+
+impl Receiver for XdpReceiver {
+    fn drain(&mut self, analyser: &mut Analyser) -> Result<usize, Failure> {
+        let frames = self.take(usize::MAX, |came| analyser.observe(came.bytes, came.at_ns));
         // SAFETY: an aligned counter, which the program increases atomically.
         let foreign = unsafe { AtomicU64::from_ptr(self.redirection.foreign.at(0)) }.load(Ordering::Relaxed);
         analyser.count_foreign(foreign - self.foreign);
         self.foreign = foreign;
-        Ok(frames as usize)
+        Ok(frames)
     }
 
     fn loss(&mut self) -> Result<ReceiverLoss, Failure> {
