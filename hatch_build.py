@@ -1,7 +1,7 @@
 """Puts what is built natively into the wheel, which fits every Python of its machine type.
 
-Agent and bandwidth estimator are static; shim, flush laboratory and load generator ask for the C library's interface
-of some version, and the wheel's tag says which.
+Agent and bandwidth estimator are static; shim, flush laboratory, load generator and the estimator for the shim ask for
+the C library's interface of some version, and the wheel's tag says which.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ IN_WHEEL = tuple(
         "libvirtgauge_flushes.so",
         "sensorstore",
         "bandwidth",
+        "bandwidth-dynamic",
     )
 )
 

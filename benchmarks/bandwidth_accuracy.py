@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bandwidth_path import ShapedPath, built_cross_traffic, shaped_path
-from benchmark import ROOT, BenchmarkError, Outcome, figure, main, progress, spread
+from bandwidth_path import ShapedPath, shaped_path
+from benchmark import BenchmarkError, Outcome, figure, main, progress, spread
 
 CAPACITIES_MBPS = (300, 1000)
 SHARES = (0.0, 0.5, 0.8)
@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--traffic", choices=("constant", "poisson"), default="constant", help="gaps of the cross traffic"
     )
-    parser.add_argument("--fifo", type=int, metavar="PRIORITY", help="send probes and cross traffic by SCHED_FIFO")
+    parser.add_argument("--fifo", type=int, metavar="PRIORITY", help="send probes by SCHED_FIFO")
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
@@ -52,14 +52,14 @@ def measure(arguments: argparse.Namespace) -> Outcome:
         paths = [(CAPACITIES_MBPS[0], 0.0), (CAPACITIES_MBPS[0], 0.5)]
     values: dict[str, Any] = {}
     try:
-        program, estimator = built_cross_traffic(ROOT), find_bandwidth()
+        estimator = find_bandwidth()
         for capacity_mbps, share in paths:
             progress(f"{capacity_mbps} Mbit/s, {share:.0%} cross traffic")
-            with shaped_path(capacity_mbps * 1e6) as path:
-                measured_bps = path.measured_capacity_bps(program)
+            with shaped_path(capacity_mbps * 1e6, crossed=share > 0) as path:
+                measured_bps = path.measured_capacity_bps(estimator)
                 with (
                     path.listener(estimator),
-                    path.cross_traffic(program, share * capacity_mbps * 1e6, arguments.traffic, arguments.fifo),
+                    path.cross_traffic(estimator, share * capacity_mbps * 1e6, arguments.traffic),
                 ):
                     for turn in range(rounds):
                         for name in _ESTIMATORS[turn % 3 :] + _ESTIMATORS[: turn % 3]:
@@ -112,6 +112,8 @@ def _outcome(values: dict[str, Any], arguments: argparse.Namespace) -> Outcome:
             "was counted during each estimate, as full IP packets (1500 of the 1514 B that the shaper counts).",
             f"Sender's clock and sleep: {arguments.timing}; {arguments.traffic} cross traffic of 1500 B; a bucket of "
             "100 µs and two packets at least.",
+            "Frames are routed by a processor of their own, but on a machine of two beside cross traffic of 1 Gbit/s "
+            "paths; there the senders' own calls do it, and the estimators refuse what they then cannot pace.",
             "Seconds are the estimate's own, without the calibration before it, of about two seconds.",
             "yaz-original begins with 40 µs, at 300 Mbit/s, and on the 1 Gbit/s path with 10 µs; it says nothing "
             "of its error, so its interval is that of its ten searches' median.",

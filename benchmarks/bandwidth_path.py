@@ -5,7 +5,8 @@
     others ──┘
 
 The router's end towards the receiver has the capacity; every offload is off, so that each frame is one there.  What the
-others send is counted where it enters the router.  Needs root; nothing is left behind.
+others send is counted where it enters the router.  Frames are routed and shaped by a processor of their own, and not by
+whoever sends them, within the call that does so: that would hold the sender up.  Needs root; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +27,12 @@ from typing import Any
 RECEIVER = "10.3.0.1"
 _NOWHERE = "10.9.0.1:9"
 """An address behind the receiver, which routes nothing: what comes for it is dropped without an answer."""
+
+_BESIDE_BPS = 400e6
+"""What a processor routes and shapes while the cross traffic's sender still has its time there.
+
+The kernel's work comes before every program's: of more, the cross traffic would be absent while a train passes.
+"""
 
 _OFFLOADS = "import sys; from virtgauge.network.offloads import disable_all; disable_all(sys.argv[1:])"
 
@@ -73,17 +81,17 @@ class ShapedPath:
 
     @contextlib.contextmanager
     def cross_traffic(
-        self, program: Path, rate_bps: float, kind: str = "constant", fifo: int | None = None
+        self, estimator: Path, rate_bps: float, kind: str = "constant", cpu: int | None = None
     ) -> Iterator[None]:
-        """The others send at a rate as the shaper counts, with a real-time priority if need be; nothing at rate 0."""
+        """The others send at a rate as the shaper counts, on a processor of their own if there is one; nothing at 0."""
         if not rate_bps:
             yield
             return
         ip_bps = rate_bps * PACKET_BYTES / FRAME_BYTES
-        last_cpu = max(os.sched_getaffinity(0))
-        words = [str(program), _NOWHERE, str(ip_bps), str(PACKET_BYTES), kind, "3600", str(last_cpu)]
-        words += [] if fifo is None else [str(fifo)]
-        with ended(subprocess.Popen(self.words("others", *words), stdout=subprocess.DEVNULL)) as process:
+        cpu = _others_cpu() if cpu is None else cpu
+        words = ["cross-traffic", _NOWHERE, "--rate", str(ip_bps), "--packet-bytes", str(PACKET_BYTES), "--kind", kind]
+        sending = self.words("others", estimator, *words, "--cpu", str(cpu))
+        with ended(subprocess.Popen(sending, stdout=subprocess.DEVNULL)) as process:
             before = self.counted()
             while self.counted() == before and process.poll() is None:
                 time.sleep(0.01)
@@ -100,9 +108,9 @@ class ShapedPath:
         seconds = time.monotonic() - began
         found.append(Truth(self.capacity_bps, (self.counted() - before) * 8 / seconds, seconds))
 
-    def measured_capacity_bps(self, program: Path, seconds: float = 1.0) -> float:
+    def measured_capacity_bps(self, estimator: Path, seconds: float = 1.0) -> float:
         """What the shaper lets pass while twice as much is sent, as it counts."""
-        with self.cross_traffic(program, 2 * self.capacity_bps):
+        with self.cross_traffic(estimator, 2 * self.capacity_bps, cpu=min(os.sched_getaffinity(0))):
             time.sleep(0.2)
             before, began = self.delivered(), time.monotonic()
             time.sleep(seconds)
@@ -134,8 +142,14 @@ class ShapedPath:
 
 
 @contextlib.contextmanager
-def shaped_path(capacity_bps: float) -> Iterator[ShapedPath]:
-    """Make the path, with a bucket of 100 µs and two packets at least, and a queue of 10 ms and 64 packets at least."""
+def shaped_path(capacity_bps: float, crossed: bool = True) -> Iterator[ShapedPath]:
+    """Make the path, with a bucket of 100 µs and two packets at least, and a queue of 10 ms and 64 packets at least.
+
+    Args:
+        capacity_bps: as the shaper counts.
+        crossed: there will be cross traffic.  Where it has no processor of its own, frames of a fast path are routed by
+            their senders.
+    """
     path = ShapedPath(f"vgbw-{os.getpid()}", capacity_bps)
     bucket = max(2 * FRAME_BYTES, round(capacity_bps * 100e-6 / 8))
     queue = max(64 * FRAME_BYTES, round(capacity_bps * 10e-3 / 8))
@@ -159,6 +173,11 @@ def shaped_path(capacity_bps: float) -> Iterator[ShapedPath]:
                 _said(*path.words(place, "ip", "link", "set", interface, "up"))
             _said(*path.words(end, "ip", "route", "add", "default", "via", f"10.{number}.0.254"))
         _said(*path.words("router", "ip", "route", "add", "10.9.0.0/24", "via", RECEIVER))
+        apart = _path_cpu() != _others_cpu() or not crossed or capacity_bps <= _BESIDE_BPS
+        for end in ("sender", "others") if apart else ():
+            steering = f"/sys/class/net/{end}/queues/rx-0/rps_cpus"  # absent from a kernel without CONFIG_RPS
+            steer = f"[ ! -e {steering} ] || echo {_mask(_path_cpu())} >{steering}"
+            _said(*path.words("router", "sh", "-c", steer))
         shaper = ["tc", "qdisc", "add", "dev", "receiver", "root", "tbf", "rate", f"{capacity_bps:.0f}bit"]
         _said(*path.words("router", *shaper, "burst", str(bucket), "limit", str(queue)))
         yield path
@@ -180,29 +199,19 @@ def ended(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
             process.stdout.close()
 
 
-def built_cross_traffic(root: Path) -> Path:
-    """The program that makes cross traffic, built.
+def _path_cpu() -> int:
+    return max(os.sched_getaffinity(0))
 
-    Raises:
-        RuntimeError: cargo is missing, or failed.
-    """
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or Path.home() / ".cache" / "virtgauge" / "target")
-    words = ["cargo", "build", "--release", "--locked", "--package", "bandwidth", "--example", "cross_traffic"]
-    try:
-        done = subprocess.run(
-            [*words, "--message-format", "json-render-diagnostics"],
-            cwd=root / "native",
-            env=os.environ | {"CARGO_TARGET_DIR": str(target)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise RuntimeError("cargo is not on PATH; install Rust with rustup, then try again") from None
-    if done.returncode != 0:
-        raise RuntimeError("the cross traffic's program could not be built; what cargo said stands above")
-    messages = [json.loads(line) for line in done.stdout.splitlines()]
-    return next(Path(message["executable"]) for message in messages if message.get("executable"))
+
+def _others_cpu() -> int:
+    """Neither the path's nor the first, which is the sender's, where there are three."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return cpus[-2] if len(cpus) > 2 else cpus[-1]
+
+
+def _mask(cpu: int) -> str:
+    """A processor as the kernel reads a bitmap: words of 32 bits, the highest first."""
+    return re.sub(r"\B(?=(.{8})+$)", ",", f"{1 << cpu:x}")
 
 
 def _said(*words: str) -> str:

@@ -1,6 +1,7 @@
-"""Builds the estimator of available bandwidth and puts it where the package looks for it.
+"""Builds the estimator of available bandwidth, twice, and puts it where the package looks for it.
 
-Static, as the agent, so that it can be taken to another machine or into a guest.  Standard library only, as there.
+Static, as the agent, so that it can be taken to another machine or into a guest; and linked dynamically, so that a
+preloaded shim can stand in for its clock and its sleep.  Standard library only, as for the agent.
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BANDWIDTH = ROOT / "src" / "virtgauge" / "native" / "bandwidth"
+NATIVE = ROOT / "src" / "virtgauge" / "native"
+BANDWIDTH = NATIVE / "bandwidth"
+DYNAMIC = NATIVE / "bandwidth-dynamic"
 
 _agent = runpy.run_path(str(Path(__file__).with_name("agent.py")))
 
 
-def build_bandwidth() -> Path:
-    """Build it in release mode and copy it into the source tree; returns its path there.
+def build_bandwidth() -> list[Path]:
+    """Build both in release mode and copy them into the source tree; returns their paths there.
 
     Raises:
         Exception: cargo is missing or failed, or the executable is not a static one; what `agent.py` raises.
     """
-    built: Path = _agent["build_static"](BANDWIDTH)
-    return built
+    name = BANDWIDTH.name
+    arguments = ["build", "--package", name, "--bin", name]
+    dynamic = _agent["build"](arguments, DYNAMIC, name=name, within="shared", flags=_agent["DYNAMIC"])
+    return [_agent["build_static"](BANDWIDTH), dynamic]
 
 
 if __name__ == "__main__":
     try:
-        print(f"{'bandwidth':<10} {build_bandwidth().relative_to(ROOT)}")
+        for path in build_bandwidth():
+            print(f"{'bandwidth':<10} {path.relative_to(ROOT)}")
     except _agent["AgentBuildError"] as error:
         sys.exit(f"{'bandwidth':<10} failed: {error}")

@@ -39,11 +39,6 @@ def paths() -> Iterator[Any]:
     del sys.modules["bandwidth_path"]
 
 
-@pytest.fixture(scope="module")
-def crossing(paths: Any) -> Path:
-    return paths.built_cross_traffic(ROOT)
-
-
 @pytest.fixture
 def path(root: None, paths: Any) -> Iterator[Any]:
     with paths.shaped_path(CAPACITY_BPS) as path:
@@ -86,9 +81,10 @@ def estimated(path: Any, *options: str) -> tuple[dict[str, Any], Any]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("estimator", ["yaz", "kite2"])
-def test_an_estimate_is_what_the_shaper_leaves(path: Any, crossing: Path, estimator: str, share: float) -> None:
+def test_an_estimate_is_what_the_shaper_leaves(path: Any, estimator: str, share: float) -> None:
     errors = []
-    with path.listener(find_bandwidth()), path.cross_traffic(crossing, share * CAPACITY_BPS, fifo=40):
+    program = find_bandwidth()
+    with path.listener(program), path.cross_traffic(program, share * CAPACITY_BPS):
         for _ in range(TRIES):
             found, truth = estimated(path, "--estimator", estimator)
             assert share * CAPACITY_BPS / 2 <= truth.cross_bps <= share * CAPACITY_BPS * 1.1

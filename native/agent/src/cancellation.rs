@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -9,7 +10,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 /// Set once, seen by a loop that looks at it and by a `poll` that waits for it.
 #[derive(Debug)]
 pub struct Cancellation {
-    requested: AtomicBool,
+    requested: Arc<AtomicBool>,
     event: EventFd,
 }
 
@@ -17,7 +18,7 @@ impl Cancellation {
     /// Not yet requested.
     pub fn new() -> io::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        Ok(Self { requested: AtomicBool::new(false), event })
+        Ok(Self { requested: Arc::default(), event })
     }
 
     /// Asks to stop; repeating it changes nothing.
@@ -32,6 +33,12 @@ impl Cancellation {
     #[must_use]
     pub fn requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
+    }
+
+    /// What is set when it is asked to stop, for loops of other crates.
+    #[must_use]
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.requested)
     }
 
     /// Becomes readable when it is asked to stop.

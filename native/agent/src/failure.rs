@@ -26,6 +26,14 @@ pub enum Code {
     Timeout,
     /// The operating system refused.
     Os,
+    /// The other end of a measurement vanished, fell silent or never was there.
+    PeerLost,
+    /// The other end of a measurement speaks another version, or is something else.
+    PeerVersion,
+    /// What was measured gave no answer.
+    NoAnswer,
+    /// A clock was set meanwhile, so that what was measured means nothing.
+    ClockStep,
     /// Work came out wrong: the machine, or the agent, is broken.
     WrongResult,
     /// A defect of the agent.
@@ -46,6 +54,10 @@ impl Code {
             Self::Cancelled => "cancelled",
             Self::Timeout => "timeout",
             Self::Os => "os",
+            Self::PeerLost => "peer-lost",
+            Self::PeerVersion => "peer-version",
+            Self::NoAnswer => "no-answer",
+            Self::ClockStep => "clock-step",
             Self::WrongResult => "wrong-result",
             Self::Internal => "internal",
         }

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
+use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::channel::bounded::{Entries, excerpt};
@@ -14,14 +15,17 @@ use crate::failure::Failure;
 const LONGEST_LIST: usize = 256;
 
 /// The parameters of one probe or load.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
 pub struct Parameters(BTreeMap<String, Parameter>);
 
 /// One value; what no probe or load takes is remembered only as such.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 enum Parameter {
     Unsigned(u64),
     Real(f64),
+    Truth(bool),
     Nil,
     Text(String),
     Texts(Vec<String>),
@@ -57,6 +61,31 @@ impl Parameters {
             Some(&Parameter::Real(value)) if accepted.contains(&value) => Ok(value),
             Some(&Parameter::Unsigned(value)) if accepted.contains(&(value as f64)) => Ok(value as f64),
             other => Err(refusal(field, other, &range)),
+        }
+    }
+
+    /// A number within the range, whole or not, or nil.
+    pub fn optional_real(&self, field: &str, accepted: RangeInclusive<f64>) -> Result<Option<f64>, Failure> {
+        match self.0.get(field) {
+            Some(Parameter::Nil) => Ok(None),
+            _ => self.real(field, accepted).map(Some),
+        }
+    }
+
+    /// True or false.
+    pub fn truth(&self, field: &str) -> Result<bool, Failure> {
+        match self.0.get(field) {
+            Some(&Parameter::Truth(value)) => Ok(value),
+            other => Err(refusal(field, other, "true, false")),
+        }
+    }
+
+    /// A map; empty where there is none.
+    pub fn record(&self, field: &str) -> Result<Self, Failure> {
+        match self.0.get(field) {
+            None | Some(Parameter::Nil) => Ok(Self::default()),
+            Some(Parameter::Record(record)) => Ok(record.clone()),
+            other => Err(refusal(field, other, "a map")),
         }
     }
 
@@ -124,6 +153,7 @@ fn refusal(field: &str, given: Option<&Parameter>, accepted: &str) -> Failure {
         Some(Parameter::Unsigned(value)) => value.to_string(),
         Some(Parameter::Text(text)) => format!("{:?}", excerpt(text)),
         Some(Parameter::Real(value)) => value.to_string(),
+        Some(Parameter::Truth(value)) => value.to_string(),
         Some(Parameter::Nil) => "nil".to_owned(),
         Some(Parameter::Texts(texts)) => format!("a list of {} texts", texts.len()),
         Some(Parameter::Record(_)) => "a map".to_owned(),
@@ -172,7 +202,7 @@ impl<'de> Visitor<'de> for AnyParameter {
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
-        Ok(other(value))
+        Ok(Parameter::Truth(value))
     }
 
     fn visit_unit<E>(self) -> Result<Parameter, E> {

@@ -4,6 +4,7 @@
 //! came, and finds the greatest rate at which the path does not yet queue them.
 
 pub mod control;
+pub mod cross_traffic;
 pub mod estimators;
 pub mod failure;
 pub mod layer;

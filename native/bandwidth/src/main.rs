@@ -5,7 +5,7 @@ mod command;
 use std::env;
 use std::process::ExitCode;
 
-use command::{Ended, estimate, ladder, listen, stream};
+use command::{Ended, cross_traffic, estimate, ladder, listen, stream};
 
 const USAGE: &str = "\
 Estimates the available bandwidth of a path between two machines.  Each line of the output is a JSON object.
@@ -14,18 +14,20 @@ usage: bandwidth listen            stamp what senders send here, until it is tol
        bandwidth estimate HOST     estimate what the path to the listener on HOST carries beside what it carries now
        bandwidth stream HOST       send one stream there and tell how it went
        bandwidth ladder [HOST]     find the highest rate that this host paces, on its loopback or on the path to HOST
+       bandwidth cross-traffic ADDRESS:PORT --rate BPS  send UDP packets there until it is told to end
        bandwidth --version
 
 listen:    --address A (0.0.0.0) --port P (8763; UDP, too) --token HEX (32 digits that senders must give)
            --stamps kernel|program --clock C (of the program's stamps) --cpu N --fifo PRIORITY --sessions N
-HOST:      --port P --token HEX
+HOST:      --port P --token HEX (or in VIRTGAUGE_BANDWIDTH_TOKEN)
 sending:   --clock system|gettimeofday|hptime --sleep system|usleep|hptime --margin-us US (spin so long before a
            deadline; learnt when not given) --method send|sendmmsg|gso --cpu N --fifo PRIORITY --packet-bytes B
-estimate:  --estimator kite2|yaz|yaz-original --settings JSON --rate BPS (refuse unless this host paces so much)
-           --calibration loopback|none
+estimate:  --estimator kite2|yaz|yaz-original --settings JSON --lowest BPS --highest BPS --instants N (so many searches)
+           --rate BPS (refuse unless this host paces so much) --calibration loopback|none
 stream:    --rate BPS --packets N --burst N
 ladder:    --methods send,sendmmsg,gso --duration-ms MS --rate BPS (fail unless this host paces so much)
            --interface NAME --destination-mac MAC (adds af_xdp and xdp_live on that link, in a namespace of its own)
+traffic:   --kind constant|poisson --packet-bytes B --seconds S --cpu N --fifo PRIORITY --seed N
 
 Rates are in bit/s of IP packets; packets are as long as their IP packet.
 
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         "listen" => listen::run(words),
         "estimate" => estimate::run(words),
         "stream" => stream::run(words),
+        "cross-traffic" => cross_traffic::run(words),
         "ladder" => ladder::run(words),
         "--version" => {
             println!("bandwidth {} (protocol {})", bandwidth::control::TOOL_VERSION, bandwidth::control::PROTOCOL);

@@ -99,6 +99,22 @@ pub struct Instant {
     pub high_bps: f64,
     /// It ended at the highest rate that the estimator tries: the truth may be higher.
     pub at_ceiling: bool,
+    /// What it cost; nothing while it is under way.
+    #[serde(flatten)]
+    pub cost: Cost,
+}
+
+/// What a search cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// From the end of the one before, in nanoseconds.
+    pub duration_ns: u64,
+    /// What was sent, in bytes of IP packets.
+    pub bytes: u64,
+    /// Streams sent.
+    pub streams: u32,
+    /// Streams among them that were not what was asked for, and were repeated.
+    pub discarded: u32,
 }
 
 /// How far the median of instant estimates may be off by chance alone, as a share of it: half of its interval.
@@ -136,6 +152,7 @@ impl Instant {
             low_bps: rate_bps,
             high_bps: rate_bps,
             at_ceiling,
+            cost: Cost::default(),
         }
     }
 
@@ -148,6 +165,7 @@ impl Instant {
             low_bps: (carried.rate_bps - carried.doubt_bps(capacity_bps)).max(0.0),
             high_bps: congested.rate_bps + congested.doubt_bps(capacity_bps),
             at_ceiling: false,
+            cost: Cost::default(),
         }
     }
 }

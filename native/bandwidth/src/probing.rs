@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, PacingLimit};
-use crate::outcome::{self, Estimate, Instant, Outcome, Progress, Step, Verdict, Why};
+use crate::outcome::{self, Cost, Estimate, Instant, Outcome, Progress, Step, Verdict, Why};
 use crate::random::Random;
 use crate::train::pacing::Pacing;
 use crate::transport::{Limits, Observation, Stream, Transport};
@@ -115,6 +115,8 @@ pub(crate) struct Probing<'a> {
     bytes: u64,
     packets: u64,
     strangers: u64,
+    /// Time, bytes and streams when the search before had ended.
+    accounted: (u64, u64, usize),
 }
 
 impl<'a> Probing<'a> {
@@ -136,6 +138,7 @@ impl<'a> Probing<'a> {
             bytes: 0,
             packets: 0,
             strangers: 0,
+            accounted: (0, 0, 0),
         })
     }
 
@@ -226,7 +229,16 @@ impl<'a> Probing<'a> {
 
     /// A search has ended.
     pub(crate) fn found(&mut self, instant: Instant) {
-        self.instants.push(instant);
+        let now = (self.elapsed_ns(), self.bytes, self.trace.len());
+        let (began_ns, bytes, streams) = std::mem::replace(&mut self.accounted, now);
+        let own = &self.trace[streams..];
+        let cost = Cost {
+            duration_ns: now.0.saturating_sub(began_ns),
+            bytes: now.1 - bytes,
+            streams: own.len() as u32,
+            discarded: discarded(own).count() as u32,
+        };
+        self.instants.push(Instant { cost, ..instant });
     }
 
     /// The error for a rate that the host cannot pace, with what was learned of both its limits.
@@ -247,15 +259,14 @@ impl<'a> Probing<'a> {
         let estimate = Estimate::of(&self.instants, self.effort.confidence, &mut self.random)
             .ok_or_else(|| Failure::NoAnswer("no search was asked for".to_owned()))?;
         let duration_ns = self.elapsed_ns();
-        let discarded = self.trace.iter().filter(|step| step.verdict == Verdict::Discarded);
-        let stalled = discarded.clone().filter(|step| step.why == Why::SenderStalled).count() as u32;
+        let stalled = discarded(&self.trace).filter(|step| step.why == Why::SenderStalled).count() as u32;
         Ok(Outcome {
             estimate,
             capacity_hint_bps,
             bytes: self.bytes,
             packets: self.packets,
             duration_ns,
-            discarded: discarded.count() as u32,
+            discarded: discarded(&self.trace).count() as u32,
             stalled,
             strangers: self.strangers,
             instants: self.instants,
@@ -266,4 +277,9 @@ impl<'a> Probing<'a> {
     fn elapsed_ns(&mut self) -> u64 {
         self.transport.now_ns().saturating_sub(self.began_ns).max(0) as u64
     }
+}
+
+/// Streams that were not what was asked for.
+fn discarded(steps: &[Step]) -> impl Iterator<Item = &Step> {
+    steps.iter().filter(|step| step.verdict == Verdict::Discarded)
 }

@@ -129,6 +129,15 @@ pub struct Observation {
     pub resolution_ns: u32,
 }
 
+impl Sent {
+    /// How long after it was due it was handed over, in nanoseconds.
+    #[inline]
+    #[must_use]
+    pub fn lateness_ns(&self) -> u64 {
+        self.actual_ns.saturating_sub(self.planned_ns).max(0) as u64
+    }
+}
+
 impl Observation {
     /// Packets that left this host and never came.
     #[must_use]
@@ -166,7 +175,7 @@ impl Observation {
 }
 
 /// What a transport can do.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// The shortest IP packet: its headers and the probe's own.
     pub shortest_bytes: u32,

@@ -1,10 +1,14 @@
 //! Loads: work that goes on beside probes until it is stopped.
 
+pub mod bandwidth_listener;
 pub mod cpu;
+pub mod cross_traffic;
 pub mod file;
 mod gate;
 pub mod kernel;
+pub mod link_emulator;
 pub mod program;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +20,13 @@ use crate::failure::{Code, Failure};
 use crate::machine::{Achieved, Counters};
 use crate::parameters::Parameters;
 
+use bandwidth_listener::{BandwidthListener, ListenerWork};
 use cpu::{CpuLoad, CpuWork};
+use cross_traffic::{CrossTrafficLoad, CrossTrafficWork};
 use file::client::{FileClient, FileClientWork};
 use file::server::{FileServer, FileServerWork};
 use kernel::{KernelLoad, KernelWork};
+use link_emulator::{LinkEmulator, LinkEmulatorWork};
 use program::{ProgramLoad, ProgramWork};
 
 /// Most loads at a time.
@@ -38,14 +45,20 @@ pub trait Load: fmt::Debug + Send {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Work {
+    /// Of `bandwidth_listener`.
+    BandwidthListener(ListenerWork),
     /// Of `cpu`.
     Cpu(CpuWork),
+    /// Of `cross_traffic`.
+    CrossTraffic(CrossTrafficWork),
     /// Of `file_server`.
     FileServer(FileServerWork),
     /// Of `file_client`.
     FileClient(FileClientWork),
     /// Of `kernel`.
     Kernel(KernelWork),
+    /// Of `link_emulator`.
+    LinkEmulator(Box<LinkEmulatorWork>),
     /// Of `program`.
     Program(ProgramWork),
 }
@@ -70,13 +83,17 @@ pub struct Running {
 /// Starts the named load; it runs in full when this returns.
 pub fn start(name: &str, parameters: &Parameters) -> Result<Running, Failure> {
     let (name, load): (_, Box<dyn Load>) = match name {
+        "bandwidth_listener" => ("bandwidth_listener", Box::new(BandwidthListener::start(parameters)?)),
         "cpu" => ("cpu", Box::new(CpuLoad::start(parameters)?)),
+        "cross_traffic" => ("cross_traffic", Box::new(CrossTrafficLoad::start(parameters)?)),
         "file_server" => ("file_server", Box::new(FileServer::start(parameters)?)),
         "file_client" => ("file_client", Box::new(FileClient::start(parameters)?)),
         "kernel" => ("kernel", Box::new(KernelLoad::start(parameters)?)),
+        "link_emulator" => ("link_emulator", Box::new(LinkEmulator::start(parameters)?)),
         "program" => ("program", Box::new(ProgramLoad::start(parameters)?)),
         unknown => {
-            let names = "cpu, file_server, file_client, kernel, program";
+            let names =
+                "bandwidth_listener, cpu, cross_traffic, file_server, file_client, kernel, link_emulator, program";
             return Err(Failure::new(Code::NotFound, format!("no load {:?}; there are: {names}", excerpt(unknown))));
         }
     };

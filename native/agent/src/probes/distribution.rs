@@ -1,6 +1,7 @@
 //! The distribution of a trial's values, on the bins of an HDR histogram.
 
 use hdrhistogram::Histogram;
+use packets::histogram::Histogram as Counts;
 use serde::{Serialize, Serializer};
 use serde_bytes::ByteBuf;
 
@@ -78,7 +79,8 @@ impl Distribution {
             return Err(Failure::new(Code::Internal, "the trial ended without a single value"));
         }
         let n = self.len();
-        Ok(Summary { bins: self.bins(), min: self.smallest, max: self.largest, mean: self.sum as f64 / n as f64, n })
+        let (bins, mean) = (self.bins(), self.sum as f64 / n as f64);
+        Ok(Summary { unit: "ps", bins, min: self.smallest, max: self.largest, mean, n })
     }
 }
 
@@ -98,8 +100,9 @@ fn counted(histogram: &Histogram<u64>) -> impl Iterator<Item = (u64, u64)> + '_ 
 }
 
 /// A distribution as `docs/protocol.md` defines it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Summary {
+    unit: &'static str,
     bins: Vec<(i64, u64)>,
     min: i64,
     max: i64,
@@ -108,10 +111,23 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of picoseconds that were counted elsewhere, on the bins of an HDR histogram: values ascending, each with its count.
+    /// Of what was counted elsewhere, in this unit; `None` when nothing was.
     #[must_use]
-    pub fn new(bins: Vec<(i64, u64)>, min: i64, max: i64, mean: f64, n: u64) -> Self {
-        Self { bins, min, max, mean, n }
+    pub fn of(histogram: &Counts, unit: &'static str) -> Option<Self> {
+        Self::scaled(histogram, unit, 1)
+    }
+
+    /// Of nanoseconds that were counted elsewhere, as picoseconds on the same bins; `None` when nothing was.
+    #[must_use]
+    pub fn of_ns(histogram: &Counts) -> Option<Self> {
+        Self::scaled(histogram, "ps", 1000)
+    }
+
+    fn scaled(histogram: &Counts, unit: &'static str, factor: u64) -> Option<Self> {
+        let ((min, max), mean) = histogram.extremes().zip(histogram.mean())?;
+        let value = |value: u64| i64::try_from(value.saturating_mul(factor)).unwrap_or(i64::MAX);
+        let bins = histogram.bins().map(|(bin, count)| (value(bin), count)).collect();
+        Some(Self { unit, bins, min: value(min), max: value(max), mean: mean * factor as f64, n: histogram.len() })
     }
 }
 
@@ -130,7 +146,7 @@ impl Serialize for Summary {
         let values: Vec<u8> = self.bins.iter().flat_map(|(value, _)| value.to_le_bytes()).collect();
         let counts: Vec<u8> = self.bins.iter().flat_map(|(_, count)| count.to_le_bytes()).collect();
         let fields = Fields {
-            unit: "ps",
+            unit: self.unit,
             values: ByteBuf::from(values),
             counts: ByteBuf::from(counts),
             min: self.min,

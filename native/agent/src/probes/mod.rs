@@ -1,5 +1,6 @@
 //! Probes: one measurement kernel each, parameters in, samples out.
 
+pub mod bandwidth;
 pub mod distribution;
 pub mod kernel;
 pub mod packet_trial;
@@ -52,6 +53,8 @@ pub enum Finding {
     SleepLateness(sleep_lateness::SleepLateness),
     /// Of `kernel`.
     Kernel(Box<kernel::KernelResult>),
+    /// Of `bandwidth`.
+    Bandwidth(Box<bandwidth::BandwidthResult>),
     /// Of `packet_trial`.
     PacketTrial(Box<packet_trial::PacketTrialResult>),
 }
@@ -62,10 +65,11 @@ pub fn run(name: &str, parameters: &Parameters, trial: &mut Trial) -> Result<Fin
         "timer_cost" => timer_cost::run(parameters, trial).map(Finding::TimerCost),
         "sleep_lateness" => sleep_lateness::run(parameters, trial).map(Finding::SleepLateness),
         "kernel" => kernel::run(parameters, trial).map(|found| Finding::Kernel(Box::new(found))),
+        "bandwidth" => bandwidth::run(parameters, trial).map(|found| Finding::Bandwidth(Box::new(found))),
         "packet_trial" => packet_trial::run(parameters, trial).map(|found| Finding::PacketTrial(Box::new(found))),
         unknown => {
             let unknown = crate::channel::bounded::excerpt(unknown);
-            let names = "timer_cost, sleep_lateness, kernel, packet_trial";
+            let names = "timer_cost, sleep_lateness, kernel, packet_trial, bandwidth";
             Err(Failure::new(Code::NotFound, format!("no probe {unknown:?}; there are: {names}")))
         }
     }

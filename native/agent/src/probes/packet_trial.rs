@@ -5,7 +5,6 @@ use std::net::Ipv4Addr;
 use hptime::OsClock;
 use packets::analyser::Tally;
 use packets::frame::{CHECK_SEQUENCE, Flow};
-use packets::histogram::Histogram;
 use packets::interface::Counters;
 use packets::port::{Choice, Kind, ReceiverLoss};
 use packets::schedule::Pace;
@@ -99,7 +98,7 @@ impl FlowResult {
             duplicates: tally.duplicates,
             reordered: tally.reordered,
             reordering_extent: tally.reordering_extent,
-            latency: summary(&tally.latency),
+            latency: Summary::of_ns(&tally.latency),
         }
     }
 }
@@ -122,14 +121,6 @@ impl From<Counters> for CountersOnWire {
             counters;
         Self { received, receive_errors, receive_dropped, receive_overruns, sent, send_errors, send_dropped }
     }
-}
-
-/// Nanoseconds on the trial's bins, as picoseconds on the same bins; nil when nothing was counted.
-fn summary(histogram: &Histogram) -> Option<Summary> {
-    let ((min, max), mean) = histogram.extremes().zip(histogram.mean())?;
-    let ps = |ns: u64| i64::try_from(ns.saturating_mul(1000)).unwrap_or(i64::MAX);
-    let bins = histogram.bins().map(|(value, count)| (ps(value), count)).collect();
-    Some(Summary::new(bins, ps(min), ps(max), mean * 1000.0, histogram.len()))
 }
 
 impl From<packets::failure::Failure> for Failure {
@@ -189,9 +180,9 @@ pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<PacketTrialResu
         backlog_dropped: outcome.backlog_dropped,
         tx_cpu_ns: outcome.tx_cpu_ns,
         rx_cpu_ns: outcome.rx_cpu_ns,
-        latency: summary(&analyser.latency()),
-        gaps: summary(&transmission.gaps),
-        lateness: summary(&transmission.lateness),
+        latency: Summary::of_ns(&analyser.latency()),
+        gaps: Summary::of_ns(&transmission.gaps),
+        lateness: Summary::of_ns(&transmission.lateness),
         flows,
         clocks_start,
         clocks_end,

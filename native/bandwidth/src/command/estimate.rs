@@ -4,22 +4,20 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use bandwidth::estimators::Estimator;
+use bandwidth::estimators::choices::{Choices, PACKET_BYTES};
 use bandwidth::failure::Failure;
 use bandwidth::outcome::Progress;
+use bandwidth::pacing::account::Counted;
 use bandwidth::pacing::calibration::{self, Plan};
 use bandwidth::pacing::ladder;
 use bandwidth::transport::Transport;
-use bandwidth::udp::handover::Method;
 use bandwidth::udp::transport::{Pacing, Settings, UdpTransport};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::arguments::Arguments;
 use super::{Error, say, sending, told_to_end};
 
-const OPTIONS: [&str; 4] = ["estimator", "settings", "rate", "calibration"];
-
-/// How long each try of the calibration sends.
-const CALIBRATION_NS: u64 = 20_000_000;
+const OPTIONS: [&str; 7] = ["estimator", "settings", "lowest", "highest", "instants", "rate", "calibration"];
 
 /// Least time between two lines of progress.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -57,53 +55,38 @@ pub(crate) fn run(words: Vec<String>) -> Result<(), Error> {
         }
     };
     let outcome = estimator.estimate(&mut transport, &mut watch);
-    let (limits, tally) = (limits(&transport), transport.tally());
+    let mut event = known(&transport);
     transport.close();
     if let Some(error) = unheard {
         return Err(error);
     }
-    say(&json!({
-        "event": "result",
-        "settings": estimator,
-        "outcome": outcome?,
-        "limits": limits,
-        "tally": tally,
-        "timing": sending::timing(&waiter, placement),
-    }))
+    let outcome = outcome.map_err(|failure| Error::Failure(failure, event.clone()))?;
+    event.insert("event".into(), json!("result"));
+    event.insert("settings".into(), json!(estimator));
+    event.insert("outcome".into(), json!(outcome));
+    event.insert("timing".into(), sending::timing(&waiter, placement));
+    say(&event)
 }
 
-/// The estimator of a name, with those of its settings that are given.
+/// The estimator of a name, with what is chosen of it.
 fn estimator(arguments: &Arguments) -> Result<Estimator, Error> {
-    let name = arguments.or("estimator", "kite2".to_owned())?;
-    if !Estimator::NAMES.contains(&name.as_str()) {
-        let known = Estimator::NAMES.join(", ");
-        return Err(Failure::Invalid(format!("there is no estimator {name:?}: accepted are {known}")).into());
-    }
     let given: Option<Value> = arguments.maybe("settings")?;
-    let Value::Object(mut settings) = given.unwrap_or_else(|| json!({})) else {
+    let Value::Object(settings) = given.unwrap_or_else(|| json!({})) else {
         return Err(Error::Usage("--settings takes a JSON object".into()));
     };
-    if let Some(packet_bytes) = arguments.maybe::<u32>("packet-bytes")? {
-        settings.insert("packet_bytes".into(), json!(packet_bytes));
-    }
-    settings.insert("estimator".into(), json!(name));
-    serde_json::from_value(Value::Object(settings))
-        .map_err(|error| Failure::Invalid(format!("settings of {name}: {error}")).into())
+    let choices = Choices {
+        settings,
+        packet_bytes: arguments.maybe("packet-bytes")?,
+        lowest_bps: arguments.maybe("lowest")?,
+        highest_bps: arguments.maybe("highest")?,
+        instants: arguments.maybe("instants")?,
+    };
+    Ok(Estimator::chosen(&arguments.or("estimator", "kite2".to_owned())?, choices)?)
 }
 
 /// What this host paces, on its loopback; `None` where that does not work, or paces nothing.
 fn calibrate(arguments: &Arguments, settings: &Settings, asked_bps: Option<f64>) -> Result<Option<Pacing>, Error> {
-    let methods = settings.method.map_or(vec![Method::Send, Method::Gso, Method::Sendmmsg], |method| {
-        if method == Method::Send { vec![Method::Send] } else { vec![Method::Send, method] }
-    });
-    let plan = Plan {
-        waiter: settings.waiter,
-        placement: settings.placement,
-        packet_bytes: arguments.or("packet-bytes", sending::PACKET_BYTES)?,
-        duration_ns: CALIBRATION_NS,
-        methods,
-        cancel: settings.listener.cancel.clone(),
-    };
+    let plan = Plan::before_estimate(settings, arguments.or("packet-bytes", PACKET_BYTES)?);
     let calibration = match calibration::on_loopback(&plan) {
         // What is not known beforehand is seen of each stream, unless somebody must know it.
         Err(Failure::Unsupported(reason)) if asked_bps.is_none() => {
@@ -138,12 +121,15 @@ fn event(progress: &Progress) -> Value {
     })
 }
 
-fn limits(transport: &UdpTransport) -> Value {
-    let limits = transport.limits();
-    json!({
-        "longest_bytes": limits.longest_bytes,
-        "burst_cost_ns": limits.burst_cost_ns,
-        "packet_cost_ns": limits.packet_cost_ns,
-        "honest_bps": limits.honest_bps,
-    })
+/// What is known of the sender at the end, whether there is an estimate or not.
+fn known(transport: &UdpTransport) -> Map<String, Value> {
+    let account = transport.account();
+    Map::from_iter([
+        ("method".to_owned(), json!(transport.method())),
+        ("stamp".to_owned(), json!(transport.stamp())),
+        ("limits".to_owned(), json!(transport.limits())),
+        ("tally".to_owned(), json!(transport.tally())),
+        ("gaps".to_owned(), json!(Counted::of(&account.gaps, "permille"))),
+        ("lateness".to_owned(), json!(Counted::of(&account.lateness, "ns"))),
+    ])
 }

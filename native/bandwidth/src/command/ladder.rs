@@ -1,5 +1,6 @@
 //! `ladder`: how fast this host can send, and how fast it can do so on time.
 
+use bandwidth::estimators::choices::PACKET_BYTES;
 use bandwidth::failure::Failure;
 use bandwidth::pacing::calibration::{self, Plan};
 use bandwidth::pacing::frames::{self, Link};
@@ -27,7 +28,7 @@ pub(crate) fn run(words: Vec<String>) -> Result<(), Error> {
     let plan = Plan {
         waiter,
         placement: sending::placement(&arguments)?,
-        packet_bytes: arguments.or("packet-bytes", sending::PACKET_BYTES)?,
+        packet_bytes: arguments.or("packet-bytes", PACKET_BYTES)?,
         duration_ns: (arguments.number("duration-ms", DURATION_MS, 1.0)? * 1e6) as u64,
         methods: methods?,
         cancel: cancel.clone(),

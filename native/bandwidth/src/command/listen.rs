@@ -25,7 +25,7 @@ pub(crate) fn run(words: Vec<String>) -> Result<(), Error> {
     let listener = Listener::bind(Settings {
         address: arguments.or("address", IpAddr::V4(Ipv4Addr::UNSPECIFIED))?,
         port: arguments.or("port", PORT)?,
-        secret: arguments.maybe("token")?,
+        secret: sending::token(&arguments)?,
         stamps,
         placement: sending::placement(&arguments)?,
         sessions: arguments.maybe("sessions")?,

@@ -1,6 +1,7 @@
 //! What the commands have in common: their words, their output and their end.
 
 mod arguments;
+pub(crate) mod cross_traffic;
 pub(crate) mod estimate;
 pub(crate) mod ladder;
 pub(crate) mod listen;
@@ -14,22 +15,22 @@ use std::sync::{Arc, OnceLock};
 
 use bandwidth::failure::Failure;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
 pub(crate) enum Error {
     /// Its words are wrong.
     Usage(String),
-    /// It was not possible.
-    Failure(Failure),
+    /// It was not possible; with what else programs are told.
+    Failure(Failure, Map<String, Value>),
     /// Nobody reads the output any more.
     Unheard,
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
+        Self::Failure(failure, Map::new())
     }
 }
 
@@ -80,14 +81,16 @@ pub(crate) fn end(result: Result<(), Error>, usage: &str) -> Ended {
             eprintln!("bandwidth: {message}\n\n{usage}");
             Ended::WrongUsage
         }
-        Err(Error::Failure(failure)) => {
+        Err(Error::Failure(failure, mut event)) => {
             eprintln!("bandwidth: {failure}");
-            let mut event = json!({"event": "error", "kind": kind_of(&failure), "message": failure.to_string()});
+            event.insert("event".into(), json!("error"));
+            event.insert("kind".into(), json!(kind_of(&failure)));
+            event.insert("message".into(), json!(failure.to_string()));
             if let Failure::CannotPace(limit) = &failure {
-                event["asked_bps"] = json!(limit.asked_bps);
-                event["honest_bps"] = json!(limit.honest_bps);
-                event["undisturbed_bps"] = json!(limit.undisturbed_bps);
-                event["carried_bps"] = json!(limit.carried_bps);
+                event.insert("asked_bps".into(), json!(limit.asked_bps));
+                event.insert("honest_bps".into(), json!(limit.honest_bps));
+                event.insert("undisturbed_bps".into(), json!(limit.undisturbed_bps));
+                event.insert("carried_bps".into(), json!(limit.carried_bps));
             }
             // Nobody may be left to read it.
             let _ = say(&event);

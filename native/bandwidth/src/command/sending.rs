@@ -1,9 +1,11 @@
 //! What the words say about sending.
 
+use std::env;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bandwidth::control::client;
+use bandwidth::control::token::Token;
 use bandwidth::control::{PORT, TOOL_VERSION};
 use bandwidth::failure::Failure;
 use bandwidth::pacing::placement::Placement;
@@ -18,8 +20,8 @@ use super::arguments::Arguments;
 pub(crate) const OPTIONS: [&str; 9] =
     ["port", "token", "clock", "sleep", "margin-us", "method", "cpu", "fifo", "packet-bytes"];
 
-/// Length of IP packets where nobody chose another.
-pub(crate) const PACKET_BYTES: u32 = 1500;
+/// Where the token is looked for that no option gives.
+const TOKEN_VARIABLE: &str = "VIRTGAUGE_BANDWIDTH_TOKEN";
 
 /// The listener, which must be named.
 pub(crate) fn listener(arguments: &Arguments, cancel: &Arc<AtomicBool>) -> Result<client::Settings, Error> {
@@ -27,9 +29,18 @@ pub(crate) fn listener(arguments: &Arguments, cancel: &Arc<AtomicBool>) -> Resul
     Ok(client::Settings {
         host: host.clone(),
         port: arguments.or("port", PORT)?,
-        secret: arguments.maybe("token")?,
+        secret: token(arguments)?,
         cancel: Arc::clone(cancel),
     })
+}
+
+/// The listener's secret: an option can be read in the machine's list of processes, the environment by its user only.
+pub(crate) fn token(arguments: &Arguments) -> Result<Option<Token>, Error> {
+    if let Some(token) = arguments.maybe("token")? {
+        return Ok(Some(token));
+    }
+    let given = env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
+    given.map(|token| token.parse().map_err(|error| format!("{TOKEN_VARIABLE}: {error}").into())).transpose()
 }
 
 /// The clock and the sleep; hptime's where nobody chose others.

@@ -1,5 +1,6 @@
 //! `stream`: one stream, and how it went.
 
+use bandwidth::estimators::choices::PACKET_BYTES;
 use bandwidth::pacing::profile::Profile;
 use bandwidth::transport::{Stream, Transport};
 use bandwidth::udp::transport::UdpTransport;
@@ -20,7 +21,7 @@ pub(crate) fn run(words: Vec<String>) -> Result<(), Error> {
     let listener = sending::listener(&arguments, &cancel)?;
     let waiter = sending::waiter(&arguments)?;
     let rate_bps = sending::rate(&arguments)?.unwrap_or(RATE_BPS);
-    let packet_bytes = arguments.or("packet-bytes", sending::PACKET_BYTES)?;
+    let packet_bytes = arguments.or("packet-bytes", PACKET_BYTES)?;
     let stream = Stream::at_rate(arguments.or("packets", PACKETS)?, packet_bytes, rate_bps)
         .in_bursts_of(arguments.or("burst", 1)?);
     let settings = sending::settings(&arguments, listener, waiter)?;

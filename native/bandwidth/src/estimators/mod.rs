@@ -1,5 +1,6 @@
 //! The estimators: each finds the highest rate that a path carries, by its own rule.
 
+pub mod choices;
 pub mod kite2;
 pub mod yaz;
 pub mod yaz_original;

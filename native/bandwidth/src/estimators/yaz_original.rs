@@ -35,7 +35,7 @@ impl Default for Settings {
 /// Packets in a train.
 const PACKETS: u32 = 50;
 /// Length of the first packets, in bytes.
-const LONGEST_BYTES: u32 = 1500;
+pub const LONGEST_BYTES: u32 = 1500;
 /// Length below which packets are not halved, in bytes.
 const SHORTEST_BYTES: u32 = 200;
 /// The gap from which on packet and gap are halved, in microseconds.

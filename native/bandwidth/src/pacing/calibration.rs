@@ -24,6 +24,9 @@ const ASSUMED_BPS: f64 = 10e9;
 /// Most packets of one try: beyond it, the account of them does not fit into caches, and slows what it counts.
 const MOST_PACKETS: f64 = 1e6;
 
+/// How long each try sends where it is only to be known what the host paces.
+const SHORT_TRY_NS: u64 = 20_000_000;
+
 /// Bursts that a try should have: of fewer, one in a hundred is none.
 const ENOUGH_BURSTS: f64 = 200.0;
 
@@ -45,6 +48,27 @@ pub struct Plan {
     pub methods: Vec<Method>,
     /// Set by whoever wants an end.
     pub cancel: Arc<AtomicBool>,
+}
+
+impl Plan {
+    /// In some two seconds before an estimate that is to be made with these settings.
+    #[must_use]
+    pub fn before_estimate(settings: &Settings, packet_bytes: u32) -> Self {
+        let methods = match settings.method {
+            None => vec![Method::Send, Method::Gso, Method::Sendmmsg],
+            Some(Method::Send) => vec![Method::Send],
+            // Single packets are sent by `send` anyway.
+            Some(method) => vec![Method::Send, method],
+        };
+        Self {
+            waiter: settings.waiter,
+            placement: settings.placement,
+            packet_bytes,
+            duration_ns: SHORT_TRY_NS,
+            methods,
+            cancel: Arc::clone(&settings.listener.cancel),
+        }
+    }
 }
 
 /// A way of sending that does not work here, and why.

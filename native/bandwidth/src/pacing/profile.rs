@@ -10,6 +10,7 @@
 use packets::histogram::Histogram;
 use serde::Serialize;
 
+use crate::pacing::account;
 use crate::pacing::schedule::Transmission;
 use crate::transport::Observation;
 
@@ -146,9 +147,9 @@ impl Profile {
         let stream = &transmission.stream;
         let sent = &transmission.sent;
         let (mut gaps, mut lateness) = (Histogram::new(), Histogram::new());
-        let bursts: Vec<_> = sent.iter().step_by(stream.burst.max(1) as usize).collect();
+        let bursts: Vec<_> = account::bursts(stream, sent).collect();
         for burst in &bursts {
-            lateness.record(burst.actual_ns.saturating_sub(burst.planned_ns).max(0) as u64);
+            lateness.record(burst.lateness_ns());
         }
         for pair in bursts.windows(2) {
             gaps.record(pair[1].actual_ns.saturating_sub(pair[0].actual_ns).max(0) as u64);

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::str::FromStr;
 
+use packets::messages;
 use serde::Serialize;
 
 use crate::control::token::Token;
@@ -124,16 +125,7 @@ impl<'s> Probes<'s> {
             .chunks_mut(packets_in_message * payload_bytes)
             .map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() })
             .collect();
-        let messages = vectors
-            .iter_mut()
-            .map(|vector| {
-                // SAFETY: a message header is pointers and integers, for which zero is a value.
-                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
-                message.msg_hdr.msg_iov = vector;
-                message.msg_hdr.msg_iovlen = 1;
-                message
-            })
-            .collect();
+        let messages = messages::leading_to(&mut vectors);
         Ok(Self { socket, peer, method, payload_bytes, payloads, vectors, messages, packets_in_message })
     }
 

@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use packets::messages;
+
 use crate::control::channel;
 use crate::control::message::{BY_PROGRAM, COALESCED, Ignored, Report};
 use crate::control::token::Token;
@@ -253,18 +255,11 @@ impl Batch {
         // SAFETY: addresses are plain integers, for which zero is a value.
         let mut addresses: Vec<libc::sockaddr_storage> = vec![unsafe { std::mem::zeroed() }; count];
         let mut controls = vec![[0u64; CONTROL_BYTES / 8]; count];
-        let parts = vectors.iter_mut().zip(&mut addresses).zip(&mut controls);
-        let messages = parts
-            .map(|((vector, address), control)| {
-                // SAFETY: a message header is pointers and integers, for which zero is a value.
-                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
-                message.msg_hdr.msg_iov = vector;
-                message.msg_hdr.msg_iovlen = 1;
-                message.msg_hdr.msg_name = std::ptr::from_mut(address).cast();
-                message.msg_hdr.msg_control = control.as_mut_ptr().cast();
-                message
-            })
-            .collect();
+        let mut messages = messages::leading_to(&mut vectors);
+        for ((message, address), control) in messages.iter_mut().zip(&mut addresses).zip(&mut controls) {
+            message.msg_hdr.msg_name = std::ptr::from_mut(address).cast();
+            message.msg_hdr.msg_control = control.as_mut_ptr().cast();
+        }
         Self { payloads, payload_bytes, _vectors: vectors, addresses, _controls: controls, messages }
     }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::control::client::{self, Session};
 use crate::control::message::{BY_PROGRAM, COALESCED, Report};
 use crate::failure::Failure;
+use crate::pacing::account::Account;
 use crate::pacing::placement::Placement;
 use crate::pacing::schedule::{self, Transmission};
 use crate::pacing::timing::Waiter;
@@ -92,6 +93,7 @@ pub struct UdpTransport {
     method_reason: Option<String>,
     next: u32,
     tally: Tally,
+    account: Account,
 }
 
 impl UdpTransport {
@@ -124,6 +126,7 @@ impl UdpTransport {
             settings,
             next: 1,
             tally: Tally::default(),
+            account: Account::default(),
         };
         transport.try_out()?;
         Ok(transport)
@@ -151,6 +154,18 @@ impl UdpTransport {
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// Who stamps what comes.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        if self.session.no_kernel_stamps.is_none() { Stamp::Kernel } else { Stamp::Program }
+    }
+
+    /// How the streams of estimates kept their time so far.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Says to the listener that no more will come.
@@ -298,6 +313,7 @@ impl Transport for UdpTransport {
         let mut overflowed = 0;
         for _ in 0..TRIES {
             let (transmission, report) = self.transmit(stream, method, false)?;
+            self.account.add(stream, &transmission.sent);
             let left = transmission.sent.iter().filter(|sent| sent.left).count() as u32;
             overflowed = report.overflowed;
             if overflowed == 0 || report.received >= left {
