@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bandwidth_results import PAPER, bandwidth_ledger
 from isolation_results import Design as IsolationDesign
 from isolation_results import isolation_ledger
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
@@ -236,6 +237,24 @@ def test_the_isolation_suites_figures_are_drawn_and_numbers_on_colours_stand_out
     numbers = [one for one in numbers if one[0]]  # published marks may have names, and none here do
     assert len(numbers) >= 12
     assert all(text.endswith(" %") and stands_out for text, stands_out in numbers)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 1366
+    assert visit.complaints == []
+    assert visit.requests == []
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_bandwidth_suites_figures_are_drawn_with_their_axes(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    built = report.build(bandwidth_ledger(tmp_path / "run", designs=PAPER, blocks=3))
+    context = browser.new_context(viewport={"width": 1366, "height": 800}, color_scheme=scheme)
+    visit = Visit(context, written(built, tmp_path / "report.html"))
+    marks = visit.page.evaluate(MARKS)
+    assert len(marks) == 2 * 4 + 2 * 4 + 4 + 2 + 2 * 4  # the paper's, errors, effects, gaps and lateness
+    assert min(marks) >= 2, marks
+    titles = visit.page.evaluate(
+        "[...document.querySelectorAll('.chart svg .role-axis-title')].map(e => e.textContent)"
+    )
+    assert {"cross traffic, Mbit/s", "estimate, Mbit/s", "half the IQR, Mbit/s", "error, %"} <= set(titles)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 1366
     assert visit.complaints == []
     assert visit.requests == []

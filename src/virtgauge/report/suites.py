@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from virtgauge.report.bandwidth import BandwidthReport
 from virtgauge.report.forwarding import ForwardingReport
 from virtgauge.report.isolation import IsolationReport
 from virtgauge.report.sections import SuiteRecords, SuiteReport
@@ -12,6 +13,7 @@ from virtgauge.report.timing import TimingReport
 
 SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SuiteReport]] = {
     TimingReport.suite: TimingReport,
+    BandwidthReport.suite: BandwidthReport,
     ForwardingReport.suite: ForwardingReport,
     StorageReport.suite: StorageReport,
     IsolationReport.suite: IsolationReport,

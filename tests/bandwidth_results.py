@@ -1,0 +1,340 @@
+"""Ledgers of the bandwidth suite for runs that never happened, with a known truth.
+
+An arm's truth is, for each timing, how far its estimates are off, how widely the instant estimates scatter, and which
+rate it paces at most.  So every error, every effect of timing and every refusal of a report is known beforehand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from synthetic import STARTED, arm_record, hdr_bins, manifest
+
+from virtgauge.ledger.records import ArmRecord, Flag, Histogram, TrialRecord, TrialStatus
+from virtgauge.ledger.store import Ledger
+from virtgauge.report import Report
+from virtgauge.report.bandwidth.model import BandwidthFindings, Cell, Series, TimingEffect
+
+IP_SHARE = 1500 / 1514
+"""Of what a shaper counts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """What one timing makes of an arm.
+
+    Attributes:
+        error: signed, of every estimate.
+        spread: standard deviation of the instant estimates, of the truth.
+        honest_mbps: the highest rate that is paced; a path with more gives a refusal.
+        gap: standard deviation of the achieved gaps, of the planned one.
+        late_ns: median lateness of a burst.
+    """
+
+    error: float = 0.01
+    spread: float = 0.005
+    honest_mbps: float = 20_000.0
+    gap: float = 0.02
+    late_ns: float = 500.0
+
+
+PRECISE, COARSE = Timed(), Timed(error=0.06, spread=0.03, gap=0.3, late_ns=60_000.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class BandwidthArm:
+    """An arm and its truth: by timing, and through the shim where that differs (``hptime/shim``)."""
+
+    record: ArmRecord
+    timed: Mapping[str, Timed] = dataclasses.field(default_factory=dict)
+
+    def of(self, timing: str, through: str) -> Timed:
+        """What is true of one timing."""
+        usual = {"hptime": PRECISE, "system": COARSE}.get(timing, COARSE)
+        return self.timed.get(f"{timing}/{through}", self.timed.get(timing, usual))
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """One ``[[suite.bandwidth]]``."""
+
+    estimators: Sequence[str] = ("yaz-original",)
+    timings: Sequence[str] = ("hptime", "system")
+    through: Sequence[str] = ("inside",)
+    capacity_mbps: float = 300
+    cross_mbps: Sequence[float] = (0, 150)
+    traffic: str = "constant"
+    delay_ms: float = 0
+    loss: float = 0
+    pacing: str = "auto"
+
+    def cells(self) -> Iterator[dict[str, str]]:
+        """The factors of its cells."""
+        for estimator, timing, through, cross in itertools.product(
+            self.estimators, self.timings, self.through, self.cross_mbps
+        ):
+            yield {
+                "estimator": estimator,
+                "timing": timing,
+                "through": through,
+                "capacity_mbps": f"{self.capacity_mbps:g}",
+                "cross_mbps": f"{cross:g}",
+                "traffic": self.traffic if cross else "none",
+                "delay_ms": f"{self.delay_ms:g}",
+                "loss": f"{self.loss:g}",
+                "pacing": self.pacing,
+            }
+
+
+PAPER = (
+    Design(cross_mbps=(0, 50, 100, 150, 200, 250), through=("inside", "shim")),
+    Design(capacity_mbps=1000, cross_mbps=(500,), through=("inside", "shim")),
+    Design(("kite2",), capacity_mbps=10_000, cross_mbps=(1000,), delay_ms=20, through=("inside", "shim")),
+)
+"""The paper's three scenarios."""
+
+
+def bandwidth_arms() -> list[BandwidthArm]:
+    """The host with its A/A arm, a container, gVisor that is worse and paces little, and an emulated machine."""
+    emulated = arm_record("qemu", "qemu", "QEMU microvm (tcg)", emulated=True)
+    slow = {
+        "hptime": dataclasses.replace(PRECISE, error=-0.05, honest_mbps=2500.0),
+        "system": dataclasses.replace(COARSE, error=0.12, honest_mbps=400.0),
+    }
+    return [
+        BandwidthArm(arm_record("host", "host", "Host", "reference")),
+        BandwidthArm(arm_record("host-aa", "host", "Host (A/A)", "aa")),
+        BandwidthArm(arm_record("runc", "oci", "Container (runc)")),
+        BandwidthArm(arm_record("gvisor", "oci", "gVisor (runsc, systrap)"), slow),
+        BandwidthArm(emulated, {"hptime": Timed(error=-0.3, honest_mbps=800.0), "system": Timed(0.5, 0.2, 250.0)}),
+    ]
+
+
+def bandwidth_ledger(
+    folder: Path,
+    arms: Sequence[BandwidthArm] | None = None,
+    designs: Sequence[Design] = (Design(),),
+    *,
+    blocks: int = 6,
+    searches: int = 10,
+    noise: float = 0.001,
+    fields: Mapping[str, Any] | None = None,
+    flags: Sequence[Flag] = (),
+    refused: Mapping[str, str] | None = None,
+) -> Ledger:
+    """Write a run of which the truth is known.
+
+    Args:
+        folder: of the run.
+        arms: with their truths; :func:`bandwidth_arms` when not given.
+        designs: of the plan.
+        blocks: independent repetitions.
+        searches: instant estimates of a trial.
+        noise: standard deviation of a repetition's error.
+        fields: of every result, to set.
+        flags: of every trial; a fatal one makes it invalid.
+        refused: why arms cannot run anything, by name.
+    """
+    random = np.random.default_rng(1)
+    arms = bandwidth_arms() if arms is None else arms
+    ledger = Ledger.create(folder, manifest([arm.record for arm in arms]))
+    for block in range(blocks):
+        for arm in (arm for arm in arms if arm.record.usable):
+            guest = {"arm": arm.record.name, "platform": arm.record.kind, "block": block, "launched_at": STARTED}
+            ledger.add_guest(**guest, ready_ns=40_000_000, facts={"kernel": {"release": "6.1.0-44-amd64"}})
+            cells = {tuple(factors.values()): factors for design in designs for factors in design.cells()}
+            for factors in cells.values():
+                reason = (refused or {}).get(arm.record.name)
+                result = {} if reason else outcome(arm, factors, random, searches, noise) | dict(fields or {})
+                histograms = {} if reason else _histograms(arm.of(factors["timing"], factors["through"]), random)
+                ledger.add_trial(_trial(arm.record, factors, block, result, flags, reason), histograms, {})
+    ledger.add_event("completed", "")
+    return ledger
+
+
+def truth_mbps(factors: Mapping[str, str]) -> float:
+    """What is available, of IP packets."""
+    return (float(factors["capacity_mbps"]) - float(factors["cross_mbps"])) * IP_SHARE
+
+
+def outcome(
+    arm: BandwidthArm, factors: Mapping[str, str], random: np.random.Generator, searches: int, noise: float
+) -> dict[str, Any]:
+    """What the suite says of one trial."""
+    truth, cross = truth_mbps(factors), float(factors["cross_mbps"])
+    clock, _, sleep = factors["timing"].partition("+")
+    shim = {"served": 1200, "passed": 3, "reasons": []} if factors["timing"] == "hptime" else None
+    timed = arm.of(factors["timing"], factors["through"])
+    method = "send" if factors["pacing"] == "auto" else factors["pacing"]
+    common = {
+        "estimator": factors["estimator"],
+        "timing": factors["timing"],
+        "through": factors["through"],
+        "clock": clock,
+        "sleep": sleep or clock,
+        "lower_bound": False,
+        "truth_mbps": truth,
+        "capacity": {
+            "declared_mbps": float(factors["capacity_mbps"]),
+            "measured_mbps": float(factors["capacity_mbps"]) * 0.999,
+            "measured_after_mbps": None,
+        },
+        "cross": {"asked_mbps": cross, "counted_mbps": cross * 1.001, "frames": int(cross * 1000), "dropped": 7},
+        "stamp": "kernel",
+        "link": {
+            "kind": "tbf",
+            "burst_bytes": 3028,
+            "limit_bytes": 96_896,
+            "delay_ms": float(factors["delay_ms"]),
+            "loss": float(factors["loss"]),
+            "lateness_p99_ns": None,
+        },
+        "strangers": 0,
+        "layer": "ip",
+        "hptime_refusal": None,
+        "usage": {},
+        "receiver": "host",
+        "packet_bytes": 1500,
+        "capacity_hint_mbps": truth,
+        "shim": shim if factors["through"] == "shim" else None,
+    }
+    if timed.honest_mbps < truth:
+        return common | _refusal(timed, truth, method)
+    middle = truth * (1 + timed.error + noise * random.standard_normal())
+    values = middle + truth * timed.spread * random.standard_normal(searches)
+    median, (low, high) = float(np.median(values)), np.quantile(values, [0.25, 0.75])
+    reach = 3 * timed.spread * truth
+    return common | {
+        "instants": [
+            {
+                "mbps": float(value),
+                "low": float(value) * 0.99,
+                "high": float(value) * 1.01,
+                "duration_ns": 1_200_000_000,
+                "bytes": 400_000,
+                "streams": 12,
+                "discarded": 0,
+                "at_ceiling": False,
+            }
+            for value in values
+        ],
+        "median_mbps": median,
+        "low_mbps": median - reach,
+        "high_mbps": median + reach,
+        "half_iqr_mbps": float(high - low) / 2,
+        "mad_mbps": float(np.median(np.abs(values - median))),
+        "error_ratio": median / truth - 1,
+        "covered": abs(median - truth) <= reach,
+        "bytes_sent": 400_000 * searches,
+        "duration_ns": 1_200_000_000 * searches,
+        "streams": 12 * searches,
+        "discarded": 2,
+        "stalled": 1,
+        "pacing": {"method": method, "honest_mbps": None, "refused": False, "carried_mbps": None, "message": None},
+    }
+
+
+def _refusal(timed: Timed, truth: float, method: str) -> dict[str, Any]:
+    nothing = ("median", "low", "high", "half_iqr", "mad", "capacity_hint")
+    return {
+        **{f"{name}_mbps": None for name in nothing},
+        "instants": [],
+        "error_ratio": None,
+        "covered": None,
+        "bytes_sent": 1_000_000,
+        "duration_ns": None,
+        "streams": None,
+        "discarded": None,
+        "stalled": None,
+        "pacing": {
+            "method": method,
+            "honest_mbps": timed.honest_mbps,
+            "refused": True,
+            "carried_mbps": timed.honest_mbps * 0.99,
+            "message": f"this host paces {timed.honest_mbps:g} Mbit/s of {truth:g}",
+        },
+    }
+
+
+def _histograms(timed: Timed, random: np.random.Generator) -> dict[str, Histogram]:
+    gaps = np.maximum(1000 * (1 + timed.gap * random.standard_normal(2000)), 1).astype(np.int64)
+    late = (timed.late_ns * random.lognormal(0, 0.3, 2000)).astype(np.int64)
+    return {
+        "gap": dataclasses.replace(hdr_bins(gaps), unit="permille"),
+        "lateness": dataclasses.replace(hdr_bins(late), unit="ns"),
+    }
+
+
+def _trial(
+    arm: ArmRecord,
+    factors: Mapping[str, str],
+    block: int,
+    result: dict[str, Any],
+    flags: Sequence[Flag],
+    reason: str | None,
+) -> TrialRecord:
+    levels = ",".join(f"{factor}={level}" for factor, level in factors.items())
+    status = TrialStatus.INVALID if any(flag.fatal for flag in flags) else TrialStatus.VALID
+    return TrialRecord(
+        trial_id=0,
+        key=f"b{block}/{arm.name}/bandwidth/estimate/{levels}",
+        suite="bandwidth",
+        probe="estimate",
+        arm=arm.name,
+        platform=arm.kind,
+        block=block,
+        attempt=1,
+        factors=dict(factors),
+        status=TrialStatus.UNSUPPORTED if reason else status,
+        flags=() if reason else tuple(flags),
+        result=result,
+        accounting={},
+        error=reason,
+        guest_id=None,
+        started_at=STARTED,
+        elapsed_ns=15_000_000_000,
+    )
+
+
+def bandwidth_of(built: Report) -> BandwidthFindings:
+    """What a report says of the bandwidth suite."""
+    findings = built.suite("bandwidth").findings
+    assert isinstance(findings, BandwidthFindings)
+    return findings
+
+
+def cell_of(found: BandwidthFindings, **levels: Any) -> Cell:
+    """The one cell that has these levels, of its key or of its path."""
+
+    def level(cell: Cell, name: str) -> Any:
+        for place in (cell.key, cell.key.path, cell.key.path.link):
+            if hasattr(place, name):
+                return getattr(place, name)
+        raise KeyError(name)
+
+    (cell,) = [cell for cell in found.cells if all(level(cell, name) == at for name, at in levels.items())]
+    return cell
+
+
+def series_of(found: BandwidthFindings, arm: str, **levels: Any) -> Series:
+    series = cell_of(found, **levels).of(arm)
+    assert series is not None
+    return series
+
+
+def effect_of(found: BandwidthFindings, arm: str, through: str = "inside", **levels: Any) -> TimingEffect:
+    """The one effect of hptime that has these levels of its path."""
+    (one,) = [
+        one
+        for one in found.effects
+        if (one.arm, one.key.through, one.key.timing) == (arm, through, "hptime")
+        and all(
+            getattr(one.key.path, name, getattr(one.key.path.link, name, None)) == at for name, at in levels.items()
+        )
+    ]
+    return one
