@@ -78,7 +78,7 @@ def test_the_papers_design_has_its_two_clocks_and_its_loads():
         (MINIMAL + "timers = []\nsleeps = []", ["no cell to measure"]),
         (
             MINIMAL.replace("suite.timing", "suite.tming"),
-            ["suite.tming", "use one of forwarding, isolation, storage, timing"],
+            ["suite.tming", "use one of bandwidth, forwarding, isolation, storage, timing"],
         ),
         (MINIMAL + '[[platform]]\nname = "host"\nkind = "host"', ["two platforms are named 'host'"]),
         (MINIMAL + '[[platform]]\nname = "q"\nkind = "qemu"\nmachine = "mircovm"', ["platform[1].machine", "microvm"]),

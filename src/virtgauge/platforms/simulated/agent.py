@@ -17,6 +17,7 @@ import numpy as np
 
 from virtgauge.agent.channel import PROTOCOL_VERSION
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
+from virtgauge.platforms.simulated.bandwidth_end import LOADS, BandwidthEnd
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
 from virtgauge.platforms.simulated.kernel_trial import kernel_trial, load_result
 from virtgauge.platforms.simulated.kernels import SimulatedFailure, Work, work_name
@@ -31,6 +32,10 @@ _ANSWERS = {
     "unsupported": ("unsupported", None),
     "wrong-result": ("wrong-result", None),
     "disk-full": ("os", errno.ENOSPC),
+    "peer-lost": ("peer-lost", None),
+    "peer-version": ("peer-version", None),
+    "no-answer": ("no-answer", None),
+    "clock-step": ("clock-step", None),
 }
 """Faults that are nothing but an error answer: its code and errno."""
 _OF_PROBES = {"hang", "crash", "garbage", "clock-drift", "out-of-memory", "killed", *_ANSWERS}
@@ -48,6 +53,7 @@ class SimulatedAgent:
         forwarding: the device that answers ``packet_trial``.
         storage: the database that answers the load generator, which is all that can be run.
         tenant: the guest's place on the machine that its kernels work on.
+        bandwidth: the guest's end of a path whose bandwidth is estimated.
     """
 
     def __init__(
@@ -58,6 +64,7 @@ class SimulatedAgent:
         forwarding: ForwardingTruth,
         storage: StorageTruth,
         tenant: Tenant,
+        bandwidth: BandwidthEnd,
         faults: Sequence[Fault],
         sha256: str,
         seed: int,
@@ -67,7 +74,7 @@ class SimulatedAgent:
         self._guest_factors = {name: truth[name].guest_factor(self._random) for name in sorted(truth)}
         self._forwarding = ForwardingDevice(forwarding, seed)
         self._storage = StorageCommands(StorageDevice(storage, seed))
-        self._tenant = tenant
+        self._tenant, self._bandwidth = tenant, bandwidth
         self._sequence = 0
         self._writer: asyncio.StreamWriter | None = None
 
@@ -102,6 +109,9 @@ class SimulatedAgent:
         elif kind == "probe":
             return await self._probe(message)
         elif kind == "run":
+            if (estimated := self._bandwidth.run(message)) is not None:
+                await self._result(message, estimated)
+                return True
             for answered, value in self._storage.run(message):
                 await self._result(answered, value)
         elif kind in {"load_start", "load_stop"}:
@@ -115,6 +125,7 @@ class SimulatedAgent:
     async def _probe(self, message: dict[str, Any]) -> bool:
         params = message["params"]
         function = work_name(params) if message["name"] == "kernel" else params.get("function", message["name"])
+        function = params["estimator"] if message["name"] == "bandwidth" else function
         fault = self._fault(function, _OF_PROBES)
         if fault == "hang":
             return True
@@ -136,16 +147,20 @@ class SimulatedAgent:
         if message["name"] == "packet_trial":
             await self._result(message, packet_trial(self._forwarding, message["params"]))
             return True
+        drift_ns = 2_000_000 if fault == "clock-drift" else 0
+        if message["name"] == "bandwidth":
+            value = self._bandwidth.probe(message["params"])
+            await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(drift_ns)})
+            return True
         if message["name"] == "kernel":
             try:
                 value = kernel_trial(self._tenant, message["params"])
             except SimulatedFailure as failure:
                 await self._refuse(message, failure)
             else:
-                end = _clocks(2_000_000 if fault == "clock-drift" else 0)
-                await self._result(message, value | {"clocks_start": start, "clocks_end": end})
+                await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(drift_ns)})
             return True
-        await self._report(message, function, start, drift_ns=2_000_000 if fault == "clock-drift" else 0)
+        await self._report(message, function, start, drift_ns=drift_ns)
         return True
 
     async def _report(self, message: dict[str, Any], function: str, start: dict[str, Any], drift_ns: int) -> None:
@@ -177,10 +192,18 @@ class SimulatedAgent:
         )
 
     async def _load(self, message: dict[str, Any]) -> None:
-        """Start or stop a load; kernels are the only ones."""
+        """Start or stop a load: of a path, or a kernel."""
         try:
             if message["type"] == "load_stop":
+                told = self._bandwidth.stop(message["load"])
+                if told is not None:
+                    await self._result(message, told)
+                    return
                 await self._result(message, load_result(self._tenant.stop()))
+                return
+            if message["name"] in LOADS:
+                number = self._bandwidth.start(message["name"], message["params"])
+                await self._result(message, {"load": number})
                 return
             if message["name"] != "kernel":
                 raise SimulatedFailure("unsupported", f"the simulation has no load {message['name']!r}")

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 import weakref
+from collections.abc import Collection
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -15,8 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.agent.channel import Channel
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy
+from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.simulated.agent import SimulatedAgent
+from virtgauge.platforms.simulated.bandwidth import ENDS, BandwidthTruth, SimulatedLink
+from virtgauge.platforms.simulated.bandwidth_end import BandwidthEnd
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.platforms.simulated.isolation import IsolationTruth
 from virtgauge.platforms.simulated.neighbours import Machine, Tenant
@@ -44,6 +48,8 @@ class SimulatedSettings(BaseModel):
     """The database that runs in a guest, where one is measured."""
     isolation: IsolationTruth = IsolationTruth()
     """The machine that a guest shares with its neighbour, where both work with the agent's kernels."""
+    bandwidth: BandwidthTruth = BandwidthTruth()
+    """The path that a guest is at, where its bandwidth is estimated."""
     faults: tuple[Fault, ...] = ()
     usable: bool = True
     """False: the platform reports itself as unusable."""
@@ -92,6 +98,8 @@ class SimulatedPlatform(Platform):
         self._launched = 0
         self._machines: weakref.WeakValueDictionary[tuple[str, str], Machine] = weakref.WeakValueDictionary()
         """By scope and bench; gone with the last of their guests."""
+        self._links: weakref.WeakValueDictionary[tuple[str, str], SimulatedLink] = weakref.WeakValueDictionary()
+        """Likewise."""
 
     @property
     def label(self) -> str:
@@ -114,6 +122,7 @@ class SimulatedPlatform(Platform):
         if any(f.kind == "no-launch" and random.random() < f.probability for f in faults):
             raise LaunchError("boot", "the simulation was told not to come up")
         tenant = self._machine(spec, seed).tenant(spec.cpus or os.sched_getaffinity(0))
+        link = self._link(spec.scope, spec.name, seed)
         here, there = socket.socketpair()
         agent = SimulatedAgent(
             truth=self._settings.truth,
@@ -121,6 +130,7 @@ class SimulatedPlatform(Platform):
             forwarding=self._settings.forwarding,
             storage=self._settings.storage,
             tenant=tenant,
+            bandwidth=BandwidthEnd(link),
             faults=faults,
             sha256=spec.agent.sha256,
             seed=seed,
@@ -132,9 +142,26 @@ class SimulatedPlatform(Platform):
 
     def _machine(self, spec: GuestSpec, seed: int) -> Machine:
         """The machine of a guest: one for each bench's ``tested`` and ``loading`` guest, else one of its own."""
-        bench, _, part = spec.name.rpartition("-")
-        key = (spec.scope.tag, bench if part in _NEIGHBOURS else spec.name)
+        key = _at(spec.scope, spec.name, _NEIGHBOURS)
         machine = self._machines.get(key)
         if machine is None:
             machine = self._machines[key] = Machine(self._settings.isolation, seed)
         return machine
+
+    def link_of(self, scope: Scope, name: str) -> SimulatedLink:
+        """The path that a running guest of this name is at."""
+        return self._links[_at(scope, name, ENDS)]
+
+    def _link(self, scope: Scope, name: str, seed: int) -> SimulatedLink:
+        """The path of a guest: one for each bench, of guests that are named as its ends, else one of its own."""
+        key = _at(scope, name, ENDS)
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = SimulatedLink(self._settings.bandwidth, seed)
+        return link
+
+
+def _at(scope: Scope, name: str, parts: Collection[str]) -> tuple[str, str]:
+    """What guests share whose names end in these parts: their scope, and their bench."""
+    bench, _, part = name.rpartition("-")
+    return scope.tag, bench if part in parts else name

@@ -46,9 +46,10 @@ class Fault(BaseModel):
             ``refuse`` (an error answer), ``unsupported``, ``no-launch`` (the guest does not come up),
             ``clock-drift`` (its clocks disagree).  Of the agent's kernels: ``wrong-result`` and ``disk-full`` (error
             answers), ``out-of-memory`` (a process of the guest is killed at its memory limit meanwhile), ``killed``
-            (the agent is); of kernels as loads: ``loader-dies`` (ends half-way through the trial, and says so),
+            (the agent is); of estimates of bandwidth: ``peer-lost``, ``peer-version``, ``no-answer`` and ``clock-step``
+            (error answers); of kernels as loads: ``loader-dies`` (ends half-way through the trial, and says so),
             ``loader-idle`` (does nothing, and does not say so), ``loader-lost`` (ends half-way, with its guest).
-        function: only in trials of this function, or of this kernel (``memory-write-simd``).
+        function: only in trials of this function, kernel (``memory-write-simd``) or estimator.
         probability: per trial (per launch for ``no-launch``; per start of a load).
         first_guests: only in so many guests, counted from the first; 0 means in all.
     """
@@ -70,6 +71,10 @@ class Fault(BaseModel):
         "loader-dies",
         "loader-idle",
         "loader-lost",
+        "peer-lost",
+        "peer-version",
+        "no-answer",
+        "clock-step",
     ]
     function: str | None = None
     probability: Annotated[float, Field(ge=0, le=1)] = 1.0

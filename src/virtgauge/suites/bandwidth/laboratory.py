@@ -1,0 +1,176 @@
+"""The bench of real guests: a router between who sends and who receives, whose way to the receiver is shaped.
+
+    tested ──┐
+             ├── router ══ shaper ══ (link) ══ receiver
+    others ──┘
+
+Each end has an address of its own; the router is a namespace.  What the others send is counted where it enters the
+router, and goes to an address behind the receiver, which routes nothing.  Neighbours are permanent, and every offload
+is off, so that each frame is one.  The link is there only where something is delayed or lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+from typing import Any
+
+from pyroute2 import IPRoute, NetlinkError
+
+from virtgauge.errors import UnavailableError
+from virtgauge.host.process import KernelThreads
+from virtgauge.network.device_counters import DeviceCounters
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import Neighbour, NetworkError, Nic, Route
+from virtgauge.network.receive_threads import receive_in_threads
+from virtgauge.platforms.base import Guest, LaunchError, Share
+from virtgauge.suites.bandwidth.bench import OTHERS, RECEIVER, TESTED, Address, BandwidthBench, BenchSpec
+from virtgauge.suites.bandwidth.links import Link, make_link
+from virtgauge.suites.bandwidth.placement import Placement
+from virtgauge.suites.bandwidth.program import shared_folders
+from virtgauge.suites.bandwidth.shaped_path import ShapedPath
+from virtgauge.suites.bench import Stage
+
+_READY_S = 120.0
+_NUD_PERMANENT = 0x80
+_FIFO = 60
+"""Above that of the cross traffic."""
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """One end of the path, and the router's interface towards it.
+
+    Attributes:
+        name: of that interface.
+        number: of its network.
+    """
+
+    name: str
+    number: int
+
+    @property
+    def address(self) -> str:
+        """Of the end."""
+        return f"10.81.{self.number}.1"
+
+    @property
+    def gateway(self) -> str:
+        """Of the router."""
+        return f"10.81.{self.number}.254"
+
+    @property
+    def mac(self) -> str:
+        """Of the end."""
+        return f"02:76:67:0b:0{self.number}:01"
+
+    @property
+    def gateway_mac(self) -> str:
+        """Of the router."""
+        return f"02:76:67:0b:0{self.number}:fe"
+
+    def nic(self, port: str) -> Nic:
+        """The end's only interface.
+
+        Args:
+            port: name of its other end.
+        """
+        return Nic(
+            port=port,
+            mac=self.mac,
+            addresses=(f"{self.address}/24",),
+            routes=(Route("default", self.gateway),),
+            neighbours=(Neighbour(self.gateway, self.gateway_mac),),
+        )
+
+
+_TESTED, _OTHERS, _RECEIVER = End(TESTED, 1), End(OTHERS, 2), End(RECEIVER, 3)
+_NOWHERE, _NOWHERE_NETWORK = "10.81.9.1", "10.81.9.0/24"
+
+
+async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
+    """Make the networks, launch everybody, and join them.
+
+    Raises:
+        LaunchError: something did not come up.
+    """
+    where = Placement.of_this_machine()
+    try:
+        router = Namespace(stage.scope, stage.name("router"), forwarding=True)
+        stage.at_end(router.close)
+        link = await make_link(stage, spec, router, _RECEIVER, where)
+        tested, receiver, others = await _launch(stage, spec, router, link, where)
+        router.netlink(_configure)
+        if where.router is not None and stage.platform.kind != "qemu":
+            _take_apart(router, where.router)
+        counters = DeviceCounters(router)
+        stage.at_end(counters.close)
+    except (NetworkError, UnavailableError) as error:
+        raise LaunchError("network", str(error)) from error
+    except (NetlinkError, OSError) as error:
+        raise LaunchError("network", f"the router cannot be configured: {error}") from error
+    # What the kernel's own threads forward is part of the trial, and no foreign load.
+    stage.charge(KernelThreads().cpu_ns)
+    path = ShapedPath(router, RECEIVER, OTHERS, counters, link, others.channel, _NOWHERE)
+    return BandwidthBench(
+        stage,
+        spec,
+        tested=tested,
+        receiver=receiver,
+        others=others,
+        path=path,
+        address=Address(_RECEIVER.address, _NOWHERE),
+        others_cpu=where.others,
+    )
+
+
+async def _launch(
+    stage: Stage, spec: BenchSpec, router: Namespace, link: Link | None, where: Placement
+) -> tuple[Guest, Guest, Guest]:
+    """Tested guest, receiver and others, at the same time."""
+    beside = None if where.others is None else (where.others,)
+    wanted: dict[str, Any] = {"ready_timeout_s": _READY_S}
+    of_guests = wanted | {"memory_mib": spec.memory_mib}
+    of_tested = of_guests | {"nics": (_TESTED.nic(TESTED),), "lab": router, "cpus": where.sender}
+    if spec.shim:
+        of_tested |= {"host_root": True, "shares": tuple(Share(folder) for folder in shared_folders())}
+    if spec.fifo:
+        of_tested["capabilities"] = ("CAP_SYS_NICE",)
+    port, lab = (RECEIVER, router) if link is None else (link.far_port, link.namespace)
+    at_receiver = {"nics": (_RECEIVER.nic(port),), "lab": lab, "cpus": beside}
+    try:
+        async with asyncio.TaskGroup() as group:
+            tested = group.create_task(stage.launch(TESTED, **of_tested))
+            others = group.create_task(stage.launch_peer(OTHERS, nics=(_OTHERS.nic(OTHERS),), lab=router, **wanted))
+            if spec.receiver == "guest":
+                receiver = group.create_task(stage.launch(RECEIVER, **at_receiver, **of_guests))
+            else:
+                receiver = group.create_task(stage.launch_peer(RECEIVER, **at_receiver, **wanted))
+    except* LaunchError as failures:
+        raise failures.exceptions[0] from None
+    return tested.result(), receiver.result(), others.result()
+
+
+def _take_apart(router: Namespace, cpu: int) -> None:
+    """Have what the tested guest sends taken by a thread of the kernel, on a processor of its own, before all others.
+
+    Otherwise all of the path's work is done within the sender's own call, which then takes longer than the gaps that it
+    is to keep.  A virtual machine has a thread of its own that hands its frames over.
+    """
+    for thread in receive_in_threads(router, [TESTED]):
+        os.sched_setaffinity(thread, (cpu,))
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(_FIFO))
+
+
+def _configure(route: IPRoute) -> None:
+    """The router's interfaces: addresses, and the neighbours behind them."""
+    for end in (_TESTED, _OTHERS, _RECEIVER):
+        index = socket.if_nametoindex(end.name)
+        route.link("set", index=index, address=end.gateway_mac)
+        route.addr("add", index=index, address=end.gateway, prefixlen=24)
+        route.neigh("replace", ifindex=index, dst=end.address, lladdr=end.mac, state=_NUD_PERMANENT)
+    route.route("add", dst=_NOWHERE_NETWORK, gateway=_RECEIVER.address)

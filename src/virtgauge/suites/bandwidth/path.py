@@ -1,0 +1,115 @@
+"""The path that is estimated, as a trial sees it: it is given its conditions, and counts what is sent on it."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditions:
+    """What a path is to be like; rates in bit/s as its shaper counts.
+
+    Attributes:
+        capacity_bps: of its shaper.
+        shaper: of which kind that is.
+        burst_us, queue_ms: depth of its bucket and of its queue, as times at full capacity.
+        cross_bps, traffic: what others send on it, and with which gaps (``none``, ``constant``, ``poisson``).
+        delay_ms: added to the round trip.
+        loss: part of the frames that is lost on the way there.
+    """
+
+    capacity_bps: float
+    shaper: Literal["tbf", "htb"]
+    burst_us: float
+    queue_ms: float
+    cross_bps: float
+    traffic: str
+    delay_ms: float
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """What was counted in a span.
+
+    Attributes:
+        cross_bytes, cross_frames: of the others, where they enter the path; with Ethernet headers.
+        dropped: frames of whomever that the shaper's queue did not take, over the whole trial.
+        span_ns: that the first two are of.
+    """
+
+    cross_bytes: int
+    cross_frames: int
+    dropped: int
+    span_ns: int
+
+    @property
+    def cross_bps(self) -> float:
+        """What the others sent; nothing in no time."""
+        return self.cross_bytes * 8e9 / self.span_ns if self.span_ns > 0 else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkRecord:
+    """What made the path, for the record.
+
+    Attributes:
+        kind: ``tbf`` or ``htb`` alone, or what delays beside it: ``netem``, ``emulator``.
+        burst_bytes, limit_bytes: of the shaper.
+        lateness_p99_ns: how late the emulator let frames go; None where there is none.
+    """
+
+    kind: str
+    burst_bytes: int
+    limit_bytes: int
+    lateness_p99_ns: int | None = None
+
+    def result(self, conditions: Conditions) -> dict[str, Any]:
+        """As the ledger keeps it."""
+        return dataclasses.asdict(self) | {"delay_ms": conditions.delay_ms, "loss": conditions.loss}
+
+
+class Count(abc.ABC):
+    """What is counted from some moment on."""
+
+    @abc.abstractmethod
+    def over(self, start_ns: int, end_ns: int) -> Counted:
+        """What was counted from one moment of the controller's CLOCK_MONOTONIC to another."""
+
+
+class Path(abc.ABC):
+    """See the module."""
+
+    @abc.abstractmethod
+    async def set(self, conditions: Conditions) -> None:
+        """Have it be like this from now on; nobody sends meanwhile.
+
+        Raises:
+            AgentError: it cannot be (``unsupported``), or what does it failed.
+        """
+
+    @abc.abstractmethod
+    async def measured_bps(self, seconds: float) -> float | None:
+        """What the shaper lets pass of a flood, as it counts; None where the flood does not fill it, or none is wanted.
+
+        Args:
+            seconds: how long it is flooded; 0 is not at all.
+
+        Raises:
+            AgentError, ChannelClosedError, ProtocolError: whoever was to flood it failed.
+        """
+
+    @abc.abstractmethod
+    def counting(self) -> AbstractAsyncContextManager[Count]:
+        """What is counted during a block."""
+
+    @abc.abstractmethod
+    async def rest(self) -> LinkRecord:
+        """End what :meth:`set` has started; what made the path.
+
+        Raises:
+            AgentError, ChannelClosedError, ProtocolError: it had ended before.
+        """

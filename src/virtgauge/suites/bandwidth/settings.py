@@ -1,0 +1,153 @@
+"""A plan's ``[[suite.bandwidth]]``: estimators, timings, the path that they estimate, and what else is sent on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from virtgauge.suites.bandwidth.timing import HPTIME, SYSTEM, Timing, is_a_timing
+
+EstimatorName = Literal["yaz-original", "yaz", "kite2"]
+Through = Literal["inside", "shim"]
+Traffic = Literal["constant", "poisson"]
+Pacing = Literal["auto", "send", "sendmmsg", "gso"]
+NO_TRAFFIC = "none"
+
+_ORIGINAL_BYTES = 1500
+"""What yaz-original begins with, whatever anybody asks for."""
+_MOST_MBPS = 34_000.0
+"""TBF's rate is 32 bits of bytes a second."""
+
+
+def _differ(values: Sequence[object]) -> Sequence[object]:
+    twice = [value for value in values if values.count(value) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r} is named twice; name it once")
+    return values
+
+
+_Levels = Field(min_length=1)
+TimingName = Annotated[str, AfterValidator(is_a_timing)]
+Rate = Annotated[float, Field(ge=1, le=_MOST_MBPS)]
+Cross = Annotated[float, Field(ge=0, lt=_MOST_MBPS)]
+Delay = Annotated[float, Field(ge=0, le=10_000)]
+Loss = Annotated[float, Field(ge=0, lt=0.5)]
+PacketBytes = Annotated[int, Field(ge=64, le=1500)]
+
+
+class BandwidthSettings(BaseModel):
+    """One design: estimators × timings × through × capacities × cross traffic × delays × losses × ways of sending."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    estimators: Annotated[tuple[EstimatorName, ...], _Levels, AfterValidator(_differ)] = ("kite2",)
+    timings: Annotated[tuple[TimingName, ...], _Levels, AfterValidator(_differ)] = (SYSTEM, HPTIME)
+    """``system``, ``hptime``, or a clock and a sleep of different kinds: ``gettimeofday+usleep``, ``hptime+system``."""
+    through: Annotated[tuple[Through, ...], _Levels, AfterValidator(_differ)] = ("inside",)
+    """``inside``: the estimator itself has this timing; ``shim``: it makes plain system calls, and the timing is that
+    of a library preloaded over it, as in the paper.  Only ``system`` and ``hptime`` can be swapped so."""
+    capacities_mbps: Annotated[tuple[Rate, ...], _Levels, AfterValidator(_differ)] = (300.0,)
+    """Of the path, as its shaper counts: 1514 B for a packet of 1500."""
+    cross_mbps: Annotated[tuple[Cross, ...], _Levels, AfterValidator(_differ)] = (0.0, 150.0)
+    """What others send on it, counted likewise."""
+    traffic: Annotated[tuple[Traffic, ...], _Levels, AfterValidator(_differ)] = ("constant",)
+    """Gaps of that: all alike, or exponential."""
+    delays_ms: Annotated[tuple[Annotated[float, Field(ge=0, le=10_000)], ...], _Levels, AfterValidator(_differ)] = (
+        0.0,
+    )
+    """Added to the round trip, half of it each way."""
+    losses: Annotated[tuple[Loss, ...], _Levels, AfterValidator(_differ)] = (0.0,)
+    """Part of the frames that is lost on the way there, behind the shaper."""
+    pacings: Annotated[tuple[Pacing, ...], _Levels, AfterValidator(_differ)] = ("auto",)
+    """How bursts are handed to the kernel; ``auto``: by what is fastest there."""
+
+    estimates: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Complete searches of a trial, which gives their median; fewer than 10 make a poor interval."""
+    packet_bytes: PacketBytes = 1500
+    """Length of the probes' IP packets."""
+    first_gap_us: Annotated[int, Field(ge=1, le=999)] = 40
+    """yaz-original's first and shortest gap, and so its ceiling: 40 is 300 Mbit/s, as published."""
+    lowest_mbps: Annotated[float, Field(gt=0)] | None = None
+    """The lowest rate that kite2 tries; None: its own, 1 Mbit/s."""
+    highest_mbps: Annotated[float, Field(gt=0)] | None = None
+    """The highest rate that yaz and kite2 try; None: 1.2 and 100 Gbit/s."""
+    fifo: Annotated[int, Field(ge=1, le=99)] | None = None
+    """Real-time priority of the estimator's sender in its guest; None: scheduled as any other thread."""
+
+    receiver: Literal["host", "guest"] = "host"
+    """Where packets are stamped: by an agent on the host, or in a second guest of the platform."""
+    shaper: Literal["tbf", "htb"] = "tbf"
+    """What gives the path its capacity."""
+    burst_us: Annotated[float, Field(gt=0, le=100_000)] = 100.0
+    """Depth of its bucket, as time at full capacity; two packets at least.  It passes that much of a train at once."""
+    queue_ms: Annotated[float, Field(gt=0, le=10_000)] = 10.0
+    """Of its queue, likewise; 64 packets at least."""
+    link: Literal["auto", "netem", "emulator"] = "auto"
+    """What delays and loses: the kernel's netem, the agent's own link emulator, or netem where the kernel has it."""
+    cross_packet_bytes: PacketBytes = 1500
+    """Length of the others' IP packets."""
+    capacity_s: Annotated[float, Field(ge=0, le=60)] = 0.3
+    """How long the path is flooded before and after each trial, to see its capacity; 0 leaves that out."""
+    memory_mib: Annotated[int, Field(ge=64, le=2**24)] | None = None
+    """Of each guest; None leaves the platform's own default."""
+
+    def traffics(self) -> Iterator[tuple[float, str]]:
+        """Rates of the cross traffic with their kind, which is ``none`` of none."""
+        for cross in self.cross_mbps:
+            for kind in self.traffic if cross else (NO_TRAFFIC,):
+                yield cross, kind
+
+    def swaps(self) -> Iterator[tuple[str, str]]:
+        """Timings with the way in which they are brought about, where there is one."""
+        for timing in self.timings:
+            for through in self.through:
+                if through == "inside" or not Timing.named(timing).is_mixed:
+                    yield timing, through
+
+    @property
+    def needs_link(self) -> bool:
+        """Whether anything is delayed or lost."""
+        return any(self.delays_ms) or any(self.losses)
+
+    @model_validator(mode="after")
+    def _path_leaves_something(self) -> BandwidthSettings:
+        least = min(self.capacities_mbps)
+        for cross in self.cross_mbps:
+            if cross >= least:
+                raise ValueError(
+                    f"cross_mbps = {cross:g}: nothing is left of capacities_mbps = {least:g}; "
+                    "choose less, or give each capacity a [[suite.bandwidth]] of its own"
+                )
+        if not any(self.cross_mbps) and "traffic" in self.model_fields_set:
+            raise ValueError("traffic is given, but cross_mbps has nothing but 0; add a rate, or leave traffic out")
+        if self.link != "auto" and not self.needs_link:
+            raise ValueError(f"link = {self.link!r}: there is neither delay nor loss; leave it out, or add delays_ms")
+        return self
+
+    @model_validator(mode="after")
+    def _suits_the_estimators(self) -> BandwidthSettings:
+        names = set(self.estimators)
+        if "yaz-original" in names and self.packet_bytes != _ORIGINAL_BYTES:
+            raise ValueError(
+                f"packet_bytes = {self.packet_bytes}: yaz-original begins with {_ORIGINAL_BYTES} B and halves it; "
+                "leave it out, or give the others a [[suite.bandwidth]] of their own"
+            )
+        for field, concerned in (
+            ("first_gap_us", {"yaz-original"}),
+            ("lowest_mbps", {"kite2"}),
+            ("highest_mbps", {"yaz", "kite2"}),
+        ):
+            if field in self.model_fields_set and not names & concerned:
+                raise ValueError(f"{field} is given, but is of {' and '.join(sorted(concerned))} alone; leave it out")
+        if self.lowest_mbps is not None and self.lowest_mbps >= (self.highest_mbps or float("inf")):
+            raise ValueError(
+                f"lowest_mbps = {self.lowest_mbps:g}: it must be below highest_mbps = {self.highest_mbps:g}"
+            )
+        if not list(self.swaps()):
+            raise ValueError(
+                f"timings = {list(self.timings)}: a preloaded library swaps clock and sleep together; "
+                f'add {SYSTEM!r} or {HPTIME!r}, or add "inside" to through'
+            )
+        return self

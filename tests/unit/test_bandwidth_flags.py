@@ -1,0 +1,98 @@
+"""What makes an estimate invalid, and what is only said with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from virtgauge.suites.bandwidth.flags import Circumstances, allowance_bps, flags_of
+
+CLEAN = Circumstances(
+    cross_asked_bps=150e6,
+    cross_counted_bps=150e6,
+    cross_frames=60_000,
+    poisson=False,
+    before_bps=300e6,
+    after_bps=300e6,
+    refused=None,
+    silence=None,
+    stamp="kernel",
+    streams=200,
+    stalled=0,
+    at_ceiling=None,
+    hptime_refusal=None,
+)
+
+
+def flags(**changes: Any) -> dict[str, tuple[bool, str]]:
+    """Fatal or not and the words, by name."""
+    return {flag.name: (flag.fatal, flag.detail) for flag in flags_of(dataclasses.replace(CLEAN, **changes))}
+
+
+def test_a_clean_estimate_has_none():
+    assert flags() == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "counted", "short"),
+    [
+        (150e6, 145.6e6, False),
+        (150e6, 145.4e6, True),
+        (150e6, 154.6e6, True),
+        (10e6, 9.1e6, False),  # 9 %, which is less than 1 Mbit/s
+        (10e6, 8.9e6, True),
+        (0, 0.9e6, False),
+        (0, 1.1e6, True),  # somebody sends whom nobody asked
+    ],
+)
+def test_cross_traffic_that_is_not_what_was_asked_for_is_fatal(asked, counted, short):
+    found = flags(cross_asked_bps=asked, cross_counted_bps=counted)
+    assert found.keys() == ({"cross-traffic-short"} if short else set())
+    if short:
+        fatal, words = found["cross-traffic-short"]
+        assert fatal
+        assert f"{asked / 1e6:g} Mbit/s" in words
+        assert f"{counted / 1e6:.1f}" in words
+
+
+def test_exponential_gaps_may_be_off_by_chance_and_less_so_the_more_there_are():
+    assert allowance_bps(100e6, None) == pytest.approx(3e6)
+    assert allowance_bps(100e6, 10_000) == pytest.approx(7e6)
+    assert allowance_bps(100e6, 1_000_000) == pytest.approx(3.4e6)
+    off = {"cross_asked_bps": 100e6, "cross_counted_bps": 94e6, "cross_frames": 10_000}
+    assert flags(**off, poisson=True) == {}
+    assert "cross-traffic-short" in flags(**off, poisson=False)
+
+
+def test_a_path_that_changed_meanwhile_is_fatal_and_one_that_was_not_seen_is_not():
+    assert flags(after_bps=295e6) == {}
+    for after in (293e6, 307e6):
+        fatal, words = flags(after_bps=after)["path-changed"]
+        assert fatal
+        assert "300.0 Mbit/s before" in words and f"{after / 1e6:.1f} after" in words
+    assert flags(before_bps=None) == flags(after_bps=None) == flags(before_bps=None, after_bps=None) == {}
+
+
+def test_no_estimate_is_fatal_and_a_refusal_is_a_result():
+    assert flags(silence="the path answers differently each time") == {
+        "no-estimate": (True, "the path answers differently each time")
+    }
+    assert flags(refused="this host cannot pace 900 Mbit/s") == {
+        "cannot-pace": (False, "this host cannot pace 900 Mbit/s")
+    }
+
+
+def test_what_a_reader_should_know_is_said_and_not_fatal():
+    assert flags(stamp="hardware") == {}
+    (fatal, _), *rest = flags(stamp="program").values()
+    assert (fatal, rest) == (False, [])
+    assert flags(stalled=20) == {}
+    assert flags(stalled=21)["sender-stalls"][0] is False
+    assert "300 Mbit/s" in flags(at_ceiling=300e6)["ceiling"][1]
+    assert flags(hptime_refusal="the counter is trapped")["hptime-refused"] == (
+        False,
+        "timed by the system's clock: the counter is trapped",
+    )
+    assert flags(streams=0, stalled=0, stamp=None) == {}

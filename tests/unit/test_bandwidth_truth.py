@@ -1,0 +1,82 @@
+"""What is true of a shaped path: by hand, as its shaper and as IP packets count."""
+
+from __future__ import annotations
+
+import pytest
+
+from virtgauge.network.shaper import Bucket
+from virtgauge.suites.bandwidth.links import emulation, impairments, lateness_p99_ns, queue_bytes
+from virtgauge.suites.bandwidth.path import Conditions, Counted
+from virtgauge.suites.bandwidth.placement import Placement
+from virtgauge.suites.bandwidth.truth import available_bps, covers, error_ratio, ip_bps, shaper_bps
+
+
+def conditions(**changes) -> Conditions:
+    known = {"capacity_bps": 1e9, "shaper": "tbf", "burst_us": 100.0, "queue_ms": 10.0, "cross_bps": 0.0}
+    return Conditions(**known | {"traffic": "none", "delay_ms": 0.0, "loss": 0.0} | changes)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "cross", "packet", "left"),
+    [
+        (300e6, 0, 1500, 300e6 * 1500 / 1514),
+        (300e6, 150e6, 1500, 150e6 * 1500 / 1514),
+        (1e9, 0, 1500, 990_752_972.3),  # what docs/bandwidth.md says of 1 Gbit/s
+        (1e9, 500e6, 86, 500e6 * 0.86),
+        (1e9, 1.2e9, 1500, -0.2e9 * 1500 / 1514),
+    ],
+)
+def test_what_is_left_is_the_capacity_less_the_counted_cross_traffic_as_ip_packets(capacity, cross, packet, left):
+    assert available_bps(capacity, cross, packet) == pytest.approx(left, abs=1)
+
+
+def test_the_layers_are_each_others_inverse():
+    for packet in (64, 576, 1500):
+        assert shaper_bps(ip_bps(1e8, packet), packet) == pytest.approx(1e8)
+    assert shaper_bps(1e9, 1500) == pytest.approx(1e9 * 1514 / 1500)
+
+
+def test_an_error_is_signed_and_none_of_nothing():
+    assert error_ratio(110e6, 100e6) == pytest.approx(0.1)
+    assert error_ratio(90e6, 100e6) == pytest.approx(-0.1)
+    assert error_ratio(1e6, 0.0) is None
+    assert error_ratio(1e6, -1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "held"), [(99, 101, True), (100, 100, True), (100.1, 101, False), (90, 99, False)]
+)
+def test_an_interval_holds_the_truth_or_does_not(low, high, held):
+    assert covers(low, high, 100) is held
+
+
+def test_counted_bytes_are_a_rate_of_their_span():
+    assert Counted(1_250_000, 826, 0, 10**9).cross_bps == pytest.approx(10e6)
+    assert Counted(0, 0, 0, 0).cross_bps == 0.0
+
+
+def test_a_bucket_has_two_frames_and_its_queue_64_at_least():
+    small, large = Bucket.of("tbf", 1e6, 100, 10), Bucket.of("htb", 1e9, 100, 10)
+    assert (small.burst_bytes, small.limit_bytes) == (2 * 1514, 64 * 1514)
+    assert (large.burst_bytes, large.limit_bytes) == (12_500, 1_250_000)
+
+
+def test_half_of_a_delay_is_added_each_way_and_frames_are_lost_on_the_way_there_only():
+    asked = conditions(delay_ms=20, loss=0.01)
+    there, back = impairments(asked)
+    assert (there.delay_us, there.loss, back.delay_us, back.loss) == (10_000, 0.01, 10_000, 0.0)
+    told = emulation(asked)
+    assert (told["delay_ns"], told["loss"], told["both"], told["rate_bps"]) == (10_000_000, 0.01, True, None)
+    under_way = 1e9 / 8 * 10e-3
+    assert queue_bytes(asked) > 2 * under_way
+    assert there.limit_frames * 64 >= queue_bytes(asked) - 64
+    assert lateness_p99_ns({"lateness": None}) is None
+
+
+@pytest.mark.parametrize(
+    ("cpus", "sender", "router", "others"),
+    [([0], None, None, None), ([2, 5], (2,), 5, 5), ([0, 1, 2], (0,), 2, 1), ([0, 1, 2, 3], (0, 1), 3, 2)],
+)
+def test_the_sender_has_processors_of_its_own_where_there_are_any(cpus, sender, router, others):
+    where = Placement.of(cpus)
+    assert (where.sender, where.router, where.others) == (sender, router, others)
