@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from isolation_results import isolation_of
 from suites.simulated_runs import execute, plan_of, report_of, simulated
 
-from virtgauge.execution import validity
 from virtgauge.ledger.records import TrialRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.report.isolation.model import Cell, IsolationFindings, Series
@@ -47,9 +44,7 @@ def isolation_trials(
         attempts=attempts,
         suite={"isolation": [QUICK | (design or {})]},
     )
-    # Within the milliseconds that a trial really takes, one tick of steal on a busy machine is most of them.
-    with mock.patch.object(validity, "_STEAL_FLOOR_NS", math.inf):
-        execute(plan, folder)
+    execute(plan, folder)
     with Ledger.open(folder) as ledger:
         return ledger.trials()
 

@@ -1,5 +1,7 @@
 """Validity: what makes a trial invalid, and what does not."""
 
+import dataclasses
+
 import pytest
 
 from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flags
@@ -45,6 +47,12 @@ def test_unknown_guest_time_judges_nobody():
 def test_steal_is_fatal():
     assert names(machine_flags(usage(steal=SECOND // 10), LIMITS)) == ["steal"]
     assert machine_flags(usage(steal=None), LIMITS) == []
+
+
+def test_what_happens_to_this_machine_is_nothing_to_a_guest_elsewhere():
+    taken = usage(busy=2 * SECOND, steal=SECOND)
+    assert set(names(machine_flags(taken, LIMITS))) == {"foreign-load", "steal"}
+    assert machine_flags(dataclasses.replace(taken, elsewhere=True), LIMITS) == []
 
 
 def clocks(raw, monotonic, tsc=None, uncertainty=0):

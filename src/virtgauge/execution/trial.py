@@ -81,10 +81,11 @@ class _Before:
     def usage_until_now(self, bench: Bench) -> MachineUsage:
         controller_ns = time.process_time_ns() - self.controller_ns
         load = load_between(self.machine, CpuSnapshot.take())
-        now = bench.stage.accounting().cpu_ns
+        accounting = bench.stage.accounting()
+        now = accounting.cpu_ns
         guest_ns = None if now is None or self.guest_ns is None else now - self.guest_ns
         peers_ns = bench.stage.peers_cpu_ns() - self.peers_ns
-        return MachineUsage(load=load, guest_ns=guest_ns, peers_ns=peers_ns, controller_ns=controller_ns)
+        return MachineUsage(load, guest_ns, peers_ns, controller_ns, elsewhere=not accounting.of_this_machine)
 
 
 def _judge(measurement: Measurement, usage: MachineUsage, limits: ValidityLimits) -> Outcome:

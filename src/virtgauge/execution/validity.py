@@ -33,12 +33,15 @@ class MachineUsage:
         guest_ns: CPU time of what is under test, as accounted outside of it; None where that is not known.
         peers_ns: CPU time of what helps to measure it (a client, a tester, a switch).
         controller_ns: CPU time of this controller.
+        elsewhere: no guest under test runs on this machine (it is simulated, or another machine), whose other
+            processes and whose hypervisor therefore take nothing from it.
     """
 
     load: CpuLoad
     guest_ns: int | None
     peers_ns: int
     controller_ns: int
+    elsewhere: bool = False
 
     @property
     def foreign_ns(self) -> int | None:
@@ -54,6 +57,8 @@ class MachineUsage:
 
 def machine_flags(usage: MachineUsage, limits: ValidityLimits) -> list[Flag]:
     """Foreign load and steal beyond the limits."""
+    if usage.elsewhere:
+        return []
     flags = []
     foreign, steal = usage.foreign_ns or 0, usage.load.steal_ns or 0
     if foreign > _CPU_FLOOR_NS and usage.share(foreign) > limits.foreign_load:

@@ -89,7 +89,11 @@ class Stage:
         """This machine's CPU time of the guests under test together; not known where any of them has another's."""
         each = [guest.accounting() for guest in self.guests]
         times = [one.cpu_ns for one in each if one.cpu_ns is not None and one.of_this_machine]
-        return Accounting(cpu_ns=sum(times) if len(times) == len(each) else None, method=each[0].method)
+        return Accounting(
+            cpu_ns=sum(times) if len(times) == len(each) else None,
+            method=each[0].method,
+            of_this_machine=any(one.of_this_machine for one in each),
+        )
 
     def peers_cpu_ns(self) -> int:
         """CPU time of what belongs to the bench but is not under test; what is not known counts as none."""
