@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import os
 from pathlib import Path
 
-from virtgauge.errors import UnavailableError
+from virtgauge.host.native_file import find_native
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_AGENT"
 
@@ -32,11 +31,5 @@ def find_agent() -> AgentBinary:
     Raises:
         UnavailableError: neither exists.
     """
-    override = os.environ.get(ENVIRONMENT_VARIABLE)
-    path = Path(override) if override else Path(__file__).parent.parent / "native" / "virtgauge-agent"
-    if not path.is_file():
-        raise UnavailableError(
-            f"the agent binary is missing: {path}",
-            f"run `make` in the source tree, reinstall the package, or set {ENVIRONMENT_VARIABLE} to a built agent",
-        )
-    return AgentBinary(path=path.resolve(), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    path = find_native("virtgauge-agent", ENVIRONMENT_VARIABLE, "the agent binary", "a built agent")
+    return AgentBinary(path=path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())

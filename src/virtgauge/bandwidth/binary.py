@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from virtgauge.errors import UnavailableError
+from virtgauge.host.native_file import find_native
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH"
 
@@ -16,11 +15,4 @@ def find_bandwidth() -> Path:
     Raises:
         UnavailableError: neither exists.
     """
-    override = os.environ.get(ENVIRONMENT_VARIABLE)
-    path = Path(override) if override else Path(__file__).parent.parent / "native" / "bandwidth"
-    if not path.is_file():
-        raise UnavailableError(
-            f"the bandwidth estimator is missing: {path}",
-            f"run `make` in the source tree, reinstall the package, or set {ENVIRONMENT_VARIABLE} to a built one",
-        )
-    return path.resolve()
+    return find_native("bandwidth", ENVIRONMENT_VARIABLE, "the bandwidth estimator", "a built one")

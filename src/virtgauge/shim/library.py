@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from virtgauge.errors import UnavailableError
+from virtgauge.host.native_file import find_native
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_SHIM"
 
@@ -17,13 +18,7 @@ def find_library() -> Path:
     Raises:
         UnavailableError: neither exists, or the machine's C library is not glibc or is older than the shim asks for.
     """
-    override = os.environ.get(ENVIRONMENT_VARIABLE)
-    path = Path(override) if override else Path(__file__).parent.parent / "native" / "libhptime_preload.so"
-    if not path.is_file():
-        raise UnavailableError(
-            f"the shim is missing: {path}",
-            f"run `make` in the source tree, reinstall the package, or set {ENVIRONMENT_VARIABLE} to a built shim",
-        )
+    path = find_native("libhptime_preload.so", ENVIRONMENT_VARIABLE, "the shim", "a built shim")
     needed, present = needed_glibc(path.read_bytes()), present_glibc()
     if present is None or present < needed:
         found = "another C library" if present is None else f"glibc {present[0]}.{present[1]}"
@@ -31,7 +26,7 @@ def find_library() -> Path:
             f"the shim was built for glibc {needed[0]}.{needed[1]} or later, and this machine has {found}",
             "build virtgauge from source on this machine",
         )
-    return path.resolve()
+    return path
 
 
 def needed_glibc(image: bytes) -> tuple[int, int]:
