@@ -7,6 +7,7 @@
 
 pub mod analyser;
 mod bpf;
+pub mod clocks;
 pub mod emulator;
 pub mod failure;
 mod features;

@@ -5,10 +5,12 @@ mod laboratory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use laboratory::{SLEEPER, enter_new_namespace, outcome, pair, received, run, settings};
 use packets::emulator::line::Shape;
 use packets::emulator::{Emulator, Settings, Work};
+use packets::interface::Counters;
 use packets::port::{Choice, Kind};
 use packets::schedule::Pace;
 use packets::trial::Outcome;
@@ -16,7 +18,7 @@ use packets::trial::Outcome;
 const BARE: Shape = Shape { rate_bps: None, delay_ns: 0, loss: 0.0, queue_bytes: 1 << 24 };
 
 fn link(from: &str, to: &str, shape: Shape, both: bool) -> Settings {
-    Settings { from: from.into(), to: to.into(), shape, both, seed: 11 }
+    Settings { port: Choice::Auto, from: from.into(), to: to.into(), shape, both, seed: 11 }
 }
 
 /// A trial of frames of one length through a link between two pairs of interfaces.
@@ -55,16 +57,16 @@ fn accounted(outcome: &Outcome, work: &Work) {
 
 #[test]
 fn no_frame_is_under_way_for_less_than_the_delay() {
-    for delay_ns in [100_000, 5_000_000] {
-        let (outcome, work) =
-            through(link("in", "out", Shape { delay_ns, ..BARE }, false), 1514, Pace::new(5_000.0, 400_000_000));
+    let ports = [Kind::AfXdp, Kind::AfPacket];
+    for (kind, delay_ns) in ports.into_iter().flat_map(|kind| [(kind, 100_000), (kind, 5_000_000)]) {
+        let link = Settings { port: Choice::Only(kind), ..link("in", "out", Shape { delay_ns, ..BARE }, false) };
+        let (outcome, work) = through(link, 1514, Pace::new(5_000.0, 400_000_000));
         accounted(&outcome, &work);
         assert_eq!((work.there.forwarded, work.there.bytes, work.back), (2000, 2000 * 1514, None));
+        assert_eq!(work.port, kind);
         // The clock by which the tester's receiver stamps is read apart from that of its sender.
         let (least_ns, _) = outcome.analyser.latency().extremes().unwrap();
-        assert!(least_ns + 20_000 >= delay_ns, "{least_ns}");
-        let median_ns = outcome.analyser.latency().quantile(0.5).unwrap();
-        assert!(median_ns < delay_ns + 20_000_000, "{median_ns}");
+        assert!(least_ns + 5_000 >= delay_ns, "{least_ns}");
     }
 }
 
@@ -76,9 +78,8 @@ fn no_more_passes_than_the_rate_and_what_the_queue_does_not_hold_is_dropped() {
     let (outcome, work) = through(link("in", "out", shape, false), 1514, Pace::new(3_000.0, 600_000_000));
     accounted(&outcome, &work);
     let (sent_ns, passed) = (outcome.transmission.end_ns - outcome.transmission.start_ns, work.there);
-    assert!(passed.dropped_queue > 500, "{passed:?}");
-    // As many as there was time for, and what waited then; a sender that stands still lets the queue run dry.
-    assert!((600..=sent_ns / 1_000_000 + QUEUE + 2).contains(&passed.forwarded), "{passed:?} {sent_ns}");
+    // As many as there was time for, and those that waited when the last one came.
+    assert!((QUEUE..=sent_ns / 1_000_000 + QUEUE + 2).contains(&passed.forwarded), "{passed:?} {sent_ns}");
     let (first_ns, last_ns) = outcome.analyser.arrivals_ns().unwrap();
     let needed_ns = (received(&outcome)[0] - 1) * 1_000_000;
     // Only a first frame that was late brings the others nearer.
@@ -102,8 +103,35 @@ fn the_way_back_is_delayed_and_has_no_other_limit() {
     let (outcome, work) = through(link("out", "in", shape, true), 1514, Pace::new(2_000.0, 200_000_000));
     let back = work.back.unwrap();
     assert_eq!((received(&outcome), back.forwarded, back.dropped_loss), (vec![400], 400, 0));
-    assert!(outcome.analyser.latency().extremes().unwrap().0 + 20_000 >= 2_000_000);
+    assert!(outcome.analyser.latency().extremes().unwrap().0 + 5_000 >= 2_000_000);
     assert_eq!(work.there.forwarded + work.there.dropped_loss, 0);
+}
+
+#[test]
+fn what_comes_faster_than_it_is_taken_is_told() {
+    const SENT: u64 = 12_000;
+    let judged = thread::spawn(|| {
+        enter_new_namespace();
+        pair("tx", "in");
+        pair("out", "rx");
+        // More than may wait, while nobody takes any.
+        let emulator = Emulator::open(&link("in", "out", BARE, false), &SLEEPER).unwrap();
+        let sending = settings(Choice::Only(Kind::AfPacket), 60, Pace::burst(SENT));
+        let (transmission, _) = packets::trial::send_only(&sending, &SLEEPER).unwrap();
+        let dropped = Counters::read("tx").unwrap().send_dropped;
+        let stop = Arc::new(AtomicBool::new(false));
+        let working = {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || emulator.run(&stop).unwrap())
+        };
+        thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::Relaxed);
+        let passed = working.join().unwrap().there;
+        assert!(passed.missed > 0 && passed.forwarded > 0, "{passed:?}");
+        let came = transmission.total() - transmission.refused.max(dropped);
+        assert_eq!(passed.forwarded + passed.missed, came, "{passed:?}");
+    });
+    judged.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 #[test]
@@ -116,6 +144,8 @@ fn nothing_stays_on_an_interface_and_an_unknown_one_is_named() {
         let work = emulator.run(&AtomicBool::new(true)).unwrap();
         assert_eq!((work.there.forwarded, work.port), (0, Kind::AfXdp));
         assert!(!laboratory::said("ip -details link show").contains("xdp"));
+        let other = Settings { port: Choice::Only(Kind::XdpLive), ..known };
+        assert!(Emulator::open(&other, &SLEEPER).is_err());
         let unknown = link("one", "nothing", BARE, false);
         let failure = Emulator::open(&unknown, &SLEEPER).err().unwrap();
         assert!(failure.to_string().contains("\"nothing\""), "{failure}");

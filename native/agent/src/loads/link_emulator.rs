@@ -2,6 +2,7 @@
 
 use packets::emulator::line::Shape;
 use packets::emulator::{Emulator, Passed, Settings, Work as Emulated};
+use packets::port::Choice;
 use serde::Serialize;
 
 use super::worker::Worker;
@@ -74,6 +75,7 @@ impl LinkEmulator {
     /// Opens the interfaces; frames pass when this returns.
     pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
         let settings = Settings {
+            port: Choice::Auto,
             from: parameters.text("from", LONGEST_NAME)?.to_owned(),
             to: parameters.text("to", LONGEST_NAME)?.to_owned(),
             shape: Shape {

@@ -16,7 +16,7 @@ use hptime::{OsClock, Sleeper};
 use crate::failure::Failure;
 use crate::histogram::Histogram;
 use crate::interface;
-use crate::port::Kind;
+use crate::port::{Choice, Kind};
 
 use line::Shape;
 use way::Way;
@@ -35,6 +35,8 @@ const APPROACH_NS: u64 = 300_000;
 /// What is emulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// How frames are taken: by `AF_XDP` or `AF_PACKET`, or the fastest that works.
+    pub port: Choice,
     /// Interface from which frames are taken.
     pub from: String,
     /// Interface through which they leave.
@@ -82,9 +84,10 @@ impl Emulator {
         interface::require_own_namespace()?;
         let (from, to) = (interface::index_of(&settings.from)?, interface::index_of(&settings.to)?);
         let shape = settings.shape;
-        let there = Way::open(from, to, shape, settings.seed, sleeper)?;
+        let there = Way::open(settings.port, from, to, shape, settings.seed, sleeper)?;
         let unlimited = Shape { rate_bps: None, loss: 0.0, ..shape };
-        let back = if settings.both { Some(Way::open(to, from, unlimited, settings.seed, sleeper)?) } else { None };
+        let back = || Way::open(settings.port, to, from, unlimited, settings.seed, sleeper);
+        let back = if settings.both { Some(back()?) } else { None };
         Ok(Self { there, back, rests: shape.delay_ns >= RESTFUL_DELAY_NS, sleeper })
     }
 

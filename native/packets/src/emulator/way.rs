@@ -10,7 +10,7 @@ use crate::frame::LONGEST;
 use crate::histogram::Histogram;
 use crate::port::packet_socket::{PacketReceiver, PacketTransmitter};
 use crate::port::xdp_socket::XdpReceiver;
-use crate::port::{Came, Kind, Receiver, ReceiverLoss};
+use crate::port::{Came, Choice, Kind, Receiver, ReceiverLoss};
 use crate::transmission::Queue;
 
 /// Frames that may wait to be taken: those of 80 ms at 100 000 a second.
@@ -57,17 +57,24 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// From one interface to another, by the fastest port that works.
+    /// From one interface, where frames are taken by this port, to another.
     pub(super) fn open(
+        port: Choice,
         from: u32,
         to: u32,
         shape: Shape,
         seed: u64,
         sleeper: &'static Sleeper<'static>,
     ) -> Result<Self, Failure> {
-        let intake = match XdpReceiver::open(from, None, WAITING) {
-            Ok(receiver) => Intake::Xdp(Box::new(receiver)),
-            Err(_) => Intake::Packet(PacketReceiver::open(from, LONGEST)?),
+        let xdp = || XdpReceiver::open(from, None, WAITING).map(|receiver| Intake::Xdp(Box::new(receiver)));
+        let packet = || PacketReceiver::open(from, LONGEST).map(Intake::Packet);
+        let intake = match port {
+            Choice::Auto => xdp().or_else(|_| packet())?,
+            Choice::Only(Kind::AfXdp) => xdp()?,
+            Choice::Only(Kind::AfPacket) => packet()?,
+            Choice::Only(kind) => {
+                return Err(Failure::Unsupported(format!("{} takes no frames of others", kind.name())));
+            }
         };
         let outlet = PacketTransmitter::open(to, LONGEST, sleeper)?;
         let line = Line::new(shape, OsClock::Monotonic.now_ns(), seed);

@@ -8,9 +8,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hptime::{OsClock, Sleeper};
+use hptime::Sleeper;
 
 use crate::analyser::Analyser;
+use crate::clocks;
 use crate::failure::{Failure, checked};
 use crate::frame;
 use crate::memory::Mapping;
@@ -142,7 +143,6 @@ pub struct PacketReceiver {
     slot_bytes: usize,
     slots: usize,
     next: usize,
-    offset_ns: i64,
     loss: ReceiverLoss,
 }
 
@@ -170,24 +170,14 @@ impl PacketReceiver {
         set(&socket, libc::PACKET_RX_RING, &request, "making a receiving ring")?;
         let ring = Mapping::of(socket.as_fd(), RING_BYTES, 0)?;
         bind(&socket, interface, ALL)?;
-        Ok(Self { socket, ring, slot_bytes, slots, next: 0, offset_ns: 0, loss: ReceiverLoss::default() })
+        Ok(Self { socket, ring, slot_bytes, slots, next: 0, loss: ReceiverLoss::default() })
     }
 
-    /// `CLOCK_REALTIME`, by which the kernel stamps frames, less `CLOCK_MONOTONIC`.
-    fn offset_ns() -> i64 {
-        let before_ns = OsClock::Monotonic.now_ns();
-        let realtime_ns = OsClock::Realtime.now_ns();
-        let after_ns = OsClock::Monotonic.now_ns();
-        realtime_ns as i64 - (before_ns + (after_ns - before_ns) / 2) as i64
-    }
-}
-
-impl PacketReceiver {
     /// Hands on at most so many of the frames that have come; how many.  Does not wait.
     #[inline]
     pub(crate) fn take(&mut self, most: usize, mut each: impl FnMut(Came<'_>)) -> usize {
         // Read anew each time: the difference of these clocks changes while one of them is being corrected.
-        self.offset_ns = Self::offset_ns();
+        let mut lead_ns = None;
         let mut frames = 0;
         while frames < most.min(self.slots) {
             let slot = self.next * self.slot_bytes;
@@ -208,7 +198,8 @@ impl PacketReceiver {
             };
             let left_out = libc::TP_STATUS_CSUMNOTREADY | libc::TP_STATUS_VLAN_VALID;
             let complete = length == bytes.len() && said & left_out == 0;
-            each(Came { bytes, at_ns: (stamp_ns - self.offset_ns).max(0) as u64, complete });
+            let at_ns = stamp_ns - *lead_ns.get_or_insert_with(clocks::realtime_lead_ns);
+            each(Came { bytes, at_ns: at_ns.max(0) as u64, complete });
             status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
             self.next = (self.next + 1) % self.slots;
             frames += 1;

@@ -343,9 +343,11 @@ impl Receiver for XdpReceiver {
         let counts: libc::xdp_statistics = unsafe { std::mem::zeroed() };
         let counts =
             get(&self.socket.descriptor, libc::XDP_STATISTICS, counts, "asking an AF_XDP socket for its losses")?;
+        // A frame for which there was no memory is counted twice: as that, and as dropped.
+        let without_memory = counts.rx_fill_ring_empty_descs;
         Ok(ReceiverLoss {
-            ring_full: counts.rx_ring_full + counts.rx_fill_ring_empty_descs,
-            dropped: counts.rx_dropped + counts.rx_invalid_descs,
+            ring_full: counts.rx_ring_full + without_memory,
+            dropped: counts.rx_dropped.saturating_sub(without_memory) + counts.rx_invalid_descs,
         })
     }
 }
