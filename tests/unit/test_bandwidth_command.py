@@ -181,22 +181,22 @@ def test_options_reach_the_program(program: Any) -> None:
     assert {given[f"--{name}"] for name in ("clock", "sleep", "method")} == {"system", "usleep", "sendmmsg"}
     assert float(given["--rate"]) == 1.5e9
     assert (given["--port"], given["--token"], given["--cpu"], given["--fifo"]) == ("99", "A" * 32, "1", "50")
-    assert json.loads(given["--settings"]) == {"effort": {"fewest_instants": 3, "most_instants": 3}}
+    assert given["--instants"] == "3"
     assert "--packet-bytes" not in given
 
 
-@pytest.mark.parametrize(
-    ("estimator", "settings"),
-    [
-        ("kite2", {"highest_bps": 2.5e9}),
-        ("yaz", {"floor_gap_ns": 4800}),
-        ("yaz-original", {"first_gap_us": 5}),
-    ],
-)
-def test_the_highest_rate_is_a_shortest_gap_for_yaz(program: Any, estimator: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("estimator", ["kite2", "yaz", "yaz-original"])
+def test_the_highest_rate_reaches_the_program_in_bits_per_second(program: Any, estimator: str) -> None:
     kept = program(SESSION, RESULT)
-    invoke("estimate", "server", "--estimator", estimator, "--highest", "2.5G")
-    assert json.loads(asked(kept)["--settings"]) == settings
+    assert invoke("estimate", "server", "--estimator", estimator, "--highest", "2.5G").exit_code == 0
+    given = asked(kept)
+    assert (given["--estimator"], float(given["--highest"])) == (estimator, 2.5e9)
+
+
+def test_the_lowest_rate_reaches_the_program_too(program: Any) -> None:
+    kept = program(SESSION, RESULT)
+    assert invoke("estimate", "server", "--lowest", "2M").exit_code == 0
+    assert float(asked(kept)["--lowest"]) == 2e6
 
 
 def test_an_estimate_is_told_with_interval_layer_cost_and_strangers(program: Any) -> None:

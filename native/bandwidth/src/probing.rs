@@ -1,5 +1,6 @@
 //! Sending streams for an estimator: rests between them, discarded ones, what they cost, and who is told of it.
 
+use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,11 @@ impl Effort {
         }
         Ok(())
     }
+}
+
+/// Refuses a setting that is not within its range.
+pub(crate) fn require(name: &str, within: bool, range: impl Display) -> Result<(), Failure> {
+    if within { Ok(()) } else { Err(Failure::Invalid(format!("{name} is not in {range}"))) }
 }
 
 /// Rates that differ by no more than this share are the same, with gaps of whole picoseconds.
@@ -217,8 +223,20 @@ impl<'a> Probing<'a> {
         }
     }
 
+    /// Searches again and again, as long as that is worth its packets.
+    pub(crate) fn search_on(
+        &mut self,
+        mut search: impl FnMut(&mut Self) -> Result<Instant, Failure>,
+    ) -> Result<(), Failure> {
+        while self.goes_on() {
+            let instant = search(self)?;
+            self.found(instant);
+        }
+        Ok(())
+    }
+
     /// Whether another search is worth its packets.
-    pub(crate) fn goes_on(&mut self) -> bool {
+    fn goes_on(&mut self) -> bool {
         let found = self.instants.len() as u32;
         let Effort { fewest_instants, most_instants, precision_share, confidence, .. } = self.effort;
         found < fewest_instants
@@ -228,7 +246,7 @@ impl<'a> Probing<'a> {
     }
 
     /// A search has ended.
-    pub(crate) fn found(&mut self, instant: Instant) {
+    fn found(&mut self, instant: Instant) {
         let now = (self.elapsed_ns(), self.bytes, self.trace.len());
         let (began_ns, bytes, streams) = std::mem::replace(&mut self.accounted, now);
         let own = &self.trace[streams..];

@@ -92,6 +92,73 @@ fn an_estimate_ends_with_a_result_that_says_what_it_rests_on() {
 }
 
 #[test]
+fn an_estimate_tells_how_it_kept_its_time_whether_it_found_something_or_not() {
+    let token = "0123456789abcdef".repeat(2);
+    let listening = Listening::start(&["--token", &token]);
+    let estimate = |words: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["estimate", "127.0.0.1", "--port", &listening.port, "--calibration", "none", "--instants", "2"]);
+        // Not among the words, which all users of a machine may read.
+        let output = command.args(words).env("VIRTGAUGE_BANDWIDTH_TOKEN", &token).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        serde_json::from_str::<Value>(text.lines().last().unwrap()).unwrap()
+    };
+    let found = estimate(&["--estimator", "yaz-original", "--highest", "24e6"]);
+    // A machine on which nothing arrives as it was sent has no answer.
+    assert!(found["event"] == "result" || found["kind"] == "no_answer", "{found}");
+    if found["event"] == "result" {
+        assert_eq!(found["settings"]["first_gap_us"], 500);
+        let instants = found["outcome"]["instants"].as_array().unwrap();
+        assert!(
+            instants.len() == 2 && instants.iter().all(|instant| instant["streams"].as_u64() >= Some(1)),
+            "{found}"
+        );
+    }
+    let refused = estimate(&["--estimator", "kite2", "--lowest", "9e11", "--highest", "1e12"]);
+    assert_eq!((&refused["event"], &refused["kind"]), (&"error".into(), &"cannot_pace".into()), "{refused}");
+    // No gap of such a rate can be kept, so that no stream with gaps was sent.
+    assert_eq!((&refused["gaps"], &refused["lateness"]), (&Value::Null, &Value::Null), "{refused}");
+    assert_eq!((&refused["honest_bps"], &refused["asked_bps"]), (&0.0.into(), &9e11.into()), "{refused}");
+    for (name, unit) in [("gaps", "permille"), ("lateness", "ns")] {
+        let counts = found[name]["counts"].as_array().unwrap();
+        let counted: u64 = counts.iter().map(|count| count.as_u64().unwrap()).sum();
+        assert_eq!((&found[name]["unit"], &found[name]["n"]), (&unit.into(), &counted.into()), "{found}");
+        assert!(counted >= 49, "{found}");
+    }
+    for event in [&found, &refused] {
+        assert_eq!(event["stamp"], "kernel", "{event}");
+        assert!(event["tally"]["streams"].as_u64() >= Some(1) && event["limits"].is_object(), "{event}");
+    }
+}
+
+#[test]
+fn cross_traffic_is_sent_until_it_is_told_to_end_and_counted() {
+    let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    receiver.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+    let to = receiver.local_addr().unwrap().to_string();
+    let words = ["cross-traffic", &to, "--rate", "8e6", "--packet-bytes", "1000", "--kind", "poisson"];
+    let mut program = Command::new(PROGRAM).args(words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("sending"));
+    let mut came = 0;
+    while came < 20 {
+        assert_eq!(receiver.recv(&mut [0; 1500]).unwrap(), 1000 - 28);
+        came += 1;
+    }
+    // SAFETY: signals a program that this test has started and not waited for.
+    assert_eq!(unsafe { libc::kill(program.id() as i32, libc::SIGTERM) }, 0);
+    let result: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(0));
+    while receiver.recv(&mut [0; 1500]).is_ok() {
+        came += 1;
+    }
+    assert_eq!((&result["sent"]["packets"], &result["sent"]["bytes"]), (&came.into(), &(1000 * came).into()));
+    // For a given time, by itself.
+    let (code, lines, _) = run(&["cross-traffic", &to, "--rate", "8e6", "--seconds", "0.01"]);
+    assert_eq!((code, lines.last().unwrap()["sent"]["packets"].as_u64() >= Some(1)), (0, true));
+}
+
+#[test]
 fn a_rate_that_the_host_cannot_pace_is_refused_with_the_figure_before_anybody_is_called() {
     // Nobody listens at this port.
     let words = ["estimate", "127.0.0.1", "--port", "1", "--rate", "1e12"];
@@ -118,6 +185,9 @@ fn what_is_not_possible_is_told_to_programs_and_to_people() {
         (&["estimate", "127.0.0.1", "--estimator", "pathload"], "invalid", "kite2"),
         (&["estimate", "127.0.0.1", "--settings", r#"{"speed": 1}"#], "invalid", "speed"),
         (&["listen", "--address", "192.0.2.77"], "unsupported", "192.0.2.77"),
+        (&["estimate", "127.0.0.1", "--estimator", "yaz", "--lowest", "1e6"], "invalid", "kite2"),
+        (&["cross-traffic", "127.0.0.1:9", "--rate", "1"], "invalid", "1e3"),
+        (&["cross-traffic", "127.0.0.1:9", "--rate", "1e6", "--packet-bytes", "9001"], "invalid", "64 to 9000"),
     ] {
         let (code, lines, said) = run(words);
         assert_eq!((code, &lines.last().unwrap()["kind"]), (1, &kind.into()), "{words:?}: {said}");
@@ -138,6 +208,9 @@ fn wrong_words_are_answered_with_the_usage() {
         &["stream", "127.0.0.1", "--clock", "sundial"],
         &["stream", "127.0.0.1", "--token", "123"],
         &["ladder", "--interface", "lo"],
+        &["cross-traffic", "127.0.0.1:9"],
+        &["cross-traffic", "127.0.0.1", "--rate", "1e6"],
+        &["cross-traffic", "127.0.0.1:9", "--rate", "1e6", "--kind", "bursts", "--seconds", "0.1"],
         &["estimate", "127.0.0.1", "--settings", "[1]"],
         &["estimate", "127.0.0.1", "--calibration", "none", "--rate", "1e9"],
     ] {

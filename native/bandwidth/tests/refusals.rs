@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use bandwidth::Effort;
 use bandwidth::estimators::{Estimator, kite2, yaz};
 use bandwidth::failure::{Failure, PacingLimit};
-use bandwidth::outcome::{Outcome, Progress, Verdict, Why};
+use bandwidth::outcome::{Cost, Outcome, Progress, Verdict, Why};
 use bandwidth::simulated::{CrossTraffic, Hop, Path, Sender, SimulatedPath, Stalls};
 use paths::{constant, link, poisson, run};
 
@@ -215,6 +215,14 @@ fn everything_sent_is_in_the_trace_and_a_seed_repeats_it() {
         assert!(found.trace.is_sorted_by_key(|step| step.at_ns));
         assert_eq!(found.trace.last().map(|step| step.instant as usize + 1), Some(found.instants.len()));
         assert!(found.instants.len() >= 10);
+        let cost = |figure: fn(&Cost) -> u64| found.instants.iter().map(|instant| figure(&instant.cost)).sum::<u64>();
+        assert_eq!(
+            (cost(|cost| cost.bytes), cost(|cost| u64::from(cost.streams))),
+            (found.bytes, found.trace.len() as u64)
+        );
+        assert_eq!(cost(|cost| u64::from(cost.discarded)), u64::from(found.discarded));
+        assert!(cost(|cost| cost.duration_ns) <= found.duration_ns);
+        assert!(found.instants.iter().all(|instant| instant.cost.duration_ns > 0 && instant.cost.streams > 0));
         assert_eq!(run(&estimator, &path, 4).expect("an estimate"), found);
         let text = serde_json::to_string(&found).expect("text");
         assert!(text.contains("\"available_bps\"") && !text.contains("null,\"low_bps\""));

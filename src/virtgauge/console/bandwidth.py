@@ -25,10 +25,6 @@ PORT = 8763
 """Of TCP and of UDP, as in native/bandwidth."""
 
 
-_USUAL_BYTES = 1500
-"""Length of IP packets where nobody chose another, as there."""
-
-
 class Estimator(enum.StrEnum):
     """Which estimator; docs/bandwidth.md tells them apart."""
 
@@ -155,11 +151,11 @@ def estimate(
     from virtgauge.bandwidth.program import Event, running
     from virtgauge.console.bandwidth_words import create_watcher, estimate_text
 
-    words = ["estimate", host, "--port", str(port), "--estimator", estimator.value, *_token(token)]
+    words = ["estimate", host, "--port", str(port), *_token(token)]
+    words += _searching(estimator, packet_bytes, lowest, highest, searches)
     words += _sending(clock, sleep, packet_bytes, cpu, fifo)
     words += [] if pacing is Pacing.AUTO else ["--method", pacing.value]
     words += [] if rate is None else ["--rate", repr(_rate("--rate", rate))]
-    words += ["--settings", json.dumps(_settings(estimator, packet_bytes, lowest, highest, searches))]
     told: dict[str, Event] = {}
     with closing(create_watcher(ProgressStyle.NONE if quiet else progress)) as watcher, running(words) as events:
         for event in events:
@@ -242,29 +238,22 @@ def _rate(option: str, text: str) -> float:
         raise UsageError(f"{option}: {error}", "bit/s, or with k, M or G, which are decimal") from None
 
 
-def _settings(
+def _searching(
     estimator: Estimator, packet_bytes: int | None, lowest: str | None, highest: str | None, searches: int | None
-) -> dict[str, object]:
-    """The estimator's own settings; its highest rate is a shortest gap for both of Yaz."""
-    settings: dict[str, object] = {}
+) -> list[str]:
+    """What is tried, and how often; refused here where it is clear that the estimator would refuse it."""
+    words = ["--estimator", estimator.value]
     if estimator is Estimator.YAZ_ORIGINAL and packet_bytes is not None:
         raise UsageError("--packet-bytes: yaz-original begins with 1500 B and halves by itself", "leave it out")
     if searches is not None:
-        settings["effort"] = {"fewest_instants": searches, "most_instants": searches}
+        words += ["--instants", str(searches)]
     if lowest is not None:
         if estimator is not Estimator.KITE2:
             raise UsageError(f"--lowest: {estimator.value} has no lowest rate", "leave it out, or use kite2")
-        settings["lowest_bps"] = _rate("--lowest", lowest)
+        words += ["--lowest", repr(_rate("--lowest", lowest))]
     if highest is not None:
         bps = _rate("--highest", highest)
         if bps <= 0:
             raise UsageError("--highest: is no rate", "such as 300M or 1.5G")
-        gap_ns = (packet_bytes or _USUAL_BYTES) * 8e9 / bps
-        match estimator:
-            case Estimator.KITE2:
-                settings["highest_bps"] = bps
-            case Estimator.YAZ:
-                settings["floor_gap_ns"] = round(gap_ns)
-            case Estimator.YAZ_ORIGINAL:
-                settings["first_gap_us"] = round(gap_ns / 1e3)
-    return settings
+        words += ["--highest", repr(bps)]
+    return words

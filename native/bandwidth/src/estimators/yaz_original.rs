@@ -60,10 +60,7 @@ pub fn estimate<'a>(
         return Err(Failure::Invalid(format!("a first gap of {} µs is not in 1 … 999", settings.first_gap_us)));
     }
     let mut probing = Probing::new(transport, watch, &settings.effort)?;
-    while probing.goes_on() {
-        let instant = search(&mut probing, u64::from(settings.first_gap_us))?;
-        probing.found(instant);
-    }
+    probing.search_on(|probing| search(probing, u64::from(settings.first_gap_us)))?;
     probing.finish(None)
 }
 

@@ -213,27 +213,11 @@ fn costs_ns(rungs: &[Rung]) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use packets::histogram::Histogram;
-
     use super::*;
     use crate::pacing::profile::Measured;
 
     fn profile(bps: f64, burst: u32) -> Profile {
-        let mut lateness = Histogram::new();
-        lateness.record(0);
-        Profile::from_measured(&Measured {
-            asked_bps: Some(bps),
-            achieved_bps: bps,
-            burst,
-            interval_ns: 50_000,
-            bursts: 1,
-            refused: 0,
-            gaps: Histogram::new(),
-            lateness,
-            busy_share: None,
-            cpu_share: 1.0,
-            complete: true,
-        })
+        Profile::from_measured(&Measured::of_one(Some(bps), bps, burst, 0))
     }
 
     fn rung(method: &'static str, burst: u32, honest_bps: f64) -> Rung {

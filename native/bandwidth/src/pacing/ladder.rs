@@ -101,28 +101,13 @@ pub fn require(asked_bps: f64, rungs: &[Rung]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use packets::histogram::Histogram;
-
     use super::*;
     use crate::pacing::profile::Measured;
 
     /// A host that paces up to a rate and no further.
     fn measured(asked_bps: Option<f64>, most_bps: f64, honest: bool) -> Profile {
-        let mut lateness = Histogram::new();
-        lateness.record(if honest { 0 } else { 1_000_000 });
-        Profile::from_measured(&Measured {
-            asked_bps,
-            achieved_bps: asked_bps.unwrap_or(most_bps),
-            burst: 1,
-            interval_ns: 10_000,
-            bursts: 1,
-            refused: 0,
-            gaps: Histogram::new(),
-            lateness,
-            busy_share: None,
-            cpu_share: 1.0,
-            complete: true,
-        })
+        let lateness_ns = if honest { 0 } else { 1_000_000 };
+        Profile::from_measured(&Measured::of_one(asked_bps, asked_bps.unwrap_or(most_bps), 1, lateness_ns))
     }
 
     #[test]

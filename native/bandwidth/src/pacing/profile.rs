@@ -140,6 +140,28 @@ pub struct Measured {
     pub complete: bool,
 }
 
+#[cfg(test)]
+impl Measured {
+    /// Of one burst that left so long after its deadline, at a rate that was reached.
+    pub(crate) fn of_one(asked_bps: Option<f64>, achieved_bps: f64, burst: u32, lateness_ns: u64) -> Self {
+        let mut lateness = Histogram::new();
+        lateness.record(lateness_ns);
+        Self {
+            asked_bps,
+            achieved_bps,
+            burst,
+            interval_ns: 10_000,
+            bursts: 1,
+            refused: 0,
+            gaps: Histogram::new(),
+            lateness,
+            busy_share: None,
+            cpu_share: 1.0,
+            complete: true,
+        }
+    }
+}
+
 impl Profile {
     /// Of a transmission from user space.
     #[must_use]

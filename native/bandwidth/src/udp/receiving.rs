@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use packets::clocks::realtime_lead_ns;
 use packets::messages;
 
 use crate::control::channel;
@@ -138,7 +139,7 @@ impl Receiver {
         if self.in_pieces && self.pieces.is_none() {
             self.pieces = Some(Batch::new(PIECES, PIECE_BYTES));
         }
-        self.lead_ns = stamps::realtime_lead_ns();
+        self.lead_ns = realtime_lead_ns();
         self.dropped_before = socket::dropped(&self.socket);
         Ok(())
     }
@@ -185,7 +186,7 @@ impl Receiver {
     pub fn report(&mut self) -> Result<Report, Failure> {
         let finished = self.recorder.finish();
         let mut report = finished.ok_or_else(|| Failure::Protocol("there is no stream to report".into()))?;
-        report.stepped_ns = stamps::step_ns(self.lead_ns, stamps::realtime_lead_ns());
+        report.stepped_ns = stamps::step_ns(self.lead_ns, realtime_lead_ns());
         report.resolution_ns = if self.no_kernel_stamps.is_none() { 1 } else { self.program_clock.resolution_ns() };
         let dropped = socket::dropped(&self.socket).zip(self.dropped_before);
         report.overflowed = dropped.map_or(0, |(now, before)| now.wrapping_sub(before));

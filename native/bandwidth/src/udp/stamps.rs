@@ -1,12 +1,7 @@
 //! What the kernel says beside a packet, and its clock beside ours.
 
-use hptime::OsClock;
-
 /// Memory for what the kernel says beside one packet: a stamp of three times, and the length of the pieces.
 pub(super) const CONTROL_BYTES: usize = 128;
-
-/// How often two clocks are read together; the tightest reading counts.
-const TRIES: u32 = 8;
 
 /// A change between the kernel's two clocks that is a step: above what reading them together leaves in doubt.  Slewing
 /// bends both alike.
@@ -53,20 +48,6 @@ impl Beside {
     }
 }
 
-/// What `CLOCK_REALTIME` is ahead of `CLOCK_MONOTONIC`.
-pub(super) fn realtime_lead_ns() -> i64 {
-    let mut best = (u64::MAX, 0);
-    for _ in 0..TRIES {
-        let before = OsClock::Monotonic.now_ns();
-        let realtime = OsClock::Realtime.now_ns() as i64;
-        let width = OsClock::Monotonic.now_ns() - before;
-        if width < best.0 {
-            best = (width, realtime - (before + width / 2) as i64);
-        }
-    }
-    best.1
-}
-
 /// How far the real-time clock was stepped between two readings of its lead; 0 if it was not.
 pub(super) fn step_ns(before_ns: i64, after_ns: i64) -> i64 {
     let change = after_ns - before_ns;
@@ -75,6 +56,8 @@ pub(super) fn step_ns(before_ns: i64, after_ns: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use packets::clocks::realtime_lead_ns;
+
     use super::*;
 
     #[test]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::outcome::Outcome;
-use crate::probing::{Effort, Probing, Watch};
+use crate::probing::{Effort, Probing, Watch, require};
 use crate::transport::{Limits, Transport};
 use search::Search;
 
@@ -83,31 +83,25 @@ pub fn estimate<'a>(
     let mut probing = Probing::new(transport, watch, &settings.effort)?;
     let hint_bps = hint::capacity_bps(&mut probing, settings)?;
     let mut search = Search::new(settings, hint_bps);
-    while probing.goes_on() {
-        let instant = search.run(&mut probing)?;
-        probing.found(instant);
-    }
+    probing.search_on(|probing| search.run(probing))?;
     probing.finish(hint_bps)
 }
 
 impl Settings {
     fn check(&self, limits: &Limits) -> Result<(), Failure> {
-        let check = |name: &str, within: bool, range: String| {
-            if within { Ok(()) } else { Err(Failure::Invalid(format!("{name} is not in {range}"))) }
-        };
         let share = |name: &str, value: f64, least: f64, most: f64| {
-            check(name, (least..=most).contains(&value), format!("{least} … {most}"))
+            require(name, (least..=most).contains(&value), format!("{least} … {most}"))
         };
         let (shortest, longest) = (limits.shortest_bytes, limits.longest_bytes);
-        check("packet_bytes", (shortest..=longest).contains(&self.packet_bytes), format!("{shortest} … {longest}"))?;
-        check("lowest_bps", self.lowest_bps >= 1e4 && self.lowest_bps < self.highest_bps, "1e4 … highest_bps".into())?;
-        check("highest_bps", self.highest_bps <= 1e12, "lowest_bps … 1e12".into())?;
+        require("packet_bytes", (shortest..=longest).contains(&self.packet_bytes), format!("{shortest} … {longest}"))?;
+        require("lowest_bps", self.lowest_bps >= 1e4 && self.lowest_bps < self.highest_bps, "1e4 … highest_bps")?;
+        require("highest_bps", self.highest_bps <= 1e12, "lowest_bps … 1e12")?;
         let trains = 100_000..=1_000_000_000;
-        check("short_train_ns", trains.contains(&self.short_train_ns), "1e5 … 1e9".into())?;
-        check("long_train_ns", trains.contains(&self.long_train_ns), "1e5 … 1e9".into())?;
-        check("fewest_packets", (20..=self.most_packets).contains(&self.fewest_packets), "20 … most_packets".into())?;
+        require("short_train_ns", trains.contains(&self.short_train_ns), "1e5 … 1e9")?;
+        require("long_train_ns", trains.contains(&self.long_train_ns), "1e5 … 1e9")?;
+        require("fewest_packets", (20..=self.most_packets).contains(&self.fewest_packets), "20 … most_packets")?;
         let most = limits.most_packets;
-        check("most_packets", self.most_packets <= most, format!("fewest_packets … {most}"))?;
+        require("most_packets", self.most_packets <= most, format!("fewest_packets … {most}"))?;
         share("rate_tolerance", self.rate_tolerance, 0.0, 0.5)?;
         share("slope_errors", self.slope_errors, 0.0, 100.0)?;
         share("slope_tolerance", self.slope_tolerance, 0.0, 0.5)?;

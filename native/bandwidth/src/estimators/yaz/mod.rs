@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::outcome::Outcome;
-use crate::probing::{Effort, Probing, Watch};
+use crate::probing::{Effort, Probing, Watch, require};
 use crate::transport::{Limits, Transport};
 use search::Search;
 
@@ -73,31 +73,25 @@ pub fn estimate<'a>(
     settings.check(&transport.limits())?;
     let mut probing = Probing::new(transport, watch, &settings.effort)?;
     let mut search = Search::new(settings);
-    while probing.goes_on() {
-        let instant = search.run(&mut probing)?;
-        probing.found(instant);
-    }
+    probing.search_on(|probing| search.run(probing))?;
     probing.finish(search.highest_received_bps())
 }
 
 impl Settings {
     fn check(&self, limits: &Limits) -> Result<(), Failure> {
-        let check = |name: &str, within: bool, range: String| {
-            if within { Ok(()) } else { Err(Failure::Invalid(format!("{name} is not in {range}"))) }
-        };
         let (most, longest, shortest) = (limits.most_packets, limits.longest_bytes, limits.shortest_bytes);
-        check("packets", (20..=most).contains(&self.packets), format!("20 … {most}"))?;
-        check(
+        require("packets", (20..=most).contains(&self.packets), format!("20 … {most}"))?;
+        require(
             "packet_bytes",
             (self.shortest_bytes..=longest).contains(&self.packet_bytes),
             format!("shortest_bytes … {longest}"),
         )?;
-        check("shortest_bytes", self.shortest_bytes >= shortest, format!("{shortest} … packet_bytes"))?;
-        check("floor_gap_ns", (100..1_000_000).contains(&self.floor_gap_ns), "100 … 999999".into())?;
-        check("resolution_bps", (1e3..1e9).contains(&self.resolution_bps), "1e3 … 1e9".into())?;
-        check("resolution_share", (0.0..=0.5).contains(&self.resolution_share), "0 … 0.5".into())?;
-        check("growth_errors", (0.0..=100.0).contains(&self.growth_errors), "0 … 100".into())?;
-        check("growth_tolerance", (0.0..=0.5).contains(&self.growth_tolerance), "0 … 0.5".into())
+        require("shortest_bytes", self.shortest_bytes >= shortest, format!("{shortest} … packet_bytes"))?;
+        require("floor_gap_ns", (100..1_000_000).contains(&self.floor_gap_ns), "100 … 999999")?;
+        require("resolution_bps", (1e3..1e9).contains(&self.resolution_bps), "1e3 … 1e9")?;
+        require("resolution_share", (0.0..=0.5).contains(&self.resolution_share), "0 … 0.5")?;
+        require("growth_errors", (0.0..=100.0).contains(&self.growth_errors), "0 … 100")?;
+        require("growth_tolerance", (0.0..=0.5).contains(&self.growth_tolerance), "0 … 0.5")
     }
 
     /// The widest bracket that counts as found, in bit/s.
