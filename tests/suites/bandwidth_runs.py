@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suites.simulated_runs import execute, plan_of, simulated
+from bandwidth_results import bandwidth_of
+from suites.simulated_runs import execute, plan_of, report_of, simulated
 
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.report.bandwidth.model import BandwidthFindings
 
 QUICK = {"estimators": ["kite2"], "timings": ["hptime"], "cross_mbps": [0], "estimates": 10}
 REFERENCE, TEST = "reference", "test"
@@ -24,6 +26,7 @@ def bandwidth_trials(
     designs: Sequence[dict[str, Any]] = ({},),
     faults: Sequence[dict[str, Any]] = (),
     reference: dict[str, Any] | None = None,
+    aa: bool = False,
     **truth: Any,
 ) -> list[TrialRecord]:
     """The trials of a run.
@@ -31,21 +34,28 @@ def bandwidth_trials(
     Args:
         designs: sections of the suite, each beside :data:`QUICK`.
         reference: truth of a reference arm; None: the arm under test is its own reference.
+        aa: measure the reference once more.
         truth: of the arm under test.
     """
     platforms = [simulated(TEST, bandwidth=truth, faults=list(faults), seed=2 * seed)]
     if reference is not None:
         platforms = [simulated(REFERENCE, bandwidth=reference, seed=2 * seed + 1), *platforms]
     suite = {"bandwidth": [QUICK | design for design in designs]}
-    plan = plan_of(*platforms, seed=seed, repetitions=repetitions, attempts=attempts, suite=suite)
+    plan = plan_of(*platforms, seed=seed, repetitions=repetitions, attempts=attempts, suite=suite, aa=aa)
     execute(plan, folder)
     with Ledger.open(folder) as ledger:
         return ledger.trials()
 
 
+def findings_of(folder: Path) -> BandwidthFindings:
+    """What the report says."""
+    return bandwidth_of(report_of(folder))
+
+
 def valid(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """The same, none of which may be anything but valid."""
-    assert [(one.key, one.error, one.flags) for one in trials if one.status is not TrialStatus.VALID] == []
+    others = {one.key: (one.error, one.flags) for one in trials if one.status is not TrialStatus.VALID}
+    assert not others, others
     return list(trials)
 
 

@@ -19,7 +19,7 @@ from suites.bandwidth_benches import BEFORE_OTHERS, IP, check_against_truth, pat
 
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.network.device_counters import DeviceCounters
-from virtgauge.suites.bandwidth import links
+from virtgauge.suites.bandwidth import links, trial
 from virtgauge.suites.bandwidth.shaped_path import ShapedPath
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state", "root")]
@@ -44,7 +44,7 @@ async def test_every_platform_estimates_a_path_beside_counted_cross_traffic_or_s
         assert result["bytes_sent"] > 0
         assert result["link"] == {
             **{"kind": "tbf", "burst_bytes": 3028, "limit_bytes": 96896, "lateness_p99_ns": None},
-            **{"delay_ms": 0, "loss": 0},
+            **{"overrun": 0, "delay_ms": 0, "loss": 0},
         }
         assert outcome.histograms["lateness"].unit == "ns"
         assert outcome.histograms["gap"].unit == "permille"
@@ -76,12 +76,15 @@ async def test_a_flood_shows_the_capacity_and_a_path_is_what_its_cell_says():
         for capacity in (20e6, 50e6):
             cell = laid.cell(capacity_mbps=f"{capacity / 1e6:g}")
             await laid.bench.path.set(laid.conditions(cell))
-            measured = await laid.bench.path.measured_bps(0.5)
-            assert measured == pytest.approx(capacity, rel=0.02)
+            seen = []
+            while not seen or (abs(seen[-1] / capacity - 1) > 0.02 and len(seen) < TRIES):
+                seen.append(await laid.bench.path.measured_bps(0.5) or 0.0)
+            assert seen[-1] == pytest.approx(capacity, rel=0.02), seen
+            assert max(seen) < 1.02 * capacity  # a machine that is busy lets less pass, and never more
         assert await laid.bench.path.measured_bps(0) is None
 
 
-async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has():
+async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has(monkeypatch):
     design = {"delays_ms": [20], "losses": [0, 0.3], "capacities_mbps": [20], "cross_mbps": [0]}
     async with path("host", **design, estimators=["yaz-original"], estimates=1, **BEFORE_OTHERS) as laid:
         outcome = await laid.measure(loss="0")
@@ -89,8 +92,12 @@ async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has
         link = outcome.result["link"]
         assert (link["delay_ms"], link["loss"]) == (20, 0)
         assert link["kind"] in ("netem", "emulator")
+        assert link["overrun"] == 0
         assert (link["lateness_p99_ns"] is None) == (link["kind"] == "netem")
 
+        with monkeypatch.context() as changed:
+            changed.setattr(trial, "LISTENER_PORT", 1)
+            assert (await laid.measure(loss="0")).status is TrialStatus.FAILED  # and leaves no emulator at work
         real = laid.bench.path
         assert isinstance(real, ShapedPath) and real._link is not None
         await real.set(laid.conditions(laid.cell(loss="0.3")))

@@ -14,8 +14,10 @@ CLEAN = Circumstances(
     cross_counted_bps=150e6,
     cross_frames=60_000,
     poisson=False,
+    declared_bps=300e6,
     before_bps=300e6,
     after_bps=300e6,
+    overrun=0,
     refused=None,
     silence=None,
     stamp="kernel",
@@ -73,6 +75,21 @@ def test_a_path_that_changed_meanwhile_is_fatal_and_one_that_was_not_seen_is_not
         assert fatal
         assert "300.0 Mbit/s before" in words and f"{after / 1e6:.1f} after" in words
     assert flags(before_bps=None) == flags(after_bps=None) == flags(before_bps=None, after_bps=None) == {}
+
+
+def test_a_path_that_lets_pass_less_than_it_was_shaped_to_is_fatal():
+    assert flags(before_bps=295e6, after_bps=295e6) == {}
+    fatal, words = flags(before_bps=290e6, after_bps=291e6)["path-short"]
+    assert fatal
+    assert "290.0 of its 300 Mbit/s" in words
+    assert flags(before_bps=None, after_bps=100e6) == {}
+
+
+def test_an_emulator_that_loses_frames_itself_is_fatal_unless_there_is_no_estimate():
+    fatal, words = flags(overrun=17)["link-overrun"]
+    assert fatal
+    assert "17 frames" in words
+    assert flags(overrun=17, refused="cannot pace")["link-overrun"][0] is False
 
 
 def test_no_estimate_is_fatal_and_a_refusal_is_a_result():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from virtgauge.network.shaper import Bucket
-from virtgauge.suites.bandwidth.links import emulation, impairments, lateness_p99_ns, queue_bytes
+from virtgauge.suites.bandwidth.links import LinkTold, emulation, impairments, queue_bytes
 from virtgauge.suites.bandwidth.path import Conditions, Counted
 from virtgauge.suites.bandwidth.placement import Placement
 from virtgauge.suites.bandwidth.truth import available_bps, covers, error_ratio, ip_bps, shaper_bps
@@ -70,7 +70,13 @@ def test_half_of_a_delay_is_added_each_way_and_frames_are_lost_on_the_way_there_
     under_way = 1e9 / 8 * 10e-3
     assert queue_bytes(asked) > 2 * under_way
     assert there.limit_frames * 64 >= queue_bytes(asked) - 64
-    assert lateness_p99_ns({"lateness": None}) is None
+
+
+def test_a_link_tells_how_late_it_was_and_what_it_lost_itself_on_both_ways():
+    way = {"missed": 1, "dropped_queue": 2, "dropped_offloaded": 3, "refused": 4, "dropped_loss": 100, "abandoned": 50}
+    told = LinkTold.of_emulator({**way, "back": way, "lateness": {"p50_ns": 800, "p99_ns": 9000}})
+    assert (told.lateness_p99_ns, told.overrun) == (9000, 20)
+    assert LinkTold.of_emulator({**way, "back": None, "lateness": None}) == LinkTold(None, 10)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def _run(namespace: Namespace, interface: str, apply: Any, what: str) -> None:
         namespace.netlink(apply)
     except (NetlinkError, OSError) as error:
         number = error.code if isinstance(error, NetlinkError) else error.errno
-        remedy = "load its module, or choose another" if number == errno.ENOENT else None
+        remedy = "load the kernel's module sch_*, or do without" if number == errno.ENOENT else None
         raise NetworkError(f"{interface} of {namespace.name} cannot have {what}: {error}", remedy) from error
 
 

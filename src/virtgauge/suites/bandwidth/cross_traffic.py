@@ -13,7 +13,9 @@ from virtgauge.suites.bandwidth.truth import ip_bps
 
 _PORT = 9
 """Of the service that discards (RFC 863); here nobody is at the address."""
-_FIFO = 40
+_FIFO, _SLEEPS_NS = 40, 200_000
+"""A sender that sleeps at least so long between packets may go before all others.  One that hardly sleeps would keep
+them from its processor, and the kernel would hold it back for a twentieth of the time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,12 @@ class CrossTraffic:
     cpu: int | None
     seed: int
 
+    @property
+    def fifo(self) -> int | None:
+        """The real-time priority that its sender should have."""
+        gap_ns = self.packet_bytes * 8e9 / ip_bps(self.bps, self.packet_bytes)
+        return _FIFO if gap_ns >= _SLEEPS_NS else None
+
     def params(self, fifo: int | None) -> dict[str, Any]:
         """As the load takes it, with a real-time priority of its sender."""
         return {
@@ -51,7 +59,7 @@ class CrossTraffic:
 
 @contextlib.asynccontextmanager
 async def crossing(channel: Channel, traffic: CrossTraffic, what: str) -> AsyncIterator[Running]:
-    """Cross traffic during the block, sent before all other threads where this machine lets it.
+    """Cross traffic during the block, sent before all other threads where that does good and this machine lets it.
 
     Args:
         channel: of the agent that sends.
@@ -63,9 +71,11 @@ async def crossing(channel: Channel, traffic: CrossTraffic, what: str) -> AsyncI
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
-            load = await stack.enter_async_context(running(channel, "cross_traffic", traffic.params(_FIFO), what))
+            load = await stack.enter_async_context(
+                running(channel, "cross_traffic", traffic.params(traffic.fifo), what)
+            )
         except AgentError as error:
-            if error.code != "unsupported":
+            if error.code != "unsupported" or traffic.fifo is None:
                 raise
             load = await stack.enter_async_context(running(channel, "cross_traffic", traffic.params(None), what))
         yield load

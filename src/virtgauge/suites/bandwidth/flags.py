@@ -23,7 +23,9 @@ class Circumstances:
         cross_asked_bps, cross_counted_bps: of the others, as the shaper counts.
         cross_frames: of theirs, that were counted.
         poisson: their gaps are exponential.
-        before_bps, after_bps: the path's capacity before the estimate and after it; None where it was not seen.
+        declared_bps: what the path was shaped to.
+        before_bps, after_bps: what it let pass before the estimate and after it; None where that was not seen.
+        overrun: frames that the link emulator lost because they came faster than it takes them.
         refused: why the sender could not pace it; None where it could.
         silence: why there was no estimate; None where there was one, or a refusal.
         stamp: who stamped packets.
@@ -36,8 +38,10 @@ class Circumstances:
     cross_counted_bps: float
     cross_frames: int
     poisson: bool
+    declared_bps: float
     before_bps: float | None
     after_bps: float | None
+    overrun: int
     refused: str | None
     silence: str | None
     stamp: str | None
@@ -77,6 +81,13 @@ def _fatal(found: Circumstances) -> Iterator[Flag]:
     if before is not None and after is not None and abs(after / before - 1) > _CHANGED:
         text = f"the path let pass {before / 1e6:.1f} Mbit/s before the estimate and {after / 1e6:.1f} after it"
         yield Flag("path-changed", text)
+    elif before is not None and abs(before / found.declared_bps - 1) > _CHANGED:
+        text = f"flooded, the path let pass {before / 1e6:.1f} of its {found.declared_bps / 1e6:g} Mbit/s"
+        yield Flag("path-short", text)
+    if found.overrun:
+        text = f"the link emulator lost {found.overrun} frames, which came faster than it takes them"
+        # Then the path was less than it says; of a sender that refused before, that says nothing.
+        yield Flag("link-overrun", text, fatal=found.refused is None)
 
 
 def allowance_bps(asked_bps: float, frames: int | None) -> float:

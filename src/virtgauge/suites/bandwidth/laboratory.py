@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import socket
 from typing import Any
@@ -24,10 +23,11 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.process import KernelThreads
 from virtgauge.network.device_counters import DeviceCounters
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Neighbour, NetworkError, Nic, Route
+from virtgauge.network.nic import NetworkError
 from virtgauge.network.receive_threads import receive_in_threads
 from virtgauge.platforms.base import Guest, LaunchError, Share
 from virtgauge.suites.bandwidth.bench import OTHERS, RECEIVER, TESTED, Address, BandwidthBench, BenchSpec
+from virtgauge.suites.bandwidth.ends import NOWHERE, NOWHERE_NETWORK, OTHERS_END, RECEIVER_END, SENDER_END
 from virtgauge.suites.bandwidth.links import Link, make_link
 from virtgauge.suites.bandwidth.placement import Placement
 from virtgauge.suites.bandwidth.program import shared_folders
@@ -40,57 +40,6 @@ _FIFO = 60
 """Above that of the cross traffic."""
 
 
-@dataclasses.dataclass(frozen=True)
-class End:
-    """One end of the path, and the router's interface towards it.
-
-    Attributes:
-        name: of that interface.
-        number: of its network.
-    """
-
-    name: str
-    number: int
-
-    @property
-    def address(self) -> str:
-        """Of the end."""
-        return f"10.81.{self.number}.1"
-
-    @property
-    def gateway(self) -> str:
-        """Of the router."""
-        return f"10.81.{self.number}.254"
-
-    @property
-    def mac(self) -> str:
-        """Of the end."""
-        return f"02:76:67:0b:0{self.number}:01"
-
-    @property
-    def gateway_mac(self) -> str:
-        """Of the router."""
-        return f"02:76:67:0b:0{self.number}:fe"
-
-    def nic(self, port: str) -> Nic:
-        """The end's only interface.
-
-        Args:
-            port: name of its other end.
-        """
-        return Nic(
-            port=port,
-            mac=self.mac,
-            addresses=(f"{self.address}/24",),
-            routes=(Route("default", self.gateway),),
-            neighbours=(Neighbour(self.gateway, self.gateway_mac),),
-        )
-
-
-_TESTED, _OTHERS, _RECEIVER = End(TESTED, 1), End(OTHERS, 2), End(RECEIVER, 3)
-_NOWHERE, _NOWHERE_NETWORK = "10.81.9.1", "10.81.9.0/24"
-
-
 async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
     """Make the networks, launch everybody, and join them.
 
@@ -101,7 +50,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
     try:
         router = Namespace(stage.scope, stage.name("router"), forwarding=True)
         stage.at_end(router.close)
-        link = await make_link(stage, spec, router, _RECEIVER, where)
+        link = await make_link(stage, spec, router, where)
         tested, receiver, others = await _launch(stage, spec, router, link, where)
         router.netlink(_configure)
         if where.router is not None and stage.platform.kind != "qemu":
@@ -114,7 +63,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
         raise LaunchError("network", f"the router cannot be configured: {error}") from error
     # What the kernel's own threads forward is part of the trial, and no foreign load.
     stage.charge(KernelThreads().cpu_ns)
-    path = ShapedPath(router, RECEIVER, OTHERS, counters, link, others.channel, _NOWHERE)
+    path = ShapedPath(router, RECEIVER, OTHERS, counters, link, others.channel, NOWHERE)
     return BandwidthBench(
         stage,
         spec,
@@ -122,7 +71,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
         receiver=receiver,
         others=others,
         path=path,
-        address=Address(_RECEIVER.address, _NOWHERE),
+        address=Address(RECEIVER_END.address, NOWHERE),
         others_cpu=where.others,
     )
 
@@ -134,17 +83,21 @@ async def _launch(
     beside = None if where.others is None else (where.others,)
     wanted: dict[str, Any] = {"ready_timeout_s": _READY_S}
     of_guests = wanted | {"memory_mib": spec.memory_mib}
-    of_tested = of_guests | {"nics": (_TESTED.nic(TESTED),), "lab": router, "cpus": where.sender}
+    of_tested = of_guests | {"nics": (SENDER_END.nic(TESTED),), "lab": router}
+    # A virtual machine needs one for what it runs, and another for its devices, through which every packet goes.
+    least = 2 if stage.platform.kind == "qemu" else 1
+    if where.sender is not None and len(where.sender) >= least:
+        of_tested["cpus"] = where.sender
     if spec.shim:
         of_tested |= {"host_root": True, "shares": tuple(Share(folder) for folder in shared_folders())}
     if spec.fifo:
         of_tested["capabilities"] = ("CAP_SYS_NICE",)
     port, lab = (RECEIVER, router) if link is None else (link.far_port, link.namespace)
-    at_receiver = {"nics": (_RECEIVER.nic(port),), "lab": lab, "cpus": beside}
+    at_receiver = {"nics": (RECEIVER_END.nic(port),), "lab": lab, "cpus": beside}
     try:
         async with asyncio.TaskGroup() as group:
             tested = group.create_task(stage.launch(TESTED, **of_tested))
-            others = group.create_task(stage.launch_peer(OTHERS, nics=(_OTHERS.nic(OTHERS),), lab=router, **wanted))
+            others = group.create_task(stage.launch_peer(OTHERS, nics=(OTHERS_END.nic(OTHERS),), lab=router, **wanted))
             if spec.receiver == "guest":
                 receiver = group.create_task(stage.launch(RECEIVER, **at_receiver, **of_guests))
             else:
@@ -168,9 +121,9 @@ def _take_apart(router: Namespace, cpu: int) -> None:
 
 def _configure(route: IPRoute) -> None:
     """The router's interfaces: addresses, and the neighbours behind them."""
-    for end in (_TESTED, _OTHERS, _RECEIVER):
+    for end in (SENDER_END, OTHERS_END, RECEIVER_END):
         index = socket.if_nametoindex(end.name)
         route.link("set", index=index, address=end.gateway_mac)
         route.addr("add", index=index, address=end.gateway, prefixlen=24)
         route.neigh("replace", ifindex=index, dst=end.address, lladdr=end.mac, state=_NUD_PERMANENT)
-    route.route("add", dst=_NOWHERE_NETWORK, gateway=_RECEIVER.address)
+    route.route("add", dst=NOWHERE_NETWORK, gateway=RECEIVER_END.address)

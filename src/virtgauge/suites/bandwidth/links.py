@@ -6,10 +6,12 @@ There the kernel's netem does it at both interfaces of a bridge, or the agent's 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Self
 
 from virtgauge.agent.channel import AgentError, Channel
+from virtgauge.agent.frames import ProtocolError
 from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.links import connect
 from virtgauge.network.namespace import Namespace
@@ -18,6 +20,7 @@ from virtgauge.network.shaper import Impairment, has_netem, impair
 from virtgauge.network.switch import Rule
 from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.bandwidth.bench import EMULATOR, RECEIVER, BenchSpec
+from virtgauge.suites.bandwidth.ends import RECEIVER_END
 from virtgauge.suites.bandwidth.loads import Running
 from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.placement import Placement
@@ -28,21 +31,35 @@ _SHORTEST_BYTES = 64
 _LEAST_QUEUE_BYTES = 4 * 2**20
 _SLACK = 2.0
 """What is held beside a full path's worth of the delay: trains come faster than the path's capacity for a moment."""
+_OVERRUN = ("missed", "dropped_queue", "dropped_offloaded", "refused")
 _NO_NETEM = "this kernel has no netem; leave link out, so that the agent's own emulator stands in"
 
 
-class Ends(Protocol):
-    """The receiver, as the laboratory addresses it."""
+@dataclasses.dataclass(frozen=True)
+class LinkTold:
+    """What a link tells of itself when it ends.
 
-    @property
-    def mac(self) -> str:
-        """Of the receiver."""
-        ...
+    Attributes:
+        lateness_p99_ns: how late it let frames go, 99 of 100 no later; None where that is not known.
+        overrun: frames that were lost by the link itself, because they came faster than it takes them.
+    """
 
-    @property
-    def gateway_mac(self) -> str:
-        """Of the router."""
-        ...
+    lateness_p99_ns: int | None
+    overrun: int
+
+    @classmethod
+    def of_emulator(cls, answer: Mapping[str, Any]) -> Self:
+        """From what the load ``link_emulator`` came to.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is no such answer.
+        """
+        ways = [way for way in (answer, answer["back"]) if way is not None]
+        lateness = answer["lateness"]
+        return cls(
+            lateness_p99_ns=None if lateness is None else int(lateness["p99_ns"]),
+            overrun=sum(int(way[name]) for way in ways for name in _OVERRUN),
+        )
 
 
 class Link(abc.ABC):
@@ -70,8 +87,8 @@ class Link(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def end(self) -> int | None:
-        """Let frames pass no more; how late the frames were let go (99 % no later), in ns, where that is known.
+    async def end(self) -> LinkTold:
+        """Let frames pass no more; what it tells of itself.
 
         Raises:
             AgentError: it had ended before.
@@ -83,16 +100,15 @@ class NetemLink(Link):
 
     kind = "netem"
 
-    def __init__(self, namespace: Namespace, ends: Ends) -> None:
+    def __init__(self, namespace: Namespace) -> None:
         super().__init__(namespace)
-        self._ends = ends
         self._bridge = LinuxBridge(namespace)
 
     def join(self) -> None:
         """Bridge both interfaces, once the receiver has its own."""
         if not self._bridge.bridges:
             self._bridge.add_bridge("br0", [_NEAR, _FAR])
-            rules = [Rule(_NEAR, self._ends.mac, _FAR), Rule(_FAR, self._ends.gateway_mac, _NEAR)]
+            rules = [Rule(_NEAR, RECEIVER_END.mac, _FAR), Rule(_FAR, RECEIVER_END.gateway_mac, _NEAR)]
             self._bridge.add_rules(rules)
 
     async def begin(self, conditions: Conditions) -> None:
@@ -104,8 +120,8 @@ class NetemLink(Link):
         except NetworkError as error:
             raise AgentError("unsupported", str(error)) from error
 
-    async def end(self) -> int | None:
-        return None
+    async def end(self) -> LinkTold:
+        return LinkTold(None, 0)
 
 
 class EmulatedLink(Link):
@@ -122,14 +138,17 @@ class EmulatedLink(Link):
         params = emulation(conditions) | {"from": _NEAR, "to": _FAR, "cpu": self._cpu}
         self._running = await Running.start(self._channel, "link_emulator", params, "the link emulator")
 
-    async def end(self) -> int | None:
+    async def end(self) -> LinkTold:
         running, self._running = self._running, None
         if running is None:
-            return None
+            return LinkTold(None, 0)
         await running.stop()
         if running.silence is not None:
             raise AgentError("lost", f"the link emulator: {running.silence}")
-        return lateness_p99_ns(running.answer)
+        try:
+            return LinkTold.of_emulator(running.answer)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"the link emulator's end is not what docs/protocol.md says: {error!r}") from error
 
 
 def impairments(conditions: Conditions) -> tuple[Impairment, Impairment]:
@@ -158,13 +177,7 @@ def queue_bytes(conditions: Conditions) -> int:
     return _LEAST_QUEUE_BYTES + round(_SLACK * held)
 
 
-def lateness_p99_ns(answer: Mapping[str, Any]) -> int | None:
-    """How late the emulator let frames go; None where it let none go."""
-    lateness = answer.get("lateness")
-    return None if lateness is None else int(lateness["p99_ns"])
-
-
-async def make_link(stage: Stage, spec: BenchSpec, router: Namespace, ends: Ends, where: Placement) -> Link | None:
+async def make_link(stage: Stage, spec: BenchSpec, router: Namespace, where: Placement) -> Link | None:
     """The link that a bench needs, joined to the router; None where it needs none.
 
     Raises:
@@ -177,7 +190,7 @@ async def make_link(stage: Stage, spec: BenchSpec, router: Namespace, ends: Ends
     stage.at_end(namespace.close)
     connect(router, namespace, [Nic(port=RECEIVER, mac="02:76:67:0b:04:01")])
     if spec.link != "emulator" and has_netem(namespace):
-        return NetemLink(namespace, ends)
+        return NetemLink(namespace)
     if spec.link == "netem":
         raise LaunchError("network", _NO_NETEM)
     cpus = None if where.others is None else (where.others,)

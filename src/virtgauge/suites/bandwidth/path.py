@@ -60,12 +60,14 @@ class LinkRecord:
         kind: ``tbf`` or ``htb`` alone, or what delays beside it: ``netem``, ``emulator``.
         burst_bytes, limit_bytes: of the shaper.
         lateness_p99_ns: how late the emulator let frames go; None where there is none.
+        overrun: frames that the emulator lost because they came faster than it takes them.
     """
 
     kind: str
     burst_bytes: int
     limit_bytes: int
     lateness_p99_ns: int | None = None
+    overrun: int = 0
 
     def result(self, conditions: Conditions) -> dict[str, Any]:
         """As the ledger keeps it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import statistics
 import time
 from collections.abc import AsyncIterator
@@ -63,11 +64,13 @@ class ShapedPath(Path):
 
     async def rest(self) -> LinkRecord:
         assert self._bucket is not None
-        kind: str = self._bucket.kind
-        lateness_ns = None
-        if self._link is not None:
-            kind, lateness_ns = self._link.kind, await self._link.end()
-        return LinkRecord(kind, self._bucket.burst_bytes, self._bucket.limit_bytes, lateness_ns)
+        record = LinkRecord(self._bucket.kind, self._bucket.burst_bytes, self._bucket.limit_bytes)
+        if self._link is None:
+            return record
+        told = await self._link.end()
+        return dataclasses.replace(
+            record, kind=self._link.kind, lateness_p99_ns=told.lateness_p99_ns, overrun=told.overrun
+        )
 
     async def measured_bps(self, seconds: float) -> float | None:
         if not seconds or self._bucket is None:
@@ -94,7 +97,7 @@ class ShapedPath(Path):
 
     @contextlib.asynccontextmanager
     async def counting(self) -> AsyncIterator[Count]:
-        dropped_before = dropped_frames(self._router, self._out)
+        dropped_before = self._dropped()
         accounts = (
             lambda: self._counters.read(self._entry).rx_bytes,
             lambda: self._counters.read(self._entry).rx_frames,
@@ -103,7 +106,13 @@ class ShapedPath(Path):
             count = _Recorded(*records)
             yield count
             count.ended_ns = time.monotonic_ns()
-        count.dropped = dropped_frames(self._router, self._out) - dropped_before
+        count.dropped = self._dropped() - dropped_before
+
+    def _dropped(self) -> int:
+        try:
+            return dropped_frames(self._router, self._out)
+        except NetworkError as error:
+            raise AgentError("lost", f"the path's shaper was lost: {error.message}") from error
 
 
 class _Recorded(Count):

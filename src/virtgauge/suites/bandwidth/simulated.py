@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator
 from virtgauge.platforms.simulated.bandwidth import SimulatedLink
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.suites.bandwidth.bench import OTHERS, RECEIVER, TESTED, Address, BandwidthBench, BenchSpec
+from virtgauge.suites.bandwidth.ends import NOWHERE, RECEIVER_END
 from virtgauge.suites.bandwidth.path import Conditions, Count, Counted, LinkRecord, Path
 from virtgauge.suites.bench import Stage
-
-_LISTENER, _NOWHERE = "10.81.3.1", "10.81.9.1"
 
 
 class SimulatedPath(Path):
@@ -74,6 +73,6 @@ async def set_up_simulation(stage: Stage, spec: BenchSpec) -> BandwidthBench:
         receiver=receiver,
         others=others,
         path=SimulatedPath(link),
-        address=Address(_LISTENER, _NOWHERE),
+        address=Address(RECEIVER_END.address, NOWHERE),
         others_cpu=None,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from virtgauge.agent.channel import AgentError
+from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.agent.frames import ProtocolError
 from virtgauge.suites.bandwidth import inside, program
 from virtgauge.suites.bandwidth.answer import Answer
 from virtgauge.suites.bandwidth.bench import LISTENER_PORT, BandwidthBench
@@ -43,14 +45,19 @@ async def measure_cell(
     params = estimate_params(settings, cell.params, bench.address.listener, token)
     async with bench.explained():
         await path.set(conditions)
-        before_bps = await path.measured_bps(settings.capacity_s)
-        async with (
-            bench.listening(token) as listener,
-            bench.crossing(conditions, settings.cross_packet_bytes, seed),
-            path.counting() as count,
-        ):
-            answer = await bench.unless_lost(_estimated(bench, cell, params, on_progress))
-        after_bps = await path.measured_bps(settings.capacity_s)
+        try:
+            before_bps = await path.measured_bps(settings.capacity_s)
+            async with (
+                bench.listening(token) as listener,
+                bench.crossing(conditions, settings.cross_packet_bytes, seed),
+                path.counting() as count,
+            ):
+                answer = await bench.unless_lost(_estimated(bench, cell, params, on_progress))
+            after_bps = await path.measured_bps(settings.capacity_s)
+        except (AgentError, ChannelClosedError, ProtocolError):
+            with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError):
+                await path.rest()  # what is at work for this trial shall not be so in the next
+            raise
         link = await path.rest()
     found = answer.found
     began_ns = 0 if found is None else answer.finished_ns - found.duration_ns
