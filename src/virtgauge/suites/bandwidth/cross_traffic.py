@@ -13,7 +13,7 @@ from virtgauge.suites.bandwidth.truth import ip_bps
 
 _PORT = 9
 """Of the service that discards (RFC 863); here nobody is at the address."""
-_FIFO, _SLEEPS_NS = 40, 200_000
+_FIFO, _SLEEPS_NS = 40, 1_000_000
 """A sender that sleeps at least so long between packets may go before all others.  One that hardly sleeps would keep
 them from its processor, and the kernel would hold it back for a twentieth of the time."""
 
