@@ -128,12 +128,22 @@ async def test_netem_that_is_asked_for_and_not_there_is_a_failed_launch_in_words
 
 async def test_a_path_that_is_not_full_lets_everything_pass():
     """A rate that this machine cannot fill: its capacity is not seen, and nothing is claimed of it."""
-    async with path("host", capacities_mbps=[34_000], cross_mbps=[10], estimates=1, capacity_s=0.1) as laid:
+    async with path("host", capacities_mbps=[34_000], cross_mbps=[0], estimates=1, capacity_s=0.1) as laid:
         outcome = await laid.measure()
         assert outcome.result["capacity"]["measured_mbps"] is None
-        assert outcome.result["truth_mbps"] == pytest.approx(33_990 * IP, rel=1e-3)
+        assert outcome.result["truth_mbps"] == pytest.approx(34_000 * IP, rel=1e-3)
         refused = outcome.result["pacing"]["refused"]
         assert refused or outcome.result["lower_bound"]  # yaz ends at 1.2 Gbit/s
-        assert outcome.status is TrialStatus.VALID or {"cross-traffic-short"} == {
-            flag.name for flag in outcome.flags if flag.fatal
-        }
+        assert outcome.status is TrialStatus.VALID
+
+
+async def test_cross_traffic_without_a_processor_of_its_own_is_refused_on_a_fast_path_and_on_no_other():
+    async with path("host", capacities_mbps=[1000], cross_mbps=[0, 500], estimates=1, capacity_s=0) as laid:
+        assert isinstance(laid.bench.path, ShapedPath)
+        laid.bench.path._crowded = True
+        refused = await laid.measure(cross_mbps="500")
+        assert refused.status is TrialStatus.UNSUPPORTED
+        assert "1000 Mbit/s beside cross traffic needs three processors" in refused.error
+        assert (await laid.measure(cross_mbps="0")).status is not TrialStatus.UNSUPPORTED
+        laid.bench.path._crowded = False
+        assert (await laid.measure(cross_mbps="500")).status is not TrialStatus.UNSUPPORTED

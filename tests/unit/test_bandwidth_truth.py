@@ -80,9 +80,14 @@ def test_a_link_tells_how_late_it_was_and_what_it_lost_itself_on_both_ways():
 
 
 @pytest.mark.parametrize(
-    ("cpus", "sender", "router", "others"),
-    [([0], None, None, None), ([2, 5], (2,), 5, 5), ([0, 1, 2], (0,), 2, 1), ([0, 1, 2, 3], (0, 1), 3, 2)],
+    ("cpus", "sender", "router", "others", "crowded"),
+    [
+        ([0], None, None, None, True),
+        ([2, 5], (2,), 5, 5, True),
+        ([0, 1, 2], (0,), 2, 1, False),
+        ([0, 1, 2, 3], (0, 1), 3, 2, False),
+    ],
 )
-def test_the_sender_has_processors_of_its_own_where_there_are_any(cpus, sender, router, others):
+def test_the_sender_has_processors_of_its_own_where_there_are_any(cpus, sender, router, others, crowded):
     where = Placement.of(cpus)
-    assert (where.sender, where.router, where.others) == (sender, router, others)
+    assert (where.sender, where.router, where.others, where.crowded) == (sender, router, others, crowded)

@@ -14,8 +14,8 @@ from virtgauge.suites.bandwidth.truth import ip_bps
 _PORT = 9
 """Of the service that discards (RFC 863); here nobody is at the address."""
 _FIFO, _SLEEPS_NS = 40, 1_000_000
-"""A sender that sleeps at least so long between packets may go before all others.  One that hardly sleeps would keep
-them from its processor, and the kernel would hold it back for a twentieth of the time."""
+"""A sender with at least so long between packets may go before all others.  With less it hardly sleeps where wakes are
+late, keeps the receiver from their common processor, and is held back by the kernel for a twentieth of the time."""
 
 
 @dataclasses.dataclass(frozen=True)

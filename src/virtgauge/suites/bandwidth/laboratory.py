@@ -63,7 +63,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
         raise LaunchError("network", f"the router cannot be configured: {error}") from error
     # What the kernel's own threads forward is part of the trial, and no foreign load.
     stage.charge(KernelThreads().cpu_ns)
-    path = ShapedPath(router, RECEIVER, OTHERS, counters, link, others.channel, NOWHERE)
+    path = ShapedPath(router, RECEIVER, OTHERS, counters, link, others.channel, NOWHERE, crowded=where.crowded)
     return BandwidthBench(
         stage,
         spec,

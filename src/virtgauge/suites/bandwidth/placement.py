@@ -22,6 +22,11 @@ class Placement:
     router: int | None
     others: int | None
 
+    @property
+    def crowded(self) -> bool:
+        """The others have no processor apart from the path's own."""
+        return self.others is None or self.others == self.router
+
     @classmethod
     def of_this_machine(cls) -> Self:
         """For the processors that this process may use."""
