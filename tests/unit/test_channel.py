@@ -102,7 +102,7 @@ async def test_a_time_out_cancels_the_request_in_the_agent():
     async with connected() as (peer, channel):
         request = asyncio.create_task(channel.request("probe", name="x", params={}, timeout_s=0.05))
         asked = await peer.receive()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"did not answer the request 'probe' within 0.05 s"):
             await request
         cancel = await peer.receive()
         assert (cancel["type"], cancel["target"]) == ("cancel", asked["id"])

@@ -155,10 +155,12 @@ class Channel:
             async with asyncio.timeout(timeout_s):
                 await self._send({"type": type_, "id": request_id, **fields})
                 return await pending.future
-        except (asyncio.CancelledError, TimeoutError):
+        except (asyncio.CancelledError, TimeoutError) as error:
             if not self.closed:
                 with contextlib.suppress(Exception):
                     await self._cancel(request_id)
+            if isinstance(error, TimeoutError) and timeout_s is not None:
+                raise TimeoutError(f"the agent did not answer the request {type_!r} within {timeout_s:g} s") from None
             raise
         finally:
             self._pending.pop(request_id, None)
