@@ -72,12 +72,12 @@ def members(guest: Guest, scope: Scope) -> set[int]:
     return found
 
 
-async def disk_rate(guest: Guest, folder: Path, operation: str, seconds: float = 2.0) -> tuple[float, bool]:
+async def disk_rate(guest: Guest, folder: Path, operation: str, seconds: float = 0.6) -> tuple[float, bool]:
     """Bytes a second past the page cache, and whether it was left out."""
     params = {
-        **{"kernel": "disk", "threads": 1, "warmup_ns": 10**9, "duration_ns": int(seconds * 1e9)},
+        **{"kernel": "disk", "threads": 1, "warmup_ns": 3 * 10**8, "duration_ns": int(seconds * 1e9)},
         **{"slice_ns": 10**8, "seed": 1, "order": "sequential", "operation": operation, "folder": str(folder)},
-        **{"block_bytes": 65536, "file_bytes": 4 << 20},
+        **{"block_bytes": 65536, "file_bytes": 2 << 20},
     }
     reply = await guest.channel.request("probe", name="kernel", params=params, load=None, timeout_s=120)
     return reply.value["units"] / reply.value["elapsed_ns"] * 1e9, bool(reply.value["direct"])
@@ -159,7 +159,7 @@ async def test_disk_limits_hold_for_what_is_written_and_read_past_the_cache(
     async with running(platform, spec(disk=data)) as guest:
         if any("direct I/O" in part for part in (await guest.apply(Policy(disk=ALL))).no_effect):
             assert "gVisor" in guest.label
-            flushed, _ = await disk_rate(guest, data.folder, "write-flush", 4.0)
+            flushed, _ = await disk_rate(guest, data.folder, "write-flush", 2.0)
             assert 0 < flushed < 1.15 * bound
             assert (await disk_rate(guest, data.folder, "write"))[0] > 2 * bound
             return
@@ -169,12 +169,12 @@ async def test_disk_limits_hold_for_what_is_written_and_read_past_the_cache(
         assert free > 2 * bound
         applied = await guest.apply(Policy(disk=ALL))
         assert sorted(value.split()[-1] for value in applied.in_force.values()) == [str(bound), str(2 * bound)]
-        written, _ = await disk_rate(guest, data.folder, "write", 4.0)
+        written, _ = await disk_rate(guest, data.folder, "write", 2.0)
         assert 0.5 * bound < written < 1.15 * bound
-        read, _ = await disk_rate(guest, data.folder, "read", 4.0)
+        read, _ = await disk_rate(guest, data.folder, "read", 2.0)
         assert bound < read < 2.3 * bound
         applied = await guest.apply(Policy(disk=DiskLimits(write_iops=20)))
-        written, _ = await disk_rate(guest, data.folder, "write", 4.0)
+        written, _ = await disk_rate(guest, data.folder, "write", 2.0)
         assert written < 1.15 * 20 * 65536
         read, _ = await disk_rate(guest, data.folder, "read")
         assert read > 2.3 * 2 * bound  # what is not stated any more is lifted

@@ -123,6 +123,7 @@ async def test_each_guest_has_a_disk_of_its_own_and_a_bound_holds_for_one_alone(
         "on": ["tested", "loading"],
         "shares": [20],
         "disk_full_mb_per_s": 10.0,
+        "disk_file_mib": 2,
         "seconds": 2.0,
     }
     async with pair(name, **design) as lab:
