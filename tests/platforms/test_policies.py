@@ -90,18 +90,18 @@ async def test_a_limit_holds_by_outside_accounting_and_can_be_lifted(platform: P
         assert applied.no_effect == ()
         before = guest.throttling()
         async with busy(guest):
-            (limited,) = await received(3.0, guest)
+            (limited,) = await received(2.0, guest)
             after = guest.throttling()
             assert limited < 0.33
             assert before is not None
             assert after is not None
             span = after.since(before)
-            assert 1 <= span.throttled <= span.periods  # of 30; a machine that others use throttles less often
+            assert 1 <= span.throttled <= span.periods  # of 20; a machine that others use throttles less often
             assert span.throttled_ns > 0
             lifted = await guest.apply(Policy())
             assert lifted.in_force == {}
             first = guest.throttling()
-            (free,) = await received(3.0, guest)
+            (free,) = await received(2.0, guest)
             last = guest.throttling()
         assert free > 0
         assert first is not None
@@ -147,7 +147,7 @@ async def test_weights_divide_one_core_in_their_ratio(platform: Platform, spec: 
         assert {"cpu.shares": "3072", "cpu.weight": "300"}.items() & said.in_force.items()
         async with busy(heavy, light):
             await asyncio.sleep(1.0)
-            ours, theirs = await received(6.0, heavy, light)
+            ours, theirs = await received(4.0, heavy, light)
         assert ours / theirs == pytest.approx(3.0, rel=0.1)
 
 
@@ -190,13 +190,13 @@ async def test_buffered_writes_pass_the_throttles_of_v1_and_that_is_said(
         applied = await guest.apply(Policy(disk=DiskLimits(write_bps=1_000_000)))
         clock = asyncio.get_running_loop()
         began = clock.time()
-        code, output = await shell(guest, f"dd if=/dev/zero of={data.folder}/file bs=1M count=8 conv=fsync")
+        code, output = await shell(guest, f"dd if=/dev/zero of={data.folder}/file bs=1M count=4 conv=fsync")
         assert code == 0, output
         flushed_s = clock.time() - began
-        assert flushed_s > 6  # of 8.4, whose first moments are free
+        assert flushed_s > 2.4  # of 4.2, whose first moments are free
         if any("cgroup v1" in part and "buffered" in part for part in applied.no_effect):
             began = clock.time()
-            code, output = await shell(guest, f"dd if=/dev/zero of={data.folder}/other bs=1M count=8")
+            code, output = await shell(guest, f"dd if=/dev/zero of={data.folder}/other bs=1M count=4")
             assert code == 0, output
             assert clock.time() - began < flushed_s / 2
         else:
