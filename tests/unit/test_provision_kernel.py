@@ -181,3 +181,29 @@ def test_modules_needed_are_read_from_the_module_itself() -> None:
     assert module_dependencies(module("virtio", "net-failover")) == ["virtio", "net_failover"]
     assert module_dependencies(module()) == []
     assert module_dependencies(b"no module") == []
+
+
+def test_a_kernel_whose_modules_an_older_list_chose_is_fetched_anew(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.add_kernel(FILES)
+    with monkeypatch.context() as older:
+        older.setattr("virtgauge.provision.kernel._KEPT", "another list")
+        assert provision_kernel(Silence()).state is State.MADE
+    assert provision_kernel(Silence()).state is State.MADE
+    assert provision_kernel(Silence()).state is State.OK
+
+
+def test_what_is_there_serves_where_the_new_modules_cannot_be_had(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.add_kernel(FILES)
+    with monkeypatch.context() as older:
+        older.setattr("virtgauge.provision.kernel._KEPT", "another list")
+        provision_kernel(Silence())
+    (machine.folder / "breaks").touch()
+    outcome = provision_kernel(Silence())
+    assert outcome.state is State.SKIPPED
+    kernel = find_kernel()
+    assert kernel is not None
+    assert kernel.image.read_bytes() == b"image"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import lzma
 import re
 import shutil
@@ -29,12 +30,17 @@ KEPT_FOLDERS = (
     "drivers/char",
     "drivers/dax",
     "drivers/firmware",
+    "drivers/hv",
     "drivers/md",
+    "drivers/message/fusion",
     "drivers/net/bonding",
+    "drivers/net/ethernet/dec/tulip",
     "drivers/net/ethernet/intel/e1000",
     "drivers/net/ethernet/intel/e1000e",
+    "drivers/net/hyperv",
     "drivers/net/ipvlan",
     "drivers/net/macvlan",
+    "drivers/net/vmxnet3",
     "drivers/net/vxlan",
     "drivers/net/wireguard",
     "drivers/net/xen-netback",
@@ -46,8 +52,11 @@ KEPT_FOLDERS = (
 )
 """Modules that a guest may use: everything but the drivers of hardware that no virtual machine is given."""
 
-KEPT_DRIVERS = ("drivers/net", "drivers/scsi")
-"""Folders whose own modules are kept, without their subfolders: virtio_net, veth, tun; virtio_scsi …"""
+KEPT_DRIVERS = ("drivers/ata", "drivers/net", "drivers/net/ethernet/amd", "drivers/scsi")
+"""Folders whose own modules are kept, without their subfolders: ahci; virtio_net, veth, tun; pcnet32; virtio_scsi …"""
+
+_KEPT = hashlib.sha256("\n".join((*KEPT_FOLDERS, "", *KEPT_DRIVERS)).encode()).hexdigest()[:16]
+"""Tells a kernel in the cache whose modules an earlier version of these lists chose."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +102,7 @@ def provision_kernel(progress: Progress) -> Outcome:
                 if damage(folder, thorough=True) is not None:
                     shutil.rmtree(folder)
             kernel = find_kernel()
-            if kernel:
+            if kernel and _modules_are_todays():
                 return Outcome("kernel", State.OK, kernel.package)
             _fetch(progress)
     except ProvisionError as error:
@@ -109,11 +118,17 @@ def _kernel_folders() -> list[Path]:
     return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
+def _modules_are_todays() -> bool:
+    """Whether the modules of the kernel in use were chosen by the present lists."""
+    manifest = read_manifest(_kernel_folders()[0])
+    return manifest is not None and manifest.facts.get("kept") == _KEPT
+
+
 def _fetch(progress: Progress) -> None:
     progress.activity("asking for the current kernel package")
     apt = Apt(progress, "kernel")
     package, *companions = _kernel_packages(apt)
-    facts = {"package": package, "version": apt.version(package)}
+    facts = {"package": package, "version": apt.version(package), "kept": _KEPT}
     final = cache_root() / "kernel" / f"{package}_{facts['version']}".replace("/", "_")
     with staged(final, facts) as folder:
         unpacked = folder / "unpacked"
