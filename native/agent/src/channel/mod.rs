@@ -3,6 +3,7 @@
 pub mod bounded;
 pub mod frame;
 pub mod message;
+pub mod serial;
 pub mod session;
 pub mod stream;
 pub mod writer;
