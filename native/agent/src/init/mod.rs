@@ -5,6 +5,7 @@
 //! the channel, the first process reaps whatever dies, and when the child has ended it powers the machine off.  So a
 //! defect in the agent ends the machine in order, where the death of the first process would be a kernel panic.
 
+pub mod devices;
 mod disk;
 mod machine;
 pub mod modules;
@@ -67,8 +68,12 @@ fn boot(disk: &mut Option<PathBuf>) -> Result<Port, BootError> {
     let command_line = fs::read_to_string("/proc/cmdline")
         .map_err(|error| BootError(format!("cannot read /proc/cmdline: {error}")))?;
     let settings = settings(&command_line);
-    if let Some(names) = settings.get("modules") {
-        modules::Modules::in_folder("/modules".as_ref())?.load(names.split(',').filter(|name| !name.is_empty()))?;
+    match settings.get("modules") {
+        Some(&"auto") => devices::drive(modules::Modules::in_folder("/modules".as_ref())?)?,
+        Some(names) => {
+            modules::Modules::in_folder("/modules".as_ref())?.load(names.split(',').filter(|name| !name.is_empty()))?;
+        }
+        None => {}
     }
     if let Some(parts) = settings.get("root") {
         root::switch(parts)?;

@@ -44,6 +44,20 @@ impl Modules {
         Ok(())
     }
 
+    /// The aliases of every module, as glob patterns: which devices it drives; with the module's name.
+    ///
+    /// A file that is no module has none.
+    pub fn aliases(&self) -> Result<Vec<(String, String)>, BootError> {
+        let mut aliases = Vec::new();
+        for (name, path) in &self.files {
+            let image =
+                fs::read(path).map_err(|error| BootError(format!("cannot read {}: {error}", path.display())))?;
+            aliases
+                .extend(entries(&image, b"alias=").unwrap_or_default().into_iter().map(|alias| (alias, name.clone())));
+        }
+        Ok(aliases)
+    }
+
     /// The files to load, dependencies first, each once.
     ///
     /// A dependency without a file is taken to be built into the kernel; a named module without one is an error.
@@ -92,10 +106,16 @@ fn normalized(name: &str) -> String {
 /// Names that the module depends on, from its `.modinfo` section; `None` when the image is no module.
 #[must_use]
 pub fn depends(image: &[u8]) -> Option<Vec<String>> {
-    let info = section(image, b".modinfo")?;
-    let entry = info.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(b"depends="));
-    let names = std::str::from_utf8(entry.unwrap_or_default()).ok()?;
+    let found = entries(image, b"depends=")?;
+    let names = found.first().map_or("", String::as_str);
     Some(names.split(',').filter(|name| !name.is_empty()).map(normalized).collect())
+}
+
+/// What stands behind a key in the module's `.modinfo` section; `None` when the image is no module.
+fn entries(image: &[u8], key: &[u8]) -> Option<Vec<String>> {
+    let info = section(image, b".modinfo")?;
+    let values = info.split(|&byte| byte == 0).filter_map(|entry| entry.strip_prefix(key));
+    values.map(|value| String::from_utf8(value.to_vec()).ok()).collect()
 }
 
 /// A section of an ELF file of 64 bits, little endian (ELF specification, "Sections").
@@ -205,6 +225,18 @@ mod tests {
     fn a_module_without_depends_depends_on_nothing() {
         assert_eq!(depends(&image(b"license=GPL\0")), Some(vec![]));
         assert_eq!(depends(b"no elf file"), None);
+    }
+
+    #[test]
+    fn every_alias_is_told_with_its_module() {
+        let folder = folder(&[("plain", "")]);
+        let info = b"alias=pci:v00008086d*\0license=GPL\0alias=acpi*:VMBUS:*\0depends=\0";
+        fs::write(folder.join("odd-one.ko"), image(info)).unwrap();
+        fs::write(folder.join("broken.ko"), b"no module").unwrap();
+        let aliases = Modules::in_folder(&folder).unwrap().aliases().unwrap();
+        fs::remove_dir_all(folder).unwrap();
+        let expected = ["pci:v00008086d*", "acpi*:VMBUS:*"].map(|alias| (alias.to_owned(), "odd_one".to_owned()));
+        assert_eq!(aliases, expected);
     }
 
     proptest! {
