@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from virtgauge.errors import ExitCode
+from virtgauge.provision.boot_loader import provision_boot_loader
 from virtgauge.provision.databases.catalogue import DUCKDB, SERVERS
 from virtgauge.provision.databases.product import Product
 from virtgauge.provision.ganesha import provision_ganesha
@@ -62,6 +63,12 @@ def _ganesha() -> bool:
     return _show([outcome])
 
 
+def _boot_loader() -> bool:
+    with showing("image") as progress:
+        outcome = provision_boot_loader(progress)
+    return _show([outcome])
+
+
 def _databases(products: Iterable[Product]) -> bool:
     outcomes = []
     for product in products:
@@ -101,6 +108,12 @@ def ganesha() -> None:
     _end(_ganesha())
 
 
+@app.command(epilog="Example: [bold]virtgauge provision image[/bold], then [bold]virtgauge image build[/bold]")
+def image() -> None:
+    """Download Debian's boot loader and its tools and extract them into the cache, for `virtgauge image build`."""
+    _end(_boot_loader())
+
+
 @app.command(epilog="Example: [bold]sudo virtgauge provision databases[/bold]")
 def databases() -> None:
     """Fetch the databases of the storage suite; PostgreSQL, Java and Maven are installed where they are missing."""
@@ -118,4 +131,5 @@ def everything(
     _kernel()
     _gvisor()
     _ganesha()
+    _boot_loader()
     _databases([DUCKDB, *(SERVERS if Purpose.DATABASES in purposes else ())])

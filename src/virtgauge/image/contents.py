@@ -1,0 +1,117 @@
+"""What an image holds beside its boot loader: kernel, first root file system, command line, and a record of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import stat
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.errors import UnavailableError
+from virtgauge.image.channel import ImageChannel
+from virtgauge.image.cpio import Archive
+from virtgauge.image.drivers import driver_names
+from virtgauge.provision.boot_loader import BootLoader
+from virtgauge.provision.kernel import GuestKernel
+from virtgauge.provision.modules import ModuleError, canonical, module_closure
+
+FOLDER = "virtgauge"
+"""Of the kernel and all that goes with it, in every image."""
+
+RECORD = "image.json"
+"""The record's name in that folder."""
+
+_FORMAT_VERSION = 1
+_FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
+_LEVEL = 19  # zstd's; the unpacking is as fast at any
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What every format of one image holds.
+
+    Attributes:
+        kernel: the bootable image (bzImage).
+        initramfs: compressed.
+        command_line: the kernel's and the agent's.
+        record: what it was made of; JSON-able, the same for the same inputs.
+        digest: SHA-256 (hex) of all of it, and so of the image's identity.
+    """
+
+    kernel: bytes
+    initramfs: bytes
+    command_line: str
+    record: Mapping[str, Any]
+    digest: str
+
+    def identifier(self, purpose: str) -> uuid.UUID:
+        """A UUID for one of the places where a format wants a random one: the same for the same contents."""
+        drawn = hashlib.sha256(f"{self.digest} {purpose}".encode()).digest()
+        return uuid.UUID(bytes=drawn[:16], version=4)
+
+    def number(self, purpose: str) -> int:
+        """The same in 32 bits, where a format wants those."""
+        return int.from_bytes(hashlib.sha256(f"{self.digest} {purpose}".encode()).digest()[:4], "little")
+
+    def record_text(self) -> bytes:
+        """The record as the image holds it."""
+        return (json.dumps(self.record, indent=1, sort_keys=True) + "\n").encode()
+
+
+def contents_of(kernel: GuestKernel, agent: AgentBinary, channel: ImageChannel, boot_loader: BootLoader) -> Contents:
+    """Put an image's contents together.
+
+    Raises:
+        UnavailableError: the kernel in the cache lacks a driver.
+        OSError: a file cannot be read.
+    """
+    try:
+        modules = module_closure(kernel.modules, driver_names())
+    except ModuleError as error:
+        raise UnavailableError(
+            f"{error}: it was fetched by an older virtgauge", "run `virtgauge provision kernel`"
+        ) from error
+    image = kernel.image.read_bytes()
+    archive = _archive(agent, modules, channel.files())
+    initramfs = pyarrow.Codec("zstd", _LEVEL).compress(archive, asbytes=True)
+    record = {
+        "format": _FORMAT_VERSION,
+        "agent_sha256": agent.sha256,
+        "kernel": kernel.package,
+        "kernel_release": kernel.release,
+        "modules": sorted(canonical(path.stem) for path in modules),
+        "boot_loader": list(boot_loader.packages),
+        "channel": channel.describe(),
+        "command_line": " ".join((*_WORDS, *channel.words())),
+    }
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode())
+    for part in (image, initramfs):
+        digest.update(hashlib.sha256(part).digest())
+    identity = digest.hexdigest()
+    return Contents(image, initramfs, str(record["command_line"]), record | {"digest": identity}, identity)
+
+
+# The screen is the kernel's console: the serial line may be the channel.  A guest that panics stands still long enough
+# to be read.  IPv6 would send frames of its own through the interfaces that are measured.
+_WORDS = ("console=tty0", "quiet", "panic=30", "ipv6.disable=1", "virtgauge.modules=auto")
+
+
+def _archive(agent: AgentBinary, modules: list[Path], files: Mapping[str, bytes]) -> bytes:
+    archive = Archive()
+    for folder in _FOLDERS:
+        archive.add(folder, stat.S_IFDIR | 0o755)
+    # the kernel gives init its standard streams from here, before anything is mounted
+    archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
+    archive.add("init", stat.S_IFREG | 0o755, agent.path.read_bytes())
+    for path in sorted(modules, key=lambda path: canonical(path.stem)):
+        archive.add(f"modules/{canonical(path.stem)}.ko", stat.S_IFREG | 0o644, path.read_bytes())
+    for name, content in sorted(files.items()):
+        archive.add(name, stat.S_IFREG | 0o600, content)
+    return archive.finish()

@@ -1,0 +1,154 @@
+"""What makes an image bootable: the distribution's GRUB and shim, and the tools that place them; never installed.
+
+Installing a boot loader would be about the machine's own start; nothing here is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from virtgauge.provision.apt import Apt
+from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
+from virtgauge.provision.progress import Outcome, Progress, State
+from virtgauge.provision.tools import output_of, run_logged, start_log
+
+_PACKAGES = ("grub-common", "grub-pc-bin", "grub-efi-amd64-signed", "shim-signed", "mtools", "xorriso")
+_LIBRARIES = ("libacl", "libburn", "libdevmapper", "libisoburn", "libisofs", "libjte", "liblzma", "libreadline")
+"""Beginnings of the names of libraries that a minimal system lacks; their ends differ between distributions."""
+
+_PROGRAMS = ("usr/bin/grub-mkimage", "usr/bin/mtools", "usr/bin/xorriso")
+_SHIMS = ("usr/lib/shim/shimx64.efi.signed", "usr/lib/shim/shimx64.efi.signed.latest")
+_EFI_GRUB = "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed"
+_BIOS_GRUB = "usr/lib/grub/i386-pc"
+
+_STEP = "image"
+
+
+@dataclasses.dataclass(frozen=True)
+class BootLoader:
+    """An extracted boot loader with its tools.
+
+    Attributes:
+        folder: everything of it is in there.
+        packages: names and versions that it came from, for the record.
+    """
+
+    folder: Path
+    packages: tuple[str, ...]
+
+    @property
+    def bios_modules(self) -> Path:
+        """GRUB's modules and boot sectors for BIOS."""
+        return self.folder / _BIOS_GRUB
+
+    @property
+    def efi_grub(self) -> Path:
+        """GRUB for UEFI, signed by the distribution."""
+        return self.folder / _EFI_GRUB
+
+    @property
+    def shim(self) -> Path:
+        """What firmware with Secure Boot starts first: signed by Microsoft, and starts what the distribution signed."""
+        return next(self.folder / name for name in _SHIMS if (self.folder / name).is_file())
+
+    def run(self, program: str, *arguments: str | Path, environment: dict[str, str] | None = None) -> None:
+        """Run one of the tools to its end: ``grub-mkimage``, ``xorriso``, or a name of mtools (``mcopy`` …).
+
+        Raises:
+            ToolError: it failed; its message has the last line of what it said.
+            ProvisionError: the disk was full.
+        """
+        argv: Sequence[str | Path] = (self.folder / "usr/bin" / program, *arguments)
+        run_logged(argv, log=_STEP, environment=self._environment() | (environment or {}))
+
+    def _environment(self) -> dict[str, str]:
+        told = output_of(["dpkg-architecture", "-qDEB_HOST_MULTIARCH"])
+        triplet = (told or f"{os.uname().machine}-linux-gnu").strip()
+        places = (f"usr/lib/{triplet}", f"lib/{triplet}")
+        return {"LD_LIBRARY_PATH": ":".join(str(self.folder / place) for place in places)}
+
+
+def find_boot_loader() -> BootLoader | None:
+    """The boot loader in the cache, if its files are there; None when there is none.  Downloads nothing."""
+    for folder in _folders():
+        manifest = read_manifest(folder)
+        if manifest is not None and damage(folder, thorough=False) is None:
+            return BootLoader(folder, tuple(manifest.facts["packages"].split(", ")))
+    return None
+
+
+def provision_boot_loader(progress: Progress) -> Outcome:
+    """Put a boot loader into the cache: keep the one there if every hash fits, else fetch the distribution's own."""
+    try:
+        with exclusive("boot-loader", progress):
+            progress.activity("checking the boot loader in the cache")
+            for folder in _folders():
+                if damage(folder, thorough=True) is not None:
+                    shutil.rmtree(folder)
+            present = find_boot_loader()
+            if present:
+                return Outcome(_STEP, State.OK, present.packages[0])
+            _fetch(progress)
+    except ProvisionError as error:
+        return Outcome(_STEP, State.SKIPPED, error.message, error.remedy)
+    made = find_boot_loader()
+    assert made is not None
+    return Outcome(_STEP, State.MADE, made.packages[0])
+
+
+def _folders() -> list[Path]:
+    """Folders of boot loaders in the cache, the latest made first."""
+    folders = [path for path in (cache_root() / "boot-loader").glob("[!.]*") if path.is_dir()]
+    return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _fetch(progress: Progress) -> None:
+    start_log(_STEP)
+    progress.activity("asking for the packages of the boot loader")
+    apt = Apt(progress, _STEP)
+    wanted = _with_libraries(apt)
+    versions = [f"{name} {apt.version(name)}" for name in wanted]
+    facts = {"packages": ", ".join(versions)}
+    final = cache_root() / "boot-loader" / versions[0].replace(" ", "_").replace("/", "_")
+    with staged(final, facts) as folder:
+        unpacked = folder / "unpacked"
+        for name in wanted:
+            archive = apt.download(name, folder)
+            facts[f"sha256 of {archive.name}"] = sha256_of(archive)
+            run_logged(["dpkg-deb", "-x", archive, unpacked], log=_STEP)
+            archive.unlink()
+        arrange(unpacked, folder)
+        shutil.rmtree(unpacked)
+        BootLoader(folder, ()).run("grub-mkimage", "--version")
+
+
+def _with_libraries(apt: Apt) -> list[str]:
+    """The packages, and the libraries that their programs need beyond a minimal system."""
+    wanted = list(_PACKAGES)
+    for name in wanted:  # grows as it goes
+        wanted += [found for found in apt.dependencies(name) if found.startswith(_LIBRARIES) and found not in wanted]
+    return wanted
+
+
+def arrange(unpacked: Path, folder: Path) -> None:
+    """Move what is used out of the unpacked packages.
+
+    Raises:
+        ProvisionError: something that is needed is not in them.
+    """
+    shims = [name for name in _SHIMS if (unpacked / name).is_file()]
+    names = [*_PROGRAMS, _EFI_GRUB, _BIOS_GRUB, *shims[:1]]
+    if lacking := [name for name in names if not (unpacked / name).exists()] or ([] if shims else [_SHIMS[0]]):
+        raise ProvisionError(f"the packages hold no {lacking[0]}", "report this with the name of the distribution")
+    libraries = {path.parent for path in unpacked.rglob("*.so.*")}
+    for path in (*(unpacked / name for name in names), *sorted(libraries)):
+        target = folder / path.relative_to(unpacked)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+    # one program under many names, which tells by its name what to do
+    for name in ("mcopy", "mformat", "mmd", "mtype"):
+        (folder / "usr/bin" / name).symlink_to("mtools")
