@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies
+from virtgauge.host.libvirt_domains import destroy_domains
 from virtgauge.host.mounts import detach_below, mounts
 from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, wait_until_gone
 from virtgauge.host.tag import (
@@ -29,6 +30,7 @@ from virtgauge.host.tag import (
     scratch_root,
     state_root,
 )
+from virtgauge.host.xen_domains import destroy_tagged_domains
 
 RUNTIME_FILE = "runtime.json"
 """In a guest's folder: the OCI runtime's command line up to ``--root DIR``, and the container's id."""
@@ -112,6 +114,8 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     # Runtimes first, while their processes live: they undo what they know of (their cgroups, their sockets).
     if folder is not None:
         lines += _delete_containers(folder)
+        lines += destroy_domains(folder)
+    lines += destroy_tagged_domains(tag)
     lines += _kill_processes(tag)
     if folder is not None:
         lines += [f"unmounted {point}" for point in detach_below(folder)]

@@ -52,7 +52,7 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
             for name, nic in named:
                 peer = {"ifname": name, "address": nic.mac, "mtu": nic.mtu, "net_ns_fd": inside}
                 add = functools.partial(route.link, "add", ifname=nic.port, kind="veth", mtu=nic.mtu, peer=peer)
-                _with_a_free_name(nic.port, add)
+                with_a_free_name(nic.port, add)
                 made.append(nic.port)
 
     def finish(route: IPRoute) -> None:
@@ -90,7 +90,7 @@ def open_tap(lab: Namespace, nic: Nic) -> int:
         descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             request = struct.pack("16sH22x", nic.port.encode(), _IFF_TAP | _IFF_NO_PI)
-            _with_a_free_name(nic.port, functools.partial(fcntl.ioctl, descriptor, _TUNSETIFF, request))
+            with_a_free_name(nic.port, functools.partial(fcntl.ioctl, descriptor, _TUNSETIFF, request))
             disable_all([nic.port])
             with IPRoute() as route:
                 route.link("set", index=socket.if_nametoindex(nic.port), mtu=nic.mtu, state="up")
@@ -121,7 +121,7 @@ def _disconnect(lab: Namespace, ports: Iterable[str]) -> None:
     lab.netlink(remove)
 
 
-def _with_a_free_name(name: str, make: Callable[[], object]) -> None:
+def with_a_free_name(name: str, make: Callable[[], object]) -> None:
     """Make an interface, waiting for a guest that has ended to give its name back.
 
     Raises:

@@ -25,7 +25,7 @@ from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.host.scope import Scope
 from virtgauge.network.links import open_tap
-from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.host import HostPlatform
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
@@ -58,6 +58,7 @@ class QemuPlatform(Platform):
     """The agent as the first process of a virtual machine, on a virtio port."""
 
     kind: ClassVar[str] = "qemu"
+    virtual_machine: ClassVar[bool] = True
 
     class Settings(BaseModel):
         """A plan's section of kind ``qemu``."""
@@ -170,7 +171,7 @@ class QemuPlatform(Platform):
             removal.callback(cgroup.kill_all)
             console, messages = folder / "console.log", folder / "qemu.log"
             attempt = ProcessAttempt(spec, "QEMU", messages, console)
-            boot = self._boot(spec, accelerator, await _host_tsc_khz(spec) if accelerator == "tcg" else None)
+            boot = self._boot(spec, accelerator, await host_tsc_khz(spec) if accelerator == "tcg" else None)
             channel_pair, monitor_pair = SocketPair(), SocketPair()
             removal.callback(channel_pair.close)
             removal.callback(monitor_pair.close)
@@ -200,7 +201,7 @@ class QemuPlatform(Platform):
             monitor_pair.theirs.close()
             channel = await attempt.open_channel(*await channel_pair.streams())
             if spec.nics:
-                await attempt.configure_network(channel, [_interface(nic) for nic in spec.nics])
+                await attempt.configure_network(channel, [nic.request() for nic in spec.nics])
             monitor = await _connect_monitor(monitor_pair, attempt)
 
             async def end() -> None:
@@ -328,13 +329,6 @@ def _taps(spec: GuestSpec) -> Iterator[list[Tap]]:
             os.close(tap.descriptor)
 
 
-def _interface(nic: Nic) -> dict[str, Any]:
-    """As the agent is asked for it (docs/protocol.md)."""
-    asked = dataclasses.asdict(nic)
-    del asked["port"]
-    return asked
-
-
 async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClient:
     monitor = QMPClient("virtgauge")
     try:
@@ -357,7 +351,7 @@ async def _power_off(monitor: QMPClient, process: subprocess.Popen[bytes], withi
             await monitor.disconnect()
 
 
-async def _host_tsc_khz(spec: GuestSpec) -> int | None:
+async def host_tsc_khz(spec: GuestSpec) -> int | None:
     """Frequency of the host's time-stamp counter as the agent finds it; None where it is not invariant or not there."""
     if spec.agent.sha256 not in _tsc_khz:
         host = await HostPlatform().launch(

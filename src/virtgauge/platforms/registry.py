@@ -12,10 +12,14 @@ from virtgauge.errors import UsageError
 from virtgauge.platforms.base import Platform
 
 _CLASSES = {
+    "attached": ("virtgauge.platforms.attached.platform", "AttachedPlatform"),
     "host": ("virtgauge.platforms.host", "HostPlatform"),
+    "libvirt": ("virtgauge.platforms.libvirt", "LibvirtPlatform"),
     "oci": ("virtgauge.platforms.oci", "OciPlatform"),
     "qemu": ("virtgauge.platforms.qemu", "QemuPlatform"),
     "simulated": ("virtgauge.platforms.simulated", "SimulatedPlatform"),
+    "uml": ("virtgauge.platforms.uml", "UmlPlatform"),
+    "xen": ("virtgauge.platforms.xen", "XenPlatform"),
 }
 
 KINDS: tuple[str, ...] = tuple(_CLASSES)

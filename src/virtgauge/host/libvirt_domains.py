@@ -1,0 +1,112 @@
+"""Domains of libvirt that a controller has left: destroyed by the record in their guest's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOMAIN_FILE = "libvirt.json"
+"""In a guest's folder: the connection's URI, and the name of the domain there."""
+
+_DESTROY_S = 15.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DomainRecord:
+    """A domain that may exist.
+
+    Attributes:
+        uri: of the connection.
+        name: of the domain; it begins with the scope's tag.
+    """
+
+    uri: str
+    name: str
+
+    def write(self, folder: Path) -> None:
+        """Put it into a guest's folder, whole or not at all; before the domain is made.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        partial = folder / f".{DOMAIN_FILE}"
+        partial.write_text(json.dumps(dataclasses.asdict(self)))
+        os.replace(partial, folder / DOMAIN_FILE)
+
+
+def destroy_domains(folder: Path) -> list[str]:
+    """Destroy every domain recorded in a scope's folder.
+
+    Returns:
+        what was done, or could not be, a line for people each.
+    """
+    return [line for record in _records(folder) if (line := _destroyed(record))]
+
+
+def remove_domain(connection: Any, name: str) -> bool:
+    """Destroy a domain and forget its definition, as far as there is one; blocking.
+
+    Returns:
+        whether there was one.
+
+    Raises:
+        libvirt.libvirtError: libvirt refuses, or it is still there.
+    """
+    import libvirt
+
+    try:
+        domain = connection.lookupByName(name)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return False
+        raise
+    with contextlib.suppress(libvirt.libvirtError):  # not running, or just gone
+        domain.destroy()
+    try:
+        if domain.isPersistent():
+            domain.undefine()
+        elif domain.isActive():
+            raise libvirt.libvirtError(f"the domain {name} does not end")
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            raise
+    return True
+
+
+def _records(folder: Path) -> Iterator[DomainRecord]:
+    for path in sorted(folder.glob(f"*/{DOMAIN_FILE}")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            value = json.loads(path.read_text())
+            yield DomainRecord(uri=str(value["uri"]), name=str(value["name"]))
+
+
+def _destroyed(record: DomainRecord) -> str | None:
+    """Destroy one within a bound; in a thread, because a hypervisor may never answer."""
+    said: list[str | None] = []
+    failed = f"could not destroy the domain {record.name}; try `virsh -c {record.uri} destroy {record.name}`: "
+
+    def work() -> None:
+        try:
+            import libvirt
+
+            libvirt.registerErrorHandler(lambda *_: None, None)
+            kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE, libvirt.VIR_CRED_NOECHOPROMPT]
+            connection = libvirt.openAuth(record.uri, [kinds, lambda *_: -1, None], 0)
+            try:
+                removed = remove_domain(connection, record.name)
+            finally:
+                connection.close()
+            said.append(f"destroyed the domain {record.name}" if removed else None)
+        except Exception as error:  # a missing module, or whatever libvirt says: the rest is reclaimed all the same
+            said.append(f"{failed}{error}")
+
+    thread = threading.Thread(target=work, name="libvirt", daemon=True)
+    thread.start()
+    thread.join(_DESTROY_S)
+    return said[0] if said else f"{failed}no answer within {_DESTROY_S:g} s"

@@ -1,0 +1,168 @@
+"""libvirt's library: found or not, called from threads of its own, its refusals turned into errors with a remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from virtgauge.errors import UnavailableError, VirtgaugeError
+
+INSTALL = (
+    "pip install 'virtgauge[libvirt]' (it is compiled here: "
+    "apt-get install --no-install-recommends gcc pkg-config libvirt-dev python3-dev first)"
+)
+CALL_S = 30.0
+"""A hypervisor that has not answered by then is taken for dead."""
+
+_GUIDE = "see docs/platforms/libvirt.md for the URIs of each hypervisor"
+
+_Result = TypeVar("_Result")
+
+
+class LibvirtError(VirtgaugeError):
+    """libvirt, or the hypervisor behind it, refuses or does not answer.
+
+    Attributes:
+        code: libvirt's error number; None where it is not libvirt that complains.
+    """
+
+    def __init__(self, message: str, remedy: str | None = None, code: int | None = None) -> None:
+        super().__init__(message, remedy)
+        self.code = code
+
+
+@functools.cache
+def library() -> Any:
+    """The module ``libvirt``, told not to print its errors.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+    try:
+        module = importlib.import_module("libvirt")
+    except ImportError as error:
+        raise UnavailableError(f"the Python module of libvirt is not there: {error}", INSTALL) from error
+    module.registerErrorHandler(lambda *_: None, None)
+    return module
+
+
+class _Call:
+    """A call in a thread that nothing waits for at the program's end: a hypervisor may never answer."""
+
+    def __init__(self, what: str, work: Callable[[], Any]) -> None:
+        self.what = what
+        self.finished = threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._work = work
+        self._listeners: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        threading.Thread(target=self._body, name="libvirt", daemon=True).start()
+
+    def on_end(self, listener: Callable[[], None]) -> None:
+        with self._lock:
+            if not self.finished.is_set():
+                self._listeners.append(listener)
+                return
+        listener()
+
+    def outcome(self) -> Any:
+        if self.error is None:
+            return self.result
+        if isinstance(self.error, library().libvirtError):
+            raise refusal(self.what, self.error) from self.error
+        raise self.error
+
+    def _body(self) -> None:
+        try:
+            self.result = self._work()
+        except BaseException as error:  # raised again in outcome, where the caller is
+            self.error = error
+        with self._lock:
+            self.finished.set()
+        for listener in self._listeners:
+            with contextlib.suppress(RuntimeError):  # an event loop that has ended meanwhile
+                listener()
+
+
+async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
+    """Do something with libvirt without holding the event loop up.
+
+    Args:
+        what: for the message of an error, as in ``cannot open qemu:///system``.
+
+    Raises:
+        LibvirtError: libvirt refuses, or there is no answer in time.
+    """
+    call, loop = _Call(what, work), asyncio.get_running_loop()
+    ended = asyncio.Event()
+    call.on_end(lambda: loop.call_soon_threadsafe(ended.set))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await ended.wait()
+    except TimeoutError:
+        raise _silence(what, timeout_s) from None
+    result: _Result = call.outcome()
+    return result
+
+
+def waited(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
+    """The same for a caller that has to wait.
+
+    Raises:
+        LibvirtError: libvirt refuses, or there is no answer in time.
+    """
+    call = _Call(what, work)
+    if not call.finished.wait(timeout_s):
+        raise _silence(what, timeout_s)
+    result: _Result = call.outcome()
+    return result
+
+
+def open_connection(uri: str) -> Any:
+    """A connection; to be called in a thread.
+
+    Passwords come from libvirt's own file of them (https://libvirt.org/auth.html), and nobody is asked for any.
+
+    Raises:
+        libvirt.libvirtError: it cannot be opened.
+    """
+    libvirt = library()
+    kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE, libvirt.VIR_CRED_NOECHOPROMPT]
+    return libvirt.openAuth(uri, [kinds, lambda *_: -1, None], 0)
+
+
+def refusal(what: str, error: Any) -> LibvirtError:
+    """A refusal of libvirt in our words, with what helps."""
+    code = error.get_error_code()
+    said = (error.get_error_message() or str(error)).strip()
+    return LibvirtError(f"{what}: {said}", _remedy(code, said), code)
+
+
+def _remedy(code: int | None, said: str) -> str | None:
+    libvirt = library()
+    if code in (libvirt.VIR_ERR_AUTH_FAILED, libvirt.VIR_ERR_AUTH_CANCELLED, libvirt.VIR_ERR_AUTH_UNAVAILABLE):
+        return (
+            "run as root or as a member of the group libvirt; for a remote host, put user and password into "
+            "~/.config/libvirt/auth.conf (https://libvirt.org/auth.html)"
+        )
+    if "Failed to connect socket" in said or "Cannot recv data" in said:
+        return "start the hypervisor's libvirt daemon: `sudo systemctl start libvirtd` (or virtqemud, virtxend …)"
+    if "was built without" in said:
+        return 'use a libvirt that was built with this driver, or kind = "attached", which needs none'
+    if "is not active" in said or "unable to initialize" in said:
+        return "install and start that hypervisor on the machine of the URI, then its libvirt daemon again"
+    if code in (libvirt.VIR_ERR_NO_CONNECT, libvirt.VIR_ERR_INVALID_CONN, libvirt.VIR_ERR_INVALID_ARG):
+        return _GUIDE
+    if code == libvirt.VIR_ERR_ACCESS_DENIED:
+        return "run as a user to whom libvirt's access control gives this right"
+    return None
+
+
+def _silence(what: str, timeout_s: float) -> LibvirtError:
+    return LibvirtError(f"{what}: no answer within {timeout_s:g} s", "check that the hypervisor's host is up")

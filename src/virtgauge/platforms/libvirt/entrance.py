@@ -1,0 +1,167 @@
+"""Where the agent's stream comes in: a Unix socket of ours, the hypervisor's console, a port that the agent calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tty
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+from xml.etree import ElementTree
+
+from virtgauge.agent.serial_stream import serial_streams
+from virtgauge.errors import VirtgaugeError
+from virtgauge.platforms.attached.credentials import Credentials
+from virtgauge.platforms.attached.listener import Listener, Strangers
+from virtgauge.platforms.attached.settings import Endpoint
+from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms.libvirt.drivers import ChannelKind
+
+_LONGEST_PATH = 107
+"""Bytes in the path of a Unix socket (sun_path less its end)."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Entrance:
+    """The socket on which a guest's stream arrives, and what has come of it; closed by :meth:`close`.
+
+    Attributes:
+        path: of the socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Listen.
+
+        Raises:
+            LaunchError: the path is too long for a socket, or cannot be made.
+        """
+        self.path = path
+        self._transport: asyncio.BaseTransport | None = None
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            if len(os.fsencode(path)) > _LONGEST_PATH:
+                raise LaunchError(
+                    "channel",
+                    f"{path} is longer than the path of a socket may be ({_LONGEST_PATH} bytes): "
+                    "set VIRTGAUGE_STATE to a folder with a shorter path",
+                )
+            self._listener.bind(str(path))
+            self._listener.listen(1)
+        except OSError as error:
+            self._listener.close()
+            raise LaunchError("channel", f"{path} cannot be listened on: {error.strerror}") from error
+        except LaunchError:
+            self._listener.close()
+            raise
+
+    async def streams(self, kind: ChannelKind, on_noise: Callable[[bytes], None]) -> Streams:
+        """The agent's stream, once its guest has connected.
+
+        Args:
+            kind: of the channel; what comes over a serial line is packed.
+            on_noise: is given what else is on a serial line.
+        """
+        connected, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+        reader, writer = await asyncio.open_connection(sock=connected)
+        self._transport = writer.transport
+        return serial_streams(reader, writer, on_noise) if kind is ChannelKind.SERIAL else (reader, writer)
+
+    def close(self) -> None:
+        """Close both ends; idempotent."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        self._listener.close()
+
+
+class Terminal:
+    """A guest's console, which the hypervisor shows as a terminal of this machine."""
+
+    def __init__(self) -> None:
+        self._transports: list[asyncio.BaseTransport] = []
+
+    async def streams(self, description: str, on_noise: Callable[[bytes], None]) -> Streams:
+        """The agent's stream.
+
+        Args:
+            description: of the running domain, which names the terminal.
+            on_noise: is given what else is on the console.
+
+        Raises:
+            LaunchError: there is none, or it cannot be opened.
+        """
+        console = ElementTree.fromstring(description).find("devices/console")
+        path = None if console is None else console.get("tty")
+        if path is None:
+            raise LaunchError("channel", "the domain has no console on a terminal of this machine")
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+            tty.setraw(descriptor)
+        except OSError as error:
+            raise LaunchError("channel", f"{path} cannot be opened: {error.strerror}") from error
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        incoming, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(descriptor), "rb", buffering=0))
+        self._transports.append(incoming)
+        outgoing, flow = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(descriptor, "wb", buffering=0)
+        )
+        self._transports.append(outgoing)
+        return serial_streams(reader, asyncio.StreamWriter(outgoing, flow, None, loop), on_noise)
+
+    def close(self) -> None:
+        """Close it; idempotent."""
+        for transport in self._transports:
+            transport.close()
+        self._transports.clear()
+
+
+class CallIn:
+    """A port of this machine that the agent of an image calls over TLS; listens within its ``async with``."""
+
+    def __init__(self, endpoint: Endpoint, credentials: Path) -> None:
+        """Read the credentials.
+
+        Raises:
+            LaunchError: they cannot be used.
+        """
+        self._endpoint = endpoint
+        self._strangers = Strangers()
+        self._listener: Listener | None = None
+        self._transport: asyncio.BaseTransport | None = None
+        try:
+            self._credentials = Credentials.load(credentials.expanduser())
+        except VirtgaugeError as error:
+            raise LaunchError("dial-in", str(error)) from error
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._listener = Listener(self._endpoint, self._credentials, self._strangers)
+        except OSError as error:
+            raise LaunchError(
+                "dial-in",
+                f"cannot listen on {self._endpoint}: {error.strerror}; it takes one guest at a time, "
+                "and must be an address of this machine",
+            ) from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
+
+    async def streams(self) -> Streams:
+        """The agent's stream, once it has called and proved to be ours."""
+        assert self._listener is not None
+        reader, writer = await self._listener.arrival()
+        self._transport = writer.transport
+        return reader, writer
+
+    def close(self) -> None:
+        """Close the stream; idempotent."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None

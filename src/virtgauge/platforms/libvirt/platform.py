@@ -1,0 +1,374 @@
+"""Guests through libvirt: QEMU, Xen and LXC on this machine, and whatever else libvirt speaks to by an image."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any, ClassVar
+from xml.etree import ElementTree
+
+from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent.channel import Channel
+from virtgauge.errors import UnavailableError
+from virtgauge.host.libvirt_domains import DomainRecord
+from virtgauge.host.scope import Scope
+from virtgauge.network.nic import NetworkError
+from virtgauge.platforms.attached.settings import Endpoint
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.libvirt.attempt import DomainAttempt, container_root, removed
+from virtgauge.platforms.libvirt.boot import kernel_boot
+from virtgauge.platforms.libvirt.connection import LibvirtError, called, library
+from virtgauge.platforms.libvirt.domain import DomainHandle
+from virtgauge.platforms.libvirt.domain_xml import DISK_TARGET, SOCKET_IN_CONTAINER, Domain, Interface
+from virtgauge.platforms.libvirt.drivers import ChannelKind
+from virtgauge.platforms.libvirt.entrance import CallIn, Entrance, Streams, Terminal
+from virtgauge.platforms.libvirt.guest import LibvirtGuest
+from virtgauge.platforms.libvirt.policy import DomainPolicy
+from virtgauge.platforms.libvirt.settings import LibvirtSettings
+from virtgauge.platforms.libvirt.taps import LabDevices
+from virtgauge.platforms.qemu_accelerator import Verdict, judge
+from virtgauge.platforms.qemu_storage import drive_of, root_of
+from virtgauge.provision.kernel import find_kernel
+
+AnyEntrance = Entrance | Terminal | CallIn
+
+_DEFAULT_VCPUS = 2
+_LOOK_S = 0.5
+"""How often it is looked whether a guest that has not called yet still runs."""
+_LEAST_S = 0.1
+"""What is left, as :attr:`LaunchAttempt.remaining_s` has it, of a time that is over."""
+
+
+class LibvirtPlatform(Platform):
+    """The agent in a domain of libvirt."""
+
+    kind: ClassVar[str] = "libvirt"
+    virtual_machine: ClassVar[bool] = True
+    Settings = LibvirtSettings
+
+    def __init__(self, settings: LibvirtSettings | None = None) -> None:
+        self.settings = settings or LibvirtSettings()
+        self.target = self.settings.target
+        chosen = self.settings.accelerator
+        self._accelerator: str | None = None if chosen == "auto" else chosen
+        self._security: tuple[str, ...] | None = None
+        """Of libvirt's models, those that confine domains there; None until it was asked."""
+
+    @property
+    def label(self) -> str:
+        """Names QEMU's accelerator once it is known, which it is after :meth:`probe`."""
+        suffix = {"kvm": " (kvm)", "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
+        machine = self._machine()
+        model = self.settings.nic_model
+        usual = next(iter(self.target.driver.nic_models), None)
+        nic = f" with {model}" if model not in (None, usual) else ""
+        return f"libvirt {self.target.driver.title}{f' {machine}' if machine else ''}{nic}{suffix}"
+
+    def describe(self) -> dict[str, Any]:
+        described = {"kind": self.kind, **self.settings.model_dump(mode="json"), "vcpus": self._vcpus()}
+        if self.target.driver.scheme == "qemu":
+            described["accelerator"] = self._accelerator or self.settings.accelerator
+        return described
+
+    async def probe(self) -> Availability:
+        """Connect, and with QEMU boot a guest (or remember that one booted), with KVM first where libvirt offers it."""
+        driver = self.target.driver
+        try:
+            agent = find_agent()
+            details = await called(f"cannot open {self.target.uri}", self._look)
+        except (UnavailableError, LibvirtError) as error:
+            return Availability(False, error.message, error.remedy)
+        if self.settings.image is None and not driver.kernel_boot and driver.channel is not ChannelKind.SOCKET:
+            where = " on another machine" if self.target.remote else ""
+            return Availability(
+                False,
+                f"{driver.title}{where} boots an image, and image is not set",
+                f"`virtgauge image build --out guest.{driver.image_format}`, then set image to where that is",
+                details=details,
+            )
+        if self.settings.image is None and driver.kernel_boot and find_kernel() is None:
+            return Availability(False, "there is no guest kernel in the cache", "run `make` to download one")
+        if self._channel_kind() is ChannelKind.DIAL_IN and self.settings.listen is None:
+            return Availability(
+                False,
+                f"a guest of {driver.title} has no line to this machine but the network, and listen is not set",
+                "set listen to an address and port of this machine, and credentials to those of the image",
+                details=details,
+            )
+        if driver.scheme != "qemu":
+            return Availability(True, f"{self.target.uri} answers", details=details)
+        return await self._availability(agent, details)
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        if self._security is None or (self.target.driver.scheme == "qemu" and self._accelerator is None):
+            availability = await self.probe()
+            if not availability.usable:
+                raise LaunchError("probe", availability.reason)
+        return await self._launch(spec, self._accelerator)
+
+    def _look(self) -> dict[str, str]:
+        """Versions, for the record; in a thread."""
+        libvirt = library()
+        handle = DomainHandle(self.target.uri, "")
+        connection = handle.open()
+        try:
+            self._security = ()
+            with contextlib.suppress(libvirt.libvirtError):  # not every driver tells
+                capabilities = ElementTree.fromstring(connection.getCapabilities())
+                self._security = tuple(
+                    model.text or "" for model in capabilities.findall("host/secmodel/model") if model.text != "none"
+                )
+            details = {"libvirt": _version(connection.getLibVersion()), "uri": self.target.uri}
+            with contextlib.suppress(libvirt.libvirtError):
+                details["hypervisor"] = f"{connection.getType()} {_version(connection.getVersion())}"
+            return details
+        finally:
+            connection.close()
+
+    async def _availability(self, agent: AgentBinary, details: dict[str, str]) -> Availability:
+        asked = self.settings.accelerator
+        verdicts: dict[str, Verdict] = {}
+        for accelerator in ("kvm", "tcg") if asked == "auto" else (asked,):
+            verdicts[accelerator] = verdict = await self._judge(accelerator, agent, details)
+            if verdict.usable:
+                self._accelerator = accelerator
+                break
+        kvm, tcg = verdicts.get("kvm"), verdicts.get("tcg")
+        if kvm is not None and (kvm.usable or tcg is None):
+            fix = None if kvm.usable else kvm.fix or 'set accelerator = "tcg" to measure an emulated guest instead'
+            return Availability(kvm.usable, f"kvm: {kvm.reason}", fix, details=details | {"accelerator": "kvm"})
+        assert tcg is not None
+        without = f"; kvm: {kvm.reason}" if kvm else ""
+        return Availability(
+            tcg.usable,
+            f"tcg (emulated): {tcg.reason}{without}",
+            (kvm.fix if kvm else None) if tcg.usable else tcg.fix,
+            emulated=True,
+            details=details | {"accelerator": "tcg"},
+        )
+
+    async def _judge(self, accelerator: str, agent: AgentBinary, details: dict[str, str]) -> Verdict:
+        offer = await called(f"cannot ask {self.target.uri} for {accelerator}", lambda: self._offered(accelerator))
+        if offer is not None:
+            return Verdict(False, offer)
+
+        async def boot(bound_s: float) -> int:
+            with Scope() as scope:
+                spec = GuestSpec(name=f"probe-{accelerator}", scope=scope, agent=agent, ready_timeout_s=bound_s)
+                guest = await self._launch(spec, accelerator)
+                await guest.close()
+                return guest.ready_ns
+
+        kernel = find_kernel()
+        what = self.settings.image or (kernel.package if kernel else "")
+        machine = self._machine() or ""
+        key = ("libvirt", details["libvirt"], details.get("hypervisor", ""), self.target.uri, what, machine)
+        return await judge(accelerator, (*key, agent.sha256), boot)
+
+    def _offered(self, accelerator: str) -> str | None:
+        """Why libvirt does not offer an accelerator; None where it does."""
+        libvirt = library()
+        handle = DomainHandle(self.target.uri, "")
+        connection = handle.open()
+        try:
+            connection.getDomainCapabilities(None, "x86_64", self._machine(), _domain_type(accelerator), 0)
+        except libvirt.libvirtError as error:
+            return f"libvirt does not offer it: {error.get_error_message()}"
+        finally:
+            connection.close()
+        return None
+
+    async def _launch(self, spec: GuestSpec, accelerator: str | None) -> Guest:
+        driver = self.target.driver
+        self._refuse(spec)
+        handle = DomainHandle(self.target.uri, f"{spec.scope.tag}-{spec.name}")
+        with contextlib.ExitStack() as removal:
+            folder = spec.scope.guest_folder(spec.name)
+            removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            DomainRecord(self.target.uri, handle.name).write(folder)
+            console = folder / "console.log"
+            attempt = DomainAttempt(spec, handle, console)
+            devices = LabDevices(spec.scope.tag, spec.lab, spec.nics if driver.in_lab else ())
+            removal.callback(devices.remove)
+            removal.callback(removed, handle)
+            root = container_root(folder, spec.agent) if driver.channel is ChannelKind.SOCKET else None
+            socket = root / SOCKET_IN_CONTAINER.lstrip("/") if root else folder / "agent.sock"
+            domain = await self._domain(spec, accelerator, handle.name, devices.names, root)
+            entrance = self._entrance(socket)
+            if isinstance(entrance, Entrance):
+                domain = dataclasses.replace(domain, socket=socket)
+            removal.callback(entrance.close)
+            if driver.scheme == "qemu":
+                domain = dataclasses.replace(domain, console=console)
+            channel = await self._started(attempt, domain, entrance, devices)
+            if spec.nics:
+                await attempt.configure_network(channel, [nic.request() for nic in spec.nics])
+            disk = None if domain.drive is None else f"virtio-blk, cache={domain.drive.cache}"
+            target = DISK_TARGET if domain.drive is not None else None
+            try:
+                policy = await called(
+                    "the limits of the guest",
+                    lambda: DomainPolicy(handle.libvirt_domain, driver.scheme, driver.title, domain.vcpus, target),
+                )
+                limit = await called("the limit of the guest", policy.cpu_limit)
+            except LibvirtError as error:
+                raise attempt.failure("limit", str(error)) from error
+            if spec.cpu_limit is not None and limit is None:
+                raise LaunchError("limit", f"libvirt does not limit the CPU time of a guest of {driver.title} here")
+            return LibvirtGuest(
+                handle=handle,
+                policy=policy,
+                channel=channel,
+                ready_ns=attempt.ready_ns(),
+                label=self.label,
+                removal=removal.pop_all(),
+                disk=disk,
+                elsewhere=self.target.remote,
+            )
+
+    def _entrance(self, socket: Path) -> AnyEntrance:
+        if self._channel_kind() is ChannelKind.CONSOLE:
+            return Terminal()
+        if self._channel_kind() is not ChannelKind.DIAL_IN:
+            return Entrance(socket)
+        if self.settings.listen is None or self.settings.credentials is None:
+            raise LaunchError("dial-in", "listen and credentials are not set; `virtgauge doctor` tells more")
+        return CallIn(Endpoint.parse(self.settings.listen), self.settings.credentials)
+
+    async def _started(
+        self, attempt: DomainAttempt, domain: Domain, entrance: AnyEntrance, devices: LabDevices
+    ) -> Channel:
+        """Start the domain, put its interfaces into the lab, and shake hands with its agent.
+
+        Raises:
+            LaunchError: the stage that failed.
+        """
+        handle, driver = attempt.handle, self.target.driver
+        taps = bool(devices.names) and driver.scheme == "qemu"  # LXC makes its own pairs
+
+        def start() -> None:
+            handle.open()
+            handle.start(domain.xml(), transient=driver.transient, auto_destroy=driver.auto_destroy, paused=taps)
+
+        async with contextlib.AsyncExitStack() as held:
+            if isinstance(entrance, CallIn):
+                await held.enter_async_context(entrance)
+            try:
+                if taps:
+                    devices.make_taps()
+                await called(f"{driver.title} does not start {handle.name}", start, attempt.remaining_s)
+                devices.move_into_lab()
+                if taps:
+                    await called(f"{driver.title} does not resume {handle.name}", handle.resume, attempt.remaining_s)
+            except LibvirtError as error:
+                raise LaunchError("start", str(error)) from error
+            except NetworkError as error:
+                raise LaunchError("network", str(error)) from error
+            return await self._conversation(attempt, entrance)
+
+    async def _conversation(self, attempt: DomainAttempt, entrance: AnyEntrance) -> Channel:
+        arrival = asyncio.create_task(self._streams(attempt, entrance))
+        try:
+            while not (await asyncio.wait({arrival}, timeout=min(_LOOK_S, attempt.remaining_s)))[0]:
+                if (ended := attempt.end_of_process()) is not None:
+                    raise attempt.failure("boot", f"{ended} before its agent answered")
+                if attempt.remaining_s <= _LEAST_S:
+                    raise attempt.failure("handshake", "nothing came over its channel in time")
+            reader, writer = await arrival
+        finally:
+            arrival.cancel()
+        return await attempt.open_channel(reader, writer)
+
+    async def _streams(self, attempt: DomainAttempt, entrance: AnyEntrance) -> Streams:
+        def note(noise: bytes) -> None:
+            with attempt.console.open("ab") as log:
+                log.write(noise)
+
+        if isinstance(entrance, Entrance):
+            return await entrance.streams(self._channel_kind(), note)
+        if isinstance(entrance, CallIn):
+            return await entrance.streams()
+        handle = attempt.handle
+        description = await called("the description of the guest", lambda: handle.libvirt_domain.XMLDesc(0))
+        return await entrance.streams(description, note)
+
+    async def _domain(
+        self, spec: GuestSpec, accelerator: str | None, name: str, devices: list[str], root: Path | None
+    ) -> Domain:
+        driver, settings = self.target.driver, self.settings
+        from_kernel = settings.image is None and driver.kernel_boot
+        model = settings.nic_model or next(iter(driver.nic_models))
+        boot = await kernel_boot(spec, driver, accelerator, model if spec.nics else None) if from_kernel else None
+        nics = [
+            Interface(
+                nic.mac,
+                driver.nic_models[model],
+                device=devices[number] if devices else None,
+                network=None if devices else settings.networks[number],
+            )
+            for number, nic in enumerate(spec.nics)
+        ]
+        return Domain(
+            driver=driver,
+            domain_type=_domain_type(accelerator) if driver.scheme == "qemu" else driver.domain_type,
+            name=name,
+            uuid=str(uuid.uuid4()),
+            description=f"A guest of virtgauge, of the run {spec.scope.tag}; `virtgauge clean` removes what it left.",
+            vcpus=spec.vcpus or self._vcpus(),
+            memory_mib=spec.memory_mib or settings.memory_mib,
+            channel=self._channel_kind(),
+            machine=self._machine(),
+            boot=boot,
+            image=settings.image,
+            image_format=settings.image_format,
+            root=root,
+            nics=nics,
+            drive=drive_of(spec),
+            exports=root_of(spec) if from_kernel else (),
+            cpus=spec.cpus,
+            cpu_limit=spec.cpu_limit,
+            security=self._security or (),
+            environment=tuple(spec.scope.environment().items()) if driver.scheme == "qemu" else (),
+        )
+
+    def _refuse(self, spec: GuestSpec) -> None:
+        """Refuse what the driver has not, before anything is started.
+
+        Raises:
+            LaunchError: with the reason.
+        """
+        driver, settings = self.target.driver, self.settings
+        plain = driver.plain or settings.image is not None
+        if plain and (spec.disk is not None or spec.host_root):
+            what = "no disk of its own" if spec.disk is not None else "nothing of this machine's programs"
+            raise LaunchError("disk", f"a guest of {self.label} that boots an image, or is remote, has {what}")
+        if spec.nics and not driver.in_lab and len(settings.networks) < len(spec.nics):
+            raise LaunchError(
+                "network",
+                f"{spec.name} has {len(spec.nics)} interfaces, and networks = {list(settings.networks)}: "
+                f"name one of {driver.title}'s networks for each",
+            )
+
+    def _channel_kind(self) -> ChannelKind:
+        driver = self.target.driver
+        return driver.channel if self.settings.image is None else driver.image_channel
+
+    def _machine(self) -> str | None:
+        machines = self.target.driver.machines
+        return self.settings.machine or (machines[0] if machines else None)
+
+    def _vcpus(self) -> int:
+        return self.settings.vcpus or min(_DEFAULT_VCPUS, os.cpu_count() or 1)
+
+
+def _domain_type(accelerator: str | None) -> str:
+    return "kvm" if accelerator == "kvm" else "qemu"
+
+
+def _version(number: int) -> str:
+    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"

@@ -1,0 +1,83 @@
+"""A plan's section of kind ``libvirt``."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from virtgauge.platforms.attached.settings import Endpoint
+from virtgauge.platforms.libvirt.drivers import Target, target_of
+
+DEFAULT_MEMORY_MIB = 512
+_FORMATS = {".iso": "raw", ".raw": "raw", ".img": "raw", ".qcow2": "qcow2", ".vmdk": "vmdk", ".vhdx": "vhdx"} | {
+    ".vdi": "vdi"
+}
+
+
+class LibvirtSettings(BaseModel):
+    """Which hypervisor, and what its guests are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: str = "qemu:///system"
+    """As libvirt has it: qemu:///system, qemu:///session, xen:///, lxc:///, vbox:///session, esx://, hyperv://."""
+    image: Annotated[str, Field(min_length=1)] | None = None
+    """What ``virtgauge image`` has made, as the hypervisor finds it (for ESXi: ``[datastore] folder/file.vmdk``).  QEMU
+    and Xen on this machine boot a kernel directly, and need none."""
+    machine: Literal["q35", "pc", "xenpvh", "xenpv"] | None = None
+    """Of QEMU: q35, or pc; of Xen: xenpvh, or xenpv."""
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    """Of QEMU: kvm where libvirt offers it and a guest really boots with it, else tcg."""
+    vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
+    """2 by default, or 1 where this machine has no more."""
+    memory_mib: Annotated[int, Field(ge=128)] = DEFAULT_MEMORY_MIB
+    nic_model: Literal["virtio", "e1000", "vmxnet3", "netvsc", "xen", "veth"] | None = None
+    """What a network interface of the guest is; the hypervisor's usual one by default."""
+    networks: tuple[str, ...] = ()
+    """The hypervisor's networks (bridges, port groups, virtual switches) for a guest's interfaces, in their order.
+    QEMU and LXC on this machine need none: their interfaces are put into the lab."""
+
+    listen: str | None = None
+    """Address and port of this machine that the agent of an image calls, where the hypervisor has no line to here."""
+    credentials: Path | None = None
+    """Those of ``virtgauge attach prepare`` that the image was built with."""
+
+    @property
+    def target(self) -> Target:
+        """What the URI names."""
+        return target_of(self.uri)
+
+    @property
+    def image_format(self) -> str:
+        """By the image's suffix; raw where it has none that is known."""
+        return _FORMATS.get(PurePosixPath(self.image or "").suffix.lower(), "raw")
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_endpoint(cls, value: str | None) -> str | None:
+        return None if value is None else str(Endpoint.parse(value))
+
+    @model_validator(mode="after")
+    def _the_driver_has_it(self) -> Self:
+        driver = self.target.driver
+        if self.machine is not None and self.machine not in driver.machines:
+            there = f"choose one of: {', '.join(driver.machines)}" if driver.machines else "leave it out"
+            raise ValueError(f"machine = {self.machine!r} is none of {driver.title}: {there}")
+        if self.nic_model is not None and self.nic_model not in driver.nic_models:
+            raise ValueError(
+                f"nic_model = {self.nic_model!r} is none of {driver.title}: "
+                f"choose one of: {', '.join(driver.nic_models)}"
+            )
+        if self.accelerator != "auto" and driver.scheme != "qemu":
+            raise ValueError(f"accelerator is QEMU's, and {driver.title} has none: leave it out")
+        if self.image is not None and driver.image_format is None:
+            raise ValueError(f"{driver.title} boots no image: leave image out")
+        if (self.listen is None) != (self.credentials is None):
+            raise ValueError("listen and credentials go together: give both, or leave both out")
+        if self.networks and driver.in_lab:
+            raise ValueError(
+                f"the interfaces of {driver.title} on this machine are put into the lab: leave networks out"
+            )
+        return self
