@@ -89,7 +89,7 @@ def mount_disk_image(image: Path, folder: Path) -> str:
         DiskImageError: this user may not, there is no loop device, or the image is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    device, path = _loop_device(image)
+    device, path = loop_device(image)
     try:
         mount(path, folder, "ext4")
         direct = Path("/sys/block", path.name, "loop/dio").read_text().strip() == "1"
@@ -156,8 +156,15 @@ def _make_filesystem(image: Path) -> None:
         raise DiskImageError(f"mkfs.ext4 fails on {image}: {'; '.join(said[-2:])}")
 
 
-def _loop_device(image: Path) -> tuple[int, Path]:
-    """An open loop device with the image behind it, which is free again when it is closed and not mounted."""
+def loop_device(image: Path) -> tuple[int, Path]:
+    """A loop device with the image behind it: open, and its path.
+
+    It is free again when everybody has closed it and it is not mounted.  It reads and writes past the host's page cache
+    where the image's filesystem can, and hands on every flush.
+
+    Raises:
+        DiskImageError: this user may not, there is no loop device, or the image cannot be opened.
+    """
     try:
         with image.open("r+b", buffering=0) as file, open("/dev/loop-control", "rb", buffering=0) as control:
             configuration = _configuration(file.fileno())

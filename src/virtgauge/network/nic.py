@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import re
+from typing import Any
 
 from virtgauge.errors import VirtgaugeError
 
@@ -86,6 +87,12 @@ class Nic:
             _checked(ipaddress.IPv4Interface, address, "an address", "10.0.0.1/24")
         if not _MTU_RANGE[0] <= self.mtu <= _MTU_RANGE[1]:
             raise NetworkError(f"an MTU of {self.mtu} bytes is not possible", "choose {} to {}".format(*_MTU_RANGE))
+
+    def request(self) -> dict[str, Any]:
+        """As the agent of a guest with a network stack of its own is asked for it (docs/protocol.md)."""
+        asked = dataclasses.asdict(self)
+        del asked["port"]
+        return asked
 
 
 def check_nics(nics: tuple[Nic, ...]) -> None:

@@ -180,12 +180,14 @@ class Guest(abc.ABC):
         ready_ns: from the call of launch to the agent's welcome.
         label: short text for people, for instance ``qemu microvm (tcg, emulated)``.
         disk: how its writes and flushes reach the image of its disk, in words for the record; None without a disk.
+        elsewhere: it runs on another machine, so what this one's processors do meanwhile says nothing of it.
     """
 
     channel: Channel
     ready_ns: int
     label: str
     disk: str | None = None
+    elsewhere: bool = False
 
     @abc.abstractmethod
     def accounting(self) -> Accounting:
@@ -234,9 +236,18 @@ class Guest(abc.ABC):
 
 
 class Platform(abc.ABC):
-    """A way of running code.  Constructed from its section of the plan; holds no running state."""
+    """A way of running code.  Constructed from its section of the plan; holds no running state.
+
+    Attributes:
+        only_plain: why its guests can be had only as they are (no interfaces, disks, limits, no second one beside the
+            first), in words; None where they can be given all of it.
+        virtual_machine: its guests have a kernel of their own, which needs memory of its own and works apart from the
+            host's.
+    """
 
     kind: ClassVar[str]
+    virtual_machine: ClassVar[bool] = False
+    only_plain: ClassVar[str | None] = None
 
     @property
     @abc.abstractmethod
@@ -254,6 +265,25 @@ class Platform(abc.ABC):
         Raises:
             LaunchError: the guest did not come up; nothing of it is left behind.
         """
+
+    async def begin(self, scope: Scope, agent: AgentBinary) -> tuple[str, ...]:
+        """Prepare what a person has to do something with before guests can be launched; called once by a run.
+
+        Args:
+            scope: of the run; what is made belongs to it.
+            agent: that will run inside.
+
+        Returns:
+            what the person has to do, in words.
+
+        Raises:
+            VirtgaugeError: it cannot be prepared.
+        """
+        return ()
+
+    def remarks(self) -> tuple[str, ...]:
+        """What is worth saying at the end of a run, beside its trials."""
+        return ()
 
     def describe(self) -> dict[str, Any]:
         """The settings that define this platform, for the record."""

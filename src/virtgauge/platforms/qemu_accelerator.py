@@ -49,13 +49,13 @@ async def judge(
     """Boot once, or remember having done so.
 
     Args:
-        accelerator: ``kvm`` or ``tcg``.
+        accelerator: ``kvm``, ``tcg``, or the kind of a platform whose guests need neither.
         key: everything else on which the answer depends: versions, hashes, machine type.
         boot: starts a guest within that many seconds, ends it, and returns the nanoseconds until it was ready.
         kvm: the device.
 
     Returns:
-        the verdict.  A failure of KVM is remembered, too, or every run would pay for it; one of tcg is
+        the verdict.  A failure of KVM is remembered, too, or every run would pay for it; any other is
         tried again each time.
     """
     if accelerator == "kvm" and (missing := _kvm_missing(kvm)) is not None:

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import shutil
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from virtgauge.provision.apt import Apt, is_root
 from virtgauge.provision.cache import ProvisionError, exclusive
@@ -23,6 +24,7 @@ class Purpose(enum.StrEnum):
     DATABASES = "databases"  # to store sensor data on real servers
     BROWSER = "browser"  # to test the report in a real browser
     TESTING = "testing"  # to run real programs under the shim in tests
+    LIBVIRT = "libvirt"  # to launch guests through libvirt, by the optional extra of that name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Need:
     services: tuple[str, ...] = ()
 
 
+_LIBRARIES = Path("/usr/lib")
+_LIBVIRT_SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
+
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 """Debian installs runc there, and an ordinary user's PATH does not name it."""
 
@@ -58,8 +63,18 @@ def _links_statically() -> bool:
     return found is not None and found.strip().startswith("/")  # a bare name comes back when there is none
 
 
+def _has_libvirt_headers() -> bool:
+    return output_of(["pkg-config", "--modversion", "libvirt"]) is not None
+
+
+def _has_libvirt_driver(name: str) -> Callable[[], bool]:
+    return lambda: any(_LIBRARIES.glob(f"*/libvirt/connection-driver/libvirt_driver_{name}.so"))
+
+
 NEEDS = (
     Need("QEMU", Purpose.GUESTS, _on_path("qemu-system-x86_64"), ("qemu-system-x86",)),
+    Need("User Mode Linux", Purpose.GUESTS, _on_path("linux.uml"), ("user-mode-linux",)),
+    Need("qemu-img", Purpose.GUESTS, _on_path("qemu-img"), ("qemu-utils",)),
     Need("runc", Purpose.GUESTS, _on_path("runc"), ("runc",)),
     Need(
         "Open vSwitch",
@@ -80,7 +95,21 @@ NEEDS = (
     Need("a C linker", Purpose.BUILDING, _links_statically, ("gcc", "libc6-dev")),
     Need("a C++ compiler", Purpose.TESTING, _on_path("c++"), ("g++",)),
     Need("iperf3", Purpose.TESTING, _on_path("iperf3"), ("iperf3",)),
+    Need(
+        "OpenSSH's server",
+        Purpose.TESTING,
+        _on_path("sshd"),
+        ("openssh-server",),
+        services=("ssh.service", "ssh.socket"),  # tests start their own, on loopback
+    ),
+    Need("libvirt's schemas", Purpose.TESTING, _LIBVIRT_SCHEMA.is_file, ("libvirt0",)),
     Need("QEMU's user mode", Purpose.TESTING, _on_path("qemu-x86_64"), ("qemu-user",)),
+    Need("libvirt's headers", Purpose.LIBVIRT, _has_libvirt_headers, ("gcc", "libc6-dev", "pkg-config", "libvirt-dev")),
+    # The daemons only: what starts them with the machine is in libvirt-daemon-system.
+    Need("libvirt's daemon", Purpose.LIBVIRT, _on_path("libvirtd"), ("libvirt-daemon",)),
+    Need("libvirt's QEMU driver", Purpose.LIBVIRT, _has_libvirt_driver("qemu"), ("libvirt-daemon-driver-qemu",)),
+    Need("libvirt's LXC driver", Purpose.LIBVIRT, _has_libvirt_driver("lxc"), ("libvirt-daemon-driver-lxc",)),
+    Need("UEFI firmware", Purpose.TESTING, Path("/usr/share/OVMF").is_dir, ("ovmf",)),
     Need("Chromium", Purpose.BROWSER, _on_path("chromium", "chromium-browser"), ("chromium",)),
 )
 

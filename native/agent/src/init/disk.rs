@@ -9,8 +9,8 @@ use nix::mount::{MsFlags, umount};
 use super::root::{attach, make_folder, unescaped};
 use super::{BootError, port};
 
-/// The only virtio disk that a machine is given.
-const DEVICE: &str = "/dev/vda";
+/// The only disk that a machine is given: by virtio, or by User Mode Linux.
+const DEVICES: [&str; 2] = ["/dev/vda", "/dev/ubda"];
 
 /// Mounts the disk on the folder that `virtgauge.disk` names, and returns that.
 pub(super) fn mount(setting: &str) -> Result<PathBuf, BootError> {
@@ -18,9 +18,9 @@ pub(super) fn mount(setting: &str) -> Result<PathBuf, BootError> {
         .map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)))
         .filter(|folder| folder.is_absolute())
         .ok_or_else(|| BootError(format!("virtgauge.disk is {setting:?}; accepted: an absolute path")))?;
-    port::wait_for(DEVICE, || Path::new(DEVICE).exists().then_some(()))?;
+    let device = port::wait_for(&DEVICES.join(" or "), || DEVICES.into_iter().find(|path| Path::new(path).exists()))?;
     make_folder(&folder, 0o755)?;
-    attach(DEVICE, &folder, "ext4", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "")?;
+    attach(device, &folder, "ext4", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "")?;
     Ok(folder)
 }
 

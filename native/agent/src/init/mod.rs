@@ -5,6 +5,7 @@
 //! the channel, the first process reaps whatever dies, and when the child has ended it powers the machine off.  So a
 //! defect in the agent ends the machine in order, where the death of the first process would be a kernel panic.
 
+mod address;
 pub mod devices;
 mod disk;
 mod machine;
@@ -15,7 +16,7 @@ mod root;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::errno::Errno;
@@ -23,6 +24,20 @@ use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::{ForkResult, Pid, fork};
 
 pub use port::Port;
+
+use crate::dial::{Dial, PATIENCE};
+
+/// Where an image has the identity with which its agent calls.
+const IDENTITY: &str = "/identity.pem";
+
+/// How the agent of this machine and the controller come together.
+#[derive(Debug)]
+pub enum Way {
+    /// Over a device of the machine.
+    Port(Port),
+    /// The agent calls.
+    Dial(Dial),
+}
 
 /// What went wrong while the machine came up; printed on its console.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,16 +55,16 @@ fn settings(command_line: &str) -> HashMap<&str, &str> {
     settings.collect()
 }
 
-/// Runs the machine; `serve` holds the conversation over the channel.  Returns only if the machine cannot be powered off.
-pub fn run(serve: impl FnOnce(Port) -> ExitCode) -> ExitCode {
+/// Runs the machine; `serve` holds the conversation, or several.  Returns only if the machine cannot be powered off.
+pub fn run(serve: impl FnOnce(Way) -> ExitCode) -> ExitCode {
     let mut disk = None;
     match boot(&mut disk) {
-        Ok(port) => {
+        Ok(way) => {
             // SAFETY: no other thread exists yet, so the child may do whatever the parent could.
             match unsafe { fork() } {
-                Ok(ForkResult::Child) => std::process::exit(i32::from(serve(port) != ExitCode::SUCCESS)),
+                Ok(ForkResult::Child) => std::process::exit(i32::from(serve(way) != ExitCode::SUCCESS)),
                 Ok(ForkResult::Parent { child }) => {
-                    drop(port);
+                    drop(way);
                     reap_until_end_of(child);
                 }
                 Err(errno) => machine::say(&format!("cannot fork: {errno}")),
@@ -62,7 +77,7 @@ pub fn run(serve: impl FnOnce(Port) -> ExitCode) -> ExitCode {
 }
 
 /// Brings the machine up; `disk` becomes the folder of its data disk as soon as that is mounted.
-fn boot(disk: &mut Option<PathBuf>) -> Result<Port, BootError> {
+fn boot(disk: &mut Option<PathBuf>) -> Result<Way, BootError> {
     machine::mount_all()?;
     machine::attach_console();
     let command_line = fs::read_to_string("/proc/cmdline")
@@ -76,17 +91,33 @@ fn boot(disk: &mut Option<PathBuf>) -> Result<Port, BootError> {
         None => {}
     }
     if let Some(parts) = settings.get("root") {
-        root::switch(parts)?;
+        root::switch(parts, settings.get("exports").copied())?;
     }
     if let Some(folder) = settings.get("disk") {
         *disk = Some(disk::mount(folder)?);
     }
     let channel = settings.get("channel").ok_or_else(|| {
         BootError(
-            "the kernel's command line has no virtgauge.channel=virtio:NAME or virtgauge.channel=serial:DEVICE".into(),
+            "the kernel's command line has no virtgauge.channel=virtio:NAME, serial:DEVICE or dial:ADDRESS:PORT".into(),
         )
     })?;
-    Port::open(channel)
+    if let Some(controller) = channel.strip_prefix("dial:") {
+        let call = call(controller)?;
+        address::set(&settings)?;
+        return Ok(Way::Dial(call));
+    }
+    Port::open(channel).map(Way::Port)
+}
+
+/// The call of a controller with the image's identity.
+fn call(controller: &str) -> Result<Dial, BootError> {
+    let accepted = "dial:ADDRESS:PORT, an IP address and a port";
+    let controller =
+        controller.parse().map_err(|_| BootError(format!("virtgauge.channel is dial:{controller}; accepted: {accepted}")))?;
+    if !Path::new(IDENTITY).exists() {
+        return Err(BootError(format!("the image has no identity in {IDENTITY} to call {controller} with")));
+    }
+    Ok(Dial { controller, identity: IDENTITY.into(), patience: PATIENCE })
 }
 
 /// Waits for every process that dies; orphans become children of the first process.
@@ -112,6 +143,14 @@ fn reap_until_end_of(child: Pid) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_needs_an_address_and_an_identity() {
+        let BootError(message) = call("controller:7443").unwrap_err();
+        assert!(message.contains("dial:ADDRESS:PORT"), "{message}");
+        let BootError(message) = call("192.0.2.1:7443").unwrap_err();
+        assert!(message.contains("no identity"), "{message}");
+    }
 
     #[test]
     fn settings_are_the_words_of_the_command_line_with_our_prefix() {

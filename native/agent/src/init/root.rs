@@ -1,4 +1,4 @@
-//! The host's programs inside a machine: its system folders, seen through 9p, as the machine's own root.
+//! The host's programs inside a machine: its system folders, seen through 9p or hostfs, as the machine's own root.
 //!
 //! The new root is in memory.  It holds the host's folders and links under the paths that they have there, the kernel's
 //! file systems as they are mounted by now, and the folders that every system has, empty.  A folder that programs may
@@ -46,6 +46,15 @@ const WRITTEN_THROUGH: &str = "trans=virtio,version=9p2000.L,msize=262144,cache=
 
 /// As container engines set it, and for the same programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// By what the host's folders are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exports {
+    /// Virtio's 9p; a source is a mount tag.
+    Plan9,
+    /// User Mode Linux's own; a source is a path below the folder to which the host confines it.
+    Hostfs,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -107,9 +116,34 @@ pub(super) fn unescaped(text: &str) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(bytes))
 }
 
+impl Exports {
+    fn named(setting: Option<&str>) -> Result<Self, BootError> {
+        match setting {
+            None | Some("9p") => Ok(Self::Plan9),
+            Some("hostfs") => Ok(Self::Hostfs),
+            Some(other) => Err(BootError(format!("virtgauge.exports is {other:?}; accepted: 9p, hostfs"))),
+        }
+    }
+
+    fn attach(self, source: &str, folder: &Path, access: Access) -> Result<(), BootError> {
+        let flags = MsFlags::MS_NODEV | if access == Access::Read { MsFlags::MS_RDONLY } else { MsFlags::empty() };
+        match (self, access) {
+            (Self::Plan9, Access::Read) => attach(source, folder, "9p", flags, CACHED),
+            (Self::Plan9, Access::Write) => attach(source, folder, "9p", flags, WRITTEN_THROUGH),
+            (Self::Hostfs, _) => attach("hostfs", folder, "hostfs", flags, source),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
 /// Makes the new root and goes there.
-pub(super) fn switch(setting: &str) -> Result<(), BootError> {
-    let parts = parts(setting)?;
+pub(super) fn switch(setting: &str, exports: Option<&str>) -> Result<(), BootError> {
+    let (parts, exports) = (parts(setting)?, Exports::named(exports)?);
     let root = Path::new(NEW_ROOT);
     make_folder(root, 0o755)?;
     attach("tmpfs", root, "tmpfs", MsFlags::empty(), "mode=0755")?;
@@ -125,17 +159,16 @@ pub(super) fn switch(setting: &str) -> Result<(), BootError> {
         }
     }
     for (number, part) in parts.iter().enumerate() {
-        add(root, number, part)?;
+        add(root, number, part, exports)?;
     }
     enter(root).map_err(|errno| BootError(format!("cannot change to the new root: {errno}")))?;
     furnish();
     Ok(())
 }
 
-fn add(root: &Path, number: usize, part: &Part) -> Result<(), BootError> {
+fn add(root: &Path, number: usize, part: &Part, exports: Exports) -> Result<(), BootError> {
     let folder = root.join(&part.path);
     let source = part.source.as_str();
-    let nodev = MsFlags::MS_NODEV;
     if part.kind == Kind::Link {
         return symlink(source, &folder)
             .map_err(|error| BootError(format!("cannot link {} to {source}: {error}", folder.display())));
@@ -143,17 +176,17 @@ fn add(root: &Path, number: usize, part: &Part) -> Result<(), BootError> {
     make_folder(&folder, 0o755)?;
     match part.kind {
         Kind::Link => Ok(()),
-        Kind::Read => attach(source, &folder, "9p", nodev | MsFlags::MS_RDONLY, CACHED),
-        Kind::Write => attach(source, &folder, "9p", nodev, WRITTEN_THROUGH),
+        Kind::Read => exports.attach(source, &folder, Access::Read),
+        Kind::Write => exports.attach(source, &folder, Access::Write),
         Kind::Lower => {
             let layers = root.join(LAYERS).join(number.to_string());
             let layer = |name: &str| layers.join(name);
             for name in ["lower", "upper", "work"] {
                 make_folder(&layer(name), 0o755)?;
             }
-            attach(source, &layer("lower"), "9p", nodev | MsFlags::MS_RDONLY, CACHED)?;
+            exports.attach(source, &layer("lower"), Access::Read)?;
             let options = ["lower", "upper", "work"].map(|name| format!("{name}dir={}", layer(name).display()));
-            attach("overlay", &folder, "overlay", nodev, &options.join(","))
+            attach("overlay", &folder, "overlay", MsFlags::MS_NODEV, &options.join(","))
         }
     }
 }
@@ -212,6 +245,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn exports_are_9p_unless_it_is_said() {
+        assert_eq!(Exports::named(None), Ok(Exports::Plan9));
+        assert_eq!(Exports::named(Some("hostfs")), Ok(Exports::Hostfs));
+        let BootError(message) = Exports::named(Some("nfs")).unwrap_err();
+        assert!(message.contains("accepted: 9p, hostfs"), "{message}");
+    }
 
     #[test]
     fn parts_are_of_a_kind_at_an_absolute_path() {

@@ -53,7 +53,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
         link = await make_link(stage, spec, router, where)
         tested, receiver, others = await _launch(stage, spec, router, link, where)
         router.netlink(_configure)
-        if where.router is not None and stage.platform.kind != "qemu":
+        if where.router is not None and not stage.platform.virtual_machine:
             _take_apart(router, where.router)
         counters = DeviceCounters(router)
         stage.at_end(counters.close)

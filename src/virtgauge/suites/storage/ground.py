@@ -29,7 +29,7 @@ PORT = 5400
 """Of every server: each is alone in its network namespace or machine."""
 GUEST, PEER, _PREFIX = "10.212.0.1", "10.212.0.2", 24
 _LINK, _MAC = "db", "52:54:00:db:00:01"
-_SLOWNESS = {"host": 1.0, "simulated": 1.0, "oci": 3.0, "qemu": 20.0}
+_SLOWNESS = {"host": 1.0, "simulated": 1.0, "oci": 3.0, "qemu": 20.0, "uml": 10.0}
 """How much longer than on the host things may take before they are given up."""
 _NETWORK_S = 30.0
 
@@ -106,13 +106,12 @@ class Ground:
         Raises:
             LaunchError: it did not come up.
         """
-        own_kernel = stage.platform.kind == "qemu"
         folders = {self.sensorstore.parent, find_launcher().parent, *shares} - {self.shared}
         wanted: dict[str, Any] = {
             "disk": Disk(self.image, self.disk),
             "host_root": True,
             "shares": (Share(self.shared, writable=True), *(Share(folder) for folder in sorted(folders))),
-            "memory_mib": spec.memory_mib or (memory_mib if own_kernel else None),
+            "memory_mib": spec.memory_mib or (memory_mib if stage.platform.virtual_machine else None),
             "vcpus": spec.vcpus,
         }
         if lab is not None:

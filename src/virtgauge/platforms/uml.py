@@ -1,0 +1,305 @@
+"""User Mode Linux: a Linux kernel that runs as a program of the host, and its processes as processes of the host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.agent.serial_stream import serial_streams
+from virtgauge.errors import UnavailableError
+from virtgauge.host.cgroup import Cgroup
+from virtgauge.host.disk_image import DiskImageError, loop_device
+from virtgauge.host.policy import Applied, Policy
+from virtgauge.host.process import child_setup, end_process, wait_for_exit
+from virtgauge.host.scope import Scope
+from virtgauge.network.links import open_tap
+from virtgauge.network.nic import NetworkError
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
+from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
+from virtgauge.platforms.qemu_accelerator import judge
+from virtgauge.platforms.qemu_storage import root_of
+from virtgauge.platforms.streams import SocketPair
+from virtgauge.platforms.uml_command import INITRAMFS, LONGEST_COMMAND_LINE, STATE, VIEW, Link, UmlBoot
+from virtgauge.platforms.uml_view import HostView
+from virtgauge.provision.cache import cache_root
+
+_EXIT_S = 1.0
+_WRITE_BACK_S = 30.0
+"""How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
+_VERSION_S = 5.0
+_DEFAULT_MEMORY_MIB = 512
+_FIX = "apt install user-mode-linux"
+_ONE_PROCESSOR = "User Mode Linux has one virtual processor"
+_DISK = "ubd on a loop device, page cache of the host"
+_DISK_BYPASS = (
+    "User Mode Linux reads and writes its disk through the host's page cache, so that only flushes and what the cache "
+    "has not got meet the bounds"
+)
+
+
+class UmlPlatform(Platform):
+    """The agent as the first process of a kernel that is a program of the host, on a serial line of its.
+
+    A guest has one processor.  Every system call in it is caught by its kernel through ptrace, reading a clock among
+    them; no hardware is virtualized or emulated.
+    """
+
+    kind: ClassVar[str] = "uml"
+    virtual_machine: ClassVar[bool] = True
+
+    class Settings(BaseModel):
+        """A plan's section of kind ``uml``."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+        memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB
+        vcpus: Annotated[int, Field(ge=1)] | None = None
+        """There is one, and no other value; the field is there so that a plan may say so."""
+
+        @field_validator("vcpus")
+        @classmethod
+        def _there_is_one(cls, value: int | None) -> int | None:
+            if value not in (None, 1):
+                raise ValueError(f"{_ONE_PROCESSOR}: leave vcpus out, or set vcpus = 1")
+            return value
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or self.Settings()
+
+    @property
+    def label(self) -> str:
+        return "User Mode Linux"
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.settings.model_dump(mode="json"), "vcpus": 1}
+
+    async def probe(self) -> Availability:
+        """Boot a guest, or remember that one booted."""
+        binary = find_uml()
+        if binary is None:
+            return Availability(False, "User Mode Linux is not installed", _FIX)
+        try:
+            agent = find_agent()
+        except UnavailableError as error:
+            return Availability(False, error.message, error.remedy)
+        version = await _version(binary)
+        if version is None:
+            return Availability(False, f"`{binary} --version` fails", "apt install --reinstall user-mode-linux")
+
+        async def boot(bound_s: float) -> int:
+            with Scope() as scope:
+                guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent, ready_timeout_s=bound_s))
+                await guest.close()
+                return guest.ready_ns
+
+        verdict = await judge(self.kind, (version, agent.sha256), boot)
+        return Availability(verdict.usable, verdict.reason, verdict.fix, details={"kernel": version})
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        if spec.vcpus not in (None, 1):
+            raise LaunchError("start", f"vcpus is {spec.vcpus}: {_ONE_PROCESSOR}; ask for 1, or for none")
+        if spec.host_root and os.geteuid() != 0:
+            raise LaunchError("start", "the host's programs in a guest need root here: run virtgauge as root (sudo)")
+        with contextlib.ExitStack() as removal:
+            folder = spec.scope.guest_folder(spec.name)
+            removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
+            removal.callback(cgroup.remove)
+            removal.callback(cgroup.kill_all)  # its processes outlive their kernel where that is killed
+            console = folder / "console.log"
+            attempt = _Attempt(spec, "User Mode Linux", console)
+            disk = _disk_device(spec, removal)
+            boot = await self._boot(spec, folder, disk)
+            view = HostView(folder / VIEW, boot.root)
+            pair = SocketPair()
+            removal.callback(pair.close)
+            descriptor = pair.theirs.fileno()
+            with _links(spec) as links, cgroup.entrance() as join, console.open("wb") as log:
+                require_limit(spec, cgroup)
+                command = boot.arguments(agent_descriptor=descriptor, links=links)
+                if (length := len(" ".join(command))) > LONGEST_COMMAND_LINE:
+                    message = f"the kernel would cut its command line of {length} bytes: share fewer folders"
+                    raise LaunchError("start", message)
+                try:
+                    process = subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env=_environment(spec),
+                        cwd=folder,
+                        preexec_fn=child_setup(join, view.mount, cpus=spec.cpus),
+                        pass_fds=(descriptor, *(link.descriptor for link in links)),
+                        start_new_session=True,
+                    )
+                except (OSError, subprocess.SubprocessError) as error:
+                    raise LaunchError("start", f"{command[0]}: {error}") from error
+            attempt.process = process
+            removal.callback(end_process, process)
+            pair.theirs.close()
+            channel = await attempt.open_channel(*serial_streams(*await pair.streams()))
+            if spec.nics:
+                await attempt.configure_network(channel, [nic.request() for nic in spec.nics])
+
+            async def end() -> None:
+                await wait_for_exit(process, _EXIT_S if disk is None else _WRITE_BACK_S)
+
+            return UmlGuest(
+                boot=boot,
+                process=process,
+                channel=channel,
+                ready_ns=attempt.ready_ns(),
+                label=self.label,
+                cgroup=cgroup,
+                pid=process.pid,
+                removal=removal.pop_all(),
+                before_removal=end,
+                disk=None if disk is None else _DISK,
+                disk_bypass=_DISK_BYPASS,
+            )
+
+    async def _boot(self, spec: GuestSpec, folder: Path, disk: Path | None) -> UmlBoot:
+        binary = find_uml()
+        if binary is None:
+            raise LaunchError("start", f"User Mode Linux is not installed: {_FIX}")
+        root = root_of(spec)
+        modules: list[Path] = []
+        try:
+            if root:
+                modules = module_closure(_modules(binary, await _version(binary)), ("overlay",))
+            initramfs = build_initramfs(spec.agent, modules, cache_root() / "initramfs")
+            (folder / INITRAMFS).symlink_to(initramfs)
+            (folder / STATE).mkdir()
+        except (OSError, ModuleError) as error:
+            raise LaunchError("initramfs", str(error)) from error
+        return UmlBoot(
+            binary=binary,
+            memory_mib=spec.memory_mib or self.settings.memory_mib,
+            identity=f"{spec.scope.tag}-{spec.name}",
+            modules=[canonical(path.stem) for path in modules],
+            disk=None if disk is None or spec.disk is None else (disk, spec.disk.folder),
+            root=root,
+        )
+
+
+class UmlGuest(LocalGuest):
+    """A running kernel and its processes.
+
+    Attributes:
+        boot: what was started.
+    """
+
+    def __init__(self, *, boot: UmlBoot, process: subprocess.Popen[bytes], cgroup: Cgroup, **rest: Any) -> None:
+        super().__init__(cgroup=cgroup, **rest)
+        self.boot = boot
+        self._process = process
+
+    async def apply(self, policy: Policy) -> Applied:
+        """Set what the kernel and its processes may use, together."""
+        applied = await super().apply(policy)
+        if policy.cpu_limit is None or policy.cpu_limit <= 1:
+            return applied
+        unused = "cpu_limit: the guest has one virtual processor, and cannot use more but for its disk"
+        return dataclasses.replace(applied, no_effect=(*applied.no_effect, unused))
+
+    async def crash(self) -> None:
+        """Kill the kernel and all its processes: what it had handed to its disk is in the image, the rest is lost."""
+        self._process.kill()
+        await wait_for_exit(self._process, _WRITE_BACK_S)
+        self._cgroup.kill_all()  # its disk has a process of its own
+
+    def _disk_device(self) -> str | None:
+        if self.boot.disk is None:
+            return None
+        number = self.boot.disk[0].stat().st_rdev
+        return f"{os.major(number)}:{os.minor(number)}"
+
+
+class _Attempt(ProcessAttempt):
+    """An attempt that tells why the kernel gave up: a trace of its stack comes after that."""
+
+    def end_of_process(self) -> str | None:
+        ended = super().end_of_process()
+        if ended is None:
+            return None
+        text = "".join(log.read_text(errors="replace") for log in self.logs if log.exists())
+        panic = re.search(r"Kernel panic[^\r\n]*", text)
+        return ended if panic is None else f"{ended} ({panic[0].strip()})"
+
+
+def find_uml() -> Path | None:
+    """The kernel, under the name that Debian's package gives it; None when it is not installed."""
+    found = shutil.which("linux.uml")
+    return Path(found) if found else None
+
+
+def _modules(binary: Path, version: str | None) -> Path:
+    """The folder of its modules, beside the program's own: ``/usr/lib/uml/modules/6.1.176`` for ``/usr/bin``."""
+    return binary.resolve().parent.parent / "lib" / "uml" / "modules" / (version or "unknown")
+
+
+def _environment(spec: GuestSpec) -> dict[str, str]:
+    """The scope's, less the folder for temporary files: the guest's memory would become a file on its disk."""
+    return {name: value for name, value in spec.scope.environment().items() if name != "TMPDIR"}
+
+
+def _disk_device(spec: GuestSpec, removal: contextlib.ExitStack) -> Path | None:
+    """A loop device of the guest's disk, whose flushes the host counts and whose traffic it can bound.
+
+    It is free again when the controller and the guest have closed it.
+    """
+    if spec.disk is None:
+        return None
+    try:
+        descriptor, path = loop_device(spec.disk.image)
+    except DiskImageError as error:
+        raise LaunchError("disk", str(error)) from error
+    removal.callback(os.close, descriptor)
+    return path
+
+
+@contextlib.contextmanager
+def _links(spec: GuestSpec) -> Iterator[list[Link]]:
+    """The guest's links, open in its lab until the kernel has its own copies; they are gone when that ends."""
+    links: list[Link] = []
+    try:
+        for nic in spec.nics:
+            assert spec.lab is not None
+            try:
+                links.append(Link(open_tap(spec.lab, nic), nic.mac, nic.mtu))
+            except NetworkError as error:
+                raise LaunchError("network", str(error)) from error
+        yield links
+    finally:
+        for link in links:
+            os.close(link.descriptor)
+
+
+async def _version(binary: Path) -> str | None:
+    """The release of the kernel, as its modules' folder is named; None when it does not say."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            binary, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:
+        return None
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _VERSION_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+    lines = output.decode(errors="replace").split()
+    return lines[0] if process.returncode == 0 and lines else None

@@ -1,0 +1,158 @@
+"""User Mode Linux, booted for real."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from platforms import guest_checks as check
+from platforms.conftest import burnt_share, require, running, traces
+from platforms.disk_checks import disk, shell
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.host.policy import DiskLimits, Policy
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import GuestSpec, LaunchError, Share
+from virtgauge.platforms.uml import UmlPlatform
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+Spec = Callable[..., GuestSpec]
+
+
+@pytest.fixture
+async def platform(private_state: Path) -> UmlPlatform:
+    platform = UmlPlatform()
+    require(await platform.probe(), "uml")
+    return platform
+
+
+async def test_it_answers_counts_and_is_gone(platform: UmlPlatform, spec: Spec) -> None:
+    facts = await check.check_a_guest_answers_and_is_gone(platform, spec(memory_mib=96))
+    assert facts["init"] is True
+    cpu, kernel, memory = facts["cpu"], facts["kernel"], facts["memory_bytes"]
+    assert isinstance(cpu, dict)
+    assert cpu["count"] == 1
+    assert isinstance(kernel, dict)
+    assert kernel["release"] != os.uname().release, "a kernel of its own"
+    assert isinstance(memory, int)
+    assert 64 << 20 < memory <= 96 << 20
+
+
+async def test_its_clock_is_a_system_call_and_agrees_with_the_counter(platform: UmlPlatform, spec: Spec) -> None:
+    params = {"samples": 2000, "max_ns": 10**10, "reservoir": 1, "seed": 1}
+    async with running(platform, spec()) as guest:
+        facts = await guest.channel.facts()
+        kernels = await guest.channel.request("probe", name="timer_cost", params={"function": "clock_gettime"} | params)
+        hptimes = await guest.channel.request("probe", name="timer_cost", params={"function": "hptime"} | params)
+    assert facts["vdso"] is False
+    if hptimes.value["hptime_refusal"] is None:
+        assert hptimes.value["distribution"]["mean"] < kernels.value["distribution"]["mean"] / 10
+    first, last = kernels.value["clocks_start"], hptimes.value["clocks_end"]
+    if first["tsc_ns"] is not None:
+        passed = last["tsc_ns"] - first["tsc_ns"]
+        assert last["monotonic_raw_ns"] - first["monotonic_raw_ns"] == pytest.approx(passed, rel=0.01)
+
+
+async def test_accounting_covers_the_guests_processes(platform: UmlPlatform, spec: Spec) -> None:
+    async with running(platform, spec()) as guest:
+        outside, inside = await burnt_share(guest, 2.0, 4)
+    assert 0 < inside < 1.05, "one processor"
+    # The guest's kernel does not know when the host had no processor for it, and counts that as its own work.
+    assert 0.1 < outside < inside + 0.15
+
+
+async def test_what_limits_it_holds(platform: UmlPlatform, scope: Scope, spec: Spec) -> None:
+    data = disk(scope, 32)
+    async with running(platform, spec(cpus=(0,), cpu_limit=0.75, disk=data)) as guest:
+        assert guest.confinement().cpus == (0,)
+        assert guest.confinement().cpu_limit == 0.75
+        applied = await guest.apply(Policy(cpu_limit=0.3, disk=DiskLimits(write_bps=1_000_000)))
+        assert "30000" in " ".join(applied.in_force.values())
+        assert any("write_bps_device" in name or name == "io.max" for name in applied.in_force)
+        assert any("page cache" in part for part in applied.no_effect)
+        outside, _ = await burnt_share(guest, 3.0, 2)
+        assert outside < 0.33
+        lifted = await guest.apply(Policy())
+        assert lifted.in_force == {}
+
+
+async def test_the_hosts_programs_are_there_and_the_host_is_not(
+    platform: UmlPlatform, spec: Spec, tmp_path: Path
+) -> None:
+    """What was not granted is not seen, and what was granted for reading is not written, by its hostfs either."""
+    secret, shared = tmp_path / "secret", tmp_path / "shared"
+    for folder in (secret, shared):
+        folder.mkdir()
+        (folder / "file").write_text("the host's\n")
+    async with running(platform, spec(host_root=True, shares=(Share(shared),))) as guest:
+        code, output = await shell(guest, "python3 -c 'print(6 * 7)' && echo mine > /etc/hostname && cat /etc/hostname")
+        assert (code, output) == (0, "42\nmine\n")
+        script = (
+            f"mkdir /a /b; mount -t hostfs none /a -o {secret}; cat /a/file; "
+            "mount -t hostfs none /b -o / && for folder in /b/*; do echo x > $folder/new; done; ls /b"
+        )
+        _, output = await shell(guest, script)
+    assert "the host's" not in output
+    assert "Read-only file system" in output
+    assert not (shared / "new").exists()
+    assert not Path("/usr/new").exists()
+    assert Path("/etc/hostname").read_text() != "mine\n"
+
+
+async def test_a_guest_that_hangs_at_boot_is_a_bounded_launch_error(platform: UmlPlatform, spec: Spec) -> None:
+    asked = spec(ready_timeout_s=0.05)
+    with pytest.raises(LaunchError, match="no agent answered within"):
+        await platform.launch(asked)
+    assert traces(f"{asked.scope.tag}/{asked.name}") == []
+
+
+async def test_a_kernel_panic_is_a_launch_error_with_the_console(
+    platform: UmlPlatform, spec: Spec, tmp_path: Path
+) -> None:
+    path = tmp_path / "no-init"
+    path.write_text("this is no program")
+    path.chmod(0o755)
+    asked = spec(agent=AgentBinary(path, "0" * 64))
+    with pytest.raises(LaunchError) as caught:
+        await platform.launch(asked)
+    assert caught.value.stage == "boot"
+    assert "Kernel panic" in str(caught.value).splitlines()[0]
+    assert traces(f"{asked.scope.tag}/{asked.name}") == []
+
+
+async def test_cancelling_leaves_nothing(platform: UmlPlatform, spec: Spec) -> None:
+    await check.check_cancelling_leaves_nothing(platform, spec, 0.3)
+
+
+async def test_a_killed_guest_ends_the_channel(platform: UmlPlatform, spec: Spec) -> None:
+    await check.check_a_killed_guest_ends_the_channel(platform, spec())
+
+
+async def test_its_kernel_alone_killed_leaves_no_process(platform: UmlPlatform, scope: Scope, spec: Spec) -> None:
+    """The processes of the guest are not the kernel's to take along."""
+    asked = spec(disk=disk(scope, 16))
+    async with running(platform, asked) as guest:
+        await guest.channel.request("load_start", name="cpu", params={"threads": 2})
+        assert len(scope.cgroup(asked.name).pids()) > 1
+        await guest.crash()
+        assert scope.cgroup(asked.name).pids() == []
+        await asyncio.sleep(0)
+
+
+async def test_a_killed_controller_is_reclaimed(platform: UmlPlatform) -> None:
+    tag = check.check_a_killed_controller_is_reclaimed("uml", "{}", disk_mib=16)
+    assert traces(tag) == []
+
+
+async def test_a_state_folder_with_blanks_does_not_matter(
+    platform: UmlPlatform, tmp_path: Path, agent: AgentBinary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIRTGAUGE_STATE", str(tmp_path / "a, b: c"))
+    with Scope() as scope:
+        asked = GuestSpec(name="g", scope=scope, agent=agent, disk=disk(scope, 16), host_root=True)
+        async with running(platform, dataclasses.replace(asked)) as guest:
+            assert (await shell(guest, f"echo there > '{scope.folder}/data/file' && ls '{scope.folder}/data'"))[0] == 0

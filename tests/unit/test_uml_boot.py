@@ -1,0 +1,100 @@
+"""User Mode Linux: its command line, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.qemu_storage import RootPart
+from virtgauge.platforms.uml import UmlPlatform
+from virtgauge.platforms.uml_command import Link, UmlBoot
+from virtgauge.platforms.uml_view import HostView
+
+BOOT = UmlBoot(binary=Path("/usr/bin/linux.uml"), memory_mib=128, identity="vg012345-g1")
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GuestSpec]:
+    monkeypatch.setenv("VIRTGAUGE_STATE", str(tmp_path / "state"))
+    with Scope() as scope:
+        yield GuestSpec(name="g", scope=scope, agent=AgentBinary(Path("/bin/true"), "0" * 64))
+
+
+def test_a_guest_sees_one_empty_folder_of_the_host_and_opens_no_terminal() -> None:
+    given = BOOT.arguments(agent_descriptor=7)
+    assert {"hostfs=view", "uml_dir=state", "umid=vg012345-g1", "mem=128M", "panic=-1", "noreboot"} <= set(given)
+    assert [word for word in given if word.startswith(("con", "ssl"))] == [
+        *("con=null", "con0=null,fd:1", "ssl=null", "ssl0=fd:7"),
+    ]
+    assert [word for word in given if word.startswith("virtgauge.")] == ["virtgauge.channel=serial:/dev/ttyS0"]
+
+
+def test_interfaces_are_taps_that_it_inherits_and_take_whole_packets() -> None:
+    given = BOOT.arguments(
+        agent_descriptor=7, links=(Link(8, "52:54:00:00:00:01", 1500), Link(9, "52:54:00:00:00:02", 9000))
+    )
+    assert [word for word in given if word.startswith("vec")] == [
+        "vec0:transport=fd,fd=8,vec=0,mac=52:54:00:00:00:01,mtu=1500",
+        "vec1:transport=fd,fd=9,vec=0,mac=52:54:00:00:00:02,mtu=9000",
+    ]
+
+
+def test_folders_and_a_disk_are_named_without_what_separates() -> None:
+    parts = (
+        RootPart("lower", Path("/usr"), "/usr"),
+        RootPart("link", Path("/bin"), "usr/bin"),
+        RootPart("write", Path("/a, b"), "/a, b"),
+    )
+    boot = dataclasses.replace(
+        BOOT, root=parts, modules=("overlay",), disk=(Path("/dev/loop3"), Path("/run/vg/my data"))
+    )
+    given = boot.arguments(agent_descriptor=7)
+    assert "ubd0=/dev/loop3" in given
+    assert [word for word in given if word.startswith("virtgauge.")][1:] == [
+        "virtgauge.modules=overlay",
+        "virtgauge.exports=hostfs",
+        "virtgauge.root=lower:/usr:/0,link:/bin:usr/bin,write:/a%2C%20b:/2",
+        "virtgauge.disk=/run/vg/my%20data",
+    ]
+
+
+def test_a_view_has_an_entry_for_each_folder_and_mounts_nothing_by_itself(tmp_path: Path) -> None:
+    parts = (RootPart("read", Path("/usr"), "/usr"), RootPart("link", Path("/bin"), "usr/bin"))
+    HostView(tmp_path / "view", parts)
+    assert [path.name for path in (tmp_path / "view").iterdir()] == ["0"]
+    assert list((tmp_path / "view" / "0").iterdir()) == []
+
+
+@pytest.mark.parametrize("vcpus", [0, 2])
+def test_another_number_of_processors_is_refused_by_field(vcpus: int) -> None:
+    with pytest.raises(ValidationError, match="vcpus") as caught:
+        UmlPlatform.Settings(vcpus=vcpus)
+    assert [error["loc"] for error in caught.value.errors()] == [("vcpus",)]
+    if vcpus == 2:
+        assert "one virtual processor: leave vcpus out" in str(caught.value)
+
+
+async def test_a_guest_with_two_processors_is_a_launch_error_that_says_what_to_ask(spec: GuestSpec) -> None:
+    with pytest.raises(LaunchError, match="vcpus is 2: User Mode Linux has one virtual processor; ask for 1") as caught:
+        await UmlPlatform().launch(dataclasses.replace(spec, vcpus=2))
+    assert caught.value.stage == "start"
+    assert not (spec.scope.folder / spec.name).exists()
+
+
+async def test_a_machine_without_it_is_told_how_to_have_it(
+    spec: GuestSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = await UmlPlatform().probe()
+    assert (found.usable, found.reason) == (False, "User Mode Linux is not installed")
+    assert found.fix == "apt install user-mode-linux"
+    with pytest.raises(LaunchError, match="not installed: apt install user-mode-linux"):
+        await UmlPlatform().launch(spec)
+    assert not (spec.scope.folder / spec.name).exists()
