@@ -16,6 +16,7 @@ from virtgauge.provision.gvisor import provision_runsc
 from virtgauge.provision.kernel import provision_kernel
 from virtgauge.provision.packages import Purpose, provision_packages
 from virtgauge.provision.progress import Outcome, State, showing
+from virtgauge.provision.xen import provision_xen
 
 app = typer.Typer(
     name="provision",
@@ -69,6 +70,12 @@ def _boot_loader() -> bool:
     return _show([outcome])
 
 
+def _xen() -> bool:
+    with showing("xen") as progress:
+        outcome = provision_xen(progress)
+    return _show([outcome])
+
+
 def _databases(products: Iterable[Product]) -> bool:
     outcomes = []
     for product in products:
@@ -114,6 +121,12 @@ def image() -> None:
     _end(_boot_loader())
 
 
+@app.command(epilog="Example: [bold]virtgauge provision xen[/bold]")
+def xen() -> None:
+    """Download Debian's Xen and extract it into the cache, for a nested lab in which the platform xen can be tried."""
+    _end(_xen())
+
+
 @app.command(epilog="Example: [bold]sudo virtgauge provision databases[/bold]")
 def databases() -> None:
     """Fetch the databases of the storage suite; PostgreSQL, Java and Maven are installed where they are missing."""
@@ -132,4 +145,5 @@ def everything(
     _gvisor()
     _ganesha()
     _boot_loader()
+    _xen()
     _databases([DUCKDB, *(SERVERS if Purpose.DATABASES in purposes else ())])

@@ -1,0 +1,305 @@
+"""A nested lab: an emulated machine that runs Xen, for trying the platform out where no Xen host is at hand.
+
+It proves that everything works, `xl` and Xen being the real ones; what is timed in it is emulated, and labelled so.
+
+A lab belongs to a scope: guests of one scope share it, so that a run pays for it once, and it ends with the scope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.host.process import child_setup, end_process, wait_for_exit
+from virtgauge.host.scope import Scope
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
+from virtgauge.platforms.local import ProcessAttempt
+from virtgauge.platforms.streams import SocketPair
+from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, Ended, XenError
+from virtgauge.platforms.xen.domain import GuestType
+from virtgauge.platforms.xen.lab_console import LabConsoles
+from virtgauge.platforms.xen.lab_machine import (
+    ARCHIVES_FOLDER,
+    CARDS,
+    DOM0_MODULES,
+    KERNELS_FOLDER,
+    XEN_FOLDER,
+    LabMachine,
+)
+from virtgauge.platforms.xen.lab_parts import LabParts, find_lab_parts
+from virtgauge.platforms.xen.loop_thread import LoopThread
+from virtgauge.platforms.xen.tap_pool import TapPool
+from virtgauge.provision.cache import cache_root
+from virtgauge.provision.xen import XenPackages
+
+NAME = "xen-lab"
+"""Begins the names of its folder, cgroup and namespace in the scope."""
+
+_BOOT_S = 180.0
+"""An idle machine needs a dozen seconds, a busy one many more."""
+_SETUP = Path(__file__).with_name("lab_setup.sh")
+_ANSWER_S = 15.0
+_OUTPUT_BYTES = 200_000
+
+_labs: dict[tuple[str, GuestType], concurrent.futures.Future[LabDom0]] = {}
+_labs_lock = threading.Lock()
+_numbers = itertools.count()
+
+
+async def lab_of(scope: Scope, guests: GuestType, agent: AgentBinary) -> LabDom0:
+    """The lab of a scope, brought up at the first call; it ends with the scope.
+
+    Raises:
+        LaunchError: it does not come up.
+        UnavailableError: something is missing of which it is made.
+    """
+    key = (scope.tag, guests)
+    with _labs_lock:
+        booting = _labs.get(key)
+        if booting is None or (booting.done() and (booting.exception() is not None or booting.result().ended)):
+            thread = LoopThread(f"{NAME} {scope.tag}")
+            booting = _labs[key] = thread.submit(LabDom0.boot(scope, guests, agent, thread))
+    # Whoever stops waiting does not stop it for the others.
+    return await asyncio.shield(asyncio.wrap_future(booting))
+
+
+class LabDom0(Dom0):
+    """The dom0 of a nested lab, by its agent."""
+
+    where = "nested lab, emulated"
+    emulated = True
+    patience = 4.0
+
+    def __init__(
+        self,
+        *,
+        thread: LoopThread,
+        channel: Channel,
+        process: subprocess.Popen[bytes],
+        folder: Path,
+        taps: TapPool,
+        xen: XenPackages,
+    ) -> None:
+        """Take over what a boot has made; see :meth:`boot`."""
+        self._thread, self._channel, self._process, self._taps = thread, channel, process, taps
+        self._environment = {
+            "LD_LIBRARY_PATH": str(XEN_FOLDER / xen.libraries.relative_to(xen.folder)),
+            "PATH": ":".join(
+                [*(str(XEN_FOLDER / path.relative_to(xen.folder)) for path in xen.programs), os.defpath, "/usr/sbin"]
+            ),
+        }
+        self._consoles = LabConsoles(folder)
+        self._uplinks: dict[str, str] = {}
+        """dom0's interfaces by hardware address."""
+        self._removal = contextlib.ExitStack()
+        self._watch: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def boot(cls, scope: Scope, guests: GuestType, agent: AgentBinary, thread: LoopThread) -> LabDom0:
+        """Start QEMU, Xen and dom0; called in the lab's own thread.
+
+        Raises:
+            LaunchError: it does not come up; nothing of it is left.
+        """
+        with contextlib.ExitStack() as removal:
+            removal.callback(thread.stop)
+            name = f"{NAME}-{next(_numbers)}"
+            folder = scope.guest_folder(name)
+            removal.push(_removing_after_failure(folder))
+            cgroup = scope.cgroup(name)
+            removal.callback(cgroup.remove)
+            removal.callback(cgroup.kill_all)
+            console, messages = folder / "console.log", folder / "qemu.log"
+            attempt = ProcessAttempt(
+                GuestSpec(name=name, scope=scope, agent=agent, ready_timeout_s=_BOOT_S), "QEMU", messages, console
+            )
+            parts = find_lab_parts()
+            machine, xen = _machine(guests, agent, parts), parts.xen
+            try:
+                taps = TapPool(scope, name, CARDS)
+            except NetworkError as error:
+                raise LaunchError("network", str(error)) from error
+            removal.callback(taps.close)
+            pair = SocketPair()
+            removal.callback(pair.close)
+            with cgroup.entrance() as join, messages.open("wb") as log:
+                try:
+                    command = machine.arguments(
+                        console=console,
+                        agent_descriptor=pair.theirs.fileno(),
+                        taps=[
+                            (descriptor, tap.mac) for descriptor, tap in zip(taps.descriptors, taps.taps, strict=True)
+                        ],
+                    )
+                    process = subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env=scope.environment(),
+                        cwd=folder,
+                        preexec_fn=child_setup(join),
+                        pass_fds=(pair.theirs.fileno(), *taps.descriptors),
+                        start_new_session=True,
+                    )
+                except (OSError, ValueError, subprocess.SubprocessError) as error:
+                    raise LaunchError("start", f"the nested Xen lab: {error}") from error
+            attempt.process = process
+            removal.callback(end_process, process)
+            pair.theirs.close()
+            taps.close_descriptors()
+            channel = await attempt.open_channel(*await pair.streams())
+            lab = cls(thread=thread, channel=channel, process=process, folder=folder, taps=taps, xen=xen)
+            try:
+                await lab._settle(xen.version)
+            except XenError as error:
+                raise attempt.failure("dom0", str(error)) from error
+            lab._removal = removal.pop_all()
+        lab._watch = asyncio.create_task(lab._until_it_ends())
+        return lab
+
+    @property
+    def ended(self) -> bool:
+        """Whether the machine is gone."""
+        return self._channel.closed or self._process.poll() is not None
+
+    async def run(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
+        return await asyncio.wrap_future(self._submit(argv, timeout_s))
+
+    def run_now(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
+        try:
+            return self._submit(argv, timeout_s).result(timeout_s + 2 * _ANSWER_S)
+        except (concurrent.futures.CancelledError, TimeoutError) as error:
+            raise XenError(f"`{' '.join(argv[:3])}`: the nested Xen lab does not answer") from error
+
+    async def store(self, name: str, text: str) -> str:
+        path = f"/run/{name}"
+        await self.check(["bash", "-c", 'printf %s "$1" >"$2"', "store", text, path])
+        return path
+
+    def path_of(self, path: Path) -> Path:
+        for ours, theirs in ((_kernels(), KERNELS_FOLDER), (_archives(), ARCHIVES_FOLDER)):
+            if path.is_relative_to(ours):
+                return theirs / path.relative_to(ours)
+        raise XenError(f"dom0 does not see {path}")
+
+    async def open_console(
+        self, number: int, removal: contextlib.ExitStack
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        terminal = (await self.check(["xenstore-read", f"/local/domain/{number}/console/tty"])).strip()
+        slot, reader, writer = await self._consoles.open(removal)
+        loop = asyncio.get_running_loop()
+        # The agent that is dom0's first process joins the two; it is no file of dom0's root.
+        relay = self._submit(["/proc/1/exe", "--relay", terminal, f"virtio:{slot}"], None)
+        removal.callback(relay.cancel)
+
+        def hang_up(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # a caller's loop that has ended
+                loop.call_soon_threadsafe(writer.close)
+
+        relay.add_done_callback(hang_up)
+        return reader, writer
+
+    def uplink(self, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> str:
+        return self._uplinks[self._taps.lend(lab, nic, removal).mac]
+
+    def bridge_name(self, uplink: str) -> str:
+        return f"br-{uplink}"
+
+    async def _settle(self, version: str) -> None:
+        script = _SETUP.read_text()
+        argv = ["bash", "-c", script, "setup", version]
+        (await self._run(argv, _BOOT_S)).checked(["bash", _SETUP.name, version])
+        listing = ["bash", "-c", 'cd /sys/class/net && for each in *; do echo "$each $(<$each/address)"; done']
+        for line in (await self._run(listing, COMMAND_S)).checked(listing).splitlines():
+            name, _, mac = line.partition(" ")
+            self._uplinks[mac] = name
+
+    def _submit(self, argv: Sequence[str], timeout_s: float | None) -> concurrent.futures.Future[Ended]:
+        try:
+            if not self.ended:
+                return self._thread.submit(self._run(argv, timeout_s))
+        except RuntimeError:  # it has ended just now
+            pass
+        raise XenError("the nested Xen lab has ended")
+
+    async def _run(self, argv: Sequence[str], timeout_s: float | None) -> Ended:
+        """In the lab's own thread; without a bound, until it ends or is cancelled."""
+        try:
+            reply = await self._channel.request(
+                "run",
+                argv=list(argv),
+                env=self._environment,
+                timeout_ms=86_400_000 if timeout_s is None else round(timeout_s * 1000),
+                output_limit=_OUTPUT_BYTES,
+                timeout_s=None if timeout_s is None else timeout_s + _ANSWER_S,
+            )
+        except (AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
+            raise XenError(f"`{' '.join(argv[:3])}` in dom0: {error}") from error
+        value = reply.value
+        if value["timed_out"]:
+            raise XenError(f"`{' '.join(argv[:3])}` did not end within {timeout_s:g} s")
+        return Ended(
+            value["exit_code"], value["stdout"].decode(errors="replace"), value["stderr"].decode(errors="replace")
+        )
+
+    async def _until_it_ends(self) -> None:
+        """Wait for the scope's end, which kills QEMU, and let go of what this process holds of the lab."""
+        while await wait_for_exit(self._process, 3600.0) is None:
+            pass
+        await self._channel.close()
+        self._consoles.close()
+        self._removal.close()
+
+
+def _removing_after_failure(folder: Path) -> Callable[[object, object, object], None]:
+    """The folder of a lab that has come up is the scope's, which may be removing it when the lab ends."""
+
+    def remove(kind: object, _error: object, _traceback: object) -> None:
+        if kind is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    return remove
+
+
+def _kernels() -> Path:
+    return cache_root() / "vmlinux"
+
+
+def _archives() -> Path:
+    return cache_root() / "initramfs"
+
+
+def _machine(guests: GuestType, agent: AgentBinary, parts: LabParts) -> LabMachine:
+    for folder in (_kernels(), _archives()):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        modules = module_closure(parts.kernel.modules, DOM0_MODULES)
+        initramfs = build_initramfs(agent, modules, _archives())
+    except (ModuleError, OSError) as error:
+        raise LaunchError("start", str(error)) from error
+    return LabMachine(
+        binary=parts.qemu,
+        guests=guests,
+        hypervisor=parts.xen.image,
+        kernel=parts.kernel.image,
+        initramfs=initramfs,
+        modules=[canonical(path.stem) for path in modules],
+        xen=parts.xen.folder,
+        kernels=_kernels(),
+        archives=_archives(),
+    )

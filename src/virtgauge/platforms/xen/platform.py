@@ -1,0 +1,234 @@
+"""Xen's domains as guests: para-virtual (PV), or para-virtual within hardware virtualization (PVH)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.agent.serial_stream import serial_streams
+from virtgauge.errors import UnavailableError
+from virtgauge.host.scope import Scope
+from virtgauge.host.xen_domains import is_xen_host
+from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
+from virtgauge.platforms.local import LaunchAttempt
+from virtgauge.platforms.qemu_accelerator import judge
+from virtgauge.platforms.vmlinux import direct_kernel
+from virtgauge.platforms.xen.bridging import bridged
+from virtgauge.platforms.xen.dom0 import Dom0, XenError
+from virtgauge.platforms.xen.domain import DomainConfig, GuestType, TscMode, Vif
+from virtgauge.platforms.xen.guest import XenGuest
+from virtgauge.platforms.xen.lab import lab_of
+from virtgauge.platforms.xen.lab_parts import find_lab_parts
+from virtgauge.platforms.xen.local import LocalDom0
+from virtgauge.platforms.xen.toolstack import Toolstack, xen_cap
+from virtgauge.provision.cache import cache_root
+from virtgauge.provision.kernel import find_kernel
+
+_DEFAULT_MEMORY_MIB = 256
+_MODULES = ("xen-netfront",)
+_LAB_REMEDY = 'set host = "lab" to try it in a nested lab, whose timings mean nothing'
+
+
+class XenPlatform(Platform):
+    """The agent as the first process of a domain, on its console."""
+
+    kind: ClassVar[str] = "xen"
+
+    class Settings(BaseModel):
+        """A plan's section of kind ``xen``."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+        host: Literal["local", "lab"] = "local"
+        """``local``: this machine is a Xen host.  ``lab``: an emulated machine is started that is one; it proves that
+        everything works, and its figures are labelled emulated."""
+        type: GuestType = "pv"
+        """``pv`` needs nothing of the processor; ``pvh`` needs its virtualization."""
+        tsc_mode: TscMode = "default"
+        """Whether the guest's reading of the time-stamp counter traps to Xen (xen-tscmode(7))."""
+        vcpus: Annotated[int, Field(ge=1, le=128)] = 1
+        memory_mib: Annotated[int, Field(ge=160)] = _DEFAULT_MEMORY_MIB
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or self.Settings()
+
+    @property
+    def label(self) -> str:
+        nested = ", nested lab, emulated" if self.settings.host == "lab" else ""
+        return f"Xen ({self.settings.type.upper()}{nested})"
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.settings.model_dump(mode="json")}
+
+    async def probe(self) -> Availability:
+        """Start a domain (in a lab: remember that one started)."""
+        try:
+            return await (self._probe_lab() if self.settings.host == "lab" else self._probe_host())
+        except UnavailableError as error:
+            return Availability(False, error.message, error.remedy)
+
+    async def _probe_host(self) -> Availability:
+        if not is_xen_host():
+            return Availability(
+                False,
+                "this machine is no Xen host: it does not run as Xen's privileged domain",
+                f"apt install xen-system-amd64, and boot Xen; or {_LAB_REMEDY}",
+            )
+        if os.geteuid() != 0:
+            return Availability(False, "Xen's toolstack needs root", "run virtgauge as root (sudo)")
+        if shutil.which("xl") is None:
+            return Availability(False, "Xen's toolstack xl is not installed", "apt install xen-utils")
+        if find_kernel() is None:
+            return Availability(False, "there is no guest kernel in the cache", "virtgauge provision kernel")
+        agent = find_agent()
+        try:
+            with Scope() as scope:
+                facts = await Toolstack(LocalDom0(scope, scope.folder)).facts()
+                guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent))
+                await guest.close()
+        except XenError as error:
+            return Availability(False, str(error), "start Xen's services: systemctl start xen")
+        except LaunchError as error:
+            return Availability(False, f"a domain does not start: {str(error).splitlines()[0]}")
+        version = facts.get("xen_version", "unknown")
+        details = {"xen": version, "scheduler": facts.get("xen_scheduler", "unknown")}
+        return Availability(True, f"Xen {version}: a {self.settings.type.upper()} domain starts", details=details)
+
+    async def _probe_lab(self) -> Availability:
+        parts, agent = find_lab_parts(), find_agent()
+
+        async def boot(_bound_s: float) -> int:
+            with Scope() as scope:
+                guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent))
+                await guest.close()
+                return guest.ready_ns
+
+        key = ("xen-lab", parts.xen.package, parts.kernel.package, self.settings.type, agent.sha256)
+        verdict = await judge("tcg", key, boot)
+        return Availability(
+            verdict.usable,
+            f"nested lab (emulated): {verdict.reason}",
+            verdict.fix,
+            emulated=True,
+            details={"xen": parts.xen.package, "kernel": parts.kernel.package, "host": "lab"},
+        )
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        _refuse_what_it_lacks(spec)
+        with contextlib.ExitStack() as removal:
+            folder = spec.scope.guest_folder(spec.name)
+            removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            try:
+                dom0 = await self._dom0(spec, folder)
+                return await self._launch(spec, dom0, folder / "console.log", removal)
+            except UnavailableError as error:
+                raise LaunchError("start", error.message) from error
+            except NetworkError as error:
+                raise LaunchError("network", str(error)) from error
+            except (XenError, ModuleError, ValueError, OSError) as error:
+                raise LaunchError("domain", str(error)) from error
+
+    async def _dom0(self, spec: GuestSpec, folder: Path) -> Dom0:
+        if self.settings.host == "lab":
+            return await lab_of(spec.scope, self.settings.type, find_agent())
+        if not is_xen_host():
+            raise LaunchError("start", f"this machine is no Xen host; {_LAB_REMEDY}")
+        return LocalDom0(spec.scope, folder)
+
+    async def _launch(self, spec: GuestSpec, dom0: Dom0, log: Path, removal: contextlib.ExitStack) -> Guest:
+        patient = dataclasses.replace(spec, ready_timeout_s=spec.ready_timeout_s * dom0.patience)
+        toolstack, attempt = Toolstack(dom0), _XenAttempt(patient, dom0, log)
+        vifs: list[Vif] = []
+        for nic in spec.nics:
+            assert spec.lab is not None
+            vifs.append(await bridged(dom0, spec.lab, nic, removal))
+        config = self._config(spec, dom0, tuple(vifs))
+        path = await dom0.store(f"{config.name}.cfg", config.text())
+        removal.callback(toolstack.destroy, config.name)
+        await toolstack.create(path, attempt.remaining_s)
+        reader, writer = await dom0.open_console(await toolstack.number_of(config.name), removal)
+        noise = removal.enter_context(log.open("ab", buffering=0))
+        channel = await attempt.open_channel(*serial_streams(reader, writer, lambda text: _keep(noise, text)))
+        if spec.nics:
+            await attempt.configure_network(channel, [_interface(nic) for nic in spec.nics])
+        return XenGuest(
+            channel=channel,
+            ready_ns=attempt.ready_ns(),
+            label=self.label,
+            config=config,
+            dom0=dom0,
+            removal=removal.pop_all(),
+        )
+
+    def _config(self, spec: GuestSpec, dom0: Dom0, vifs: tuple[Vif, ...]) -> DomainConfig:
+        kernel = find_kernel()
+        if kernel is None:
+            raise UnavailableError("the guest kernel is missing in the cache; `virtgauge doctor` tells how to get it")
+        modules = module_closure(kernel.modules, _MODULES)
+        names = ",".join(canonical(path.stem) for path in modules)
+        vcpus = spec.vcpus or self.settings.vcpus
+        return DomainConfig(
+            name=f"{spec.scope.tag}-{spec.name}",
+            type=self.settings.type,
+            kernel=dom0.path_of(direct_kernel(kernel.image, cache_root() / "vmlinux")),
+            ramdisk=dom0.path_of(build_initramfs(spec.agent, modules, cache_root() / "initramfs")),
+            # it would send frames of its own by IPv6
+            command_line=f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={names} "
+            "virtgauge.channel=serial:/dev/hvc0",
+            memory_mib=spec.memory_mib or self.settings.memory_mib,
+            vcpus=vcpus,
+            vifs=vifs,
+            cpus=None if dom0.emulated else spec.cpus,
+            cap=None if spec.cpu_limit is None else min(xen_cap(spec.cpu_limit), vcpus * 100),
+            tsc_mode=self.settings.tsc_mode,
+        )
+
+
+class _XenAttempt(LaunchAttempt):
+    def __init__(self, spec: GuestSpec, dom0: Dom0, log: Path) -> None:
+        super().__init__(spec, log)
+        self._dom0, self._ended = dom0, False
+
+    def end_of_process(self) -> str | None:
+        return "the domain ended" if self._ended else None
+
+    async def settle(self) -> None:
+        name = f"{self.spec.scope.tag}-{self.spec.name}"
+        with contextlib.suppress(XenError):
+            self._ended = (await self._dom0.run(["xl", "domid", name])).exit_code != 0
+
+
+def _refuse_what_it_lacks(spec: GuestSpec) -> None:
+    """Raises LaunchError for what a domain here is not given."""
+    for what, asked in _asked(spec):
+        if asked:
+            raise LaunchError("start", f"{what}: guests of Xen have none here; use a virtual machine of QEMU for that")
+
+
+def _asked(spec: GuestSpec) -> Iterator[tuple[str, bool]]:
+    yield "a data disk", spec.disk is not None
+    yield "the host's programs as its root", spec.host_root
+    yield "folders of the host", bool(spec.shares)
+
+
+def _interface(nic: Nic) -> dict[str, Any]:
+    """As the agent is asked for it (docs/protocol.md)."""
+    asked = dataclasses.asdict(nic)
+    del asked["port"]
+    return asked
+
+
+def _keep(log: BinaryIO, text: bytes) -> None:
+    """What the guest's kernel prints, until the guest is gone."""
+    with contextlib.suppress(ValueError, OSError):
+        log.write(text)

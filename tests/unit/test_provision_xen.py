@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import gzip
+import subprocess
+from pathlib import Path
+
+import pytest
+from provision_machine import VERSION, Machine
+
+from virtgauge.provision.progress import Silence, State
+from virtgauge.provision.xen import find_xen, provision_xen
+
+PACKAGES = {
+    "xen-hypervisor-4.99-amd64": {"boot/xen-4.99-amd64.gz": gzip.compress(b"a hypervisor")},
+    "xen-utils-4.99": {"usr/lib/xen-4.99/bin/xl": b"xl"},
+    "xen-utils-common": {"etc/xen/scripts/vif-bridge": b"a script", "etc/init.d/xen": b"not kept"},
+    "xenstore-utils": {"usr/bin/xenstore-read": b"read"},
+    "libxenlight": {"usr/lib/x86_64-linux-gnu/libxenlight.so": b"a library"},
+    "libyajl2": {"usr/lib/x86_64-linux-gnu/libyajl.so.2": b"a library of the library"},
+}
+DEPENDS = {
+    "xen-system-amd64": ["xen-hypervisor-4.99-amd64", "xen-hypervisor-common", "xen-utils-4.99"],
+    "xen-utils-4.99": ["libc6", "python3", "libxenlight"],
+    "libxenlight": ["libc6", "libyajl2"],
+    "libyajl2": ["libc6"],
+}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(tmp_path, monkeypatch)
+    for package, files in PACKAGES.items():
+        add(machine, package, files)
+    for package, names in DEPENDS.items():
+        lines = "".join(f"  Depends: {name}\n" for name in names)
+        (machine.archive / f"{package}.depends").write_text(f"{package}\n{lines}")
+    return machine
+
+
+def add(machine: Machine, package: str, files: dict[str, bytes]) -> None:
+    tree = machine.folder / "trees" / package
+    for name, content in files.items():
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
+    (tree / "DEBIAN" / "control").write_text(
+        f"Package: {package}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: nobody <n@example.org>\n"
+        "Description: a package that is none\n"
+    )
+    archive = machine.archive / f"{package}_{VERSION}_amd64.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-b", str(tree), str(archive)], check=True)
+
+
+def test_an_empty_cache_has_no_xen_and_asking_downloads_none(machine: Machine) -> None:
+    assert find_xen() is None
+    assert machine.calls == []
+
+
+def test_the_current_xen_is_extracted_with_its_own_libraries_and_installed_nowhere(machine: Machine) -> None:
+    outcome = provision_xen(Silence())
+    assert (outcome.state, outcome.detail) == (State.MADE, f"xen-hypervisor-4.99-amd64 {VERSION}")
+    xen = find_xen()
+    assert xen is not None
+    assert (xen.version, xen.image.read_bytes()) == ("4.99", b"a hypervisor")
+    assert (xen.programs[0] / "xl").is_file()
+    assert (xen.programs[1] / "xenstore-read").is_file()
+    assert (xen.folder / "etc/xen/scripts/vif-bridge").is_file()
+    assert not (xen.folder / "etc/init.d").exists()
+    assert {path.name for path in xen.folder.rglob("*.so*")} == {"libxenlight.so", "libyajl.so.2"}
+    assert not any(" install " in call for call in machine.calls)
+    assert not any("libc6" in call for call in machine.calls)
+
+
+def test_a_xen_in_the_cache_is_kept_and_a_damaged_one_fetched_again(machine: Machine) -> None:
+    provision_xen(Silence())
+    assert provision_xen(Silence()).state is State.OK
+    xen = find_xen()
+    assert xen is not None
+    xen.image.write_bytes(b"a hypervisog")
+    assert provision_xen(Silence()).state is State.MADE
+
+
+def test_a_distribution_without_xen_is_skipped_with_the_reason(machine: Machine) -> None:
+    (machine.archive / "xen-system-amd64.depends").unlink()
+    outcome = provision_xen(Silence())
+    assert outcome.state is State.SKIPPED
+    assert "xen-system-amd64" in outcome.detail
+    assert find_xen() is None
+
+
+def test_a_package_without_an_image_is_told_and_leaves_nothing(machine: Machine) -> None:
+    add(machine, "xen-hypervisor-4.99-amd64", {"usr/share/doc": b"no image"})
+    (machine.folder / "trees/xen-hypervisor-4.99-amd64/boot/xen-4.99-amd64.gz").unlink()
+    add(machine, "xen-hypervisor-4.99-amd64", {})
+    outcome = provision_xen(Silence())
+    assert outcome.state is State.SKIPPED
+    assert "0 images" in outcome.detail
+    assert find_xen() is None

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from xen_hosts import NotedDom0
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.host import xen_domains
+from virtgauge.host.scope import Scope
+from virtgauge.host.xen_domains import is_xen_host
+from virtgauge.platforms.base import Disk, GuestSpec, LaunchError, Share
+from virtgauge.platforms.registry import create
+from virtgauge.platforms.xen import XenPlatform, lab_parts, platform
+from virtgauge.platforms.xen.dom0 import XenError
+from virtgauge.platforms.xen.local import LocalDom0
+from virtgauge.provision.kernel import GuestKernel
+
+Spec = Callable[..., GuestSpec]
+
+
+@pytest.fixture
+def scope(private_state: Path) -> Iterator[Scope]:
+    with Scope() as scope:
+        yield scope
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kernel, with a driver for Xen's interfaces that is none."""
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "xen-netfront.ko").write_bytes(b"\x7fELF\0depends=\0")
+    image = tmp_path / "vmlinuz"
+    image.write_bytes(b"no kernel")
+    for module in (platform, lab_parts):
+        monkeypatch.setattr(module, "find_kernel", lambda: GuestKernel("6.1", image, modules, "linux 6.1"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def spec(scope: Scope, any_agent: Path) -> Spec:
+    def make(**wanted: object) -> GuestSpec:
+        fields = {"name": "g1", "scope": scope, "agent": AgentBinary(any_agent, "0" * 64)} | wanted
+        return GuestSpec(**fields)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def dom0(monkeypatch: pytest.MonkeyPatch, kernel: None) -> NotedDom0:
+    host = NotedDom0()
+
+    async def found(*_: object) -> NotedDom0:
+        return host
+
+    monkeypatch.setattr(XenPlatform, "_dom0", found)
+    return host
+
+
+async def test_a_machine_without_xen_is_told_what_it_lacks_and_how_to_try_all_the_same(
+    any_agent: Path, kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(platform, "is_xen_host", lambda: False)
+    found = await XenPlatform().probe()
+    assert not found.usable
+    assert "no Xen host" in found.reason
+    assert found.fix is not None
+    assert 'host = "lab"' in found.fix
+
+
+async def test_without_root_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(platform, "is_xen_host", lambda: True)
+    for host in ("local", "lab"):
+        found = await create("xen", {"host": host}).probe()
+        assert (found.usable, found.fix) == (False, "run virtgauge as root (sudo)")
+
+
+async def test_a_lab_without_its_parts_names_the_command_that_gets_them(
+    any_agent: Path, kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    found = await XenPlatform(XenPlatform.Settings(host="lab")).probe()
+    assert (found.usable, found.fix) == (False, "virtgauge provision xen")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    found = await XenPlatform(XenPlatform.Settings(host="lab")).probe()
+    assert (found.usable, found.fix) == (False, "apt install qemu-system-x86")
+
+
+def test_only_the_privileged_domain_is_a_xen_host(tmp_path: Path) -> None:
+    capabilities = tmp_path / "capabilities"
+    assert not is_xen_host(capabilities)
+    capabilities.write_text("\n")
+    assert not is_xen_host(capabilities), "an ordinary domain"
+    capabilities.write_text("control_d\n")
+    assert is_xen_host(capabilities)
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [({"host": "remote"}, "host"), ({"type": "hvm"}, "type"), ({"memory_mib": 64}, "memory_mib"), ({"cap": 5}, "cap")],
+)
+def test_settings_that_cannot_be_are_refused_by_name(settings: dict[str, object], field: str) -> None:
+    with pytest.raises(ValidationError, match=field):
+        create("xen", settings)
+
+
+def test_a_lab_is_labelled_emulated() -> None:
+    assert create("xen", {"host": "lab", "type": "pvh"}).label == "Xen (PVH, nested lab, emulated)"
+    assert create("xen", {}).label == "Xen (PV)"
+
+
+async def test_what_a_domain_is_not_given_is_refused_before_anything_is_started(
+    spec: Spec, scope: Scope, dom0: NotedDom0
+) -> None:
+    wishes: tuple[tuple[dict[str, object], str], ...] = (
+        ({"disk": Disk(Path("/nowhere"), scope.folder / "data")}, "data disk"),
+        ({"host_root": True}, "host's programs"),
+        ({"shares": (Share(Path("/tmp")),)}, "folders of the host"),
+    )
+    for wanted, words in wishes:
+        with pytest.raises(LaunchError, match=words):
+            await XenPlatform().launch(spec(**wanted))
+    assert dom0.told == []
+
+
+async def test_a_host_without_xen_launches_nothing(spec: Spec, kernel: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "is_xen_host", lambda: False)
+    with pytest.raises(LaunchError, match='no Xen host; set host = "lab"'):
+        await XenPlatform().launch(spec())
+
+
+async def test_a_refusal_of_xl_is_a_launch_error_and_nothing_is_left(spec: Spec, dom0: NotedDom0) -> None:
+    asked = spec()
+    dom0.refusals["xl create"] = "xc: error: Out of memory\nlibxl: error: cannot build domain\n"
+    with pytest.raises(LaunchError, match="Out of memory") as caught:
+        await XenPlatform().launch(asked)
+    assert caught.value.stage == "domain"
+    assert dom0.told[-1] == f"xl destroy {asked.scope.tag}-g1"
+    assert not (asked.scope.folder / "g1").exists()
+
+
+async def test_a_domain_that_never_answers_is_destroyed_and_its_console_is_shown(spec: Spec, dom0: NotedDom0) -> None:
+    asked = spec(ready_timeout_s=0.3)
+    with pytest.raises(LaunchError, match="no agent answered within") as caught:
+        await XenPlatform().launch(asked)
+    assert caught.value.stage == "handshake"
+    assert "a kernel that says something" in caught.value.log_tail
+    assert dom0.told[-1] == f"xl destroy {asked.scope.tag}-g1"
+    assert not (asked.scope.folder / "g1").exists()
+
+
+async def test_a_domain_has_the_size_and_the_limit_that_were_asked_for(spec: Spec, dom0: NotedDom0) -> None:
+    asked = spec(ready_timeout_s=0.1, vcpus=2, memory_mib=300, cpu_limit=0.4)
+    with pytest.raises(LaunchError):
+        await XenPlatform(XenPlatform.Settings(tsc_mode="native")).launch(asked)
+    [text] = dom0.stored.values()
+    lines = set(text.splitlines())
+    assert {"vcpus = 2", "memory = 300", "cap = 40", 'tsc_mode = "native"'} <= lines
+    assert "virtgauge.channel=serial:/dev/hvc0" in text
+    assert "virtgauge.modules=xen_netfront" in text
+
+
+async def test_programs_of_this_host_are_told_apart_by_how_they_end(scope: Scope, tmp_path: Path) -> None:
+    host = LocalDom0(scope, tmp_path)
+    assert await host.check(["sh", "-c", "echo well"]) == "well\n"
+    with pytest.raises(XenError, match="ended with status 3: so it is"):
+        await host.check(["sh", "-c", "echo so it is >&2; exit 3"])
+    with pytest.raises(XenError, match="was killed"):
+        await host.check(["sh", "-c", "kill -9 $$"])
+    with pytest.raises(XenError, match="cannot be started"):
+        await host.check(["/nowhere/to/be/found"])
+    with pytest.raises(XenError, match=r"did not end within 0\.1 s"):
+        await host.check(["sleep", "5"], 0.1)
+
+
+def test_the_reclaim_destroys_the_domains_of_its_tag_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xl = tmp_path / "xl"
+    xl.write_text(
+        f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n'
+        '[ "$1" = list ] && printf "Name ID\\nDomain-0 0\\nvg000001-g1 1\\nvg000002-g1 2\\nother 3\\n"\nexit 0\n'
+    )
+    xl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert xen_domains.destroy_tagged_domains("vg000001") == [], "this is no Xen host"
+    monkeypatch.setattr(xen_domains, "is_xen_host", lambda: True)
+    assert xen_domains.destroy_tagged_domains("vg000001") == ["destroyed the domain vg000001-g1"]
+    assert (tmp_path / "calls").read_text().splitlines() == ["list", "destroy vg000001-g1"]
