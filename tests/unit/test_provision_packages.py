@@ -13,7 +13,10 @@ from virtgauge.provision.progress import Silence, State
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(tmp_path, monkeypatch)
+    machine = Machine(tmp_path, monkeypatch)
+    for program in ("linux.uml", "qemu-img"):  # the tests are about the others
+        machine.add_program(program, "#!/bin/sh\n")
+    return machine
 
 
 def test_what_is_there_is_not_installed_again(machine: Machine) -> None:
@@ -21,7 +24,7 @@ def test_what_is_there_is_not_installed_again(machine: Machine) -> None:
     machine.add_program("qemu-system-x86_64", "#!/bin/sh\n")
     machine.add_program("ovs-vswitchd", "#!/bin/sh\n")
     (outcome,) = provision_packages(Silence(), [Purpose.GUESTS])
-    assert (outcome.state, outcome.detail) == (State.OK, "QEMU, runc, Open vSwitch")
+    assert (outcome.state, outcome.detail) == (State.OK, "QEMU, User Mode Linux, qemu-img, runc, Open vSwitch")
     assert machine.calls == []
 
 
