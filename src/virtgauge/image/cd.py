@@ -42,8 +42,8 @@ def make_cd(target: Path, contents: Contents, boot_loader: BootLoader, work: Pat
         work=work,
         boot_loader=boot_loader,
     )
-    for path in (tree, *tree.rglob("*")):
-        os.utime(path, (int(EPOCH["SOURCE_DATE_EPOCH"]),) * 2)
+    for entry in (tree, *tree.rglob("*")):
+        os.utime(entry, (int(EPOCH["SOURCE_DATE_EPOCH"]),) * 2)
     boot_loader.run(
         "xorriso",
         *("-as", "mkisofs", "-quiet", "-r", "-V", "VIRTGAUGE", "-A", FOLDER, "-o", target),

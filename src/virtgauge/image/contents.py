@@ -28,6 +28,9 @@ FOLDER = "virtgauge"
 RECORD = "image.json"
 """The record's name in that folder."""
 
+NAME = "virtgauge"
+"""What formats that have a place for a name call the image."""
+
 _FORMAT_VERSION = 1
 _FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
 _LEVEL = 19  # zstd's; the unpacking is as fast at any
@@ -91,11 +94,17 @@ def contents_of(kernel: GuestKernel, agent: AgentBinary, channel: ImageChannel, 
         "channel": channel.describe(),
         "command_line": " ".join((*_WORDS, *channel.words())),
     }
-    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode())
-    for part in (image, initramfs):
+    digest = digest_of(record, image, initramfs)
+    return Contents(image, initramfs, str(record["command_line"]), record | {"digest": digest}, digest)
+
+
+def digest_of(record: Mapping[str, Any], kernel: bytes, initramfs: bytes) -> str:
+    """What tells images apart: the SHA-256 (hex) of a record, less its own digest, and of kernel and initramfs."""
+    told = {key: value for key, value in record.items() if key != "digest"}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for part in (kernel, initramfs):
         digest.update(hashlib.sha256(part).digest())
-    identity = digest.hexdigest()
-    return Contents(image, initramfs, str(record["command_line"]), record | {"digest": identity}, identity)
+    return digest.hexdigest()
 
 
 # The screen is the kernel's console: the serial line may be the channel.  A guest that panics stands still long enough

@@ -10,6 +10,7 @@ from virtgauge.provision.boot_loader import BootLoader
 
 SECTOR = 512
 _CLUSTER = 4  # sectors
+_TABLE, _TABLE_BYTES = 446, 64  # of a PC's partition table
 _ROOM = 256  # clusters beyond the files: tables, folders
 
 
@@ -46,6 +47,10 @@ def make_fat(
     size = ("-T", str(sectors), "-h", "255", "-s", "63", "-c", str(_CLUSTER), "-H", str(before))
     name = ("-N", f"{serial:08x}", "-v", "VIRTGAUGE")
     boot_loader.run("mformat", "-C", "-i", target, *size, *name, "::", environment=EPOCH)
+    with target.open("r+b") as volume:
+        # mformat puts a partition table into the boot sector, and firmware then takes the volume for a whole disk
+        volume.seek(_TABLE)
+        volume.write(bytes(_TABLE_BYTES))
     made: set[str] = set()
     for path, content in sorted(files.items()):
         for folder in _folders_above(path):

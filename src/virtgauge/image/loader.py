@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from virtgauge.image.contents import FOLDER, Contents
+from virtgauge.image.contents import FOLDER, RECORD, Contents
 from virtgauge.provision.boot_loader import BootLoader
 
 _COMMON = ("search", "search_fs_file", "configfile", "normal", "linux", "echo")
@@ -39,7 +39,7 @@ def files_of(contents: Contents) -> dict[str, bytes]:
         f"{FOLDER}/boot.cfg": boot_config(contents),
         f"{FOLDER}/vmlinuz": contents.kernel,
         f"{FOLDER}/initramfs": contents.initramfs,
-        f"{FOLDER}/image.json": contents.record_text(),
+        f"{FOLDER}/{RECORD}": contents.record_text(),
         marker(contents).lstrip("/"): b"",
     }
 

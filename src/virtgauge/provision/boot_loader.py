@@ -6,7 +6,6 @@ Installing a boot loader would be about the machine's own start; nothing here is
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from virtgauge.provision.apt import Apt
 from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
 from virtgauge.provision.progress import Outcome, Progress, State
-from virtgauge.provision.tools import output_of, run_logged, start_log
+from virtgauge.provision.tools import run_logged, start_log
 
 _PACKAGES = ("grub-common", "grub-pc-bin", "grub-efi-amd64-signed", "shim-signed", "mtools", "xorriso")
 _LIBRARIES = ("libacl", "libburn", "libdevmapper", "libisoburn", "libisofs", "libjte", "liblzma", "libreadline")
@@ -66,10 +65,8 @@ class BootLoader:
         run_logged(argv, log=_STEP, environment=self._environment() | (environment or {}))
 
     def _environment(self) -> dict[str, str]:
-        told = output_of(["dpkg-architecture", "-qDEB_HOST_MULTIARCH"])
-        triplet = (told or f"{os.uname().machine}-linux-gnu").strip()
-        places = (f"usr/lib/{triplet}", f"lib/{triplet}")
-        return {"LD_LIBRARY_PATH": ":".join(str(self.folder / place) for place in places)}
+        places = (*self.folder.glob("usr/lib/*-linux-gnu"), *self.folder.glob("lib/*-linux-gnu"))
+        return {"LD_LIBRARY_PATH": ":".join(map(str, places))}
 
 
 def find_boot_loader() -> BootLoader | None:
