@@ -112,8 +112,9 @@ fn boot(disk: &mut Option<PathBuf>) -> Result<Way, BootError> {
 /// The call of a controller with the image's identity.
 fn call(controller: &str) -> Result<Dial, BootError> {
     let accepted = "dial:ADDRESS:PORT, an IP address and a port";
-    let controller =
-        controller.parse().map_err(|_| BootError(format!("virtgauge.channel is dial:{controller}; accepted: {accepted}")))?;
+    let controller = controller
+        .parse()
+        .map_err(|_| BootError(format!("virtgauge.channel is dial:{controller}; accepted: {accepted}")))?;
     if !Path::new(IDENTITY).exists() {
         return Err(BootError(format!("the image has no identity in {IDENTITY} to call {controller} with")));
     }
