@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from platforms import guest_checks as check
 from platforms.conftest import loop_files, require, running, traces
-from platforms.disk_checks import PLATFORMS, disk, flushes_of_loop, shell
+from platforms.disk_checks import PLATFORMS as COMMON
+from platforms.disk_checks import disk, flushes_of_loop, shell
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
@@ -22,6 +23,7 @@ from virtgauge.platforms.registry import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Spec = Callable[..., GuestSpec]
+PLATFORMS = {**COMMON, "uml": ("uml", {})}
 
 
 @pytest.fixture(params=PLATFORMS)
@@ -99,7 +101,7 @@ async def test_only_a_kernel_of_its_own_can_crash(platform: Platform, scope: Sco
     async with running(platform, spec(disk=data, host_root=True)) as guest:
         script = f"cd {data.folder} && echo kept > flushed && sync flushed . && echo lost > written && cat written"
         assert (await shell(guest, script)) == (0, "lost\n")
-        if not isinstance(guest, QemuGuest):
+        if not platform.virtual_machine:
             with pytest.raises(UnavailableError, match="no kernel of its own"):
                 await guest.crash()
             return
@@ -118,7 +120,7 @@ async def test_an_image_that_is_none_is_a_launch_error_and_nothing_is_left(
     kind, settings = PLATFORMS[name]
     junk = tmp_path / "junk.img"
     junk.write_bytes(os.urandom(1 << 20))
-    for image, stage in ((tmp_path / "missing.img", "disk"), (junk, "boot" if kind == "qemu" else "disk")):
+    for image, stage in ((tmp_path / "missing.img", "disk"), (junk, "boot" if kind in ("qemu", "uml") else "disk")):
         asked = spec(disk=Disk(image, scope.folder / "data"))
         with pytest.raises(LaunchError, match=r"(?s)cannot be (opened|mounted)|cannot mount") as caught:
             await create(kind, settings).launch(asked)

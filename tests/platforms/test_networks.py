@@ -23,6 +23,7 @@ PLATFORMS = {
     "runc": ("oci", {"runtime": "runc"}),
     "runsc": ("oci", {"runtime": "runsc"}),
     "microvm": ("qemu", {"machine": "microvm", "accelerator": "tcg"}),
+    "uml": ("uml", {}),
     "e1000": ("qemu", {"machine": "q35", "accelerator": "tcg", "nic_model": "e1000"}),
 }
 

@@ -56,7 +56,7 @@ def test_folders_and_a_disk_are_named_without_what_separates() -> None:
         BOOT, root=parts, modules=("overlay",), disk=(Path("/dev/loop3"), Path("/run/vg/my data"))
     )
     given = boot.arguments(agent_descriptor=7)
-    assert "ubd0=/dev/loop3" in given
+    assert "ubd0s=/dev/loop3" in given
     assert [word for word in given if word.startswith("virtgauge.")][1:] == [
         "virtgauge.modules=overlay",
         "virtgauge.exports=hostfs",

@@ -42,10 +42,10 @@ _VERSION_S = 5.0
 _DEFAULT_MEMORY_MIB = 512
 _FIX = "apt install user-mode-linux"
 _ONE_PROCESSOR = "User Mode Linux has one virtual processor"
-_DISK = "ubd on a loop device, page cache of the host"
+_DISK = "ubd on a loop device, every write synchronous (flushes of this kernel do nothing)"
 _DISK_BYPASS = (
-    "User Mode Linux reads and writes its disk through the host's page cache, so that only flushes and what the cache "
-    "has not got meet the bounds"
+    "User Mode Linux opens its disk without direct I/O, so that of what it reads only what the host's page cache has not "
+    "got meets the bounds"
 )
 
 

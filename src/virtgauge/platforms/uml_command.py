@@ -64,7 +64,8 @@ class UmlBoot:
             *("con=null", "con0=null,fd:1", "ssl=null", f"ssl0=fd:{agent_descriptor}"),
             *("quiet", "panic=-1", "noreboot"),
             *(_vector(number, link) for number, link in enumerate(links)),
-            *(() if self.disk is None else (f"ubd0={self.disk[0]}",)),
+            # Each write synchronous: this kernel answers a flush of its disk and does nothing for it.
+            *(() if self.disk is None else (f"ubd0s={self.disk[0]}",)),
             *self._agent_settings(),
         ]
 
