@@ -4,6 +4,7 @@
 pub mod cancellation;
 pub mod channel;
 pub mod clocks;
+pub mod dial;
 pub mod facts;
 pub mod failure;
 pub mod identity;
@@ -17,5 +18,6 @@ pub mod parameters;
 pub mod precise;
 pub mod probes;
 pub mod program;
+pub mod relay;
 pub mod usage;
 pub mod work;

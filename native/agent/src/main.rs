@@ -9,23 +9,33 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use virtgauge_agent::channel::message::PROTOCOL;
-use virtgauge_agent::channel::session::{self, Broken};
+use virtgauge_agent::channel::serial;
+use virtgauge_agent::channel::session::{self, Broken, Ending};
 use virtgauge_agent::channel::stream::{Input, Output};
+use virtgauge_agent::dial::{self, Dial, NoCall};
 use virtgauge_agent::identity::Identity;
-use virtgauge_agent::init::{self, Port};
+use virtgauge_agent::init::{self, Port, Way};
+use virtgauge_agent::relay;
 
 const USAGE: &str = "\
 The agent of virtgauge; the controller starts it.
 
 usage: virtgauge-agent                 converse on standard input and output
+       virtgauge-agent --lease SECONDS the same, and end when nothing has come for so long
+       virtgauge-agent --dial ADDRESS:PORT --identity FILE [--patience SECONDS]
+                                       call the controller over TLS, again for each guest, until the identity expires
+                                       or nobody has answered for SECONDS after a guest (600)
        virtgauge-agent --channel PATH  converse over a device or a Unix socket
        virtgauge-agent --init          be the first process of a virtual machine (also when started as `init`)
+       virtgauge-agent --relay TERMINAL virtio:NAME
+                                       join a terminal to a virtio port until one of them ends
        virtgauge-agent --version
 
 exit codes: 0 the controller closed the channel or asked for the end; 1 the channel could not be opened;
-            2 wrong usage; 3 the controller broke the protocol; 4 the channel broke, or ended inside a frame
+            2 wrong usage, or an identity that cannot be used; 3 the controller broke the protocol; 4 the channel broke, or ended inside a frame
 ";
 
 const NO_CHANNEL: u8 = 1;
@@ -35,8 +45,13 @@ const CHANNEL_BROKEN: u8 = 4;
 
 enum Mode {
     Standard,
+    Leased(Duration),
+    Dial(Dial),
+    /// One call of several; whether the one before failed, too.
+    Attempt(Dial, bool),
     Channel(PathBuf),
     Init,
+    Relay(PathBuf, String),
     Version,
     Help,
 }
@@ -47,8 +62,22 @@ fn main() -> ExitCode {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     match mode(env::args_os(), std::process::id()) {
         Ok(Mode::Standard) => opened(standard_streams()),
+        Ok(Mode::Leased(lease)) => leased(lease),
+        Ok(Mode::Dial(dial)) => supervised(&dial),
+        Ok(Mode::Attempt(dial, again)) => match dial::call(&dial) {
+            Ok(ending) => ended(ending),
+            Err(why @ NoCall::Identity(_)) => unusable(&why),
+            Err(why @ NoCall::Controller(_)) => dial::no_conversation(&why, again),
+        },
         Ok(Mode::Channel(path)) => opened(Port::at(&path)),
-        Ok(Mode::Init) => init::run(|port| converse(port, true)),
+        Ok(Mode::Init) => init::run(|way| match way {
+            Way::Port(port) => converse(port, true),
+            Way::Dial(dial) => supervised(&dial),
+        }),
+        Ok(Mode::Relay(terminal, port)) => match relay::run(&terminal, &port) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => no_channel(&error),
+        },
         Ok(Mode::Version) => {
             println!("virtgauge-agent {} (protocol {PROTOCOL})", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
@@ -77,7 +106,13 @@ fn mode(mut arguments: impl Iterator<Item = OsString>, pid: u32) -> Result<Mode,
     let words: Vec<&str> = arguments.iter().map(|argument| argument.to_str().unwrap_or("?")).collect();
     match words.as_slice() {
         [] => Ok(Mode::Standard),
+        ["--lease", seconds] => match seconds.parse() {
+            Ok(seconds) if seconds > 0 => Ok(Mode::Leased(Duration::from_secs(seconds))),
+            _ => Err(format!("--lease is {seconds}; accepted: a whole number of seconds above 0")),
+        },
+        ["--dial", controller, "--identity", _, rest @ ..] => dialled(controller, PathBuf::from(&arguments[3]), rest),
         ["--channel", _] => Ok(Mode::Channel(PathBuf::from(&arguments[1]))),
+        ["--relay", _, port] => Ok(Mode::Relay(PathBuf::from(&arguments[1]), (*port).to_owned())),
         ["--version"] => Ok(Mode::Version),
         ["--help" | "-h"] => Ok(Mode::Help),
         ["--init"] => Err(format!("--init is for process 1 of a machine; this is process {pid}")),
@@ -85,19 +120,74 @@ fn mode(mut arguments: impl Iterator<Item = OsString>, pid: u32) -> Result<Mode,
     }
 }
 
+fn dialled(controller: &str, identity: PathBuf, rest: &[&str]) -> Result<Mode, String> {
+    let accepted = "an IP address and a port, as 192.0.2.1:7443 or [2001:db8::1]:7443";
+    let controller = controller.parse().map_err(|_| format!("--dial is {controller}; accepted: {accepted}"))?;
+    let dial = Dial { controller, identity, patience: dial::PATIENCE };
+    match rest {
+        [] => Ok(Mode::Dial(dial)),
+        ["--attempt", which @ ("new" | "again")] => Ok(Mode::Attempt(dial, *which == "again")),
+        ["--patience", seconds] => match seconds.parse() {
+            Ok(seconds) => Ok(Mode::Dial(Dial { patience: Duration::from_secs(seconds), ..dial })),
+            Err(_) => Err(format!("--patience is {seconds}; accepted: a whole number of seconds")),
+        },
+        _ => Err(format!("cannot make sense of: {}", rest.join(" "))),
+    }
+}
+
+fn supervised(dial: &Dial) -> ExitCode {
+    match dial::supervise(dial) {
+        Ok(why) => {
+            eprintln!("virtgauge-agent: {why}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => unusable(&why),
+    }
+}
+
+fn unusable(why: &NoCall) -> ExitCode {
+    eprintln!("virtgauge-agent: {why}");
+    ExitCode::from(WRONG_USAGE)
+}
+
 fn opened(port: io::Result<Port>) -> ExitCode {
     match port {
         Ok(port) => converse(port, false),
-        Err(error) => {
-            eprintln!("virtgauge-agent: cannot open the channel: {error}");
-            ExitCode::from(NO_CHANNEL)
-        }
+        Err(error) => no_channel(&error),
     }
+}
+
+fn no_channel(error: &io::Error) -> ExitCode {
+    eprintln!("virtgauge-agent: cannot open the channel: {error}");
+    ExitCode::from(NO_CHANNEL)
 }
 
 fn converse(port: Port, init: bool) -> ExitCode {
     let identity = Identity::of_this_process(init);
-    match session::serve(Input::new(port.input), Output::new(port.output), &identity) {
+    let ending = if port.serial {
+        match serial::open(port.input, port.output) {
+            Ok((input, output)) => session::serve(input, output, &identity),
+            Err(error) => return no_channel(&error),
+        }
+    } else {
+        session::serve(Input::new(port.input), Output::new(port.output), &identity)
+    };
+    ended(ending)
+}
+
+/// Converses on the standard streams for as long as the controller lets itself be heard.
+fn leased(lease: Duration) -> ExitCode {
+    match standard_streams() {
+        Ok(port) => {
+            let input = Input::new(port.input).with_lease(lease);
+            ended(session::serve(input, Output::new(port.output), &Identity::of_this_process(false)))
+        }
+        Err(error) => no_channel(&error),
+    }
+}
+
+fn ended(ending: Result<Ending, Broken>) -> ExitCode {
+    match ending {
         Ok(_) => ExitCode::SUCCESS,
         Err(broken) => {
             eprintln!("virtgauge-agent: {broken}");
@@ -111,7 +201,7 @@ fn converse(port: Port, init: bool) -> ExitCode {
 
 /// Takes standard input and output for the channel, and leaves nothing in their place that could disturb it.
 fn standard_streams() -> io::Result<Port> {
-    let port = Port { input: duplicate(libc::STDIN_FILENO)?, output: duplicate(libc::STDOUT_FILENO)? };
+    let port = Port { input: duplicate(libc::STDIN_FILENO)?, output: duplicate(libc::STDOUT_FILENO)?, serial: false };
     // A sandbox without /dev/null keeps its standard streams; nothing here prints to them.
     if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         for (source, target) in [(nothing.as_raw_fd(), libc::STDIN_FILENO), (libc::STDERR_FILENO, libc::STDOUT_FILENO)]
@@ -155,5 +245,22 @@ mod tests {
     fn unknown_arguments_are_refused() {
         assert!(mode_of(&["/agent", "--chanel", "x"], 9).is_err());
         assert!(mode_of(&["/agent", "--channel"], 9).is_err());
+        assert!(mode_of(&["/agent", "--lease", "0"], 9).is_err());
+        assert!(mode_of(&["/agent", "--lease", "5"], 9).is_ok());
+        assert!(mode_of(&["/agent", "--dial", "controller:7443", "--identity", "x"], 9).is_err());
+        assert!(mode_of(&["/agent", "--dial", "192.0.2.1", "--identity", "x"], 9).is_err());
+        assert!(mode_of(&["/agent", "--dial", "192.0.2.1:7443"], 9).is_err());
+        assert!(mode_of(&["/agent", "--dial", "192.0.2.1:7443", "--identity", "x", "--patience", "-1"], 9).is_err());
+    }
+
+    #[test]
+    fn a_call_is_of_an_address_with_an_identity() {
+        let asked = mode_of(&["/agent", "--dial", "[2001:db8::1]:7443", "--identity", "/x", "--patience", "7"], 9);
+        let Ok(Mode::Dial(dial)) = asked else { panic!("not a call") };
+        assert_eq!((dial.controller.port(), dial.patience), (7443, Duration::from_secs(7)));
+        assert!(matches!(
+            mode_of(&["/agent", "--dial", "192.0.2.1:1", "--identity", "/x", "--attempt", "again"], 9),
+            Ok(Mode::Attempt(_, true))
+        ));
     }
 }

@@ -5,6 +5,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -13,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 #[derive(Debug)]
 pub struct Input {
     descriptor: OwnedFd,
+    lease: Option<Duration>,
 }
 
 /// The sending side.  A peer that went away is [`ErrorKind::BrokenPipe`].
@@ -25,7 +27,33 @@ impl Input {
     /// Reads from the descriptor from now on.
     #[must_use]
     pub fn new(descriptor: OwnedFd) -> Self {
-        Self { descriptor }
+        Self { descriptor, lease: None }
+    }
+
+    /// The stream ends, as if the controller had gone, when nothing has come for so long.
+    ///
+    /// A network that fails tells nobody; only what is not heard any more does.
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        Self { lease: Some(lease), ..self }
+    }
+
+    /// Waits for something to read for as long as the lease runs; false when it has run out.
+    fn heard(&self) -> io::Result<bool> {
+        let Some(lease) = self.lease else { return Ok(true) };
+        let deadline = Instant::now() + lease;
+        loop {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            // One millisecond more than remains, so that rounding down does not make it spin.
+            let bound = PollTimeout::try_from(remaining + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            let mut polled = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+            match nix::poll::poll(&mut polled, bound) {
+                Ok(0) if remaining.is_zero() => return Ok(false),
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(true),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 
@@ -40,6 +68,9 @@ impl Output {
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
+            if !self.heard()? {
+                return Ok(0);
+            }
             match nix::unistd::read(&self.descriptor, buffer) {
                 Ok(count) => return Ok(count),
                 Err(Errno::EINTR) => {}
@@ -95,7 +126,6 @@ fn wait(descriptor: &OwnedFd, events: PollFlags) -> io::Result<PollFlags> {
 mod tests {
     use std::os::unix::net::UnixStream;
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
@@ -135,6 +165,26 @@ mod tests {
         output.write_all(&sent).unwrap();
         drop(output);
         assert!(receiver.join().unwrap() == expected);
+    }
+
+    #[test]
+    fn a_lease_ends_the_stream_of_a_silent_peer_and_is_renewed_by_each_byte() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut input = Input::new(near.into()).with_lease(Duration::from_millis(300));
+        let sender = thread::spawn(move || {
+            for _ in 0..4 {
+                thread::sleep(Duration::from_millis(100));
+                far.write_all(b"x").unwrap();
+            }
+            far
+        });
+        let mut byte = [0];
+        for _ in 0..4 {
+            assert_eq!(input.read(&mut byte).unwrap(), 1);
+        }
+        let silent = sender.join().unwrap();
+        assert_eq!(input.read(&mut byte).unwrap(), 0);
+        drop(silent);
     }
 
     #[test]
