@@ -15,8 +15,10 @@ import typer
 from rich.console import Console
 
 from virtgauge import __version__
+from virtgauge.console.attach import app as attach_app
 from virtgauge.console.bandwidth import app as bandwidth_app
 from virtgauge.console.displays import ProgressStyle, create_display
+from virtgauge.console.image import app as image_app
 from virtgauge.console.policy import app as policy_app
 from virtgauge.console.reports import ReportFormat, write_report
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
@@ -43,7 +45,9 @@ plan_app = typer.Typer(help="List, show and check plans.", no_args_is_help=True)
 app.add_typer(plan_app, name="plan")
 app.add_typer(provision_app, name="provision")
 app.add_typer(policy_app, name="policy")
+app.add_typer(attach_app, name="attach")
 app.add_typer(bandwidth_app, name="bandwidth")
+app.add_typer(image_app, name="image")
 shim_command.mount(app)
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]

@@ -13,7 +13,7 @@ from virtgauge.plan.explain import explain
 from virtgauge.plan.model import AA_SUFFIX, Plan, PlatformSection
 from virtgauge.platforms.base import Availability, Platform
 from virtgauge.platforms.registry import KINDS, create, settings_model
-from virtgauge.suites.base import Cell, Suite
+from virtgauge.suites.base import PLAIN_BENCH, Cell, Suite
 from virtgauge.suites.registry import SUITES
 
 
@@ -57,6 +57,7 @@ def check_plan(plan: Plan, source: str) -> Design:
                     cells.append(cell)
     if not cells:
         raise UsageError(f"{source}: the plan has no cell to measure", "give its suites at least one function")
+    _require_plain(platforms, cells, source)
     return Design(platforms=platforms, cells=tuple(cells), suites=suites)
 
 
@@ -71,6 +72,19 @@ def _platform(section: PlatformSection, index: int, source: str) -> Platform:
         return create(section.kind, section.settings)
     except ValidationError as error:
         raise explain(error, source, path, settings_model(section.kind)) from error
+
+
+def _require_plain(platforms: dict[str, Platform], cells: list[Cell], source: str) -> None:
+    """Refuse cells that a platform whose guests can be had only as they are could never measure."""
+    beyond = next((cell for cell in cells if cell.bench != PLAIN_BENCH), None)
+    for name, platform in platforms.items():
+        if beyond is not None and platform.only_plain is not None:
+            level = f" with load = {beyond.factors['load']!r}" if "load" in beyond.factors else ""
+            raise UsageError(
+                f"{source}: platform {name!r} cannot be measured by suite.{beyond.suite}{level}: {platform.only_plain}",
+                "leave it out, or measure the platform in a plan of its own: suite.timing without the load io needs "
+                "nothing but the machine",
+            )
 
 
 def _suite(name: str, settings: dict[str, object], index: int, source: str) -> Suite:

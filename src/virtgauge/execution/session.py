@@ -149,8 +149,12 @@ async def _execute(
     display: ProgressDisplay,
     carried: tuple[Flag, ...],
 ) -> bool:
+    used = list({id(arm.platform): arm.platform for arm in arms if arm.record.usable}.values())
     try:
         with Scope() as scope:
+            for platform in used:
+                for words in await platform.begin(scope, agent):
+                    display.show(Notice(words, warning=False))
             runner = Runner(
                 plan=plan,
                 design=design,
@@ -165,6 +169,10 @@ async def _execute(
     except asyncio.CancelledError:
         ledger.add_event("interrupted", "by a signal")
         raise
+    finally:
+        for words in (words for platform in used for words in platform.remarks()):
+            ledger.add_event("remark", words)
+            display.show(Notice(words))
     ledger.add_event("completed" if complete else "ended incomplete", "")
     return complete
 

@@ -14,6 +14,9 @@ from pydantic import BaseModel
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.bench import Bench, Stage
 
+PLAIN_BENCH = "guest"
+"""The bench of cells that need a plain guest and nothing else."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
@@ -32,7 +35,7 @@ class Cell:
     factors: Mapping[str, str]
     params: Mapping[str, Any]
     timeout_s: float
-    bench: str = "guest"
+    bench: str = PLAIN_BENCH
 
     @property
     def key(self) -> str:

@@ -1,0 +1,1 @@
+"""Machines that exist already: reached by ssh, or dialling in by themselves."""

@@ -1,0 +1,403 @@
+"""Machines attached by ssh: a real sshd on loopback, and what may go wrong on the way and on the far side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+from platforms import guest_checks as check
+from platforms.conftest import running
+from platforms.delaying_relay import delaying_relay
+from platforms.ssh_server import SshServer, ssh_server
+
+from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent.channel import ChannelClosedError
+from virtgauge.execution.validity import clock_flags
+from virtgauge.plan.model import ValidityLimits
+from virtgauge.platforms.attached import ssh_connection
+from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.registry import create
+from virtgauge.suites.answers import elapsed_by_clock
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root")]
+Spec = Callable[..., GuestSpec]
+
+SLEEPING = {
+    "function": "usleep",
+    "target_ns": 10_000_000,
+    "samples": 10_000,
+    "max_ns": 10**12,
+    "slack_ns": 0,
+    "policy": "other",
+    "idle_states": "default",
+    "reservoir": 10,
+    "seed": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    with ssh_server(tmp_path_factory.mktemp("ssh") / "server") as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def known(request: pytest.FixtureRequest) -> None:
+    if "server" in request.fixturenames:
+        request.getfixturevalue("server").trust()
+
+
+def attached(server: SshServer, **changes: Any) -> Platform:
+    return create("attached", server.settings(**changes))
+
+
+def far_folders(tag: str) -> list[Path]:
+    return [path for base in ("/tmp", "/var/tmp", "/dev/shm") for path in Path(base).glob(f"virtgauge.{tag}.*")]
+
+
+def agents_of(tag: str) -> list[str]:
+    return [str(path) for path in agent_programs() if f"virtgauge.{tag}." in str(path)]
+
+
+def agent_programs() -> list[str]:
+    found = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(process / "exe"))
+    return found
+
+
+async def gone(tag: str) -> bool:
+    """Whether nothing of the far side is there any more; waited for, because the far side ends on its own."""
+    for _ in range(200):
+        if not far_folders(tag) and not agents_of(tag):
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+@contextlib.asynccontextmanager
+async def guest_of(platform: Platform, spec: GuestSpec) -> AsyncIterator[Guest]:
+    async with running(platform, spec) as guest:
+        yield guest
+    assert far_folders(spec.scope.tag) == []
+    assert agents_of(spec.scope.tag) == []
+
+
+async def test_it_answers_from_a_private_folder_and_is_gone(server: SshServer, spec: Spec) -> None:
+    asked = spec()
+    async with guest_of(attached(server), asked) as guest:
+        assert guest.elsewhere
+        (folder,) = far_folders(asked.scope.tag)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        facts = await guest.channel.facts()
+        assert facts["agent_sha256"] == asked.agent.sha256
+        assert facts["init"] is False
+        account = guest.accounting()
+        assert account.cpu_ns is None
+        assert "not known" in account.method
+        assert not account.of_this_machine
+    await guest.close()
+    with pytest.raises(ChannelClosedError):
+        await guest.channel.facts()
+
+
+async def test_each_launch_is_a_fresh_process(server: SshServer, spec: Spec) -> None:
+    pids = set()
+    for _ in range(2):
+        async with guest_of(attached(server), spec()) as guest:
+            pids.add(guest.channel.welcome["pid"])
+    assert len(pids) == 2
+
+
+async def test_its_probe_names_what_answers(server: SshServer) -> None:
+    found = await attached(server).probe()
+    assert found.usable
+    assert not found.emulated
+    assert found.details["machine"] == "x86_64"
+    assert found.details["host_key"] == asyncssh.read_public_key(server.folder / "host_key.pub").get_fingerprint()
+
+
+async def refused(platform: Platform, spec: Spec, *words: str) -> str:
+    """Probe and launch say the same; nothing is left.  Returns what they say."""
+    found = await platform.probe()
+    assert not found.usable
+    asked = spec()
+    with pytest.raises(LaunchError) as caught:
+        await platform.launch(asked)
+    text = f"{found.reason}\n{found.fix}"
+    for word in words:
+        assert word in text
+        assert word in str(caught.value)
+    assert not (asked.scope.folder / asked.name).exists()
+    assert await gone(asked.scope.tag)
+    return text
+
+
+async def test_an_unknown_host_is_refused_with_its_fingerprint_and_the_remedy(server: SshServer, spec: Spec) -> None:
+    server.known_hosts.write_text("")
+    shown = asyncssh.read_public_key(server.folder / "host_key.pub").get_fingerprint()
+    await refused(attached(server), spec, "not a known host", shown, f"ssh -o UserKnownHostsFile={server.known_hosts}")
+
+
+async def test_a_missing_file_of_known_hosts_knows_nobody(server: SshServer, spec: Spec, tmp_path: Path) -> None:
+    await refused(attached(server, known_hosts=str(tmp_path / "none")), spec, "not a known host")
+
+
+async def test_a_changed_host_key_is_refused_with_both_and_the_remedy(server: SshServer, spec: Spec) -> None:
+    other = asyncssh.generate_private_key("ssh-ed25519").convert_to_public()
+    server.trust(other)
+    shown = asyncssh.read_public_key(server.folder / "host_key.pub").get_fingerprint()
+    text = await refused(attached(server), spec, "has changed", shown, other.get_fingerprint(), "ssh-keygen -R")
+    assert f"[{server.address}]:{server.port}" in text
+
+
+async def test_a_refused_key_is_told_with_the_command_that_must_work(
+    server: SshServer, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    stranger = tmp_path / "key"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(stranger)
+    await refused(
+        attached(server, identity_file=str(stranger)), spec, "refuses the login", "authorized_keys", str(server.port)
+    )
+
+
+async def test_a_key_file_that_is_not_there_is_named(server: SshServer, spec: Spec, tmp_path: Path) -> None:
+    await refused(attached(server, identity_file=str(tmp_path / "none")), spec, str(tmp_path / "none"))
+
+
+async def test_a_key_with_a_passphrase_is_taken_from_the_agent_only(
+    server: SshServer, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    key = asyncssh.read_private_key(server.identity)
+    key.write_private_key(locked, "pkcs8-pem", passphrase="secret")
+    locked.chmod(0o600)
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    await refused(attached(server, identity_file=str(locked)), spec, "ssh-add")
+    socket = tmp_path / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as agent:
+        try:
+            while not socket.exists():
+                assert agent.poll() is None
+                time.sleep(0.01)
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+            subprocess.run(["ssh-add", "-q", str(server.identity)], check=True)
+            monkeypatch.setenv("HOME", str(tmp_path))  # which has no keys of its own
+            settings = server.settings()
+            del settings["identity_file"]
+            assert (await create("attached", settings).probe()).usable
+        finally:
+            agent.terminate()
+
+
+async def test_a_closed_port_and_a_name_that_is_none_are_told_apart(server: SshServer, spec: Spec) -> None:
+    await refused(attached(server, port=1), spec, "cannot be reached", "Connection refused")
+    await refused(attached(server, host="no-such-machine.invalid"), spec, "cannot be resolved")
+
+
+async def test_a_machine_that_never_answers_is_given_up(
+    server: SshServer, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_connection, "CONNECT_S", 0.5)
+    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    async with silent:
+        port = silent.sockets[0].getsockname()[1]
+        await refused(attached(server, port=port), spec, "did not answer within 0.5 s")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=1777", "none", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_a_full_disk_is_a_failed_copy_and_leaves_nothing_on_it(
+    server: SshServer, spec: Spec, small_disk: Path
+) -> None:
+    with pytest.raises(LaunchError, match="No space left on device") as caught:
+        await attached(server, folder=str(small_disk)).launch(spec())
+    assert caught.value.stage == "copy"
+    assert str(small_disk) in str(caught.value)
+    assert list(small_disk.iterdir()) == []
+
+
+async def test_a_folder_that_is_not_there_is_named(server: SshServer, spec: Spec) -> None:
+    with pytest.raises(LaunchError, match="no folder can be made in /nowhere"):
+        await attached(server, folder="/nowhere").launch(spec())
+
+
+async def test_where_programs_may_not_be_started_it_is_said_or_another_folder_taken(
+    tmp_path: Path, spec: Spec, small_disk: Path
+) -> None:
+    subprocess.run(["mount", "-o", "remount,noexec", str(small_disk)], check=True)
+    with ssh_server(tmp_path / "server", "127.0.0.1", (), f"SetEnv TMPDIR={small_disk}") as server:
+        with pytest.raises(LaunchError, match="noexec"):
+            await attached(server, folder=str(small_disk)).launch(spec())
+        asked = spec()
+        async with guest_of(attached(server), asked):
+            assert [path.parent for path in far_folders(asked.scope.tag)] == [Path("/var/tmp")]
+    assert list(small_disk.iterdir()) == []
+
+
+async def test_what_a_login_prints_is_no_part_of_the_channel(tmp_path: Path, spec: Spec) -> None:
+    noise = 'ForceCommand echo Welcome; echo to this machine; eval "$SSH_ORIGINAL_COMMAND"'
+    with ssh_server(tmp_path / "server", "127.0.0.1", (), noise) as server:
+        async with guest_of(attached(server), spec()) as guest:
+            assert (await guest.channel.facts())["kernel"]["sysname"] == "Linux"
+
+
+async def test_a_login_that_runs_no_command_is_told(tmp_path: Path, spec: Spec) -> None:
+    closed = "ForceCommand echo This account is closed"
+    with (
+        ssh_server(tmp_path / "server", "127.0.0.1", (), closed) as server,
+        pytest.raises(LaunchError, match="said nothing that we asked"),
+    ):
+        await attached(server).launch(spec())
+
+
+async def test_it_goes_through_a_jump_host(server: SshServer, spec: Spec, tmp_path: Path) -> None:
+    with ssh_server(tmp_path / "server") as inner:
+        inner.known_hosts.write_text(inner.known_hosts.read_text() + server.known_hosts.read_text())
+        inner.folder.joinpath("authorized_keys").write_text((server.folder / "user_key.pub").read_text())
+        through = attached(
+            inner,
+            identity_file=str(server.identity),
+            jump_host=f"{server.user}@{server.address}:{server.port}",
+        )
+        async with guest_of(through, spec()) as guest:
+            assert (await guest.channel.facts())["init"] is False
+            assert server.sessions()
+        wrong = attached(inner, identity_file=str(server.identity), jump_host=f"{server.address}:1")
+        assert "the jump host" in (await wrong.probe()).reason
+
+
+@pytest.mark.parametrize(("script", "works"), [('shift; exec "$@"', True), ("echo sudo: no >&2; exit 1", False)])
+async def test_sudo_starts_it_or_is_told(tmp_path: Path, spec: Spec, script: str, works: bool) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "sudo").write_text(f"#!/bin/sh\n{script}\n")
+    (programs / "sudo").chmod(0o755)
+    with ssh_server(tmp_path / "server", "127.0.0.1", (), f"SetEnv PATH={programs}:/usr/bin:/bin") as server:
+        platform = attached(server, sudo=True)
+        if works:
+            async with guest_of(platform, spec()) as guest:
+                assert (await guest.channel.facts())["uid"] == 0
+        else:
+            await refused(platform, spec, "sudo", "NOPASSWD")
+
+
+async def broken(server: SshServer, asked: GuestSpec, sha256: str | None, script: str, tmp_path: Path) -> LaunchError:
+    path = tmp_path / "broken"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    find_agent.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VIRTGAUGE_AGENT", str(path))
+        found = find_agent()
+    find_agent.cache_clear()
+    changed = GuestSpec(
+        name=asked.name,
+        scope=asked.scope,
+        agent=AgentBinary(path, sha256 or found.sha256),
+        ready_timeout_s=3.0,
+    )
+    with pytest.raises(LaunchError) as caught:
+        await attached(server).launch(changed)
+    assert await gone(asked.scope.tag)
+    return caught.value
+
+
+async def test_a_file_that_is_not_what_was_sent_is_not_run(server: SshServer, spec: Spec, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    error = await broken(server, spec(), "0" * 64, f"touch {ran}", tmp_path)
+    assert "is not the agent that was sent" in str(error)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "stage", "words"),
+    [
+        ("echo woe >&2; exit 3", "boot", "the agent exited with status 3"),
+        ("head -c 100000 /dev/zero; cat > /dev/null", "handshake", "frame"),
+        ("exec cat > /dev/null", "handshake", "no agent answered within"),
+    ],
+)
+async def test_a_broken_agent_is_a_launch_error(
+    server: SshServer, spec: Spec, tmp_path: Path, script: str, stage: str, words: str
+) -> None:
+    error = await broken(server, spec(), None, script, tmp_path)
+    assert error.stage == stage
+    assert words in str(error)
+
+
+async def test_a_connection_that_is_lost_in_a_trial_ends_both_sides(server: SshServer, spec: Spec) -> None:
+    asked = spec()
+    async with guest_of(attached(server), asked) as guest:
+        waiting = asyncio.create_task(guest.channel.request("probe", name="sleep_lateness", params=SLEEPING))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        for pid in server.sessions():
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(ChannelClosedError):
+            await asyncio.wait_for(waiting, 20)
+        assert guest.channel.closed
+        assert await gone(asked.scope.tag)
+
+
+async def test_an_agent_that_hangs_is_killed_and_its_folder_removed(server: SshServer, spec: Spec) -> None:
+    asked = spec()
+    async with guest_of(attached(server), asked) as guest:
+        os.kill(guest.channel.welcome["pid"], signal.SIGSTOP)
+
+
+async def test_cancelling_leaves_nothing(server: SshServer, spec: Spec) -> None:
+    for after_s in (0.1, 0.4):
+        asked = spec()
+        await check.check_cancelling_leaves_nothing(attached(server), lambda asked=asked: asked, after_s)
+        assert await gone(asked.scope.tag)
+
+
+def test_a_killed_controller_is_reclaimed(server: SshServer, private_state: Path) -> None:
+    import json
+
+    tag = check.check_a_killed_controller_is_reclaimed("attached", json.dumps(server.settings()))
+    assert asyncio.run(gone(tag))
+
+
+async def test_its_clock_is_bounded_by_request_and_answer_over_a_slow_network(server: SshServer, spec: Spec) -> None:
+    """A tenth of a second each way: the guest's span lies within the controller's, and is no fault of its clock."""
+    async with delaying_relay(server.address, server.port, 0.1) as port:
+        server.known_hosts.write_text(server.known_hosts.read_text().replace(str(server.port), str(port)))
+        guest = await attached(server, port=port).launch(spec())
+        try:
+            params = {"function": "clock_gettime", "samples": 20_000, "max_ns": 10**9, "reservoir": 10, "seed": 1}
+            reply = await guest.channel.request("probe", name="timer_cost", params=params, timeout_s=60)
+        finally:
+            await guest.close()
+    clocks = elapsed_by_clock(reply.value["clocks_start"], reply.value["clocks_end"])
+    outside = reply.finished_ns - reply.sent_ns
+    assert outside > clocks[0].elapsed_ns + 200_000_000
+    assert clock_flags(clocks, outside, ValidityLimits()) == []
+
+
+@pytest.mark.parametrize("asked", [{"cpu_limit": 0.5}, {"host_root": True}, {"vcpus": 1}, {"memory_mib": 256}])
+async def test_what_it_cannot_be_given_is_refused_before_anything_is_started(
+    server: SshServer, spec: Spec, asked: dict[str, object]
+) -> None:
+    with pytest.raises(LaunchError, match="measured as it is"):
+        await attached(server, port=1).launch(spec(**asked))  # where nobody would answer
