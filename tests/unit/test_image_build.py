@@ -19,8 +19,9 @@ from virtgauge.cli import app
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.image import build as building
 from virtgauge.image import inspection, qemu_img
-from virtgauge.image.build import Format, Ingredients, build, find_ingredients, format_of
+from virtgauge.image.build import Ingredients, build, find_ingredients
 from virtgauge.image.channel import DialChannel, SerialChannel
+from virtgauge.image.format import Format, format_of
 from virtgauge.provision.progress import Silence
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from virtgauge.errors import UsageError
-from virtgauge.image.build import Format
 from virtgauge.image.channel import SERIAL_DEVICE, DialChannel, ImageChannel, SerialChannel
+from virtgauge.image.format import Format, format_of
 
 app = typer.Typer(
     name="image",
@@ -61,7 +61,7 @@ def build(
     The same kernel, agent, boot loader and options give the same bytes.
     """
     from virtgauge.image.build import build as build_image
-    from virtgauge.image.build import find_ingredients, format_of
+    from virtgauge.image.build import find_ingredients
     from virtgauge.provision.progress import Silence, showing
 
     chosen = format or format_of(out)

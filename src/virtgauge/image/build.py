@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import errno
 import os
 import shutil
@@ -19,6 +18,7 @@ from virtgauge.image.cd import make_cd
 from virtgauge.image.channel import ImageChannel, SerialChannel
 from virtgauge.image.contents import Contents, contents_of
 from virtgauge.image.disk import make_disk
+from virtgauge.image.format import Format
 from virtgauge.provision.boot_loader import BootLoader, find_boot_loader
 from virtgauge.provision.cache import ProvisionError
 from virtgauge.provision.kernel import GuestKernel, find_kernel
@@ -26,19 +26,6 @@ from virtgauge.provision.progress import Progress
 
 _ROOM = 100 << 20
 """Bytes that the largest format and what comes in between take, on either disk."""
-
-
-class Format(enum.StrEnum):
-    """What an image may be."""
-
-    RAW = "raw"
-    ISO = "iso"
-    QCOW2 = "qcow2"
-    VMDK = "vmdk"
-    VHD = "vhd"
-    VHDX = "vhdx"
-    VDI = "vdi"
-    OVA = "ova"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,19 +67,6 @@ def find_ingredients(channel: ImageChannel, format: Format) -> Ingredients:
     if format not in (Format.RAW, Format.ISO):
         qemu_img.find_qemu_img()
     return Ingredients(kernel, find_agent(), boot_loader, channel)
-
-
-def format_of(path: Path) -> Format:
-    """The format that a file's name asks for.
-
-    Raises:
-        UsageError: none.
-    """
-    suffix = path.suffix.lower().removeprefix(".")
-    named = {"img": Format.RAW} | {entry.value: entry for entry in Format}
-    if suffix not in named:
-        raise UsageError(f"the name {path.name!r} tells no format", f"give --format: {', '.join(Format)}")
-    return named[suffix]
 
 
 def build(ingredients: Ingredients, format: Format, out: Path, progress: Progress) -> Built:

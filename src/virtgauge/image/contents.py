@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.image.channel import ImageChannel
@@ -33,7 +31,7 @@ NAME = "virtgauge"
 
 _FORMAT_VERSION = 1
 _FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
-_LEVEL = 19  # zstd's; the unpacking is as fast at any
+_LEVEL = 12  # zstd's; at 19 an image is 2 % smaller, and takes five times as long to build
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +80,10 @@ def contents_of(kernel: GuestKernel, agent: AgentBinary, channel: ImageChannel, 
             f"{error}: it was fetched by an older virtgauge", "run `virtgauge provision kernel`"
         ) from error
     image = kernel.image.read_bytes()
+    from pyarrow import Codec  # slow to import
+
     archive = _archive(agent, modules, channel.files())
-    initramfs = pyarrow.Codec("zstd", _LEVEL).compress(archive, asbytes=True)
+    initramfs = Codec("zstd", _LEVEL).compress(archive, asbytes=True)
     record = {
         "format": _FORMAT_VERSION,
         "agent_sha256": agent.sha256,

@@ -15,9 +15,9 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.host.scope import Scope
 from virtgauge.image import qemu_img
-from virtgauge.image.build import Format
 from virtgauge.image.contents import FOLDER, RECORD, digest_of
 from virtgauge.image.fat import SECTOR
+from virtgauge.image.format import Format
 from virtgauge.provision.boot_loader import BootLoader, find_boot_loader
 
 _SYSTEM_AT = 2048 * SECTOR  # of a disk: where its file system begins
