@@ -16,6 +16,7 @@ class Benchmark:
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("agent-ready", "Time until a guest's agent is ready", "agent_ready.py"),
+    Benchmark("image", "The image that boots anywhere: build time and size", "image.py"),
     Benchmark("overhead-share", "Share of a run that is not measurement", "overhead_share.py"),
     Benchmark("memory-flat", "Peak memory by number of samples", "memory_flat.py"),
     Benchmark("hptime-clock", "Cost and error of the clock", "hptime_clock.py"),
