@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -91,6 +93,17 @@ def lab(scope: Scope) -> Iterator[tuple[Namespace, Namespace]]:
         yield here, there
 
 
+def call_and_hang_up() -> None:
+    """As a port scan does, as soon as somebody listens."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection((HERE, DIAL_PORT)).close()
+            return
+        time.sleep(0.05)
+    raise AssertionError("nobody listens")
+
+
 def inside(namespace: Namespace) -> tuple[str, ...]:
     return "nsenter", f"--net={namespace.path}", "--"
 
@@ -112,22 +125,29 @@ def test_a_run_by_calls_from_one_network_to_another(
     tmp_path: Path,
     private_state: Path,
 ) -> None:
+    """The run says what to start on the machine, which is done; and a stranger that calls meanwhile is told of."""
     here, there = lab
-    endpoint = f"{HERE}:{DIAL_PORT}"
-    prepared = virtgauge("attach", "prepare", "--listen", endpoint, "--hours", 1, "--out", tmp_path / "machine")
-    assert prepared.communicate(timeout=60)[0]
-    assert prepared.returncode == 0
-    command = [*inside(there), "sh", str(tmp_path / "machine" / "dial-in.sh"), str(tmp_path)]
+    settings = {"via": "dial-in", "listen": f"{HERE}:{DIAL_PORT}"}
+    run = virtgauge("run", plan(settings), "--out", tmp_path / "run", "--progress", "lines", enter=inside(here))
+    assert run.stdout is not None
+    said, kit = "", None
+    while kit is None:
+        line = run.stdout.readline()
+        assert line, said
+        said += line
+        kit = re.search(r"copy (\S+) there", said)
+    there.run(call_and_hang_up)
+    command = [*inside(there), "sh", kit[1], str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as machine:
-        settings = {"via": "dial-in", "listen": endpoint, "credentials": tmp_path / "machine" / "credentials.json"}
-        done = virtgauge("run", plan(settings), "--out", tmp_path / "run", enter=inside(here))
-        output, _ = done.communicate(timeout=120)
+        output, _ = run.communicate(timeout=120)
         machine.terminate()
-    assert done.returncode == 0, output
+    assert run.returncode == 0, said + output
+    assert "calls of others that were refused: 1 hung up" in output
     measured(tmp_path / "run", output)
     assert list(tmp_path.glob("virtgauge.dial-in.*")) == []
 
 
+@pytest.mark.lab
 def test_a_run_goes_on_after_a_connection_that_was_lost_in_a_trial(
     plan: Callable[..., Path], tmp_path: Path, private_state: Path
 ) -> None:

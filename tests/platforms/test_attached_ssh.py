@@ -366,7 +366,7 @@ async def test_an_agent_that_hangs_is_killed_and_its_folder_removed(server: SshS
 
 
 async def test_cancelling_leaves_nothing(server: SshServer, spec: Spec) -> None:
-    for after_s in (0.1, 0.4):
+    for after_s in (0.1, 0.3):
         asked = spec()
         await check.check_cancelling_leaves_nothing(attached(server), lambda asked=asked: asked, after_s)
         assert await gone(asked.scope.tag)

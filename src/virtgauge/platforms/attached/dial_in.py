@@ -147,7 +147,7 @@ class DialIn:
         if not self.strangers:
             return None
         each = ", ".join(f"{count} {reason}" for reason, count in self.strangers.most_common())
-        return f"{self.strangers.total()} calls of others were refused: {each}"
+        return f"calls of others that were refused: {each}"
 
     def _no_listening(self, error: OSError) -> tuple[str, str]:
         words = f"cannot listen on {self._endpoint}: {error.strerror or error}"

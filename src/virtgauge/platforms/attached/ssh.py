@@ -29,6 +29,7 @@ class SshAttempt(LaunchAttempt):
     """An attempt whose guest is a command of an ssh session."""
 
     process: asyncssh.SSHClientProcess[bytes] | None = None
+    pipes: PipePair | None = None
 
     def end_of_process(self) -> str | None:
         if self.process is None or not self.process.is_closing():
@@ -100,8 +101,7 @@ async def launch(settings: AttachedSettings, spec: GuestSpec, label: str) -> Gue
             if settings.sudo and "sudo:" in log_tail(log):
                 raise attempt.failure("sudo", f"sudo did not start the agent\n  → {_SUDO_REMEDY}") from error
             raise
-        assert attempt.process is not None
-        held.push_async_callback(_end, there.connection, attempt.process, channel, far_folder)
+        held.push_async_callback(_end, there.connection, attempt, channel, far_folder)
         return AttachedGuest(channel=channel, ready_ns=attempt.ready_ns(), label=label, held=held.pop_all())
 
 
@@ -118,7 +118,7 @@ async def _start(
     held.push_async_callback(attempt.wait_closed, _CLOSE_S)  # after the pipes were closed, which end the far side
     for base in bases(settings.folder):
         placement = Placement(spec.agent, base, spec.scope.tag, settings.sudo, LEASE_S)
-        pipes = PipePair()
+        pipes = attempt.pipes = PipePair()
         held.callback(pipes.close)
         reader, writer = await pipes.streams()
         attempt.process = await _run(connection, placement.command(), pipes, log)
@@ -162,15 +162,18 @@ async def _run(
 
 async def _end(
     connection: asyncssh.SSHClientConnection,
-    process: asyncssh.SSHClientProcess[bytes],
+    attempt: SshAttempt,
     channel: Channel,
     folder: str,
 ) -> None:
     """Wait for the agent and its folder to be gone; what does not go by itself is killed and removed."""
+    assert attempt.process is not None
+    assert attempt.pipes is not None
+    attempt.pipes.close()  # the end of the stream, for an agent that was not asked to end
     with contextlib.suppress(asyncssh.Error, OSError, TimeoutError):
         try:
             async with asyncio.timeout(_END_S):
-                await process.wait_closed()
+                await attempt.process.wait_closed()
         except TimeoutError:
             async with asyncio.timeout(_END_S):
                 await connection.run(removal_command(folder, int(channel.welcome["pid"])), check=False)
