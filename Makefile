@@ -26,8 +26,8 @@ run: setup ## set up, then measure host, container, gVisor and QEMU with the qui
 	.venv/bin/virtgauge run quick $(ARGS)
 
 .PHONY: test
-test: PURPOSES += browser testing databases
-test: setup lint test-rust pytest ## set up, lint, and run every test
+test: PURPOSES += browser testing databases libvirt
+test: setup libvirt lint test-rust pytest ## set up, lint, and run every test
 
 .PHONY: test-quick
 test-quick: PURPOSES += testing
@@ -103,6 +103,11 @@ bandwidth:
 .PHONY: provision
 provision: environment
 	@$(PY) -m virtgauge.provision all $(addprefix --for ,$(PURPOSES))
+
+# After the packages, because it is compiled against the machine's libvirt; nothing else needs it.
+.PHONY: libvirt
+libvirt: provision ## the Python module of libvirt, for guests through it (as root, with PURPOSES=libvirt, its packages too)
+	@setup/libvirt.sh
 
 .PHONY: test-rust
 test-rust:

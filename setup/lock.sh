@@ -16,4 +16,6 @@ resolve() {
 resolve requirements.lock pyproject.toml
 # The developer's lock agrees with the user's wherever both name a package.
 resolve requirements-dev.lock pyproject.toml --group dev --constraint requirements.lock
+# Compiled against the machine's libvirt, where there is one; see setup/libvirt.sh.
+echo libvirt-python | resolve requirements-libvirt.lock -
 echo uv | resolve requirements-uv.lock -

@@ -125,7 +125,7 @@ def test_a_start_after_the_removal_does_nothing(hypervisor: Any) -> None:
     handle.remove()
     handle.start(XML.format(handle.name), transient=True, auto_destroy=False, paused=False)
     assert names(hypervisor) == before
-    assert handle.end() == "the domain was never started"
+    assert handle.end() == "the domain is not there"
 
 
 def test_the_reclaim_destroys_what_a_record_names_and_nothing_else(hypervisor: Any, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def open_connection(uri: str) -> Any:
 def refusal(what: str, error: Any) -> LibvirtError:
     """A refusal of libvirt in our words, with what helps."""
     code = error.get_error_code()
-    said = (error.get_error_message() or str(error)).strip()
+    said = str(error.get_error_message() or error).strip()
     return LibvirtError(f"{what}: {said}", _remedy(code, said), code)
 
 

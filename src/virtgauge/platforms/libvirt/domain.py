@@ -63,20 +63,27 @@ class DomainHandle:
         Raises:
             libvirt.libvirtError: libvirt refuses.
         """
-        self._domain.resume()
+        self.libvirt_domain.resume()
 
     @property
     def libvirt_domain(self) -> Any:
-        """The domain as libvirt has it."""
+        """The domain as libvirt has it; nobody keeps it, for it keeps the connection open.
+
+        Raises:
+            libvirt.libvirtError: it was never there, or was removed.
+        """
+        if self._domain is None:
+            raise library().libvirtError(f"the domain {self.name} is not there")
         return self._domain
 
     def end(self) -> str | None:
         """How it ended, in words; None while it runs."""
         libvirt = library()
-        if self._domain is None:
-            return "the domain was never started"
+        domain = self._domain
+        if domain is None:
+            return "the domain is not there"
         try:
-            state, _ = self._domain.state()
+            state, _ = domain.state()
         except libvirt.libvirtError as error:
             if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
                 return "the domain ended"
@@ -90,7 +97,7 @@ class DomainHandle:
         Raises:
             libvirt.libvirtError: libvirt refuses.
         """
-        self._domain.destroy()
+        self.libvirt_domain.destroy()
 
     def remove(self) -> None:
         """Leave nothing of it; waits for a start that is under way.  Idempotent.
@@ -101,6 +108,7 @@ class DomainHandle:
         with self._lock:
             self._removed = True
             connection, self._connection = self._connection, None
+            self._domain = None
             if connection is None:
                 return
             try:

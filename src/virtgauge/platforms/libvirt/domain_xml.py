@@ -236,6 +236,8 @@ class Domain:
         if self.channel is ChannelKind.CONSOLE:
             console = ElementTree.SubElement(devices, "console", type="pty")
             ElementTree.SubElement(console, "target", type="xen", port="0")
+        if self.root is not None:
+            ElementTree.SubElement(devices, "console", type="pty")  # libvirt starts no container without
         if self.channel is ChannelKind.VIRTIO:
             channel = ElementTree.SubElement(devices, "channel", type="unix")
             ElementTree.SubElement(channel, "source", mode="connect", path=path)

@@ -213,7 +213,7 @@ class LibvirtPlatform(Platform):
             try:
                 policy = await called(
                     "the limits of the guest",
-                    lambda: DomainPolicy(handle.libvirt_domain, driver.scheme, driver.title, domain.vcpus, target),
+                    lambda: DomainPolicy(handle, driver.scheme, driver.title, domain.vcpus, target),
                 )
                 limit = await called("the limit of the guest", policy.cpu_limit)
             except LibvirtError as error:

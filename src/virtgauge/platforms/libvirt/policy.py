@@ -9,6 +9,7 @@ from typing import Any
 
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, Policy, PolicyError
 from virtgauge.platforms.libvirt.connection import library
+from virtgauge.platforms.libvirt.domain import DomainHandle
 from virtgauge.platforms.libvirt.domain_xml import QUOTA_PERIOD_US
 
 _PLAIN_SHARES = 1024
@@ -59,17 +60,17 @@ _SCHEDULERS = {
 class DomainPolicy:
     """Sets what one domain may use."""
 
-    def __init__(self, domain: Any, scheme: str, title: str, vcpus: int, disk: str | None) -> None:
+    def __init__(self, handle: DomainHandle, scheme: str, title: str, vcpus: int, disk: str | None) -> None:
         """Take a running domain.
 
         Args:
-            domain: libvirt's.
+            handle: of the domain.
             scheme: of its driver.
             title: of the hypervisor.
             vcpus: how many it has.
             disk: libvirt's name of its data disk; None without one.
         """
-        self._domain, self._title, self._vcpus, self._disk = domain, title, vcpus, disk
+        self._handle, self._title, self._vcpus, self._disk = handle, title, vcpus, disk
         self._scheduler = _SCHEDULERS.get(scheme)
         self._pins = scheme == "qemu"
         self._tunes = scheme == "qemu"
@@ -89,6 +90,10 @@ class DomainPolicy:
             return self._apply(policy)
         except library().libvirtError as error:
             raise PolicyError(f"libvirt does not apply {policy.given()}: {error.get_error_message()}") from error
+
+    @property
+    def _domain(self) -> Any:
+        return self._handle.libvirt_domain
 
     def cpu_limit(self) -> float | None:
         """The limit in force, in whole CPUs; None where there is none, or libvirt does not tell."""

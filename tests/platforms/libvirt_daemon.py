@@ -1,0 +1,82 @@
+"""A real libvirtd of the tests' own: system mode, with every file of it in a private folder, and none left behind.
+
+It runs in a mount namespace in which its folders, /etc/libvirt among them, are below ours; the machine's own libvirt,
+if there is one, is neither seen nor changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from virtgauge.host.process import child_setup, end_process
+
+FOLDERS = ("/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/var/log/libvirt")
+START_S = 60.0
+
+# The package without services brings no user for QEMU, and the daemon does not start where there is none of that name.
+# A KVM that hangs would be asked for what it can do, minutes long.  LXC does not start in a hybrid of both cgroups.
+SETUP = """
+set -e
+root=$1
+shift
+for folder in "$@"; do mount --bind "$root$folder" "$folder"; done
+for table in passwd group; do
+    { grep -v '^libvirt-qemu:' /etc/$table || true; } > "$root/$table"
+done
+echo 'libvirt-qemu:x:64055:64055::/:/usr/sbin/nologin' >> "$root/passwd"
+echo 'libvirt-qemu:x:64055:' >> "$root/group"
+grep -q '^kvm:' "$root/group" || echo 'kvm:x:64056:' >> "$root/group"
+for table in passwd group; do mount --bind "$root/$table" /etc/$table; done
+if [ -d /sys/fs/cgroup/unified ]; then umount /sys/fs/cgroup/unified; fi
+if [ -e /dev/kvm ]; then mount --bind /dev/null /dev/kvm; fi
+exec /usr/sbin/libvirtd --config "$root/etc/libvirt/libvirtd.conf" --pid-file "$root/libvirtd.pid"
+"""
+
+
+@contextlib.contextmanager
+def private_libvirtd() -> Iterator[Path]:
+    """Run one; yields the path of its socket."""
+    root = Path(tempfile.mkdtemp(prefix="lvd"))
+    made = [Path(folder) for folder in FOLDERS if not Path(folder).exists()]
+    for folder in FOLDERS:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        root.joinpath(folder[1:]).mkdir(parents=True)
+    socket = root / "libvirt-sock"
+    (root / "etc/libvirt/qemu.conf").write_text('stdio_handler = "file"\nsecurity_driver = "none"\n')
+    (root / "etc/libvirt/libvirtd.conf").write_text(
+        f'unix_sock_dir = "{root}"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\nlog_outputs = "3:stderr"\n'
+    )
+    with (root / "libvirtd.log").open("wb") as log:
+        daemon = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", str(root), *FOLDERS],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=child_setup(),
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + START_S
+        while not socket.exists():
+            assert daemon.poll() is None, (root / "libvirtd.log").read_text()
+            assert time.monotonic() < deadline, (root / "libvirtd.log").read_text()
+            time.sleep(0.05)
+        yield socket
+        assert daemon.poll() is None, (root / "libvirtd.log").read_text()
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            daemon.wait(10)
+        end_process(daemon)
+        shutil.rmtree(root, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
