@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import stat
 import subprocess
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import asyncssh
 import pytest
 from platforms import guest_checks as check
-from platforms.conftest import running
+from platforms.attached_checks import Spec, attached, far_folders, gone, guest_of, refused
 from platforms.delaying_relay import delaying_relay
 from platforms.ssh_server import SshServer, ssh_server
 
@@ -24,13 +21,12 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.execution.validity import clock_flags
 from virtgauge.plan.model import ValidityLimits
-from virtgauge.platforms.attached import ssh_connection
-from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.registry import create
+from virtgauge.platforms.attached import guest as attached_guest
+from virtgauge.platforms.attached import ssh
+from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.suites.answers import elapsed_by_clock
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root")]
-Spec = Callable[..., GuestSpec]
 
 SLEEPING = {
     "function": "usleep",
@@ -55,43 +51,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 def known(request: pytest.FixtureRequest) -> None:
     if "server" in request.fixturenames:
         request.getfixturevalue("server").trust()
-
-
-def attached(server: SshServer, **changes: Any) -> Platform:
-    return create("attached", server.settings(**changes))
-
-
-def far_folders(tag: str) -> list[Path]:
-    return [path for base in ("/tmp", "/var/tmp", "/dev/shm") for path in Path(base).glob(f"virtgauge.{tag}.*")]
-
-
-def agents_of(tag: str) -> list[str]:
-    return [str(path) for path in agent_programs() if f"virtgauge.{tag}." in str(path)]
-
-
-def agent_programs() -> list[str]:
-    found = []
-    for process in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            found.append(os.readlink(process / "exe"))
-    return found
-
-
-async def gone(tag: str) -> bool:
-    """Whether nothing of the far side is there any more; waited for, because the far side ends on its own."""
-    for _ in range(200):
-        if not far_folders(tag) and not agents_of(tag):
-            return True
-        await asyncio.sleep(0.05)
-    return False
-
-
-@contextlib.asynccontextmanager
-async def guest_of(platform: Platform, spec: GuestSpec) -> AsyncIterator[Guest]:
-    async with running(platform, spec) as guest:
-        yield guest
-    assert far_folders(spec.scope.tag) == []
-    assert agents_of(spec.scope.tag) == []
 
 
 async def test_it_answers_from_a_private_folder_and_is_gone(server: SshServer, spec: Spec) -> None:
@@ -128,93 +87,20 @@ async def test_its_probe_names_what_answers(server: SshServer) -> None:
     assert found.details["host_key"] == asyncssh.read_public_key(server.folder / "host_key.pub").get_fingerprint()
 
 
-async def refused(platform: Platform, spec: Spec, *words: str) -> str:
-    """Probe and launch say the same; nothing is left.  Returns what they say."""
-    found = await platform.probe()
-    assert not found.usable
-    asked = spec()
-    with pytest.raises(LaunchError) as caught:
-        await platform.launch(asked)
-    text = f"{found.reason}\n{found.fix}"
-    for word in words:
-        assert word in text
-        assert word in str(caught.value)
-    assert not (asked.scope.folder / asked.name).exists()
-    assert await gone(asked.scope.tag)
-    return text
-
-
-async def test_an_unknown_host_is_refused_with_its_fingerprint_and_the_remedy(server: SshServer, spec: Spec) -> None:
-    server.known_hosts.write_text("")
-    shown = asyncssh.read_public_key(server.folder / "host_key.pub").get_fingerprint()
-    await refused(attached(server), spec, "not a known host", shown, f"ssh -o UserKnownHostsFile={server.known_hosts}")
-
-
-async def test_a_missing_file_of_known_hosts_knows_nobody(server: SshServer, spec: Spec, tmp_path: Path) -> None:
-    await refused(attached(server, known_hosts=str(tmp_path / "none")), spec, "not a known host")
-
-
-async def test_a_changed_host_key_is_refused_with_both_and_the_remedy(server: SshServer, spec: Spec) -> None:
-    other = asyncssh.generate_private_key("ssh-ed25519").convert_to_public()
-    server.trust(other)
-    shown = asyncssh.read_public_key(server.folder / "host_key.pub").get_fingerprint()
-    text = await refused(attached(server), spec, "has changed", shown, other.get_fingerprint(), "ssh-keygen -R")
-    assert f"[{server.address}]:{server.port}" in text
-
-
-async def test_a_refused_key_is_told_with_the_command_that_must_work(
-    server: SshServer, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    stranger = tmp_path / "key"
-    asyncssh.generate_private_key("ssh-ed25519").write_private_key(stranger)
-    await refused(
-        attached(server, identity_file=str(stranger)), spec, "refuses the login", "authorized_keys", str(server.port)
-    )
-
-
-async def test_a_key_file_that_is_not_there_is_named(server: SshServer, spec: Spec, tmp_path: Path) -> None:
-    await refused(attached(server, identity_file=str(tmp_path / "none")), spec, str(tmp_path / "none"))
-
-
-async def test_a_key_with_a_passphrase_is_taken_from_the_agent_only(
-    server: SshServer, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    locked = tmp_path / "locked"
-    key = asyncssh.read_private_key(server.identity)
-    key.write_private_key(locked, "pkcs8-pem", passphrase="secret")
-    locked.chmod(0o600)
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    await refused(attached(server, identity_file=str(locked)), spec, "ssh-add")
-    socket = tmp_path / "agent"
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as agent:
-        try:
-            while not socket.exists():
-                assert agent.poll() is None
-                time.sleep(0.01)
-            monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
-            subprocess.run(["ssh-add", "-q", str(server.identity)], check=True)
-            monkeypatch.setenv("HOME", str(tmp_path))  # which has no keys of its own
-            settings = server.settings()
-            del settings["identity_file"]
-            assert (await create("attached", settings).probe()).usable
-        finally:
-            agent.terminate()
-
-
-async def test_a_closed_port_and_a_name_that_is_none_are_told_apart(server: SshServer, spec: Spec) -> None:
-    await refused(attached(server, port=1), spec, "cannot be reached", "Connection refused")
-    await refused(attached(server, host="no-such-machine.invalid"), spec, "cannot be resolved")
-
-
-async def test_a_machine_that_never_answers_is_given_up(
+async def test_it_lives_as_long_as_its_controller_lets_itself_be_heard(
     server: SshServer, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_connection, "CONNECT_S", 0.5)
-    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    async with silent:
-        port = silent.sockets[0].getsockname()[1]
-        await refused(attached(server, port=port), spec, "did not answer within 0.5 s")
+    """A network that fails tells nobody: the agent ends when nothing has come for the time of its lease."""
+    monkeypatch.setattr(ssh, "LEASE_S", 1)
+    monkeypatch.setattr(attached_guest, "_RENEWAL_S", 0.25)
+    asked = spec()
+    async with guest_of(attached(server), asked) as guest:
+        await asyncio.sleep(2)
+        assert (await guest.channel.facts())["init"] is False
+        guest._renewal.cancel()
+        assert await gone(asked.scope.tag)
+        with pytest.raises(ChannelClosedError):
+            await guest.channel.facts()
 
 
 @pytest.fixture
