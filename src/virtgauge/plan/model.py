@@ -23,7 +23,7 @@ class PlatformSection(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = Field(description="how reports call it; letters, digits, dots and dashes")
-    kind: str = Field(description="host, oci, qemu, simulated")
+    kind: str = Field(description="attached, host, libvirt, oci, qemu, simulated, uml, xen")
 
     @field_validator("name")
     @classmethod
