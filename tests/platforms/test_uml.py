@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, LaunchError, Share
 from virtgauge.platforms.uml import UmlPlatform
 
+CAP_KILL, CAP_SYS_ADMIN, CAP_SYS_BOOT = 5, 21, 22
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Spec = Callable[..., GuestSpec]
 
@@ -144,6 +147,26 @@ async def test_its_kernel_alone_killed_leaves_no_process(platform: UmlPlatform, 
         await guest.crash()
         assert scope.cgroup(asked.name).pids() == []
         await asyncio.sleep(0)
+
+
+async def test_what_a_killed_kernel_leaves_goes_with_it_and_has_no_power_over_the_host(
+    platform: UmlPlatform, scope: Scope, spec: Spec
+) -> None:
+    """Its processes would go on as the host's, in the midst of whatever system call: with root's powers."""
+    asked = spec()
+    async with running(platform, asked) as guest:
+        await guest.channel.request("load_start", name="cpu", params={"threads": 2})
+        confined = [
+            pid for pid in scope.cgroup(asked.name).pids() if b"linux" in Path(f"/proc/{pid}/comm").read_bytes()
+        ]
+        assert confined
+        for pid in confined:
+            (bounding,) = re.findall(r"CapBnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+            assert int(bounding, 16) & (1 << CAP_SYS_ADMIN | 1 << CAP_SYS_BOOT | 1 << CAP_KILL) == 0
+        os.kill(confined[0], signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while scope.cgroup(asked.name).pids():
+                await asyncio.sleep(0.02)
 
 
 async def test_a_killed_controller_is_reclaimed(platform: UmlPlatform) -> None:

@@ -41,11 +41,21 @@ _WRITE_BACK_S = 30.0
 _VERSION_S = 5.0
 _DEFAULT_MEMORY_MIB = 512
 _FIX = "apt install user-mode-linux"
+_POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
+"""What root's kernel needs to serve files of the host as root's, and no more."""
+_CONFINEMENT = (
+    *("unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--"),
+    *("sh", "-c", '"$@"; exit $?', "sh"),  # the first process, which a kernel that panics must not be: it would not end
+    *("setpriv", f"--bounding-set=-all,+{',+'.join(_POWERS)}", "--inh-caps=-all", "--"),
+)
+"""A process of the guest is one of the host, whose system calls the kernel catches by ptrace.  Where the kernel is
+killed, they go on by themselves, as calls to the host: a guest that is powering off then unmounts the host's ``/proc``.
+So they are in a namespace of processes whose end takes all of them with it, and none has the powers for such a call."""
 _ONE_PROCESSOR = "User Mode Linux has one virtual processor"
 _DISK = "ubd on a loop device, every write synchronous (flushes of this kernel do nothing)"
 _DISK_BYPASS = (
-    "User Mode Linux opens its disk without direct I/O, so that of what it reads only what the host's page cache has not "
-    "got meets the bounds"
+    "User Mode Linux opens its disk without direct I/O, so that of what it reads only what the host's page cache has "
+    "not got meets the bounds"
 )
 
 
@@ -128,10 +138,11 @@ class UmlPlatform(Platform):
             descriptor = pair.theirs.fileno()
             with _links(spec) as links, cgroup.entrance() as join, console.open("wb") as log:
                 require_limit(spec, cgroup)
-                command = boot.arguments(agent_descriptor=descriptor, links=links)
-                if (length := len(" ".join(command))) > LONGEST_COMMAND_LINE:
+                words = boot.arguments(agent_descriptor=descriptor, links=links)
+                if (length := len(" ".join(words))) > LONGEST_COMMAND_LINE:
                     message = f"the kernel would cut its command line of {length} bytes: share fewer folders"
                     raise LaunchError("start", message)
+                command = [*_CONFINEMENT, *words] if os.geteuid() == 0 else words
                 try:
                     process = subprocess.Popen(
                         command,
