@@ -23,7 +23,8 @@ from virtgauge.plan.load import parse_plan
 from virtgauge.platforms import registry
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.attached.platform import AttachedPlatform
-from virtgauge.platforms.base import Guest, GuestSpec
+from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
+from virtgauge.provision.boot_loader import find_boot_loader
 from virtgauge.provision.progress import Silence
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -141,6 +142,22 @@ async def test_it_boots_with_the_devices_of_every_hypervisor(
 
 
 @pytest.mark.lab
+async def test_secure_boot_starts_no_boot_loader_that_was_changed(
+    images: Any, spec: Spec, private_state: Path, tmp_path: Path
+) -> None:
+    require_firmware()
+    boot_loader = find_boot_loader()
+    assert boot_loader is not None
+    disk = bytearray(images(Format.RAW).read_bytes())
+    disk[disk.index(b"Unifont", disk.index(boot_loader.efi_grub.read_bytes()[:4096]))] ^= 1  # the name of a font in it
+    (tmp_path / "changed.raw").write_bytes(disk)
+    with pytest.raises(LaunchError) as caught:
+        async with machine(spec(ready_timeout_s=60.0), image=tmp_path / "changed.raw", devices="Secure Boot"):
+            pass
+    assert "Security Violation" in caught.value.log_tail
+
+
+@pytest.mark.lab
 @pytest.mark.parametrize("format", [Format.QCOW2, Format.VMDK, Format.VHD, Format.VHDX, Format.VDI])
 async def test_it_boots_in_every_format(images: Any, spec: Spec, private_state: Path, format: Format) -> None:
     asked = spec(ready_timeout_s=_READY_S)
@@ -153,27 +170,29 @@ async def test_it_boots_in_every_format(images: Any, spec: Spec, private_state: 
 async def test_the_agent_of_an_image_calls_with_the_images_identity(
     spec: Spec, private_state: Path, tmp_path: Path
 ) -> None:
-    there = "10.0.2.100:7443"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    there = f"10.0.2.2:{port}"  # this machine, as QEMU's own network has it
     credentials = Credentials.make()
     credentials.save(tmp_path / "credentials")
     channel = DialChannel(there, credentials.identity().encode(), "10.0.2.15/24")
     image = tmp_path / "image.raw"
     build(find_ingredients(channel, Format.RAW), Format.RAW, image, Silence())
     assert image.stat().st_mode & 0o777 == 0o600
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
     settings = AttachedPlatform.Settings(
         via="dial-in",
         listen=f"127.0.0.1:{port}",
         advertise=there,
         credentials=tmp_path / "credentials",
-        wait_s=_READY_S,
+        wait_s=90.0,
     )
-    asked = spec(ready_timeout_s=_READY_S)
+    asked = spec(ready_timeout_s=60.0)
+    platform = AttachedPlatform(settings)
+    await platform.begin(asked.scope, asked.agent)
     machines = ImageMachines(ImageMachines.Settings(image=image, devices="ESXi"))
-    with machines.calling(asked, there, port):
-        guest = await AttachedPlatform(settings).launch(asked)
+    with machines.calling(asked):
+        guest = await platform.launch(asked)
         try:
             facts = await guest.channel.facts()
             assert facts["hypervisor"]["present"] is True
