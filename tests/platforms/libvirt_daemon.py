@@ -36,7 +36,9 @@ echo 'libvirt-qemu:x:64055:' >> "$root/group"
 grep -q '^kvm:' "$root/group" || echo 'kvm:x:64056:' >> "$root/group"
 for table in passwd group; do mount --bind "$root/$table" /etc/$table; done
 if [ -d /sys/fs/cgroup/unified ]; then umount /sys/fs/cgroup/unified; fi
-if [ -e /dev/kvm ]; then mount --bind /dev/null /dev/kvm; fi
+: > "$root/no-kvm"
+chmod 600 "$root/no-kvm"
+if [ -e /dev/kvm ]; then mount --bind "$root/no-kvm" /dev/kvm; fi
 exec /usr/sbin/libvirtd --config "$root/etc/libvirt/libvirtd.conf" --pid-file "$root/libvirtd.pid"
 """
 
@@ -50,7 +52,7 @@ def private_libvirtd() -> Iterator[Path]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         root.joinpath(folder[1:]).mkdir(parents=True)
     socket = root / "libvirt-sock"
-    (root / "etc/libvirt/qemu.conf").write_text('stdio_handler = "file"\nsecurity_driver = "none"\n')
+    (root / "etc/libvirt/qemu.conf").write_text('stdio_handler = "file"\nsecurity_driver = "none"\nnamespaces = []\n')
     (root / "etc/libvirt/libvirtd.conf").write_text(
         f'unix_sock_dir = "{root}"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\nlog_outputs = "3:stderr"\n'
     )

@@ -211,6 +211,7 @@ async def test_a_guest_that_is_killed_ends_the_channel(platform: Platform, spec:
     assert left(asked.scope.tag) == []
 
 
+@pytest.mark.lab
 async def test_cancelling_leaves_nothing(platform: Platform, daemon: Path, spec: Spec) -> None:
     await check.check_cancelling_leaves_nothing(platform, spec, 0.3)
     assert domains(daemon, "qemu") == domains(daemon, "lxc") == []
@@ -243,7 +244,7 @@ async def test_what_libvirt_refuses_is_a_launch_error_with_its_words(qemu: Platf
 async def test_a_port_whose_name_is_taken_is_a_launch_error(qemu: Platform, scope: Scope, spec: Spec) -> None:
     nic = Nic("gp0", "52:54:00:00:00:01", ("10.11.0.1/24",))
     with Namespace(scope, "lab") as lab:
-        lab.netlink(lambda route: route.link("add", ifname="gp0", kind="dummy"))
+        lab.netlink(lambda route: route.link("add", ifname="gp0", kind="bridge"))
         asked = spec(nics=(nic,), lab=lab)
         with pytest.raises(LaunchError, match="gp0"):
             await qemu.launch(asked)

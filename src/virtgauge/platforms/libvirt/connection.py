@@ -60,11 +60,11 @@ class _Call:
         self.result: Any = None
         self.error: BaseException | None = None
         self._work = work
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         threading.Thread(target=self._body, name="libvirt", daemon=True).start()
 
-    def on_end(self, listener: Callable[[], None]) -> None:
+    def on_end(self, listener: Callable[[], object]) -> None:
         with self._lock:
             if not self.finished.is_set():
                 self._listeners.append(listener)

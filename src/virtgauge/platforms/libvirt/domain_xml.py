@@ -211,8 +211,9 @@ class Domain:
             if nic.network is not None:
                 ElementTree.SubElement(interface, "source", {kind: nic.network})
             else:
-                managed = {"managed": "no"} if self._qemu else {}
-                ElementTree.SubElement(interface, "target", dev=nic.device or "", **managed)
+                target = ElementTree.SubElement(interface, "target", dev=nic.device or "")
+                if self._qemu:
+                    target.set("managed", "no")
             if nic.model:
                 ElementTree.SubElement(interface, "model", type=nic.model)
             if self._qemu:

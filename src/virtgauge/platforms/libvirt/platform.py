@@ -302,7 +302,7 @@ class LibvirtPlatform(Platform):
     ) -> Domain:
         driver, settings = self.target.driver, self.settings
         from_kernel = settings.image is None and driver.kernel_boot
-        model = settings.nic_model or next(iter(driver.nic_models))
+        model: str = settings.nic_model or next(iter(driver.nic_models))
         boot = await kernel_boot(spec, driver, accelerator, model if spec.nics else None) if from_kernel else None
         nics = [
             Interface(

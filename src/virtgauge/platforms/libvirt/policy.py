@@ -76,7 +76,7 @@ class DomainPolicy:
         self._tunes = scheme == "qemu"
         self._plain_weight = self._found_weight()
         self._plain_pins = self.pins()
-        self._lifts: dict[str, Callable[[], None]] = {}
+        self._lifts: dict[str, Callable[[], object]] = {}
 
     def apply(self, policy: Policy) -> Applied:
         """Set what the policy asks for, and read it back; what an earlier one set beyond that is lifted.
