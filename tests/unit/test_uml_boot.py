@@ -88,6 +88,21 @@ async def test_a_guest_with_two_processors_is_a_launch_error_that_says_what_to_a
     assert not (spec.scope.folder / spec.name).exists()
 
 
+async def test_it_is_not_offered_without_root_who_alone_can_confine_it(
+    spec: GuestSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "linux.uml").write_text("#!/bin/sh\n")
+    (tmp_path / "linux.uml").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    found = await UmlPlatform().probe()
+    assert (found.usable, found.fix) == (False, "run virtgauge as root (sudo)")
+    assert "only root" in found.reason
+    with pytest.raises(LaunchError, match="only root"):
+        await UmlPlatform().launch(spec)
+    assert not (spec.scope.folder / spec.name).exists()
+
+
 async def test_a_machine_without_it_is_told_how_to_have_it(
     spec: GuestSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +110,7 @@ async def test_a_machine_without_it_is_told_how_to_have_it(
     found = await UmlPlatform().probe()
     assert (found.usable, found.reason) == (False, "User Mode Linux is not installed")
     assert found.fix == "apt install user-mode-linux"
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     with pytest.raises(LaunchError, match="not installed: apt install user-mode-linux"):
         await UmlPlatform().launch(spec)
     assert not (spec.scope.folder / spec.name).exists()

@@ -51,6 +51,8 @@ _CONFINEMENT = (
 """A process of the guest is one of the host, whose system calls the kernel catches by ptrace.  Where the kernel is
 killed, they go on by themselves, as calls to the host: a guest that is powering off then unmounts the host's ``/proc``.
 So they are in a namespace of processes whose end takes all of them with it, and none has the powers for such a call."""
+_NEEDS_ROOT = "only root can keep a guest's processes from going on as the host's when its kernel is killed"
+_AS_ROOT = "run virtgauge as root (sudo)"
 _ONE_PROCESSOR = "User Mode Linux has one virtual processor"
 _DISK = "ubd on a loop device, every write synchronous (flushes of this kernel do nothing)"
 _DISK_BYPASS = (
@@ -100,6 +102,8 @@ class UmlPlatform(Platform):
         binary = find_uml()
         if binary is None:
             return Availability(False, "User Mode Linux is not installed", _FIX)
+        if os.geteuid() != 0:
+            return Availability(False, _NEEDS_ROOT, _AS_ROOT)
         try:
             agent = find_agent()
         except UnavailableError as error:
@@ -120,8 +124,8 @@ class UmlPlatform(Platform):
     async def launch(self, spec: GuestSpec) -> Guest:
         if spec.vcpus not in (None, 1):
             raise LaunchError("start", f"vcpus is {spec.vcpus}: {_ONE_PROCESSOR}; ask for 1, or for none")
-        if spec.host_root and os.geteuid() != 0:
-            raise LaunchError("start", "the host's programs in a guest need root here: run virtgauge as root (sudo)")
+        if os.geteuid() != 0:
+            raise LaunchError("start", f"{_NEEDS_ROOT}: {_AS_ROOT}")
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -142,7 +146,7 @@ class UmlPlatform(Platform):
                 if (length := len(" ".join(words))) > LONGEST_COMMAND_LINE:
                     message = f"the kernel would cut its command line of {length} bytes: share fewer folders"
                     raise LaunchError("start", message)
-                command = [*_CONFINEMENT, *words] if os.geteuid() == 0 else words
+                command = [*_CONFINEMENT, *words]
                 try:
                     process = subprocess.Popen(
                         command,
