@@ -19,6 +19,7 @@ from pathlib import Path
 from virtgauge.host.process import child_setup, end_process
 
 FOLDERS = ("/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/var/log/libvirt")
+CGROUPS = Path("/sys/fs/cgroup")
 START_S = 60.0
 
 # The package without services brings no user for QEMU, and the daemon does not start where there is none of that name.
@@ -48,6 +49,7 @@ def private_libvirtd() -> Iterator[Path]:
     """Run one; yields the path of its socket."""
     root = Path(tempfile.mkdtemp(prefix="lvd"))
     made = [Path(folder) for folder in FOLDERS if not Path(folder).exists()]
+    partitions = set(CGROUPS.glob("*/machine"))
     for folder in FOLDERS:
         Path(folder).mkdir(parents=True, exist_ok=True)
         root.joinpath(folder[1:]).mkdir(parents=True)
@@ -79,6 +81,6 @@ def private_libvirtd() -> Iterator[Path]:
             daemon.wait(10)
         end_process(daemon)
         shutil.rmtree(root, ignore_errors=True)
-        for folder in made:
+        for folder in [*made, *(set(CGROUPS.glob("*/machine")) - partitions)]:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
