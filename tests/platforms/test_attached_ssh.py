@@ -56,7 +56,7 @@ def known(request: pytest.FixtureRequest) -> None:
 async def test_it_answers_from_a_private_folder_and_is_gone(server: SshServer, spec: Spec) -> None:
     asked = spec()
     async with guest_of(attached(server), asked) as guest:
-        assert guest.elsewhere
+        assert not guest.accounting().of_this_machine
         (folder,) = far_folders(asked.scope.tag)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         facts = await guest.channel.facts()

@@ -63,7 +63,7 @@ async def run_trial(
     except ChannelClosedError as error:
         return _failure(TrialStatus.FAILED, f"the guest was lost: {error}", before, guest_lost=True)
     usage = before.usage_until_now(bench)
-    return _judge(measurement, usage, limits, elsewhere=bench.guest.elsewhere)
+    return _judge(measurement, usage, limits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +88,10 @@ class _Before:
         return MachineUsage(load, guest_ns, peers_ns, controller_ns, elsewhere=not accounting.of_this_machine)
 
 
-def _judge(measurement: Measurement, usage: MachineUsage, limits: ValidityLimits, *, elsewhere: bool) -> Outcome:
+def _judge(measurement: Measurement, usage: MachineUsage, limits: ValidityLimits) -> Outcome:
     flags = (
         *measurement.flags,
-        *(() if elsewhere else machine_flags(usage, limits)),  # who used this machine touches no other
+        *machine_flags(usage, limits),
         *clock_flags(measurement.guest_clocks, measurement.controller_elapsed_ns, limits),
     )
     return Outcome(

@@ -139,7 +139,8 @@ class Accounting:
         cpu_ns: CPU time of all its processes and, for a VM, of its vCPUs and device threads; None where it
             cannot be known from here.
         method: where the figure comes from (``cgroup cpuacct``, ``cgroup cpu.stat``, ``/proc``).
-        of_this_machine: whether it is time of this machine's CPUs; a simulated guest invents its own.
+        of_this_machine: whether the guest works on this machine's CPUs; a simulated guest invents its time, and an
+            attached one has its own.  What this machine's CPUs do meanwhile says nothing of such a guest.
     """
 
     cpu_ns: int | None
@@ -180,14 +181,12 @@ class Guest(abc.ABC):
         ready_ns: from the call of launch to the agent's welcome.
         label: short text for people, for instance ``qemu microvm (tcg, emulated)``.
         disk: how its writes and flushes reach the image of its disk, in words for the record; None without a disk.
-        elsewhere: it runs on another machine, so what this one's processors do meanwhile says nothing of it.
     """
 
     channel: Channel
     ready_ns: int
     label: str
     disk: str | None = None
-    elsewhere: bool = False
 
     @abc.abstractmethod
     def accounting(self) -> Accounting:

@@ -21,8 +21,6 @@ class AttachedGuest(Guest):
     Closing asks it to end, and then has the far side removed; what is held here is let go in any case.
     """
 
-    elsewhere = True
-
     def __init__(self, *, channel: Channel, ready_ns: int, label: str, held: contextlib.AsyncExitStack) -> None:
         """Take over what a launch has made.
 
