@@ -29,6 +29,11 @@ run: setup ## set up, then measure host, container, gVisor and QEMU with the qui
 test: PURPOSES += browser testing databases libvirt
 test: setup libvirt lint test-rust pytest ## set up, lint, and run every test
 
+.PHONY: test-labs
+test-labs: PURPOSES += testing labs libvirt
+test-labs: setup libvirt ## the tests in nested laboratories: Xen, an image with every hypervisor's devices (as root; half an hour)
+	$(PY) -m pytest -m lab $(ARGS)
+
 .PHONY: test-quick
 test-quick: PURPOSES += testing
 test-quick: setup ## the tests that boot nothing, in under two minutes (ARGS="..." is passed on)

@@ -21,7 +21,7 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.xen import XenPlatform
 from virtgauge.platforms.xen.lab_parts import find_lab_parts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.timeout(900)]
 Spec = Callable[..., GuestSpec]
 PV = XenPlatform(XenPlatform.Settings(host="lab"))
 PVH = XenPlatform(XenPlatform.Settings(host="lab", type="pvh"))
@@ -81,7 +81,6 @@ async def test_a_domain_answers_by_xens_clock_and_gets_its_cap(spec: Spec) -> No
     assert 0.05 < capped < 0.4
 
 
-@pytest.mark.lab
 async def test_it_answers_counts_and_is_gone(spec: Spec) -> None:
     await _bring_up(spec)
     facts = await check.check_a_guest_answers_and_is_gone(PV, spec())
@@ -89,7 +88,6 @@ async def test_it_answers_counts_and_is_gone(spec: Spec) -> None:
     assert facts["cpu"]["count"] == 1
 
 
-@pytest.mark.lab
 async def test_two_domains_share_by_their_weights(spec: Spec) -> None:
     await _bring_up(spec)
     async with running(PV, spec()) as heavy, running(PV, spec()) as light:
@@ -99,19 +97,16 @@ async def test_two_domains_share_by_their_weights(spec: Spec) -> None:
     assert shares[0] / shares[1] == pytest.approx(3, rel=0.4)
 
 
-@pytest.mark.lab
 async def test_interfaces_lead_into_the_lab_and_nowhere_else(spec: Spec) -> None:
     await _bring_up(spec)
     await network_checks.check_a_guest_answers_from_its_lab_only(PV, spec())
 
 
-@pytest.mark.lab
 async def test_a_domain_routes(spec: Spec) -> None:
     await _bring_up(spec)
     await network_checks.check_a_guest_routes(PV, spec())
 
 
-@pytest.mark.lab
 async def test_more_interfaces_than_the_lab_has_are_refused_and_given_back(spec: Spec, lab_scope: Scope) -> None:
     from virtgauge.network.namespace import Namespace
     from virtgauge.network.nic import Nic
@@ -126,7 +121,6 @@ async def test_more_interfaces_than_the_lab_has_are_refused_and_given_back(spec:
         assert not {nic.port for nic in nics} & set(lab.interfaces())
 
 
-@pytest.mark.lab
 async def test_a_crash_ends_the_channel(spec: Spec) -> None:
     await _bring_up(spec)
     async with running(PV, spec()) as guest:
@@ -136,7 +130,6 @@ async def test_a_crash_ends_the_channel(spec: Spec) -> None:
                 await asyncio.sleep(0.1)
 
 
-@pytest.mark.lab
 async def test_a_broken_agent_is_a_launch_error_with_its_console(spec: Spec, tmp_path: Path) -> None:
     await _bring_up(spec)
     path = tmp_path / "no-init"
@@ -147,14 +140,12 @@ async def test_a_broken_agent_is_a_launch_error_with_its_console(spec: Spec, tmp
     assert "Kernel panic" in caught.value.log_tail
 
 
-@pytest.mark.lab
 async def test_what_xen_has_no_memory_for_is_told_in_its_words(spec: Spec) -> None:
     await _bring_up(spec)
     with pytest.raises(LaunchError, match="emory"):
         await PV.launch(spec(memory_mib=100_000))
 
 
-@pytest.mark.lab
 async def test_a_domain_within_hardware_virtualization_answers(spec: Spec) -> None:
     await _bring_up(spec, PVH)
     async with running(PVH, spec()) as guest:
@@ -163,7 +154,6 @@ async def test_a_domain_within_hardware_virtualization_answers(spec: Spec) -> No
     assert facts["hypervisor"]["signature"] == "XenVMMXenVMM"
 
 
-@pytest.mark.lab
 def test_a_killed_controller_is_reclaimed(private_state: Path) -> None:
     check.check_a_killed_controller_is_reclaimed("xen", json.dumps({"host": "lab"}))
 

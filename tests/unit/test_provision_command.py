@@ -25,7 +25,6 @@ def test_all_goes_on_when_nothing_can_be_had_and_says_so_in_one_line_each(machin
         ["gvisor", "skipped:"],
         ["ganesha", "skipped:"],
         ["image", "skipped:"],
-        ["xen", "skipped:"],
         ["duckdb", "skipped:"],
     ]
 

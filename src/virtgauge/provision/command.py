@@ -145,5 +145,6 @@ def everything(
     _gvisor()
     _ganesha()
     _boot_loader()
-    _xen()
+    if Purpose.LABS in purposes:
+        _xen()
     _databases([DUCKDB, *(SERVERS if Purpose.DATABASES in purposes else ())])

@@ -24,6 +24,7 @@ class Purpose(enum.StrEnum):
     DATABASES = "databases"  # to store sensor data on real servers
     BROWSER = "browser"  # to test the report in a real browser
     TESTING = "testing"  # to run real programs under the shim in tests
+    LABS = "labs"  # to test hypervisors that run nested in a virtual machine
     LIBVIRT = "libvirt"  # to launch guests through libvirt, by the optional extra of that name
 
 
