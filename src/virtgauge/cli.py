@@ -74,9 +74,9 @@ def _options(
 
 @app.command(epilog="Example: virtgauge doctor --plan timing-2019")
 def doctor(
-    plan: Annotated[str, typer.Option(help="Preset or file whose platforms are tried.")] = "quick",
+    plan: Annotated[str, typer.Option(help="Preset or file whose platforms are tried.")] = "platforms",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    again: Annotated[bool, typer.Option(help="Boot anew what was found out by booting before (KVM).")] = False,
+    again: Annotated[bool, typer.Option(help="Boot anew what was found out by booting before (KVM, UML).")] = False,
 ) -> None:
     """Say of each platform and database whether it can be used here, why, and the command that would fix it."""
     from virtgauge.console.doctor import ReportedDatabase, ReportedPlatform, doctor_json, doctor_text

@@ -8,6 +8,7 @@ import pytest
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan, preset_names
+from virtgauge.platforms.registry import KINDS
 from virtgauge.suites.timing import TimingSuite
 
 MINIMAL = """
@@ -43,6 +44,11 @@ def test_every_preset_passes_its_own_check(name):
     assert check_plan(plan, source).cells
     assert plan.name == name
     assert plan.description
+
+
+def test_the_doctors_preset_has_every_kind_of_platform_that_needs_no_address():
+    plan, _ = load_plan("platforms")
+    assert {section.kind for section in plan.platform} == set(KINDS) - {"simulated", "attached"}
 
 
 def test_the_papers_design_has_its_two_clocks_and_its_loads():
