@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import json
@@ -32,11 +31,11 @@ from virtgauge.platforms.local import (
     require_limit,
 )
 from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
+from virtgauge.platforms.program_version import said_version
 from virtgauge.platforms.streams import PipePair
 from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc
 
 _PROBE_S = 10.0
-_VERSION_S = 5.0
 _DELETE_S = 5.0
 _EXIT_S = 1.0
 
@@ -317,23 +316,11 @@ class _Container(LaunchAttempt):
 
 async def _version(runtime: Path) -> str | None:
     """What ``--version`` says first; None when it fails."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            runtime, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-    except OSError:
-        return None
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), _VERSION_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return None
-    lines = output.decode(errors="replace").splitlines()
-    if process.returncode != 0 or not lines:
+    said = await said_version(runtime)
+    if said is None:
         return None
     # a runsc made by the plain Go tool does not know its version; its folder in the cache does
-    return f"runsc {RUNSC_VERSION}" if runtime.parent.name == RUNSC_VERSION else lines[0].strip()
+    return f"runsc {RUNSC_VERSION}" if runtime.parent.name == RUNSC_VERSION else said.splitlines()[0].strip()
 
 
 def _first_lines(text: str) -> str:

@@ -30,6 +30,7 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.host import HostPlatform
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
 from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
+from virtgauge.platforms.program_version import said_version
 from virtgauge.platforms.qemu_accelerator import Verdict, judge
 from virtgauge.platforms.qemu_command import LONGEST_COMMAND_LINE, MACHINES, NIC_MODULES, Boot, Tap
 from virtgauge.platforms.qemu_storage import DISK_MODULES, ROOT_MODULES, drive_of, root_of
@@ -379,14 +380,5 @@ def _find_qemu() -> Path | None:
 
 
 async def _version(binary: Path) -> str | None:
-    process = await asyncio.create_subprocess_exec(
-        binary, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), _MONITOR_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return None
-    found = re.search(rb"version (\S+)", output)
-    return found[1].decode() if found else None
+    found = re.search(r"version (\S+)", await said_version(binary) or "")
+    return found[1] if found else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import os
@@ -28,6 +27,7 @@ from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
 from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
+from virtgauge.platforms.program_version import said_version
 from virtgauge.platforms.qemu_accelerator import judge
 from virtgauge.platforms.qemu_storage import root_of
 from virtgauge.platforms.streams import SocketPair
@@ -38,7 +38,6 @@ from virtgauge.provision.cache import cache_root
 _EXIT_S = 1.0
 _WRITE_BACK_S = 30.0
 """How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
-_VERSION_S = 5.0
 _DEFAULT_MEMORY_MIB = 512
 _FIX = "apt install user-mode-linux"
 _POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
@@ -304,17 +303,5 @@ def _links(spec: GuestSpec) -> Iterator[list[Link]]:
 
 async def _version(binary: Path) -> str | None:
     """The release of the kernel, as its modules' folder is named; None when it does not say."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            binary, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-    except OSError:
-        return None
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), _VERSION_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return None
-    lines = output.decode(errors="replace").split()
-    return lines[0] if process.returncode == 0 and lines else None
+    said = await said_version(binary)
+    return None if said is None else said.split()[0]
