@@ -66,7 +66,9 @@ def finished(process, *, within=60):
     return process.returncode, output, errors
 
 
-@pytest.mark.parametrize("after", [0, 3, 30, 100])
+@pytest.mark.parametrize(
+    "after", [0, pytest.param(3, marks=pytest.mark.lab), 30, pytest.param(100, marks=pytest.mark.lab)]
+)
 def test_a_run_killed_at_any_moment_is_resumed_without_loss_or_repetition(tmp_path, command, after):
     run = tmp_path / "run"
     process = command("run", tmp_path / "plan.toml", "--out", run)

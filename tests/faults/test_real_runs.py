@@ -140,7 +140,7 @@ def test_a_run_on_all_platforms_brings_a_million_reads_of_each(tmp_path, plan):
 
 
 @pytest.mark.usefixtures("unchanged_machine")
-@pytest.mark.parametrize("after", [1, 4, 8])
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.lab), 4, pytest.param(8, marks=pytest.mark.lab)])
 def test_ctrl_c_on_real_guests_leaves_nothing_and_resumes(tmp_path, plan, after):
     run = tmp_path / "run"
     process = start("run", plan(repetitions=1, sleeps=1000), "--out", run)
@@ -164,8 +164,16 @@ def test_ctrl_c_on_real_guests_leaves_nothing_and_resumes(tmp_path, plan, after)
 
 
 @pytest.mark.usefixtures("unchanged_machine")
-@pytest.mark.parametrize("arm", ["runc", "gvisor", "qemu"])
-@pytest.mark.parametrize("cleaner", ["clean", "run"])
+@pytest.mark.parametrize(
+    ("cleaner", "arm"),
+    [
+        *(("run", "gvisor"), ("run", "qemu"), ("clean", "gvisor")),
+        *(
+            pytest.param(*pair, marks=pytest.mark.lab)
+            for pair in (("run", "runc"), ("clean", "runc"), ("clean", "qemu"))
+        ),
+    ],
+)
 def test_after_kill_9_clean_or_the_next_run_leaves_nothing(tmp_path, plan, arm, cleaner):
     run = tmp_path / "run"
     process = start("run", plan(repetitions=1, sleeps=10_000), "--out", run, "--platform", arm, "--progress", "json")
@@ -188,7 +196,10 @@ def test_after_kill_9_clean_or_the_next_run_leaves_nothing(tmp_path, plan, arm, 
 
 
 @pytest.mark.usefixtures("unchanged_machine")
-@pytest.mark.parametrize(("arm", "sleeps"), [("host", 8_000), ("runc", 8_000), ("gvisor", 3_000), ("qemu", 4_000)])
+@pytest.mark.parametrize(
+    ("arm", "sleeps"),
+    [("host", 8_000), pytest.param("runc", 8_000, marks=pytest.mark.lab), ("gvisor", 3_000), ("qemu", 4_000)],
+)
 def test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated(tmp_path, plan, arm, sleeps):
     run = tmp_path / "run"
     process = start("run", plan(repetitions=1, sleeps=sleeps), "--out", run, "--platform", arm, "--progress", "json")

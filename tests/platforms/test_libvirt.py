@@ -142,6 +142,7 @@ async def test_kvm_is_used_only_where_a_guest_boots_with_it(daemon: Path, privat
     assert found.usable or found.fix
 
 
+@pytest.mark.lab
 async def test_a_forwarding_guest_routes_between_its_interfaces(platform: Platform, spec: Spec) -> None:
     asked = spec()
     await check_a_guest_routes(platform, asked)
@@ -153,6 +154,7 @@ async def test_a_guest_answers_from_its_lab_and_is_seen_nowhere_else(platform: P
     await check_a_guest_answers_from_its_lab_only(platform, spec())
 
 
+@pytest.mark.lab
 async def test_limits_of_the_processor_are_libvirts_and_hold(platform: Platform, spec: Spec) -> None:
     qemu = "QEMU" in platform.label
     async with running(platform, spec(vcpus=1)) as guest:
@@ -176,6 +178,7 @@ async def test_limits_of_the_processor_are_libvirts_and_hold(platform: Platform,
             await guest.apply(Policy(disk=DiskLimits(read_bps=1_000_000)))
 
 
+@pytest.mark.lab
 async def test_what_a_guest_is_confined_to_at_its_launch_is_read_back(qemu: Platform, scope: Scope, spec: Spec) -> None:
     data = disk(scope, 32)
     async with running(qemu, spec(cpus=(CORE,), cpu_limit=0.75, disk=data)) as guest:
@@ -196,6 +199,7 @@ async def test_what_a_guest_is_confined_to_at_its_launch_is_read_back(qemu: Plat
             await asyncio.wait_for(guest.channel.facts(), 10)
 
 
+@pytest.mark.lab
 async def test_a_guest_that_is_killed_ends_the_channel(platform: Platform, spec: Spec) -> None:
     asked = spec()
     async with running(platform, asked) as guest:
@@ -224,6 +228,7 @@ async def test_a_killed_controller_is_reclaimed(platform: LibvirtPlatform, daemo
     assert left(tag) == []
 
 
+@pytest.mark.lab
 async def test_a_guest_that_hangs_at_boot_is_a_bounded_launch_error(qemu: Platform, daemon: Path, spec: Spec) -> None:
     asked = spec(ready_timeout_s=1.0)
     with pytest.raises(LaunchError, match=r"no agent answered within|no answer within"):

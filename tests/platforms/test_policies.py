@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from platforms.conftest import burnt_share, require, running
-from platforms.disk_checks import PLATFORMS, disk, shell
+from platforms.disk_checks import GUESTS_FIRST, PLATFORMS, disk, shell
 
 import virtgauge
 from virtgauge.agent.channel import ChannelClosedError
@@ -35,7 +35,7 @@ async def usable(name: str) -> Platform:
     return platform
 
 
-@pytest.fixture(params=PLATFORMS)
+@pytest.fixture(params=GUESTS_FIRST)
 async def platform(request: pytest.FixtureRequest, private_state: Path) -> Platform:
     return await usable(request.param)
 

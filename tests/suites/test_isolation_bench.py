@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from platforms.disk_checks import PLATFORMS
+from platforms.disk_checks import GUESTS_FIRST
 from suites.isolation_benches import flags, pair
 
 from virtgauge.host.cgroup import Hierarchies
@@ -17,7 +17,7 @@ from virtgauge.suites.isolation.blocks import largest_cache_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state")]
 
-EVERYWHERE = pytest.mark.parametrize("name", PLATFORMS)
+EVERYWHERE = pytest.mark.parametrize("name", GUESTS_FIRST)
 
 
 @EVERYWHERE
@@ -148,7 +148,9 @@ async def test_each_guest_has_a_disk_of_its_own_and_a_bound_holds_for_one_alone(
             assert not folder.exists() or {path.name for path in folder.iterdir()} <= {"lost+found"}
 
 
-@EVERYWHERE
+@pytest.mark.parametrize(
+    "name", ["runc", "runsc", *(pytest.param(name, marks=pytest.mark.lab) for name in ("host", "microvm"))]
+)
 async def test_every_family_of_benchmarks_and_loads_is_at_hand(name):
     design = {
         "benchmarks": ["floating", "memory-copy-simd", "latency", "disk-random-write-flush", "wake"],

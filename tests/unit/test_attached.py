@@ -17,16 +17,10 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.console.attach import app
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.execution.trial import _judge
-from virtgauge.execution.validity import MachineUsage
-from virtgauge.host.load import CpuLoad
-from virtgauge.ledger.records import TrialStatus
 from virtgauge.plan.load import parse_plan
-from virtgauge.plan.model import ValidityLimits
 from virtgauge.platforms.attached.credentials import CONTROLLER_NAME, Credentials
 from virtgauge.platforms.attached.far_shell import Placement, removal_command
 from virtgauge.platforms.attached.settings import AttachedSettings, Endpoint, Hop
-from virtgauge.suites.base import Measurement
 
 
 @pytest.mark.parametrize(
@@ -94,17 +88,6 @@ def test_suites_that_need_more_than_a_machine_are_refused_before_anything_starts
 def test_timing_without_a_network_is_measured() -> None:
     plan = parse_plan(PLAN.format(suite="timing", settings='loads = ["idle", "cpu"]'), "p")
     assert check_plan(plan, "p").cells
-
-
-def test_who_uses_this_machine_says_nothing_of_another() -> None:
-    busy = CpuLoad(elapsed_ns=10**9, cpus=2, busy_ns=2 * 10**9, steal_ns=10**9, method="test")
-    usage = MachineUsage(load=busy, guest_ns=None, peers_ns=0, controller_ns=0)
-    nothing = Measurement(result={}, histograms={}, samples={})
-    here = _judge(nothing, usage, ValidityLimits(), elsewhere=False)
-    there = _judge(nothing, usage, ValidityLimits(), elsewhere=True)
-    assert here.status is TrialStatus.INVALID
-    assert there.status is TrialStatus.VALID
-    assert there.flags == ()
 
 
 def placement(path: Path, base: str = "@tmp") -> Placement:
