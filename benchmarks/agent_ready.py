@@ -20,13 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmark import BenchmarkError, Outcome, main, progress, ratios, spread
-from by_hand import Container, Start, VirtualMachine, first_line_program, scratch, start
+from by_hand import Container, Start, UserModeLinux, VirtualMachine, first_line_program, scratch, start
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.qemu import QemuGuest
 from virtgauge.platforms.registry import create
+from virtgauge.platforms.uml import UmlGuest
 from virtgauge.provision.gvisor import find_runsc
 from virtgauge.provision.kernel import find_kernel
 
@@ -36,7 +37,7 @@ _HOW = (
     "fork until the program's line has arrived; to its end: until the runtime has cleaned up and exited.",
     "By hand, containers are what `RUNTIME spec` and `RUNTIME run` make of the program alone (no system folders, no "
     "overlay); virtual machines have the same machine type, size and kernel words, but no device except the serial "
-    "console.",
+    "console; User Mode Linux has its console alone.",
 )
 
 
@@ -114,6 +115,11 @@ def _machine_peers(guest: Guest, program: Path, _folder: Path) -> list[Peer]:
     ]
 
 
+def _uml_peers(guest: Guest, program: Path, folder: Path) -> list[Peer]:
+    assert isinstance(guest, UmlGuest)
+    return [Peer("linux.uml, minimal init", UserModeLinux(guest.boot, program, folder).start)]
+
+
 def _runc() -> Path | None:
     found = shutil.which("runc")
     return Path(found).resolve() if found else None
@@ -128,6 +134,7 @@ SUBJECTS = (
         {"runtime": "runsc"},
         _container_peers(find_runsc, "--platform=systrap", "--network=none", "--overlay2=all:memory"),
     ),
+    Subject("uml", "uml", {}, _uml_peers),
     Subject("qemu-tcg", "qemu", {"machine": "microvm", "accelerator": "tcg"}, _machine_peers),
 )
 

@@ -20,6 +20,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.mounts import detach_below
 from virtgauge.platforms.initramfs import build_initramfs
 from virtgauge.platforms.qemu_command import MACHINES, Boot
+from virtgauge.platforms.uml_command import UmlBoot
 from virtgauge.provision.cache import cache_root
 
 _BOUND_S = 60.0
@@ -135,6 +136,27 @@ class VirtualMachine:
             *("-smp", str(boot.vcpus), "-m", f"{boot.memory_mib}M"),
             *("-kernel", str(kernel), "-initrd", str(initramfs), "-append", " ".join(words)),
             *("-serial", "stdio"),
+        ]
+
+    def start(self) -> Start:
+        """Boot it, to its end."""
+        return start(self._command, b"running")
+
+
+class UserModeLinux:
+    """The kernel with the program as the first process, its console on a pipe, and no other device."""
+
+    def __init__(self, boot: UmlBoot, program: Path, folder: Path) -> None:
+        """Args:
+        boot: what virtgauge itself started: kernel and memory are the same.
+        folder: for the kernel's state.
+        """
+        initramfs = build_initramfs(AgentBinary(program, ""), [], cache_root() / "benchmarks")
+        self._command = [
+            str(boot.binary),
+            *(f"mem={boot.memory_mib}M", f"initrd={initramfs}"),
+            *(f"umid=benchmark-{os.getpid()}", f"uml_dir={folder}"),
+            *("con=null", "con0=null,fd:1", "ssl=null", "quiet", "panic=-1", "noreboot"),
         ]
 
     def start(self) -> Start:
