@@ -49,6 +49,18 @@ def destroy_domains(folder: Path) -> list[str]:
     return [line for record in _records(folder) if (line := _destroyed(record))]
 
 
+def open_unattended(libvirt: Any, uri: str) -> Any:
+    """A connection by libvirt's module; blocking.
+
+    Passwords come from libvirt's own file of them (https://libvirt.org/auth.html), and nobody is asked for any.
+
+    Raises:
+        libvirt.libvirtError: it cannot be opened.
+    """
+    kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE, libvirt.VIR_CRED_NOECHOPROMPT]
+    return libvirt.openAuth(uri, [kinds, lambda *_: -1, None], 0)
+
+
 def remove_domain(connection: Any, name: str) -> bool:
     """Destroy a domain and forget its definition, as far as there is one; blocking.
 
@@ -96,8 +108,7 @@ def _destroyed(record: DomainRecord) -> str | None:
             import libvirt
 
             libvirt.registerErrorHandler(lambda *_: None, None)
-            kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE, libvirt.VIR_CRED_NOECHOPROMPT]
-            connection = libvirt.openAuth(record.uri, [kinds, lambda *_: -1, None], 0)
+            connection = open_unattended(libvirt, record.uri)
             try:
                 removed = remove_domain(connection, record.name)
             finally:

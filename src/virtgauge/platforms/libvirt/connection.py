@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
+from virtgauge.host.libvirt_domains import open_unattended
 
 INSTALL = (
     "pip install 'virtgauge[libvirt]' (it is compiled here: "
@@ -125,16 +126,13 @@ def waited(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) ->
 
 
 def open_connection(uri: str) -> Any:
-    """A connection; to be called in a thread.
-
-    Passwords come from libvirt's own file of them (https://libvirt.org/auth.html), and nobody is asked for any.
+    """A connection for which nobody is asked for a password; to be called in a thread.
 
     Raises:
+        UnavailableError: libvirt's module is not there.
         libvirt.libvirtError: it cannot be opened.
     """
-    libvirt = library()
-    kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE, libvirt.VIR_CRED_NOECHOPROMPT]
-    return libvirt.openAuth(uri, [kinds, lambda *_: -1, None], 0)
+    return open_unattended(library(), uri)
 
 
 def refusal(what: str, error: Any) -> LibvirtError:
