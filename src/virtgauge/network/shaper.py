@@ -15,7 +15,7 @@ from virtgauge.network.nic import NetworkError
 
 _ROOT, _CLASS, _LEAF = 0x10000, 0x10001, 0x20000
 _TC_H_ROOT = 0xFFFFFFFF
-_LONGEST_BYTES = 1514
+LONGEST_BYTES = 1514
 _FEWEST_IN_BUCKET, _FEWEST_IN_QUEUE = 2, 64
 
 
@@ -41,8 +41,8 @@ class Bucket:
         return cls(
             kind=kind,
             rate_bps=rate_bps,
-            burst_bytes=max(_FEWEST_IN_BUCKET * _LONGEST_BYTES, round(rate_bps * burst_us * 1e-6 / 8)),
-            limit_bytes=max(_FEWEST_IN_QUEUE * _LONGEST_BYTES, round(rate_bps * queue_ms * 1e-3 / 8)),
+            burst_bytes=max(_FEWEST_IN_BUCKET * LONGEST_BYTES, round(rate_bps * burst_us * 1e-6 / 8)),
+            limit_bytes=max(_FEWEST_IN_QUEUE * LONGEST_BYTES, round(rate_bps * queue_ms * 1e-3 / 8)),
         )
 
 
@@ -78,9 +78,9 @@ def shape(namespace: Namespace, interface: str, bucket: Bucket) -> None:
         else:
             route.tc("add", "htb", index=index, handle=_ROOT, default=_CLASS & 0xFFFF)
             # The class may send no more than its own rate: there is nobody to borrow from.
-            depth = {"burst": bucket.burst_bytes, "cburst": bucket.burst_bytes, "quantum": _LONGEST_BYTES}
+            depth = {"burst": bucket.burst_bytes, "cburst": bucket.burst_bytes, "quantum": LONGEST_BYTES}
             route.tc("add-class", "htb", index=index, handle=_CLASS, parent=_ROOT, rate=rate, ceil=rate, **depth)
-            frames = bucket.limit_bytes // _LONGEST_BYTES  # netlink's library has no queue that counts bytes
+            frames = bucket.limit_bytes // LONGEST_BYTES  # netlink's library has no queue that counts bytes
             route.tc("add", "pfifo", index=index, handle=_LEAF, parent=_CLASS, limit=frames)
         found = _rate(route, index, bucket.kind)
         if found != rate:

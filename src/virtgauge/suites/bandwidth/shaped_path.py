@@ -13,7 +13,7 @@ from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.network.device_counters import DeviceCount, DeviceCounters
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
-from virtgauge.network.shaper import Bucket, dropped_frames, shape
+from virtgauge.network.shaper import LONGEST_BYTES, Bucket, dropped_frames, shape
 from virtgauge.suites.bandwidth.cross_traffic import CrossTraffic, crossing
 from virtgauge.suites.bandwidth.links import Link
 from virtgauge.suites.bandwidth.path import Conditions, Count, Counted, LinkRecord, Path
@@ -25,7 +25,6 @@ _SETTLE_S, _WINDOW_S = 0.1, 0.02
 _FILLED = 1.02
 """A flood of which more than this, beside what passes, comes in is one that the shaper holds back."""
 
-_FULL_FRAME_BYTES = 1514
 _WORK_NS = 20_000
 """How much time a frame must have on its path where the processor that works on it sends cross traffic.  The kernel's
 work is several microseconds and goes before all programs: of a faster train the others would wait for the end, so that
@@ -71,7 +70,7 @@ class ShapedPath(Path):
 
     async def set(self, conditions: Conditions) -> None:
         c = conditions
-        if self._crowded and c.cross_bps and _FULL_FRAME_BYTES * 8e9 / c.capacity_bps < _WORK_NS:
+        if self._crowded and c.cross_bps and LONGEST_BYTES * 8e9 / c.capacity_bps < _WORK_NS:
             raise AgentError("unsupported", too_crowded(c.capacity_bps))
         bucket = Bucket.of(c.shaper, c.capacity_bps, c.burst_us, c.queue_ms)
         try:
