@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -108,20 +109,30 @@ class Machine:
         """Offer a kernel package with these files, by path below the root."""
         target = self.archive if listed else self.folder / "unlisted"
         target.mkdir(exist_ok=True)
-        tree = self.folder / "tree"
+        self.build_package(KERNEL, files, target)
+        (target / "linux-image-amd64.depends").write_text(f"linux-image-amd64\n  Depends: {KERNEL}\n")
+        (target / f"{KERNEL}.depends").write_text(f"{KERNEL}\n  Depends: kmod\n")
+
+    def build_package(self, package: str, files: dict[str, bytes], target: Path | None = None) -> None:
+        """Offer a package with these files, by path below the root; each can be executed."""
+        tree = self.folder / "trees" / package
         for name, content in files.items():
             path = tree / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        (tree / "DEBIAN").mkdir()
+            path.chmod(0o755)
+        (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
         (tree / "DEBIAN" / "control").write_text(
-            f"Package: {KERNEL}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: nobody <n@example.org>\n"
-            "Description: a kernel that is none\n"
+            f"Package: {package}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: nobody <n@example.org>\n"
+            "Description: a package that is none\n"
         )
-        archive = target / f"{KERNEL}_{VERSION}_amd64.deb"
+        archive = (target or self.archive) / f"{package}_{VERSION}_amd64.deb"
         subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-b", str(tree), str(archive)], check=True)
-        (target / "linux-image-amd64.depends").write_text(f"linux-image-amd64\n  Depends: {KERNEL}\n")
-        (target / f"{KERNEL}.depends").write_text(f"{KERNEL}\n  Depends: kmod\n")
+
+    def add_dependencies(self, package: str, names: Iterable[str]) -> None:
+        """What a package depends on."""
+        lines = "".join(f"  Depends: {name}\n" for name in names)
+        (self.archive / f"{package}.depends").write_text(f"{package}\n{lines}")
 
     @property
     def calls(self) -> list[str]:

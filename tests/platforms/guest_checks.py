@@ -44,6 +44,19 @@ async def main():
 asyncio.run(main())
 """
 
+LONG_SLEEPS = {
+    "function": "usleep",
+    "target_ns": 10_000_000,
+    "samples": 10_000,
+    "max_ns": 10**12,
+    "slack_ns": 0,
+    "policy": "other",
+    "idle_states": "default",
+    "reservoir": 10,
+    "seed": 1,
+}
+"""Of the probe ``sleep_lateness``: 100 s, in the midst of which something happens to the guest."""
+
 
 async def check_a_guest_answers_and_is_gone(platform: Platform, spec: GuestSpec) -> dict[str, object]:
     """Facts, a probe, the accounting; returns the facts."""
@@ -116,17 +129,7 @@ async def check_a_killed_guest_ends_the_channel(platform: Platform, spec: GuestS
             guest.channel.request(
                 "probe",
                 name="sleep_lateness",
-                params={
-                    "function": "usleep",
-                    "target_ns": 10_000_000,
-                    "samples": 10_000,
-                    "max_ns": 10**12,
-                    "slack_ns": 0,
-                    "policy": "other",
-                    "idle_states": "default",
-                    "reservoir": 10,
-                    "seed": 1,
-                },
+                params=LONG_SLEEPS,
             )
         )
         await asyncio.sleep(0.2)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from platforms import guest_checks as check
 from platforms.conftest import running
 from platforms.recording_relay import RecordingRelay
 
@@ -30,17 +31,6 @@ from virtgauge.platforms.base import GuestSpec, LaunchError
 
 pytestmark = pytest.mark.slow
 Spec = Callable[..., GuestSpec]
-SLEEPING = {
-    "function": "usleep",
-    "target_ns": 10_000_000,
-    "samples": 10_000,
-    "max_ns": 10**12,
-    "slack_ns": 0,
-    "policy": "other",
-    "idle_states": "default",
-    "reservoir": 10,
-    "seed": 1,
-}
 
 
 @pytest.fixture
@@ -305,7 +295,7 @@ async def test_a_call_that_is_lost_in_a_trial_fails_it_and_the_machine_calls_aga
 ) -> None:
     with dialling(agent, run):
         guest = await run.platform.launch(spec())
-        waiting = asyncio.create_task(guest.channel.request("probe", name="sleep_lateness", params=SLEEPING))
+        waiting = asyncio.create_task(guest.channel.request("probe", name="sleep_lateness", params=check.LONG_SLEEPS))
         await asyncio.sleep(0.2)
         assert not waiting.done()
         os.kill(guest.channel.welcome["pid"], signal.SIGKILL)

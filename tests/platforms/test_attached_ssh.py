@@ -28,18 +28,6 @@ from virtgauge.suites.answers import elapsed_by_clock
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root")]
 
-SLEEPING = {
-    "function": "usleep",
-    "target_ns": 10_000_000,
-    "samples": 10_000,
-    "max_ns": 10**12,
-    "slack_ns": 0,
-    "policy": "other",
-    "idle_states": "default",
-    "reservoir": 10,
-    "seed": 1,
-}
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
@@ -234,7 +222,7 @@ async def test_a_broken_agent_is_a_launch_error(
 async def test_a_connection_that_is_lost_in_a_trial_ends_both_sides(server: SshServer, spec: Spec) -> None:
     asked = spec()
     async with guest_of(attached(server), asked) as guest:
-        waiting = asyncio.create_task(guest.channel.request("probe", name="sleep_lateness", params=SLEEPING))
+        waiting = asyncio.create_task(guest.channel.request("probe", name="sleep_lateness", params=check.LONG_SLEEPS))
         await asyncio.sleep(0.2)
         assert not waiting.done()
         for pid in server.sessions():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,26 +31,9 @@ DEPENDS = {name: ["libc6"] for name in PACKAGES} | {
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(tmp_path, monkeypatch)
     for package, files in PACKAGES.items():
-        add(machine, package, files)
-        lines = "".join(f"  Depends: {name}\n" for name in DEPENDS[package])
-        (machine.archive / f"{package}.depends").write_text(f"{package}\n{lines}")
+        machine.build_package(package, files)
+        machine.add_dependencies(package, DEPENDS[package])
     return machine
-
-
-def add(machine: Machine, package: str, files: dict[str, bytes]) -> None:
-    tree = machine.folder / "trees" / package
-    for name, content in files.items():
-        path = tree / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        path.chmod(0o755)
-    (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
-    (tree / "DEBIAN" / "control").write_text(
-        f"Package: {package}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: nobody <n@example.org>\n"
-        "Description: a package that is none\n"
-    )
-    archive = machine.archive / f"{package}_{VERSION}_amd64.deb"
-    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-b", str(tree), str(archive)], check=True)
 
 
 def test_the_packages_and_the_libraries_of_their_programs_are_extracted(machine: Machine) -> None:
@@ -91,7 +73,7 @@ def test_what_rots_in_the_cache_is_fetched_anew(machine: Machine) -> None:
 def test_a_package_without_what_is_needed_is_told_and_nothing_stays(machine: Machine) -> None:
     (machine.archive / f"shim-signed_{VERSION}_amd64.deb").unlink()
     (machine.folder / "trees/shim-signed/usr/lib/shim/shimx64.efi.signed").unlink()
-    add(machine, "shim-signed", {"usr/lib/shim/another": b""})
+    machine.build_package("shim-signed", {"usr/lib/shim/another": b""})
     outcome = provision_boot_loader(Silence())
     assert outcome.state is State.SKIPPED
     assert "shimx64.efi.signed" in outcome.detail
@@ -102,7 +84,7 @@ def test_a_package_without_what_is_needed_is_told_and_nothing_stays(machine: Mac
 def test_ubuntus_name_of_the_shim_is_known(machine: Machine) -> None:
     tree = machine.folder / "trees/shim-signed/usr/lib/shim"
     (tree / "shimx64.efi.signed").rename(tree / "shimx64.efi.signed.latest")
-    add(machine, "shim-signed", {})
+    machine.build_package("shim-signed", {})
     assert provision_boot_loader(Silence()).state is State.MADE
     found = find_boot_loader()
     assert found is not None

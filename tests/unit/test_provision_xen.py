@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,26 +29,10 @@ DEPENDS = {
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(tmp_path, monkeypatch)
     for package, files in PACKAGES.items():
-        add(machine, package, files)
+        machine.build_package(package, files)
     for package, names in DEPENDS.items():
-        lines = "".join(f"  Depends: {name}\n" for name in names)
-        (machine.archive / f"{package}.depends").write_text(f"{package}\n{lines}")
+        machine.add_dependencies(package, names)
     return machine
-
-
-def add(machine: Machine, package: str, files: dict[str, bytes]) -> None:
-    tree = machine.folder / "trees" / package
-    for name, content in files.items():
-        path = tree / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
-    (tree / "DEBIAN" / "control").write_text(
-        f"Package: {package}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: nobody <n@example.org>\n"
-        "Description: a package that is none\n"
-    )
-    archive = machine.archive / f"{package}_{VERSION}_amd64.deb"
-    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-b", str(tree), str(archive)], check=True)
 
 
 def test_an_empty_cache_has_no_xen_and_asking_downloads_none(machine: Machine) -> None:
@@ -90,9 +73,9 @@ def test_a_distribution_without_xen_is_skipped_with_the_reason(machine: Machine)
 
 
 def test_a_package_without_an_image_is_told_and_leaves_nothing(machine: Machine) -> None:
-    add(machine, "xen-hypervisor-4.99-amd64", {"usr/share/doc": b"no image"})
+    machine.build_package("xen-hypervisor-4.99-amd64", {"usr/share/doc": b"no image"})
     (machine.folder / "trees/xen-hypervisor-4.99-amd64/boot/xen-4.99-amd64.gz").unlink()
-    add(machine, "xen-hypervisor-4.99-amd64", {})
+    machine.build_package("xen-hypervisor-4.99-amd64", {})
     outcome = provision_xen(Silence())
     assert outcome.state is State.SKIPPED
     assert "0 images" in outcome.detail
