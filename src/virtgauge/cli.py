@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from virtgauge import __version__
+from virtgauge.console import measures as measures_command
 from virtgauge.console.attach import app as attach_app
 from virtgauge.console.bandwidth import app as bandwidth_app
 from virtgauge.console.displays import ProgressStyle, create_display
@@ -49,6 +50,7 @@ app.add_typer(attach_app, name="attach")
 app.add_typer(bandwidth_app, name="bandwidth")
 app.add_typer(image_app, name="image")
 shim_command.mount(app)
+measures_command.mount(app)
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
 Progress = Annotated[

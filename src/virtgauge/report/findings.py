@@ -10,10 +10,10 @@ from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.measures.figures import TrialFigures, read_figures
 from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine
 from virtgauge.report.sections import SuiteRecords, SuiteReport
 from virtgauge.report.suites import SUITE_REPORTS
-from virtgauge.report.trial_figures import TrialFigures, read_figures
 
 COMPLETED = "completed"
 """The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord
+from virtgauge.measures.figures import TrialFigures
 from virtgauge.report.headline import Headline
-from virtgauge.report.trial_figures import TrialFigures
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame

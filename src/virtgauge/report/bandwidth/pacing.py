@@ -9,10 +9,10 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import Histogram, TrialRecord
+from virtgauge.measures.figures import NS_PER_UNIT
 from virtgauge.report.bandwidth.model import Curve, Pacing
 from virtgauge.report.bandwidth.results import Results, is_refusal, nested
 from virtgauge.report.bandwidth.vocabulary import THROUGH, TIMINGS
-from virtgauge.report.trial_figures import NS_PER_UNIT
 
 _METHODS = ("send", "sendmmsg", "gso")
 _GAP_UNITS = {"permille": 1e-3}

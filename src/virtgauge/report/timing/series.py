@@ -13,8 +13,8 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Comparison, compare, paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialRecord, TrialStatus
+from virtgauge.measures.figures import STATISTICS, TAILS, TrialFigures
 from virtgauge.report.timing.model import COMPARED, SCALARS, Cell, Curve, Scatter, Series
-from virtgauge.report.trial_figures import STATISTICS, TAILS, TrialFigures
 
 CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
 

@@ -1,0 +1,1 @@
+"""Two runs or more side by side: what changed, what did not, and since when."""

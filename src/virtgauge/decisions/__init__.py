@@ -1,0 +1,1 @@
+"""Whether requirements are met, and which platform is to be preferred."""

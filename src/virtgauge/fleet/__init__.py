@@ -1,0 +1,1 @@
+"""Several hosts, measured as one run."""

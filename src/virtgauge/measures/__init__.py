@@ -1,0 +1,1 @@
+"""What can be required, ranked, compared and exported: figures of trials by name, with unit and direction."""
