@@ -20,7 +20,7 @@ from virtgauge.agent.serial_packets import LONGEST, MARK, Kind, Packet, Scanner
 from virtgauge.agent.serial_stream import serial_streams
 
 START = 2**32 - 100
-OFFER = struct.pack(">BH", 1, 2048)
+OFFER = struct.pack(">BH", 2, 2048)
 
 
 def packets(line):
@@ -52,7 +52,16 @@ def test_a_wrong_bit_anywhere_loses_this_packet_and_no_other():
     for bit in range(8 * len(first)):
         broken = bytearray(first)
         broken[bit // 8] ^= 1 << (bit % 8)
-        assert packets(bytes(broken) + second.encode() + bytes(LONGEST + 32)) == [second]
+        assert packets(bytes(broken) + second.encode()) == [second], "a length that claims too much hides nothing"
+
+
+def test_no_byte_that_a_console_keeps_for_itself_is_on_the_line():
+    kept = b"\x0f\x11\x13\x1d\xd5"
+    for payload in (bytes(range(256)), kept * 9, b"\x7d" * 5, b"\x7d\x2f\x7d"):
+        packet = Packet(Kind.DATA, 0x0F111D13, 0xD57D0F0F, payload)
+        line = packet.encode()
+        assert not set(line[1:]) & set(kept)
+        assert packets(line) == [packet]
 
 
 def test_nothing_is_sent_before_the_agent_asks_and_then_only_what_it_takes():
@@ -97,8 +106,8 @@ def test_a_repeated_confirmation_tells_of_a_loss_and_is_believed_once():
 
 
 def test_another_version_or_another_start_ends_the_link():
-    with pytest.raises(ProtocolError, match="version 1"):
-        SerialLink().receive(Packet(Kind.OPEN, START, 0, b"\x02\x08\x00"), 0.0)
+    with pytest.raises(ProtocolError, match="version 2"):
+        SerialLink().receive(Packet(Kind.OPEN, START, 0, b"\x01\x08\x00"), 0.0)
     link = opened_link()
     link.receive(Packet(Kind.OPEN, START, 0, OFFER), 0.0)
     assert packets(link.take_output())[0].kind is Kind.OPEN, "its first answer was lost"
@@ -219,6 +228,25 @@ async def test_nothing_is_lost_on_a_line_that_loses_changes_repeats_and_mixes():
             if len(set(spoilt)) == 4 and b"eth0: link up" in noise:
                 return
     pytest.fail(f"of the four ways to spoil, {set(spoilt)} happened, and as noise came {bytes(noise)!r}")
+
+
+async def test_what_a_console_takes_for_a_command_to_the_kernel_loses_nothing():
+    """Linux's hypervisor consoles do so with ^O and the byte after it, and a session has a message number 15."""
+    pressed = False
+
+    def spoil(data):
+        nonlocal pressed
+        passed = bytearray()
+        for byte in data:
+            if pressed or byte == 0x0F:
+                pressed = not pressed
+            else:
+                passed.append(byte)
+        return bytes(passed)
+
+    async with agent_on_a_line(spoil) as (_, channel):
+        for _ in range(20):
+            await channel.facts(5.0)
 
 
 async def test_a_line_that_is_hung_up_ends_channel_and_agent():

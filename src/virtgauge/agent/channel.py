@@ -186,7 +186,7 @@ class Channel:
             await asyncio.gather(self._receiver, return_exceptions=True)
             self._receiver = None
         self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
+        with contextlib.suppress(OSError, TimeoutError, ProtocolError):  # a serial line that was given up says so again
             async with asyncio.timeout(1.0):
                 await self._writer.wait_closed()
 

@@ -20,7 +20,7 @@ LONGEST_PAUSE_S = 8.0
 GIVE_UP_AFTER_S = 60.0
 """Without any confirmation for so long, the agent is gone."""
 
-VERSION = 1
+VERSION = 2
 _OFFER = struct.Struct(">BH")
 _MODULUS = 1 << 32
 

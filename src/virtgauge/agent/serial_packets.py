@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 import struct
 import zlib
 
 MARK = b"\xd5\x1b"
-"""Begins every packet; no text has it."""
+"""Begins every packet; its first byte is nowhere else in one, and in no text."""
+
+_ESCAPE, _FLIP = 0x7D, 0x20
+_SPECIAL = re.compile(rb"[\x0f\x11\x13\x1d\x7d\xd5]")
+"""Bytes that go as two: what a console may keep for itself (Linux's hypervisor consoles take ^O and what follows it for
+a command to the kernel; flow control; the way out of a toolstack's console), and what begins a pair or a packet."""
+_PAIR = re.compile(rb"\x7d(.)", re.DOTALL)
 
 LONGEST = 1024
 """Bytes of a stream in one packet, at most."""
@@ -47,7 +54,7 @@ class Packet:
     def encode(self) -> bytes:
         """As it goes over the line."""
         content = _HEADER.pack(self.kind, len(self.payload), self.position, self.acknowledged) + self.payload
-        return MARK + content + _CHECKSUM.pack(zlib.crc32(content))
+        return MARK + _SPECIAL.sub(_as_two, content + _CHECKSUM.pack(zlib.crc32(content)))
 
 
 class Scanner:
@@ -67,30 +74,51 @@ class Scanner:
                 start = len(self._buffer) - self._buffer.endswith(MARK[:1])
             noise += self._buffer[:start]
             del self._buffer[:start]
-            found = self._look()
-            if found is None:
-                break
-            if isinstance(found, Packet):
-                packets.append(found)
-                del self._buffer[: len(found.encode())]
+            packet, length = self._look()
+            if packet is not None:
+                packets.append(packet)
             else:
-                noise += self._buffer[: len(MARK)]
-                del self._buffer[: len(MARK)]
+                noise += self._buffer[:length]
+            del self._buffer[:length]
+            if length == 0:
+                break
         self.noise = bytes(noise)
         return packets
 
-    def _look(self) -> Packet | bool | None:
-        """The packet at the beginning, False where there is none after all, None where more is needed to tell."""
-        begin = len(MARK) + _HEADER.size
-        if len(self._buffer) < begin:
-            return None
-        kind, length, position, acknowledged = _HEADER.unpack_from(self._buffer, len(MARK))
+    def _look(self) -> tuple[Packet | None, int]:
+        """The packet at the beginning and its length on the line.
+
+        Without a packet, that much is none after all; of length 0, more is needed to tell.
+        """
+        begin, next_mark = len(MARK), self._buffer.find(MARK[:1], 1)
+        line = bytes(self._buffer[begin : next_mark if next_mark > 0 else None])
+        # Where another packet begins already, this one was cut short.
+        unfinished = (None, begin if next_mark > 0 else 0)
+        head = _first(line, _HEADER.size)
+        if head is None:
+            return unfinished
+        kind, length, position, acknowledged = _HEADER.unpack(head[0])
         if kind not in _KINDS or length > LONGEST:
-            return False
-        end = begin + length
-        if len(self._buffer) < end + _CHECKSUM.size:
-            return None
-        (checksum,) = _CHECKSUM.unpack_from(self._buffer, end)
-        if zlib.crc32(self._buffer[len(MARK) : end]) != checksum:
-            return False
-        return Packet(Kind(kind), position, acknowledged, bytes(self._buffer[begin:end]))
+            return None, begin
+        whole = _first(line, _HEADER.size + length + _CHECKSUM.size)
+        if whole is None:
+            return unfinished
+        content, taken = whole
+        (checksum,) = _CHECKSUM.unpack(content[-_CHECKSUM.size :])
+        if zlib.crc32(content[: -_CHECKSUM.size]) != checksum:
+            return None, begin
+        return Packet(Kind(kind), position, acknowledged, content[_HEADER.size : -_CHECKSUM.size]), begin + taken
+
+
+def _as_two(special: re.Match[bytes]) -> bytes:
+    return bytes((_ESCAPE, special[0][0] ^ _FLIP))
+
+
+def _first(line: bytes, count: int) -> tuple[bytes, int] | None:
+    """So many bytes, pairs put together, and how many they are on the line; None where there are not as many."""
+    end = count
+    while end < (end := count + line.count(_ESCAPE, 0, end)):
+        pass
+    if end > len(line):
+        return None
+    return _PAIR.sub(lambda pair: bytes((pair[1][0] ^ _FLIP,)), line[:end]), end

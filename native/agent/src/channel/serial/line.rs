@@ -297,7 +297,7 @@ mod tests {
         let asked = controller.next();
         assert_eq!(asked.kind, Kind::Open);
         controller.stream.write_all(b"garbage before the answer").unwrap();
-        controller.send(Kind::Open, asked.position, asked.position, &[1, 0x40, 0]);
+        controller.send(Kind::Open, asked.position, asked.position, &[2, 0x40, 0]);
         let (input, output) = opening.join().unwrap();
         controller.packets.clear();
         (controller, input, output, asked.position)

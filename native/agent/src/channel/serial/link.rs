@@ -12,7 +12,7 @@ const WINDOW: u16 = 2048;
 /// Most that waits here to be read; what comes beyond is not acknowledged, and so is sent again.
 const ROOM: usize = 8 << 20;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What becomes of a packet that came.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,14 +2,18 @@
 
 use std::ops::Range;
 
-/// Begins every packet; no text has it.
+/// Begins every packet; its first byte is nowhere else in one, and in no text.
 const MARK: [u8; 2] = [0xd5, 0x1b];
+
+/// Begins a pair that stands for the second byte with one bit flipped.
+const ESCAPE: u8 = 0x7d;
+const FLIP: u8 = 0x20;
 
 /// Bytes of a stream in one packet, at most.
 pub(super) const LONGEST: usize = 1024;
 
-/// Mark, kind, length, position, acknowledged; the payload and a checksum follow.
-const HEADER: usize = 13;
+/// Kind, length, position, acknowledged; the payload and a checksum follow.
+const HEADER: usize = 11;
 const CHECKSUM: usize = 4;
 
 /// What a packet is for.
@@ -37,16 +41,28 @@ pub(super) struct Packet {
 impl Packet {
     /// Appends the packet as it goes over the line.
     pub(super) fn write_to(&self, line: &mut Vec<u8>) {
+        let mut content = Vec::with_capacity(HEADER + self.payload.len() + CHECKSUM);
+        content.push(self.kind as u8);
+        content.extend_from_slice(&(self.payload.len() as u16).to_be_bytes());
+        content.extend_from_slice(&self.position.to_be_bytes());
+        content.extend_from_slice(&self.acknowledged.to_be_bytes());
+        content.extend_from_slice(&self.payload);
+        content.extend_from_slice(&crc32(&content).to_be_bytes());
         line.extend_from_slice(&MARK);
-        let checked_from = line.len();
-        line.push(self.kind as u8);
-        line.extend_from_slice(&(self.payload.len() as u16).to_be_bytes());
-        line.extend_from_slice(&self.position.to_be_bytes());
-        line.extend_from_slice(&self.acknowledged.to_be_bytes());
-        line.extend_from_slice(&self.payload);
-        let checksum = crc32(&line[checked_from..]);
-        line.extend_from_slice(&checksum.to_be_bytes());
+        for byte in content {
+            if goes_as_two(byte) {
+                line.extend_from_slice(&[ESCAPE, byte ^ FLIP]);
+            } else {
+                line.push(byte);
+            }
+        }
     }
+}
+
+/// What a console may keep for itself: Linux's hypervisor consoles take ^O, and what follows it, for a command to the
+/// kernel; flow control is ^Q and ^S; ^] leaves a toolstack's console.  And what begins a pair or a packet.
+const fn goes_as_two(byte: u8) -> bool {
+    matches!(byte, 0x0f | 0x11 | 0x13 | 0x1d | ESCAPE) || byte == MARK[0]
 }
 
 /// Finds packets in what a line brings: after lost bytes, amid a kernel's messages, cut anywhere.
@@ -90,28 +106,47 @@ fn look(bytes: &[u8]) -> Option<Found> {
         None if bytes.len() > 1 => return Some(Found::Noise(bytes.len() - 1)),
         None => return None,
     }
-    if bytes.len() < HEADER {
-        return None;
-    }
-    let word = |range: Range<usize>| bytes[range].iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
-    let kind = match bytes[2] {
+    let next = bytes[1..].iter().position(|&byte| byte == MARK[0]);
+    let line = &bytes[MARK.len()..next.map_or(bytes.len(), |next| next + 1)];
+    // Where another packet begins already, this one was cut short.
+    let unfinished = next.map(|_| Found::Noise(MARK.len()));
+    let Some((head, _)) = first(line, HEADER) else { return unfinished };
+    let word =
+        |bytes: &[u8], range: Range<usize>| bytes[range].iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
+    let kind = match head[0] {
         1 => Kind::Open,
         2 => Kind::Data,
         3 => Kind::Close,
         _ => return Some(Found::Noise(MARK.len())),
     };
-    let end = HEADER + word(3..5) as usize;
-    if end - HEADER > LONGEST {
+    let length = word(&head, 1..3) as usize;
+    if length > LONGEST {
         return Some(Found::Noise(MARK.len()));
     }
-    if bytes.len() < end + CHECKSUM {
-        return None;
-    }
-    if crc32(&bytes[MARK.len()..end]) != word(end..end + CHECKSUM) {
+    let end = HEADER + length;
+    let Some((content, taken)) = first(line, end + CHECKSUM) else { return unfinished };
+    if crc32(&content[..end]) != word(&content, end..end + CHECKSUM) {
         return Some(Found::Noise(MARK.len()));
     }
-    let packet = Packet { kind, position: word(5..9), acknowledged: word(9..13), payload: bytes[HEADER..end].to_vec() };
-    Some(Found::Packet(packet, end + CHECKSUM))
+    let packet = Packet {
+        kind,
+        position: word(&content, 3..7),
+        acknowledged: word(&content, 7..11),
+        payload: content[HEADER..end].to_vec(),
+    };
+    Some(Found::Packet(packet, MARK.len() + taken))
+}
+
+/// So many bytes, pairs put together, and how many they are on the line; `None` where there are not as many.
+fn first(line: &[u8], count: usize) -> Option<(Vec<u8>, usize)> {
+    let (mut found, mut taken) = (Vec::with_capacity(count), line.iter());
+    while found.len() < count {
+        found.push(match *taken.next()? {
+            ESCAPE => taken.next()? ^ FLIP,
+            byte => byte,
+        });
+    }
+    Some((found, line.len() - taken.len()))
 }
 
 /// The CRC-32 of Ethernet and zlib (polynomial 0x04C11DB7, reflected).
@@ -168,8 +203,8 @@ mod tests {
         for bit in 0..8 * line(&sent[1..2]).len() {
             let mut broken = whole.clone();
             broken[second + bit / 8] ^= 1 << (bit % 8);
-            // A length that claims too much hides what follows until that much has come.
-            let found = Scanner::default().feed(&[&broken[..], &[0; LONGEST + 32]].concat());
+            // A length that claims too much hides nothing of what follows.
+            let found = Scanner::default().feed(&broken);
             assert_eq!(found, [sent[0].clone(), sent[2].clone()], "bit {bit}");
         }
     }
@@ -189,10 +224,18 @@ mod tests {
         }
 
         #[test]
+        fn nothing_that_a_console_keeps_for_itself_is_in_a_packet(payload in prop::collection::vec(any::<u8>(), 0..300)) {
+            let sent = packet(Kind::Data, &payload);
+            let whole = line(std::slice::from_ref(&sent));
+            prop_assert!(whole[1..].iter().all(|byte| ![0x0f, 0x11, 0x13, 0x1d, 0xd5].contains(byte)));
+            prop_assert_eq!(Scanner::default().feed(&whole), [sent]);
+        }
+
+        #[test]
         fn noise_is_never_a_packet_and_is_not_kept(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
             let mut scanner = Scanner::default();
             prop_assert_eq!(scanner.feed(&bytes), []);
-            prop_assert!(scanner.buffer.len() < HEADER + LONGEST + CHECKSUM);
+            prop_assert!(scanner.buffer.len() < MARK.len() + 2 * (HEADER + LONGEST + CHECKSUM));
         }
     }
 }
