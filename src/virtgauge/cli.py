@@ -15,7 +15,11 @@ import typer
 from rich.console import Console
 
 from virtgauge import __version__
+from virtgauge.console import exchange as exchange_commands
 from virtgauge.console import measures as measures_command
+from virtgauge.console import serve as serve_command
+from virtgauge.console import profiles as profiles_command
+from virtgauge.console import verdict as verdicts
 from virtgauge.console.attach import app as attach_app
 from virtgauge.console.bandwidth import app as bandwidth_app
 from virtgauge.console.displays import ProgressStyle, create_display
@@ -51,6 +55,10 @@ app.add_typer(bandwidth_app, name="bandwidth")
 app.add_typer(image_app, name="image")
 shim_command.mount(app)
 measures_command.mount(app)
+serve_command.mount(app)
+profiles_command.mount(app)
+verdicts.mount(app)
+exchange_commands.mount(app)
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
 Progress = Annotated[

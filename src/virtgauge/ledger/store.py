@@ -299,8 +299,12 @@ class Ledger:
     def histograms(self, trial_ids: Iterable[int], measure: str) -> Iterator[tuple[int, Histogram]]:
         """The histograms of these trials, those that have one, as they come."""
         wanted = set(trial_ids)
+        if not wanted:
+            return
         rows = self._db.execute(
-            "SELECT trial_id, unit, bins, minimum, maximum, mean FROM histograms WHERE measure = ?", (measure,)
+            "SELECT trial_id, unit, bins, minimum, maximum, mean FROM histograms "
+            "WHERE trial_id BETWEEN ? AND ? AND measure = ?",
+            (min(wanted), max(wanted), measure),
         )
         for trial_id, *fields in rows:
             if trial_id in wanted:
