@@ -16,16 +16,18 @@ from rich.console import Console
 
 from virtgauge import __version__
 from virtgauge.console import exchange as exchange_commands
+from virtgauge.console import compare as compare_command
 from virtgauge.console import measures as measures_command
-from virtgauge.console import serve as serve_command
 from virtgauge.console import profiles as profiles_command
+from virtgauge.console import serve as serve_command
 from virtgauge.console import verdict as verdicts
 from virtgauge.console.attach import app as attach_app
 from virtgauge.console.bandwidth import app as bandwidth_app
 from virtgauge.console.displays import ProgressStyle, create_display
+from virtgauge.console.fleet import app as fleet_app
 from virtgauge.console.image import app as image_app
 from virtgauge.console.policy import app as policy_app
-from virtgauge.console.reports import ReportFormat, write_report
+from virtgauge.console.reports import ReportFormat, build_report, write_report
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.provision.command import app as provision_app
 from virtgauge.shim import command as shim_command
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
 _EPILOG = (
     "Exit codes: 0 done; 1 failed, incomplete, or not a single valid trial; 2 wrong option, plan or path (nothing was "
-    "started); 3 not possible on this machine; 70 a defect of virtgauge; 130 interrupted (resume goes on)."
+    "started); 3 not possible on this machine; 4 a requirement is not met; 5 one is undecided; 70 a defect of "
+    "virtgauge; 130 interrupted (resume goes on)."
 )
 
 app = typer.Typer(
@@ -53,8 +56,10 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(attach_app, name="attach")
 app.add_typer(bandwidth_app, name="bandwidth")
 app.add_typer(image_app, name="image")
+app.add_typer(fleet_app, name="fleet")
 shim_command.mount(app)
 measures_command.mount(app)
+compare_command.mount(app)
 serve_command.mount(app)
 profiles_command.mount(app)
 verdicts.mount(app)
@@ -118,6 +123,10 @@ def run(
         bool,
         typer.Option("--allow-drop", help="A table that existing servers of the plan have already may be dropped."),
     ] = False,
+    profile: Annotated[
+        list[str] | None, typer.Option(help="Requirements to add (see `virtgauge profiles`). May be repeated.")
+    ] = None,
+    junit: verdicts.JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
 ) -> None:
@@ -127,12 +136,14 @@ def run(
 
     loaded, source = load_plan(plan)
     loaded = _overridden(loaded, source, repetitions, seed, platform)
+    if profile:
+        loaded = loaded.model_copy(update={"profile": (*loaded.profile, *profile)})
     if allow_drop:
         loaded = _dropping(loaded, source)
     folder = out or new_run_folder(Path("runs"), loaded.name)
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = start_run(loaded, source, folder, display)
-    _finish(folder, complete, quiet)
+    _finish(folder, complete, quiet, junit)
 
 
 @app.command(epilog="Example: virtgauge resume runs/quick-20260101-120000")
@@ -141,6 +152,7 @@ def resume(
     accept_changed_host: Annotated[
         bool, typer.Option(help="Go on although kernel, CPU, microcode, mitigations or agent changed; mark it.")
     ] = False,
+    junit: verdicts.JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
 ) -> None:
@@ -149,7 +161,7 @@ def resume(
 
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = resume_run(folder, display, accept_changed_host=accept_changed_host)
-    _finish(folder, complete, quiet)
+    _finish(folder, complete, quiet, junit)
 
 
 @app.command(epilog="Example: virtgauge report runs/quick-20260101-120000 --format json > result.json")
@@ -164,7 +176,8 @@ def report(
     from virtgauge.ledger.store import Ledger
 
     with Ledger.open(folder) as ledger:
-        written = write_report(ledger, format, out)
+        built = build_report(ledger)
+    written = write_report(built, folder, format, out)
     if written is not None:
         print(f"report: {written}")
 
@@ -187,7 +200,7 @@ def plan_list() -> None:
     from virtgauge.plan.load import parse_plan, preset_names, preset_text
 
     for name in preset_names():
-        print(f"{name:14} {parse_plan(preset_text(name), f'preset {name}').description}")
+        print(f"{name:16} {parse_plan(preset_text(name), f'preset {name}').description}")
 
 
 @plan_app.command("show", epilog="Example: virtgauge plan show quick > my-plan.toml")
@@ -212,8 +225,7 @@ def plan_check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]
 
     loaded, source = load_plan(plan)
     design = check_plan(loaded, source)
-    arms = len(design.platforms) + loaded.aa
-    trials = arms * len(design.cells) * loaded.repetitions
+    trials = design.trials_of_a_repetition(loaded) * loaded.repetitions
     print(
         f"{source}: {len(design.platforms)} platforms{' and the A/A arm' if loaded.aa else ''} × "
         f"{len(design.cells)} cells × {loaded.repetitions} repetitions = {trials} trials"
@@ -250,20 +262,23 @@ def _dropping(plan: Plan, source: str) -> Plan:
     return plan.model_copy(update={"suite": {**plan.suite, "storage": sections}})
 
 
-def _finish(folder: Path, complete: bool, quiet: bool) -> None:
+def _finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> None:
     from virtgauge.ledger.records import TrialStatus
     from virtgauge.ledger.store import Ledger
 
     with Ledger.open(folder) as ledger:
-        written = write_report(ledger, ReportFormat.HTML, None)
-        if not quiet:
-            print(f"report: {written}\n")
-            write_report(ledger, ReportFormat.TEXT, None)
-        any_valid = any(trial.status is TrialStatus.VALID for trial in ledger.trials())
-    if not any_valid:
+        built = build_report(ledger)
+    written = write_report(built, folder, ReportFormat.HTML, None)
+    if not quiet:
+        print(f"report: {written}\n")
+        write_report(built, folder, ReportFormat.TEXT, None)
+    if junit is not None:
+        verdicts.write_junit(built, junit)
+    if not built.statuses.get(TrialStatus.VALID.value):
         raise VirtgaugeError("not a single trial is valid: this run has no result", f"read why in {written}")
     if not complete:
         raise typer.Exit(ExitCode.FAILED)
+    verdicts.end_by(built)
 
 
 def main() -> None:

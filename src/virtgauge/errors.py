@@ -16,6 +16,8 @@ class ExitCode(enum.IntEnum):
     FAILED = 1  # the work could not be done (a platform failed, no trial was valid, …)
     USAGE = 2  # a wrong option, plan or path; nothing was started
     UNAVAILABLE = 3  # nothing of what was asked can be measured on this machine
+    NOT_MET = 4  # measured, and a requirement is not met
+    UNDECIDED = 5  # measured, none failed, and a requirement is neither met nor failed
     DEFECT = 70  # an error in virtgauge itself
     INTERRUPTED = 130  # Ctrl-C or SIGTERM; `virtgauge resume` goes on
 

@@ -106,7 +106,9 @@ class BarDisplay(ProgressDisplay):
             case TrialEnded():
                 if self._task is not None:
                     remaining = duration_text(event.remaining_s)
-                    self._progress.update(self._task, completed=event.trials_done, remaining=remaining)
+                    self._progress.update(
+                        self._task, completed=event.trials_done, total=event.trials_total, remaining=remaining
+                    )
                 if event.reason:
                     self._console.print(Text(f"{event.key}: {event.status}: {event.reason}", style="yellow"))
             case Notice():

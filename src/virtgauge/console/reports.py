@@ -16,6 +16,7 @@ from virtgauge.errors import UsageError
 
 if TYPE_CHECKING:
     from virtgauge.ledger.store import Ledger
+    from virtgauge.report.model import Report
 
 REPORT_NAME = "report.html"
 
@@ -28,10 +29,21 @@ class ReportFormat(enum.StrEnum):
     HTML = "html"
 
 
-def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path | None:
-    """Build a run's report and write it.
+def build_report(ledger: Ledger) -> Report:
+    """Everything that a run's ledger says, without the collector's pauses."""
+    from virtgauge import report  # draws charts: a second of imports that no other command should wait for
+
+    with _no_collections():
+        return report.build(ledger)
+
+
+def write_report(built: Report, folder: Path, kind: ReportFormat, out: Path | None) -> Path | None:
+    """Write a run's report.
 
     Args:
+        built: the report.
+        folder: of the run.
+        kind: its form.
         out: file to write; by default HTML goes to the run's folder, text and JSON to standard output.
 
     Returns:
@@ -40,15 +52,13 @@ def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path |
     Raises:
         UsageError: the file cannot be written.
     """
-    from virtgauge import report  # draws charts: a second of imports that no other command should wait for
+    from virtgauge import report
 
-    with _no_collections():
-        built = report.build(ledger)
     if kind is ReportFormat.TEXT and out is None:
         report.render_text(built, Console())
         return None
     if kind is ReportFormat.HTML and out is None:
-        out = ledger.folder / REPORT_NAME
+        out = folder / REPORT_NAME
     if kind is ReportFormat.HTML:
         text = report.render_html(built)
     elif kind is ReportFormat.JSON:
@@ -60,13 +70,22 @@ def write_report(ledger: Ledger, kind: ReportFormat, out: Path | None) -> Path |
     if out is None:
         print(text)
         return None
+    write_file(text, out)
+    return out
+
+
+def write_file(text: str, out: Path) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     partial = out.with_name(out.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8")
         partial.replace(out)
     except OSError as error:
         raise UsageError(f"cannot write the report to {out}: {error}", "choose another file with --out") from error
-    return out
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from virtgauge.analysis.bounds import Outcome as Verdicted
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.exchange.junit import Case, Outcome
+from virtgauge.report.arms import row_labels
 from virtgauge.report.decisions.model import Decisions, ReportedRequirement
 from virtgauge.report.decisions.words import conditions_text, margin_text, more_text
 from virtgauge.report.model import Report
@@ -22,7 +23,7 @@ def verdict_cases(report: Report) -> list[Case]:
     decisions = report.decisions
     required = {one.name: one for one in decisions.requirements}
     seconds = {trial.trial_id: trial.elapsed_ns / 1e9 for trial in report.trials}
-    labels = {arm.record.name: arm.record.label for arm in report.arms}
+    labels = row_labels([arm.record for arm in report.arms])
     return [
         _case(verdict, required[verdict.requirement], decisions, labels[verdict.arm], seconds)
         for verdict in sorted(decisions.verdicts, key=lambda one: list(labels).index(one.arm))

@@ -7,8 +7,10 @@ import dataclasses
 
 from pydantic import ValidationError
 
+from virtgauge.decisions.requirements import BoundRequirement, understand
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.plan.design_scope import DesignScope
 from virtgauge.plan.explain import explain
 from virtgauge.plan.model import AA_SUFFIX, Plan, PlatformSection
 from virtgauge.platforms.base import Availability, Platform
@@ -27,11 +29,38 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """A plan's checked content: platforms by name, not yet probed; cells; and the suite of each cell by its key."""
+    """A plan's checked content.
+
+    Attributes:
+        platforms: by name, not yet probed.
+        cells: each once, though several designs have it.
+        suites: of each cell, by its key.
+        scopes: of every design that has a cell, by the cell's key.
+        requirements: what the platforms must do.
+    """
 
     platforms: dict[str, Platform]
     cells: tuple[Cell, ...]
     suites: dict[str, Suite]
+    scopes: dict[str, tuple[DesignScope, ...]]
+    requirements: tuple[BoundRequirement, ...] = ()
+
+    def is_for(self, cell: Cell, arm: ArmRecord) -> bool:
+        """Whether a cell is measured on an arm."""
+        name = arm.name.removesuffix(AA_SUFFIX) if arm.role == "aa" else arm.name
+        return self._is_for(cell, name, aa=arm.role == "aa", emulated=arm.emulated)
+
+    def cells_of(self, platform: str) -> list[Cell]:
+        """What is measured on a platform, if it is not emulated."""
+        return [cell for cell in self.cells if self._is_for(cell, platform, aa=False, emulated=False)]
+
+    def trials_of_a_repetition(self, plan: Plan) -> int:
+        """If every platform can be used, and none is emulated."""
+        arms = [(name, False) for name in self.platforms] + [(plan.reference, True)] * plan.aa
+        return sum(self._is_for(cell, name, aa=aa, emulated=False) for cell in self.cells for name, aa in arms)
+
+    def _is_for(self, cell: Cell, platform: str, *, aa: bool, emulated: bool) -> bool:
+        return any(scope.is_for(platform, aa=aa, emulated=emulated) for scope in self.scopes[cell.key])
 
     def shortfalls(self) -> list[str]:
         """What the suites need and this machine lacks, in words, each said once."""
@@ -47,18 +76,40 @@ def check_plan(plan: Plan, source: str) -> Design:
     """
     platforms = {section.name: _platform(section, index, source) for index, section in enumerate(plan.platform)}
     suites: dict[str, Suite] = {}
+    scopes: dict[str, tuple[DesignScope, ...]] = {}
     cells: list[Cell] = []
     for name, designs in plan.suite.items():
-        for index, settings in enumerate(designs):
+        for index, section in enumerate(designs):
+            scope, settings = _scope(name, section, index, platforms, source)
             suite = _suite(name, settings, index, source)
             for cell in suite.cells():
                 if cell.key not in suites:  # two designs may share a cell; it is measured once
                     suites[cell.key] = suite
                     cells.append(cell)
+                scopes[cell.key] = (*scopes.get(cell.key, ()), scope)
     if not cells:
         raise UsageError(f"{source}: the plan has no cell to measure", "give its suites at least one function")
-    _require_plain(platforms, cells, source)
-    return Design(platforms=platforms, cells=tuple(cells), suites=suites)
+    figures = [cell.figures_key for cell in cells]
+    requirements = understand(plan.requirements, figures, list(platforms), plan.confidence, source)
+    design = Design(platforms, tuple(cells), suites, scopes, requirements)
+    _require_plain(design, source)
+    return design
+
+
+def _scope(
+    suite: str, section: dict[str, object], index: int, platforms: dict[str, Platform], source: str
+) -> tuple[DesignScope, dict[str, object]]:
+    try:
+        scope, settings = DesignScope.split(section)
+    except ValidationError as error:
+        raise explain(error, source, ("suite", suite, index), DesignScope) from error
+    for name in scope.platforms or ():
+        if name not in platforms:
+            raise UsageError(
+                f"{source}: suite.{suite}[{index}].platforms: {name!r} is no platform of the plan",
+                f"name some of {', '.join(platforms)}",
+            )
+    return scope, settings
 
 
 def _platform(section: PlatformSection, index: int, source: str) -> Platform:
@@ -74,10 +125,10 @@ def _platform(section: PlatformSection, index: int, source: str) -> Platform:
         raise explain(error, source, path, settings_model(section.kind)) from error
 
 
-def _require_plain(platforms: dict[str, Platform], cells: list[Cell], source: str) -> None:
+def _require_plain(design: Design, source: str) -> None:
     """Refuse cells that a platform whose guests can be had only as they are could never measure."""
-    beyond = next((cell for cell in cells if cell.bench != PLAIN_BENCH), None)
-    for name, platform in platforms.items():
+    for name, platform in design.platforms.items():
+        beyond = next((cell for cell in design.cells_of(name) if cell.bench != PLAIN_BENCH), None)
         if beyond is not None and platform.only_plain is not None:
             level = f" with load = {beyond.factors['load']!r}" if "load" in beyond.factors else ""
             raise UsageError(

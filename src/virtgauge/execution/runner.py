@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
+from virtgauge.decisions.sequence import Deciding, Needed
+from virtgauge.decisions.verdicts import Verdict
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import (
     GuestStarting,
@@ -26,10 +28,10 @@ from virtgauge.execution.progress import (
 )
 from virtgauge.execution.trial import Outcome, run_trial
 from virtgauge.host.scope import Scope
-from virtgauge.ledger.records import Flag, TrialRecord, TrialStatus
+from virtgauge.ledger.records import SCHEDULED, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Session, schedule
+from virtgauge.plan.schedule import Session, schedule, schedule_block
 from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.base import Cell
 from virtgauge.suites.bench import Bench, Stage
@@ -70,7 +72,7 @@ class Runner:
         self._scope, self._agent, self._display = scope, agent, display
         self._carried_flags = carried_flags
         self._arms = {arm.record.name: arm for arm in arms if arm.record.usable}
-        self._sessions = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells))
+        self._sessions = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells, self._is_for))
         self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
         self._launch_failures: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
@@ -79,8 +81,12 @@ class Runner:
         self._total = sum(len(session.cells) for session in self._sessions)
         self._done = 0
         self._clock = _RemainingTime()
+        self._newest_block = 0
         for trial in ledger.trials():
             self._count(trial.key, trial.attempt, trial.status)
+            self._newest_block = max(self._newest_block, trial.block)
+        planned = {session.trial_key(cell) for session in self._sessions for cell in session.cells}
+        self._total += len(self._attempts.keys() - planned)  # of repetitions that were added before
 
     async def run(self) -> bool:
         """Execute what is not yet done; True when nothing remains.
@@ -90,11 +96,13 @@ class Runner:
         """
         started = time.monotonic()
         self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))
+        self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:
             for position, session in enumerate(self._sessions):
                 self._position = position
                 await self._run_session(session)
+            await self._repeat_until_decided(started)
             complete = self._done == self._total
         finally:
             statuses = Counter(trial.status for trial in self._ledger.trials())
@@ -102,7 +110,46 @@ class Runner:
             self._display.show(RunEnded(complete, valid, statuses.total(), time.monotonic() - started))
         return complete
 
+    async def _repeat_until_decided(self, started: float) -> None:
+        """Add repetitions of what the open requirements need, within the plan's budget."""
+        budget = self._plan.budget
+        if budget is None:
+            return
+        deciding = Deciding(self._design.requirements, self._ledger.manifest().arms)
+        for block in range(max(self._plan.repetitions, self._newest_block), budget.repetitions):
+            undecided = deciding.undecided(self._ledger)
+            if not undecided:
+                self._display.show(Notice(f"every requirement is decided after {block} repetitions", warning=False))
+                return
+            if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
+                self._display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {_said(undecided)}"))
+                return
+            text = f"{_said(undecided)}: repetition {block + 1} of {budget.repetitions} at most"
+            self._display.show(Notice(text, warning=False))
+            added = list(self._further_sessions(block, deciding.needed(undecided)))
+            self._sessions += added
+            for session in added:
+                self._total += sum(session.trial_key(cell) not in self._attempts for cell in session.cells)
+            self._ledger.add_event(SCHEDULED, f"{self._total} trials")
+            for session in added:
+                self._position += 1
+                await self._run_session(session)
+        if undecided := deciding.undecided(self._ledger):
+            self._display.show(Notice(f"the budget of {budget.repetitions} repetitions is spent: {_said(undecided)}"))
+
+    def _further_sessions(self, block: int, needed: Needed) -> Iterator[Session[Cell]]:
+        """What of a further block is needed."""
+
+        def is_for(cell: Cell, arm: str) -> bool:
+            return self._is_for(cell, arm) and needed(arm, cell.figures_key)
+
+        assert self._plan.seed is not None
+        return schedule_block(self._plan.seed, block, list(self._arms), self._design.cells, is_for)
+
     # -- sessions ----------------------------------------------------------------------------------------
+
+    def _is_for(self, cell: Cell, arm: str) -> bool:
+        return self._design.is_for(cell, self._arms[arm].record)
 
     async def _run_session(self, session: Session[Cell]) -> None:
         while pending := self._pending(session):
@@ -260,6 +307,12 @@ class _RemainingTime:
             return None
         overall = sum(means.values()) / len(means)
         return sum(means.get(kind, overall) * share for kind, share in sessions)
+
+
+def _said(undecided: Sequence[Verdict]) -> str:
+    """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, …)``."""
+    named = ", ".join(f"{one.requirement} on {one.arm}" for one in undecided[:3]) + (", …" if undecided[3:] else "")
+    return f"{len(undecided)} verdict{' is' if len(undecided) == 1 else 's are'} undecided ({named})"
 
 
 def _not_measured(error: str) -> Outcome:

@@ -35,10 +35,14 @@ class InterruptedRunError(VirtgaugeError):
     exit_code = ExitCode.INTERRUPTED
 
 
+class OccupiedError(UnavailableError):
+    """Something else measures here, or writes to this run."""
+
+
 def new_run_folder(parent: Path, plan_name: str) -> Path:
     """A folder name for a run: the plan and the time, made unique."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    base = parent / f"{plan_name}-{stamp}"
+    base = parent / f"{plan_name.replace(':', '-')}-{stamp}"
     candidates = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 100))]
     return next(candidate for candidate in candidates if not candidate.exists())
 
@@ -51,10 +55,12 @@ def start_run(plan: Plan, source: str, folder: Path, display: ProgressDisplay) -
         InterruptedRunError: by a signal; `resume_run` goes on.
     """
     design = check_plan(plan, source)
+    # For the record, with the bounds of its profiles: another version's may differ.
+    plan = plan.model_copy(update={"require": plan.requirements, "profile": ()})
     agent = find_agent()
-    with _machine_to_ourselves():
-        _report_reclaimed(display)
-        return asyncio.run(_interruptible(_start(plan, design, agent, folder, display), folder))
+    with machine_to_ourselves():
+        report_reclaimed(display)
+        return asyncio.run(interruptible(_start(plan, design, agent, folder, display), folder))
 
 
 def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: bool = False) -> bool:
@@ -72,11 +78,11 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
         design = check_plan(plan, source)
         agent = find_agent()
         carried = _compare_host(manifest, agent, ledger, accept=accept_changed_host)
-        with _machine_to_ourselves(), _run_to_ourselves(folder):
-            _report_reclaimed(display)
+        with machine_to_ourselves(), run_to_ourselves(folder):
+            report_reclaimed(display)
             ledger.discard_unfinished_samples()
             work = _resume(manifest, plan, design, agent, ledger, display, carried)
-            return asyncio.run(_interruptible(work, folder))
+            return asyncio.run(interruptible(work, folder))
 
 
 async def _start(plan: Plan, design: Design, agent: AgentBinary, folder: Path, display: ProgressDisplay) -> bool:
@@ -88,7 +94,7 @@ async def _start(plan: Plan, design: Design, agent: AgentBinary, folder: Path, d
     if any(arm.record.kind != "simulated" for arm in arms):
         for words in design.shortfalls():
             display.show(Notice(f"skipped: {words}"))
-        await _warn_of_ambient_load(plan, display)
+        await warn_of_ambient_load(plan, display)
     assert plan.seed is not None
     manifest = Manifest(
         run_id=folder.name,
@@ -102,13 +108,14 @@ async def _start(plan: Plan, design: Design, agent: AgentBinary, folder: Path, d
         fingerprint=fingerprint(),
         arms=tuple(arm.record for arm in arms),
     )
-    with Ledger.create(folder, manifest) as ledger, _run_to_ourselves(folder):
+    with Ledger.create(folder, manifest) as ledger, run_to_ourselves(folder):
         (folder / "plan.toml").write_text(manifest.plan_text)
         ledger.add_event("started", f"virtgauge {__version__}")
         return await _execute(plan, design, arms, agent, ledger, display, ())
 
 
-async def _warn_of_ambient_load(plan: Plan, display: ProgressDisplay) -> None:
+async def warn_of_ambient_load(plan: Plan, display: ProgressDisplay) -> None:
+    """Say so when this machine is busier than valid trials allow."""
     ambient = await ambient_load()
     if ambient.share > plan.validity.foreign_load:
         busiest = f", most of it by {', '.join(ambient.busiest)}" if ambient.busiest else ""
@@ -195,13 +202,14 @@ def _compare_host(manifest: Manifest, agent: AgentBinary, ledger: Ledger, *, acc
     return (Flag("changed-host", text, fatal=False),)
 
 
-def _report_reclaimed(display: ProgressDisplay) -> None:
+def report_reclaimed(display: ProgressDisplay) -> None:
+    """Remove what dead runs left on this machine, and say so."""
     for line in reclaim_dead():
         display.show(Notice(f"reclaimed what an earlier run left: {line}", warning=False))
 
 
 @contextlib.contextmanager
-def _machine_to_ourselves() -> Iterator[None]:
+def machine_to_ourselves() -> Iterator[None]:
     """Trials never share a machine: one measuring controller at a time."""
     state_root().mkdir(parents=True, exist_ok=True)
     with _locked(
@@ -212,7 +220,8 @@ def _machine_to_ourselves() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _run_to_ourselves(folder: Path) -> Iterator[None]:
+def run_to_ourselves(folder: Path) -> Iterator[None]:
+    """One writer of a run's ledger at a time."""
     with _locked(folder / "controller.lock", f"another virtgauge is at work on {folder}"):
         yield
 
@@ -224,14 +233,19 @@ def _locked(path: Path, refusal: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UnavailableError(refusal, "wait until it has ended, or end it") from None
+            raise OccupiedError(refusal, "wait until it has ended, or end it") from None
         yield
     finally:
         os.close(descriptor)
 
 
-async def _interruptible(work: Coroutine[Any, Any, bool], folder: Path) -> bool:
+async def interruptible(work: Coroutine[Any, Any, bool], folder: Path, resume: str = "virtgauge resume") -> bool:
     """Run until done; the first SIGINT or SIGTERM cancels it, and its clean-up is left to finish.
+
+    Args:
+        work: to run.
+        folder: of the run.
+        resume: the command that goes on with it.
 
     Raises:
         InterruptedRunError: it was cancelled by a signal.
@@ -250,7 +264,7 @@ async def _interruptible(work: Coroutine[Any, Any, bool], folder: Path) -> bool:
     try:
         return await task
     except asyncio.CancelledError:
-        remedy = f"virtgauge resume {folder}" if (folder / LEDGER_NAME).exists() else None
+        remedy = f"{resume} {folder}" if (folder / LEDGER_NAME).exists() else None
         raise InterruptedRunError("interrupted; every finished trial is kept", remedy) from None
     finally:
         for number in signals:

@@ -47,12 +47,12 @@ async def run_trial(
 
     Only cancellation gets out as an exception.
     """
-    before = _Before.take(bench)
+    before, within_s = _Before.take(bench), cell.timeout_s * bench.patience
     try:
-        async with asyncio.timeout(cell.timeout_s):
+        async with asyncio.timeout(within_s):
             measurement = await suite.measure(cell, bench, on_progress)
     except TimeoutError:
-        flag = Flag("time-out", f"no result within {cell.timeout_s:g} s")
+        flag = Flag("time-out", f"no result within {within_s:g} s")
         return _failure(TrialStatus.FAILED, flag.detail, before, guest_lost=True, flags=(flag,))
     except AgentError as error:
         if error.code == "unsupported":

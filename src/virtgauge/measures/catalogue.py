@@ -43,7 +43,8 @@ class Measure:
         probes: of the trials that have it.
         histogram: whose statistic it is; None of a figure of the result.
         statistic: of that histogram (see :data:`virtgauge.measures.figures.STATISTICS`).
-        scalar: the figure in a trial's result, in the base unit.
+        scalar: the figure in a trial's result, in the base unit; of a statistic, where a trial may have it without a
+            histogram.
         baseline: the levels of the cell that the figure is divided by, of the same arm and block; None where the
             figure stands alone.  The quotient is in per cent.
         headline: whether it is among the few by which runs are compared when none is named.
@@ -75,8 +76,8 @@ class Measure:
         """
         if trial.probe not in self.probes:
             return None
-        if self.histogram is not None:
-            return figures.statistics.get(self.statistic) if figures else None
+        if self.histogram is not None and figures is not None:
+            return figures.statistics.get(self.statistic)
         return self.scalar(trial.result) if self.scalar else None
 
 
@@ -286,6 +287,38 @@ def _isolation() -> Iterator[Measure]:
     yield from _durations(suite, "disk", "an operation on the tested guest's disk", _KERNEL, "disk", "p99")
 
 
+def _imported() -> Iterator[Measure]:
+    suite, higher = "imported", Better.HIGHER
+    fio, cyclictest, pgbench = frozenset({"fio"}), frozenset({"cyclictest"}), frozenset({"pgbench"})
+    yield Measure(
+        *(suite, "fio.iops", quantities.OPERATION_RATE, higher, "what fio read, wrote or trimmed", fio),
+        scalar=_field("iops"),
+        headline=True,
+    )
+    yield Measure(
+        *(suite, "fio.bandwidth", quantities.BIT_RATE, higher, "the same in bits", fio),
+        scalar=_field("bits_per_s"),
+    )
+    yield Measure(
+        *(suite, "pgbench.throughput", quantities.OPERATION_RATE, higher, "transactions that succeeded", pgbench),
+        scalar=_field("transactions_per_s"),
+        headline=True,
+    )
+    yield Measure(
+        *(suite, "pgbench.failed", quantities.SHARE, Better.LOWER, "transactions that failed or were skipped", pgbench),
+        scalar=_field("failed_share", factor=100),
+    )
+    for name, meaning, probes, histogram, headline in (
+        ("fio.completion", "the time from submission to completion, by fio", fio, "clat", "p99"),
+        ("fio.submission", "the time that submitting took, by fio", fio, "slat", ""),
+        ("fio.total", "the time from when fio made an operation to its completion", fio, "lat", ""),
+        ("cyclictest.latency", "how late a thread woke, by cyclictest", cyclictest, "latency", "p99 max"),
+        ("pgbench.latency", "a transaction's time, by pgbench", pgbench, "transaction", "p99"),
+    ):
+        for measure in _durations(suite, name, meaning, probes, histogram, headline):
+            yield dataclasses.replace(measure, scalar=_field(histogram, measure.statistic))
+
+
 MEASURES: Mapping[str, Mapping[str, Measure]] = {
     suite: {measure.name: measure for measure in make()}
     for suite, make in (
@@ -294,6 +327,7 @@ MEASURES: Mapping[str, Mapping[str, Measure]] = {
         ("forwarding", _forwarding),
         ("storage", _storage),
         ("isolation", _isolation),
+        ("imported", _imported),
     )
 }
 """By suite and name."""

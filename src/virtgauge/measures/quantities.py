@@ -93,3 +93,12 @@ SIZE = Quantity(
 )
 FACTOR = Quantity("factor", "×", {"×": 1.0, "x": 1.0, "ratio": 1.0, "%": 0.01}, ("×",))
 """Of one platform's figure in another's: what a requirement that is compared with the reference bounds."""
+
+BY_UNIT: Mapping[str, Quantity] = {
+    one.unit: one
+    for one in (
+        *(DURATION, BIT_RATE, FRAME_RATE, OPERATION_RATE, ROW_RATE, WORK_RATE),
+        *(SHARE, COUNT, SIZE, FACTOR),
+    )
+}
+"""Each by its base unit, which no two share."""

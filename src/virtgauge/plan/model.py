@@ -11,6 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from virtgauge.plan.fleet import FleetSection
+from virtgauge.plan.requirements import Budget, Requirement, load_profile
+
 AA_SUFFIX = "-aa"
 """The A/A arm is the reference under its own name and this suffix."""
 
@@ -75,6 +78,23 @@ class Plan(BaseModel):
     suite: Annotated[dict[str, tuple[dict[str, Any], ...]], Field(min_length=1)]
     """Per suite, one or more factorial designs (``[[suite.timing]]``)."""
     validity: ValidityLimits = ValidityLimits()
+    profile: tuple[str, ...] = ()
+    """Named sets of requirements that apply beside the plan's own."""
+    require: tuple[Requirement, ...] = ()
+    """What the platforms must do (``[[require]]``)."""
+    budget: Budget | None = None
+    """With one, repetitions are added until every requirement is decided."""
+    fleet: FleetSection | None = None
+    """The hosts of `virtgauge fleet run`; each is measured with all repetitions."""
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """The plan's own and those of its profiles.
+
+        Raises:
+            UsageError: there is no such profile.
+        """
+        return (*self.require, *(one for name in self.profile for one in load_profile(name).require))
 
     @field_validator("suite", mode="before")
     @classmethod
@@ -91,6 +111,18 @@ class Plan(BaseModel):
                 raise ValueError(f"two platforms are named {name!r}; give each its own name")
         if self.reference not in names:
             raise ValueError(f"reference = {self.reference!r} is no platform of the plan; choose one of {names}")
+        return self
+
+    @model_validator(mode="after")
+    def _budget_fits(self) -> Plan:
+        if self.budget is not None:
+            if not (self.require or self.profile):
+                raise ValueError("budget: there is nothing to decide; add a [[require]] or a profile, or leave it out")
+            if self.budget.repetitions < self.repetitions:
+                raise ValueError(
+                    f"budget.repetitions = {self.budget.repetitions} is less than repetitions = {self.repetitions}; "
+                    "it counts them all"
+                )
         return self
 
     def to_toml(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 
@@ -41,7 +41,13 @@ class Session(Generic[CellT]):
         return f"b{self.block:04d}/{self.arm}/{cell.key}"
 
 
-def schedule(seed: int, repetitions: int, arms: Sequence[str], cells: Sequence[CellT]) -> Iterator[Session[CellT]]:
+def schedule(
+    seed: int,
+    repetitions: int,
+    arms: Sequence[str],
+    cells: Sequence[CellT],
+    is_for: Callable[[CellT, str], bool] = lambda cell, arm: True,
+) -> Iterator[Session[CellT]]:
     """All sessions of a run, in order.
 
     Args:
@@ -49,14 +55,23 @@ def schedule(seed: int, repetitions: int, arms: Sequence[str], cells: Sequence[C
         repetitions: number of blocks.
         arms: names of the arms; each appears once for every bench in every block.
         cells: the cells of the design; each is measured once for every arm in every block.
+        is_for: whether a cell is measured on an arm at all; an arm without any of a bench's cells has no session.
     """
+    for block in range(repetitions):
+        yield from schedule_block(seed, block, arms, cells, is_for)
+
+
+def schedule_block(
+    seed: int, block: int, arms: Sequence[str], cells: Sequence[CellT], is_for: Callable[[CellT, str], bool]
+) -> Iterator[Session[CellT]]:
+    """The sessions of one block; the same however many blocks there are, so that a run can be made longer."""
     by_bench: dict[str, list[CellT]] = {}
     for cell in sorted(cells, key=lambda cell: cell.key):
         by_bench.setdefault(cell.bench, []).append(cell)
-    for block in range(repetitions):
-        # A generator of its own for every block: block 7 has the same order in a run of 8 and of 80.
-        order = random.Random(f"{seed}/{block}")
-        for bench in order.sample(sorted(by_bench), len(by_bench)):
-            for arm in order.sample(sorted(arms), len(arms)):
-                shuffled = order.sample(by_bench[bench], len(by_bench[bench]))
-                yield Session(block=block, arm=arm, bench=bench, cells=tuple(shuffled))
+    # A generator of its own for every block: block 7 has the same order in a run of 8 and of 80.
+    order = random.Random(f"{seed}/{block}")
+    for bench in order.sample(sorted(by_bench), len(by_bench)):
+        for arm in order.sample(sorted(arms), len(arms)):
+            shuffled = order.sample(by_bench[bench], len(by_bench[bench]))
+            if own := tuple(cell for cell in shuffled if is_for(cell, arm)):
+                yield Session(block=block, arm=arm, bench=bench, cells=own)

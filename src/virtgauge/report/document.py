@@ -15,12 +15,13 @@ def render_json(report: Report) -> str:
 
     A missing figure is null, and the estimate's ``method`` says why.
     """
-    return json.dumps(report, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(report, default=plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _plain(value: object) -> Any:
+def plain(value: object) -> Any:
+    """What JSON can hold of a part of a report: for ``json.dumps(…, default=plain)``."""
     if isinstance(value, SuiteReport):
-        return {"suite": value.suite} | _plain(value.findings)
+        return {"suite": value.suite} | plain(value.findings)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     raise TypeError(f"{type(value).__name__} has no place in a report")

@@ -11,6 +11,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.figures import TrialFigures, read_figures
+from virtgauge.report.decisions.model import decisions_of
 from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine
 from virtgauge.report.sections import SuiteRecords, SuiteReport
 from virtgauge.report.suites import SUITE_REPORTS
@@ -53,13 +54,14 @@ def build(ledger: Ledger) -> Report:
         tool_version=manifest.tool_version,
         agent_sha256=manifest.agent_sha256,
         fingerprint=manifest.fingerprint,
-        finished=_finished(events),
+        finished=has_finished(events),
         blocks=len({trial.block for trial in trials if trial.status is TrialStatus.VALID}),
     )
     return Report(
         schema_version=SCHEMA_VERSION,
         run=run,
         caveats=_caveats(run, suites, trials, agrees, events),
+        decisions=decisions_of(ledger, manifest, trials),
         agreement=agrees,
         arms=arms,
         suites=tuple(suites),
@@ -82,7 +84,7 @@ def _cell(key: CellKey, suites: Sequence[SuiteReport]) -> Cell:
     return Cell(name, probe, factors, suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}")
 
 
-def _finished(events: Sequence[EventRecord]) -> bool:
+def has_finished(events: Sequence[EventRecord]) -> bool:
     """Whether the last that was said of the run's course is that it ended whole."""
     course = [event.kind for event in events if event.kind in (COMPLETED, "started", "resumed", "interrupted")]
     return bool(course) and course[-1] == COMPLETED

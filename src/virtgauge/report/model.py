@@ -12,6 +12,7 @@ from typing import Any
 from virtgauge.analysis.comparison import Agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord
+from virtgauge.report.decisions.model import Decisions
 from virtgauge.report.sections import SuiteReport
 
 SCHEMA_VERSION = 2
@@ -97,6 +98,7 @@ class Report:
     schema_version: int
     run: Run
     caveats: tuple[str, ...]
+    decisions: Decisions
     agreement: Agreement
     arms: tuple[ArmSummary, ...]
     suites: tuple[SuiteReport, ...]

@@ -17,6 +17,7 @@ from typing import Any
 import markupsafe
 
 from virtgauge.report import tables
+from virtgauge.report.decisions.page import requirements_section
 from virtgauge.report.library import drawing_library
 from virtgauge.report.model import Report
 from virtgauge.report.page_frame import PageFrame
@@ -26,21 +27,22 @@ def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
     frame = PageFrame(report)
     suites = [(suite, suite.page(frame)) for suite in report.suites]
-    library, boot = drawing_library(), _asset("page.js")
+    library, boot = drawing_library(), asset("page.js")
     return frame.render(
         "report.html",
         report=report,
         suites=suites,
+        requirements=requirements_section(report.decisions, frame),
         spoilt=tables.spoilt_trials(report),
         environment_rows=tables.flattened(report.run.fingerprint),
         arm_facts=[(arm.record.label, tables.flattened(arm.facts)) for arm in report.arms if arm.facts],
         note_of=tables.note_of,
         # Not of the run: our own assets, and JSON that cannot leave its element.
-        style=markupsafe.Markup(_asset("page.css")),
+        style=markupsafe.Markup(asset("page.css")),
         library=markupsafe.Markup(library),
         boot=markupsafe.Markup(boot),
         data=markupsafe.Markup(embeddable(_page_data(report, frame))),
-        policy=_policy(library, boot),
+        policy=content_policy(library, boot),
     )
 
 
@@ -64,11 +66,13 @@ def _page_data(report: Report, frame: PageFrame) -> dict[str, Any]:
 
 
 @functools.cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file below ``templates/``: the page's style or script."""
     return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _policy(*scripts: str) -> str:
+def content_policy(*scripts: str) -> str:
+    """The Content-Security-Policy of a page that brings these scripts: no other, and no connection."""
     hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 

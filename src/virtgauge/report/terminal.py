@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from virtgauge.report.arms import row_labels
+from virtgauge.report.decisions.terminal import print_decisions
 from virtgauge.report.headline import Headline, Tone
 from virtgauge.report.model import Report
 from virtgauge.report.words import band, confidence, printable
@@ -28,6 +30,7 @@ def render_text(report: Report, console: Console) -> None:
     Texts of a run are printed as they are: never read as Rich markup, control characters taken out.
     """
     _heading(report, console)
+    print_decisions(report.decisions, row_labels([arm.record for arm in report.arms]), console)
     for suite in report.suites:
         if len(report.suites) > 1:
             console.print(Text(suite.title, style="bold underline"))

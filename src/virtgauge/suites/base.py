@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.measures.values import CellKey
 from virtgauge.suites.bench import Bench, Stage
 
 PLAIN_BENCH = "guest"
@@ -42,6 +43,11 @@ class Cell:
         """The cell's name, unique within a plan."""
         levels = ",".join(f"{factor}={level}" for factor, level in self.factors.items())
         return f"{self.suite}/{self.probe}/{levels}"
+
+    @property
+    def figures_key(self) -> CellKey:
+        """The cell as figures of trials are addressed."""
+        return self.suite, self.probe, tuple(self.factors.items())
 
 
 @dataclasses.dataclass(frozen=True)

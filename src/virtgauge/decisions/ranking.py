@@ -1,0 +1,152 @@
+"""Which platform is to be preferred: ranks that platforms share where nothing tells them apart.
+
+Two platforms are told apart on a measure when their paired ratio excludes 1 and exceeds what identical arms differ by
+(:mod:`virtgauge.analysis.comparison`); with p platforms the interval is that of p (p − 1) / 2 comparisons (Bonferroni).
+A platform's rank is one more than the number of platforms that are better, so that what cannot be told apart from the
+best shares its rank.  That is not an ordering by points: A and B may share a rank, and B and C, while A is better than
+C.  With few repetitions the intervals are as wide as those allow, smallest to largest.
+
+Overall, a platform that fails a requirement stands behind every one that fails none; among those of the same standing,
+one is better than another if it is better by some requirement and worse by none (Pareto).  No requirement is weighed
+against another.  Emulated figures never rank.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+
+from virtgauge.analysis.bounds import Outcome
+from virtgauge.analysis.comparison import Judgement, compare, paired_ratio
+from virtgauge.decisions.requirements import BoundRequirement
+from virtgauge.decisions.verdicts import Verdict
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.measures.catalogue import Better
+from virtgauge.measures.values import CellKey, MeasuredValues
+
+
+@dataclasses.dataclass(frozen=True)
+class Rank:
+    """One platform's place.
+
+    Attributes:
+        arm: the platform.
+        rank: from 1; shared by those that cannot be told apart.
+        better: names of the platforms that are better.
+    """
+
+    arm: str
+    rank: int
+    better: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """An order of platforms.
+
+    Attributes:
+        requirement: by whose measure; empty for the overall ranking.
+        ranks: the best first.
+        unranked: platforms without a place, with the reason.
+    """
+
+    requirement: str
+    ranks: tuple[Rank, ...]
+    unranked: dict[str, str]
+
+
+def rankings(
+    requirements: Sequence[BoundRequirement],
+    verdicts: Sequence[Verdict],
+    values: MeasuredValues,
+    arms: Sequence[ArmRecord],
+) -> list[Ranking]:
+    """A ranking for each requirement, and the overall one last; empty without requirements.
+
+    Args:
+        requirements: in the order of the plan.
+        verdicts: on them.
+        values: of the measures that they are about.
+        arms: of the manifest.
+    """
+    if not requirements:
+        return []
+    found = [_by_measure(requirement, values, arms) for requirement in requirements]
+    return [*found, _overall(found, verdicts, arms)]
+
+
+def _by_measure(requirement: BoundRequirement, values: MeasuredValues, arms: Sequence[ArmRecord]) -> Ranking:
+    measure = requirement.measure
+    cells = [cell for cell in values.cells(measure) if requirement.covers(cell)]
+    rankable, unranked = _rankable(arms)
+    for arm in list(rankable):
+        if not any(values.blocks(measure, cell, arm.name) for cell in cells):
+            rankable.remove(arm)
+            unranked[arm.name] = "no valid trial has this figure"
+    names = [arm.name for arm in rankable]
+    reference = next((arm.name for arm in arms if arm.role == "reference"), "")
+    aa = next((arm.name for arm in arms if arm.role == "aa"), None)
+    pairs = max(1, len(names) * (len(names) - 1) // 2)
+    nominal = 1 - (1 - requirement.confidence) / pairs
+
+    def judgement(one: str, other: str, cell: CellKey) -> Judgement:
+        figures = values.blocks(measure, cell, one), values.blocks(measure, cell, other)
+        identical = None
+        if aa is not None:
+            identical = paired_ratio(values.blocks(measure, cell, aa), values.blocks(measure, cell, reference), nominal)
+        return compare(*figures, identical, measure.quantity.unit, nominal).judgement
+
+    good = Judgement.LOWER if requirement.better is Better.LOWER else Judgement.HIGHER
+    beats: dict[tuple[str, str], bool] = {}
+    for one, other in itertools.combinations(names, 2):
+        said = {judgement(one, other, cell) for cell in cells} - {Judgement.INCONCLUSIVE}
+        beats[one, other] = said == {good}
+        beats[other, one] = bool(said) and good not in said
+    return Ranking(requirement.name, _ranks(names, lambda one, other: beats[one, other]), unranked)
+
+
+def _overall(rankings: Sequence[Ranking], verdicts: Sequence[Verdict], arms: Sequence[ArmRecord]) -> Ranking:
+    rankable, unranked = _rankable(arms)
+    for arm in list(rankable):
+        if all(arm.name in ranking.unranked for ranking in rankings):
+            rankable.remove(arm)
+            unranked[arm.name] = "no valid trial has a figure that is required"
+    standing = {arm.name: _standing([v for v in verdicts if v.arm == arm.name]) for arm in rankable}
+    worse_than = [{rank.arm: set(rank.better) for rank in ranking.ranks} for ranking in rankings]
+
+    def better(one: str, other: str) -> bool:
+        if standing[one] != standing[other]:
+            return standing[one] < standing[other]
+        ahead = any(one in behind.get(other, ()) for behind in worse_than)
+        return ahead and not any(other in behind.get(one, ()) for behind in worse_than)
+
+    return Ranking("", _ranks([arm.name for arm in rankable], better), unranked)
+
+
+def _standing(verdicts: Sequence[Verdict]) -> int:
+    """Whether a platform fails any requirement."""
+    return int(any(verdict.outcome is Outcome.FAIL for verdict in verdicts))
+
+
+def _rankable(arms: Sequence[ArmRecord]) -> tuple[list[ArmRecord], dict[str, str]]:
+    unranked = {}
+    rankable = []
+    for arm in arms:
+        if arm.role == "aa":
+            continue
+        if not arm.usable:
+            unranked[arm.name] = f"not measured: {arm.reason}"
+        elif arm.emulated:
+            unranked[arm.name] = "emulated: its figures never rank"
+        else:
+            rankable.append(arm)
+    return rankable, unranked
+
+
+def _ranks(names: Sequence[str], better: Callable[[str, str], bool]) -> tuple[Rank, ...]:
+    ranks = []
+    for name in names:
+        ahead = tuple(other for other in names if other != name and better(other, name))
+        ranks.append(Rank(name, len(ahead) + 1, ahead))
+    return tuple(sorted(ranks, key=lambda rank: rank.rank))

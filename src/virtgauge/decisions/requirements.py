@@ -1,0 +1,187 @@
+"""From a plan's requirements to bounds on figures: every name, unit and cell checked before anything is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from virtgauge.analysis.bounds import Bound
+from virtgauge.errors import UsageError
+from virtgauge.measures import quantities
+from virtgauge.measures.catalogue import Better, Measure, find_measure
+from virtgauge.measures.quantities import Quantity
+from virtgauge.measures.values import CellKey
+from virtgauge.plan.requirements import Requirement
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundRequirement:
+    """A requirement, understood.
+
+    Attributes:
+        name: unique among the run's requirements.
+        text: ``p99 of how long after its deadline a sleep wakes ≤ 100 µs``, for people.
+        required: as the plan has it.
+        measure: whose figure is bounded.
+        quantity: what is bounded: the measure's, or a factor where the bound is on the ratio to the reference.
+        bound: in that quantity's base unit.
+        confidence: of the verdict.
+        platforms: names of arms that it is for.
+    """
+
+    name: str
+    text: str
+    required: Requirement
+    measure: Measure
+    quantity: Quantity
+    bound: Bound
+    confidence: float
+    platforms: tuple[str, ...]
+
+    @property
+    def relative(self) -> bool:
+        """Whether the bound is on the ratio to the reference."""
+        return self.required.compared_with == "reference"
+
+    @property
+    def better(self) -> Better:
+        """Which way is better: as the bound says, where it has one end only."""
+        if self.bound.at_least is None:
+            return Better.LOWER
+        return Better.HIGHER if self.bound.at_most is None else self.measure.better
+
+    def covers(self, cell: CellKey) -> bool:
+        """Whether the requirement is about this cell."""
+        suite, probe, items = cell
+        levels = dict(items)
+        return (
+            suite == self.measure.suite
+            and probe in self.measure.probes
+            and (self.measure.baseline is None or self.measure.baseline(levels) is not None)
+            and all(levels.get(factor) in wanted for factor, wanted in self.required.conditions.items())
+        )
+
+
+def understand(
+    requirements: Sequence[Requirement],
+    cells: Sequence[CellKey] | None,
+    platforms: Sequence[str],
+    confidence: float,
+    source: str,
+) -> tuple[BoundRequirement, ...]:
+    """Check requirements against the catalogue of measures and the cells of a design.
+
+    Args:
+        requirements: the plan's own and those of its profiles.
+        cells: of the design, to which coverage and contradictions are held; None for a run's requirements, which were
+            checked before it began.
+        platforms: the plan's, without the A/A arm.
+        confidence: of verdicts that name none.
+        source: what the plan is called in errors.
+
+    Raises:
+        UsageError: an unknown suite, measure, unit, platform, factor or level; a bound that no cell of the design is
+            covered by; requirements that contradict each other.
+    """
+    found: list[BoundRequirement] = []
+    for index, required in enumerate(requirements):
+        where = f"{source}: require[{index}]"
+        try:
+            understood = _understand(required, platforms, confidence)
+        except UsageError as error:
+            raise UsageError(f"{where}.{error.message}", error.remedy) from error
+        if cells is not None:
+            _require_covered(understood, cells, where)
+        found.append(dataclasses.replace(understood, name=_unique(understood.name, [one.name for one in found])))
+    _refuse_contradictions(found, cells or (), source)
+    return tuple(found)
+
+
+def _understand(required: Requirement, platforms: Sequence[str], confidence: float) -> BoundRequirement:
+    measure = find_measure(required.suite, required.measure)
+    quantity = quantities.FACTOR if required.compared_with else measure.quantity
+    if unknown := [name for name in required.platforms if name not in platforms]:
+        raise UsageError(f"platforms: {unknown[0]!r} is no platform of the plan", f"use some of {', '.join(platforms)}")
+
+    def base(value: float | None) -> float | None:
+        return None if value is None else quantity.to_base(value, required.unit)
+
+    relation = " of the reference's" if required.compared_with else ""
+    every = ", in every repetition" if required.of == "every" else ""
+    conditions = ", ".join(f"{factor} {' or '.join(levels)}" for factor, levels in required.conditions.items())
+    text = f"{measure.name} {required.bound_text}{relation}{every}" + (f" ({conditions})" if conditions else "")
+    return BoundRequirement(
+        name=required.name or text,
+        text=text,
+        required=required,
+        measure=measure,
+        quantity=quantity,
+        bound=Bound(base(required.at_least), base(required.at_most)),
+        confidence=required.confidence or confidence,
+        platforms=required.platforms or tuple(platforms),
+    )
+
+
+def _require_covered(requirement: BoundRequirement, cells: Sequence[CellKey], where: str) -> None:
+    """Refuse a bound that no trial of the design could ever speak of."""
+    if any(requirement.covers(cell) for cell in cells):
+        return
+    suite, name = requirement.measure.suite, requirement.measure.name
+    own = [dict(items) for suite_, probe, items in cells if suite_ == suite and probe in requirement.measure.probes]
+    if not own:
+        raise UsageError(
+            f"{where}: no trial of the plan measures {suite}.{name}",
+            f"add a [[suite.{suite}]] that does, or leave the requirement out",
+        )
+    for factor, wanted in requirement.required.conditions.items():
+        levels = sorted({cell[factor] for cell in own if factor in cell})
+        if not levels:
+            factors = sorted({name for cell in own for name in cell})
+            close = difflib.get_close_matches(factor, factors, n=1)
+            raise UsageError(
+                f"{where}.conditions.{factor}: {suite}.{name} has no such factor"
+                + (f"; did you mean {close[0]!r}?" if close else ""),
+                f"its factors: {', '.join(factors)}",
+            )
+        if not set(levels) & set(wanted):
+            raise UsageError(
+                f"{where}.conditions.{factor} = {', '.join(wanted)}: no trial of the plan has it",
+                f"the plan has {', '.join(levels)}; add the level to [[suite.{suite}]], or require one of those",
+            )
+    raise UsageError(
+        f"{where}.conditions: no trial of the plan has all of them at once",
+        f"add a [[suite.{suite}]] that combines them, or loosen them",
+    )
+
+
+def _refuse_contradictions(requirements: Sequence[BoundRequirement], cells: Sequence[CellKey], source: str) -> None:
+    """Refuse two bounds on the same figure that nothing can meet at once."""
+    for one, other in itertools.permutations(requirements, 2):
+        floor, ceiling = one.bound.at_least, other.bound.at_most
+        if floor is None or ceiling is None or floor <= ceiling:
+            continue
+        same_figure = one.measure is other.measure and one.relative == other.relative
+        if not same_figure or not set(one.platforms) & set(other.platforms):
+            continue
+        shared = next((cell for cell in cells if one.covers(cell) and other.covers(cell)), None)
+        if shared is not None:
+            raise UsageError(
+                f"{source}: the requirements {one.name!r} and {other.name!r} contradict each other: nothing is at "
+                f"least {one.quantity.text(floor)} and at most {one.quantity.text(ceiling)}",
+                f"correct one of them, or give them conditions that do not both hold for {_levels(shared[2])}",
+            )
+
+
+def _levels(items: Iterable[tuple[str, str]]) -> str:
+    levels: Mapping[str, str] = dict(items)
+    return ", ".join(f"{factor} {level}" for factor, level in levels.items() if level) or "the same cell"
+
+
+def _unique(name: str, taken: Sequence[str]) -> str:
+    return next(
+        candidate
+        for candidate in itertools.chain([name], (f"{name} [{n}]" for n in itertools.count(2)))
+        if candidate not in taken
+    )

@@ -1,0 +1,51 @@
+"""Verdicts in words."""
+
+from __future__ import annotations
+
+from virtgauge.analysis.bounds import Outcome
+from virtgauge.decisions.verdicts import CellVerdict, Verdict
+from virtgauge.report.decisions.model import Decisions
+from virtgauge.report.words import NONE, confidence, share
+
+
+def margin_text(cell: CellVerdict | None) -> str:
+    """``38 % within``, ``4.1 % beyond``; a dash where there is none."""
+    if cell is None or cell.margin is None:
+        return NONE
+    return f"{share(abs(cell.margin))} {'within' if cell.margin >= 0 else 'beyond'}"
+
+
+def conditions_text(cell: CellVerdict | None) -> str:
+    """The levels of the cell that a verdict rests on."""
+    if cell is None:
+        return ""
+    return ", ".join(f"{factor} {level}" for factor, level in cell.factors.items() if level not in ("", "default"))
+
+
+def more_text(verdict: Verdict) -> str:
+    """How many more repetitions would decide it, in words; empty where it is decided, or not judged."""
+    if verdict.outcome is not Outcome.INCONCLUSIVE or verdict.decisive is None:
+        return ""
+    if verdict.more is None:
+        return "how many more repetitions would decide it cannot be told"
+    if verdict.more == 0:
+        return ""
+    return f"about {verdict.more} more repetition{'' if verdict.more == 1 else 's'} would decide it"
+
+
+def sentence(decisions: Decisions) -> str:
+    """All verdicts in a sentence."""
+    counts = decisions.counts()
+    parts = [
+        f"{counts[word]} {said}"
+        for word, said in (
+            ("pass", "met"),
+            ("fail", "not met"),
+            ("inconclusive", "undecided"),
+            ("not judged", "not judged"),
+        )
+        if word in counts
+    ]
+    asked = sorted({one.confidence for one in decisions.requirements})
+    levels = " and ".join(confidence(one) for one in asked)
+    return f"Requirements, each on each platform: {', '.join(parts)}, at {levels} confidence."

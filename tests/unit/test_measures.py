@@ -1,0 +1,79 @@
+"""The catalogue of measures, the figures that it finds, and their units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from suites.isolation_runs import isolation_trials
+from suites.simulated_runs import execute, plan_of, simulated
+
+from virtgauge.errors import UsageError
+from virtgauge.ledger.store import Ledger
+from virtgauge.measures.catalogue import MEASURES, Better, find_measure, headline_measures
+from virtgauge.measures.quantities import BY_UNIT, DURATION, FRAME_RATE, SHARE
+from virtgauge.measures.values import MeasuredValues
+
+
+def test_every_measure_has_one_source_and_says_what_it_means() -> None:
+    for suite, measures in MEASURES.items():
+        for name, measure in measures.items():
+            assert (measure.suite, measure.name) == (suite, name)
+            assert (measure.histogram is None) != (measure.scalar is None)
+            assert measure.meaning and measure.probes
+            assert BY_UNIT[measure.quantity.unit] is measure.quantity
+    assert {one.suite for one in headline_measures()} >= {"timing", "bandwidth", "forwarding", "storage", "isolation"}
+
+
+def test_units_convert_and_unknown_ones_are_refused_with_those_that_there_are() -> None:
+    assert DURATION.to_base(2.5, "ms") == 2_500_000
+    assert FRAME_RATE.to_base(1.5, "Mpps") == 1_500_000
+    assert SHARE.to_base(0.25, "ratio") == 25
+    with pytest.raises(UsageError, match=r"did you mean 'ms'.*\n.*use one of ns") as refused:
+        DURATION.to_base(1, "msec")
+    assert "unit = 'msec'" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 ns"), (62_140, "62.1 µs"), (999.7, "1.00 µs"), (1e9, "1.00 s"), (-1500, "-1.50 µs"), (0.184, "0.184 ns")],
+)
+def test_figures_as_a_person_reads_them(value: float, text: str) -> None:
+    assert DURATION.text(value) == text
+
+
+def test_figures_of_a_run_are_those_of_its_truth(tmp_path: Path) -> None:
+    truth = {"*": {"median_ns": 500.0, "guest_sigma": 0.0}}
+    plan = plan_of(simulated("a", truth=truth), repetitions=3)
+    execute(plan, tmp_path / "run")
+    p50 = find_measure("timing", "timer_cost.p50")
+    with Ledger.open(tmp_path / "run") as ledger:
+        values = MeasuredValues.read(ledger, [p50])
+    for cell in values.cells(p50):
+        blocks = values.blocks(p50, cell, "a")
+        assert sorted(blocks) == [0, 1, 2]
+        assert all(value == pytest.approx(500, rel=0.05) for value in blocks.values())
+    assert p50.better is Better.LOWER
+
+
+def test_work_kept_is_of_the_same_repetition_without_the_load(tmp_path: Path) -> None:
+    design = {"loads": ["none", "integer"]}
+    isolation_trials(tmp_path / "run", repetitions=2, design=design)
+    kept, work = find_measure("isolation", "kept"), find_measure("isolation", "work")
+    with Ledger.open(tmp_path / "run") as ledger:
+        values = MeasuredValues.read(ledger, [kept, work])
+    (cell,) = values.cells(kept)
+    levels = dict(cell[2])
+    assert levels["load"] == "integer"
+    alone = next(one for one in values.cells(work) if dict(one[2])["load"] == "none")
+    beside = next(one for one in values.cells(work) if dict(one[2])["load"] == "integer")
+    for block, share in values.blocks(kept, cell, "test").items():
+        quotient = values.blocks(work, beside, "test")[block] / values.blocks(work, alone, "test")[block]
+        assert share == pytest.approx(100 * quotient)
+
+
+def test_an_unknown_measure_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'throughput'"):
+        find_measure("storage", "thruput")
+    with pytest.raises(UsageError, match="there is no such suite"):
+        find_measure("storrage", "throughput")

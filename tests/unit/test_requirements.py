@@ -1,0 +1,138 @@
+"""Requirements of a plan: what is refused before anything is started, and what is understood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from suites.simulated_runs import plan_of, simulated
+
+from virtgauge.decisions.requirements import understand
+from virtgauge.errors import UsageError
+from virtgauge.execution.prepare import check_plan
+from virtgauge.measures.catalogue import Better
+from virtgauge.measures.values import CellKey
+from virtgauge.plan.load import load_plan, parse_plan, preset_names
+from virtgauge.plan.requirements import Requirement, load_profile, profile_names
+
+CELLS: list[CellKey] = [
+    ("timing", "timer_cost", (("function", "rdtsc"), ("load", "idle"))),
+    ("timing", "timer_cost", (("function", "rdtsc"), ("load", "cpu"))),
+    ("timing", "sleep_lateness", (("function", "usleep"), ("target_ns", "100000"), ("load", "idle"))),
+]
+TIMER = {"suite": "timing", "measure": "timer_cost.p50", "at_most": 100, "unit": "ns"}
+
+
+def required(**fields: Any) -> Requirement:
+    return Requirement.model_validate(TIMER | fields)
+
+
+def refusal(*requirements: Requirement) -> str:
+    with pytest.raises(UsageError) as refused:
+        understand(requirements, CELLS, ["host", "gvisor"], 0.95, "my.toml")
+    assert refused.value.remedy
+    return str(refused.value)
+
+
+def test_what_is_understood() -> None:
+    (one,) = understand([required(at_most=2.5, unit="µs")], CELLS, ["host", "gvisor"], 0.95, "my.toml")
+    assert one.bound.at_most == 2500
+    assert one.better is Better.LOWER
+    assert one.platforms == ("host", "gvisor")
+    assert [one.covers(cell) for cell in CELLS] == [True, True, False]
+
+
+def test_conditions_narrow_and_may_have_several_levels() -> None:
+    idle, both = understand(
+        [required(conditions={"load": "idle"}), required(conditions={"load": ["idle", "cpu"]})],
+        *(CELLS, ["host"], 0.95, "my.toml"),
+    )
+    assert [idle.covers(cell) for cell in CELLS] == [True, False, False]
+    assert [both.covers(cell) for cell in CELLS] == [True, True, False]
+    assert idle.name != both.name, "each has a name of its own"
+
+
+def test_numbers_may_be_levels() -> None:
+    (one,) = understand(
+        [required(measure="sleep_lateness.p50", conditions={"target_ns": 100_000})], CELLS, ["host"], 0.95, "my.toml"
+    )
+    assert one.covers(CELLS[2])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"suite": "timming"}, ["require[0].suite = 'timming'", "use one of timing"]),
+        ({"measure": "timer_cost.p5"}, ["measure = 'timer_cost.p5'", "did you mean 'timer_cost.p50'"]),
+        ({"unit": "nsec"}, ["unit = 'nsec'", "duration", "ns, µs"]),
+        ({"unit": "op/s"}, ["unit = 'op/s'"]),
+        ({"platforms": ["xen"]}, ["platforms: 'xen' is no platform of the plan", "host, gvisor"]),
+        ({"conditions": {"lod": "idle"}}, ["conditions.lod", "did you mean 'load'"]),
+        ({"conditions": {"load": "io"}}, ["conditions.load = io: no trial of the plan has it", "cpu, idle"]),
+        ({"suite": "storage", "measure": "throughput", "unit": "op/s"}, ["no trial of the plan measures storage"]),
+    ],
+)
+def test_refusals_name_field_value_and_remedy(fields: dict[str, Any], words: list[str]) -> None:
+    text = refusal(required(**fields))
+    for word in ["my.toml", *words]:
+        assert word in text
+
+
+def test_conditions_that_no_trial_has_at_once() -> None:
+    text = refusal(required(measure="sleep_lateness.p50", conditions={"load": "cpu"}))
+    assert "conditions.load = cpu" in text
+
+
+def test_contradictions_are_refused() -> None:
+    text = refusal(required(name="low"), required(name="high", at_most=None, at_least=200, conditions={"load": "cpu"}))
+    assert "contradict" in text
+    assert "'low'" in text and "'high'" in text
+    assert "200 ns" in text and "100 ns" in text
+
+
+def test_bounds_on_different_cells_or_platforms_do_not_contradict() -> None:
+    low = required(conditions={"load": "idle"}, platforms=["host"])
+    elsewhere = required(at_most=None, at_least=200, conditions={"load": "cpu"})
+    other = required(at_most=None, at_least=200, platforms=["gvisor"])
+    assert len(understand([low, elsewhere], CELLS, ["host", "gvisor"], 0.95, "my.toml")) == 2
+    assert len(understand([low, other], CELLS, ["host", "gvisor"], 0.95, "my.toml")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('suite="timing"\nmeasure="timer_cost.p50"\nunit="ns"', "needs a bound"),
+        ('suite="timing"\nmeasure="timer_cost.p50"\nunit="ns"\nat_least=5\nat_most=4', "nothing can meet both"),
+        ('suite="timing"\nmeasure="timer_cost.p50"\nat_most=4', "require[0].unit: missing"),
+        ('suite="timing"\nmeasure="timer_cost.p50"\nunit="ns"\nat_mots=4', "at_mots"),
+        ('suite="timing"\nmeasure="timer_cost.p50"\nunit="ns"\nat_most=4\nconfidence=1.2', "confidence = 1.2"),
+    ],
+)
+def test_malformed_requirements_name_the_field(text: str, words: str) -> None:
+    plan = '[[platform]]\nname="host"\nkind="host"\n[[suite.timing]]\n[[require]]\n' + text
+    with pytest.raises(UsageError) as refused:
+        parse_plan(plan, "my.toml")
+    assert words in str(refused.value)
+
+
+def test_a_budget_must_fit() -> None:
+    with pytest.raises(ValueError, match="nothing to decide"):
+        plan_of(simulated("a"), budget={"repetitions": 9})
+    with pytest.raises(ValueError, match="is less than repetitions = 6"):
+        plan_of(simulated("a"), budget={"repetitions": 3}, require=[TIMER])
+
+
+def test_an_unknown_profile_is_refused_with_the_nearest() -> None:
+    plan = plan_of(simulated("a"), profile=["iot-gateway"])
+    with pytest.raises(UsageError, match="did you mean 'iiot-gateway'"):
+        check_plan(plan, "my.toml")
+
+
+def test_every_profile_names_its_sources_and_has_a_preset_that_covers_it() -> None:
+    assert profile_names() == ["iiot-gateway", "multi-tenant-edge", "sensor-store", "time-critical-network"]
+    for name in profile_names():
+        assert all(one.source and one.name for one in load_profile(name).require)
+        assert name in preset_names()
+        plan, source = load_plan(name)
+        assert plan.profile == (name,)
+        assert len(check_plan(plan, source).requirements) == len(load_profile(name).require)
