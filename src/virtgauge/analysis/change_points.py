@@ -1,0 +1,167 @@
+"""Where a series of independent groups changes its level, by ranks only.
+
+For a series of groups (runs, each with its repetitions), every stretch of neighbours is tried: the ranks within it
+against the ranks of all others, standardized as in the test of Mann & Whitney.  A stretch that begins with the first
+group is a change that stays, any other one that goes back.  The largest is the statistic: A. N. Pettitt (1979), "A
+Non-Parametric Approach to the Change-Point Problem", Applied Statistics 28(2): 126-135, in the standardized form of
+B. Lausen & M. Schumacher (1992), "Maximally Selected Rank Statistics", Biometrics 48(1): 73-85, over the stretches of
+A. B. Olshen et al. (2004), "Circular Binary Segmentation", Biostatistics 5(4): 557-572, without which a lone group
+that differs is hard to see.  Its p comes from permutations of all values with a given seed, counted so that it is
+never 0 (B. Phipson & G. K. Smyth 2010, Statistical Applications in Genetics and Molecular Biology 9(1): 39).
+
+A series that changes is cut there and its parts are examined in turn; they share their series' level.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from virtgauge.analysis.ranks import midranks
+
+Values = npt.NDArray[np.float64]
+
+PERMUTATIONS = 9999
+_AT_ONCE = 4_000_000
+"""Values that are worked on together; it bounds the memory."""
+_SLACK = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """The stretch of a series that differs most from its rest.
+
+    Attributes:
+        start, stop: its first group, and the one after its last.
+        statistic: the standardized difference of ranks, positive where the stretch has the higher values.
+        p: how likely so large a one is anywhere in a series that does not change.
+    """
+
+    start: int
+    stop: int
+    statistic: float
+    p: float
+
+    def cuts(self, groups: int) -> list[int]:
+        """The last groups before the changes at its ends, in a series of so many."""
+        return [cut - 1 for cut in (self.start, self.stop) if 0 < cut < groups]
+
+
+def candidate(groups: Sequence[Values], seed: int, permutations: int = PERMUTATIONS) -> Candidate:
+    """The stretch of a series of two or more groups that differs most, and its p.
+
+    Args:
+        groups: in order, each with one value at least.
+        seed: of the permutations.
+        permutations: how many.
+
+    Raises:
+        ValueError: fewer than two groups, an empty one, or a value that is no finite number.
+    """
+    sizes = tuple(len(group) for group in groups)
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise ValueError(f"needs at least two groups with values, not groups of {sizes}")
+    values = np.concatenate([np.asarray(group, dtype=np.float64) for group in groups])
+    if not np.isfinite(values).all():
+        raise ValueError("a value that is missing or infinite has no rank")
+    ranks = midranks(values)
+    starts, stops = _stretches(len(sizes))
+    found = _standardized(ranks[None, :], sizes)[0]
+    place = int(np.argmax(np.abs(found)))
+    start, stop = int(starts[place]), int(stops[place])
+    if not found[place]:
+        return Candidate(start, stop, 0.0, 1.0)
+    doubled = tuple(sorted(np.rint(2 * ranks).astype(int).tolist()))
+    by_chance = _permuted(doubled, sizes, seed, permutations)
+    as_large = permutations - int(np.searchsorted(by_chance, abs(found[place]) * (1 - _SLACK)))
+    return Candidate(start, stop, float(found[place]), (1 + as_large) / (1 + permutations))
+
+
+def segments(groups: Sequence[Values], level: float, seed: int, permutations: int = PERMUTATIONS) -> tuple[int, ...]:
+    """Where a series changes: the indices of the last group of each part but the last, ascending.
+
+    Args:
+        groups: in order.
+        level: the largest p that counts for the whole series; each cut divides it among the parts.
+        seed, permutations: see :func:`candidate`.
+    """
+    if len(groups) < 2:
+        return ()
+    found = candidate(groups, seed, permutations)
+    if found.p > level:
+        return ()
+    cuts = found.cuts(len(groups))
+    ends = [-1, *cuts, len(groups) - 1]
+    inner = [
+        begin + 1 + place
+        for begin, end in itertools.pairwise(ends)
+        for place in segments(groups[begin + 1 : end + 1], level / (len(cuts) + 1), seed, permutations)
+    ]
+    return tuple(sorted([*cuts, *inner]))
+
+
+@functools.lru_cache(maxsize=64)
+def _stretches(groups: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Starts and stops of all stretches; first those from the first group, of which the rest is the other side."""
+    pairs = [(0, stop) for stop in range(1, groups)]
+    pairs += [(start, stop) for start in range(1, groups) for stop in range(start + 1, groups)]
+    starts, stops = np.asarray(pairs, dtype=np.int64).T
+    return starts, stops
+
+
+def _standardized(ranks: Values, sizes: tuple[int, ...]) -> Values:
+    """Of every row of ranks, the standardized difference of every stretch from its rest; 0 where all are tied."""
+    n = ranks.shape[1]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    sums = np.concatenate([np.zeros((ranks.shape[0], 1)), np.cumsum(ranks, axis=1)], axis=1)[:, ends]
+    starts, stops = _stretches(len(sizes))
+    within = ends[stops] - ends[starts]
+    variance = float(np.var(ranks[0], ddof=1))  # the same in every row
+    if variance <= 0:
+        return np.zeros((ranks.shape[0], within.size))
+    spread = np.sqrt(within * (n - within) / n * variance)
+    return np.asarray((sums[:, stops] - sums[:, starts] - within * (n + 1) / 2) / spread, dtype=np.float64)
+
+
+@functools.lru_cache(maxsize=256)
+def _permuted(doubled_ranks: tuple[int, ...], sizes: tuple[int, ...], seed: int, permutations: int) -> Values:
+    """The largest standardized differences of permuted series, ascending; the same for all series without ties."""
+    rng = np.random.default_rng(seed)
+    ranks = np.asarray(doubled_ranks) / 2
+    rows = max(1, _AT_ONCE // max(ranks.size, _stretches(len(sizes))[0].size))
+    largest = [
+        np.abs(_standardized(rng.permuted(np.tile(ranks, (number, 1)), axis=1), sizes)).max(axis=1)
+        for start in range(0, permutations, rows)
+        for number in [min(rows, permutations - start)]
+    ]
+    return np.sort(np.concatenate(largest))
+
+
+MOVING_RANGE_FACTOR = 1 / (math.sqrt(2) * 0.6744897501960817)
+"""From the median of the moving ranges of normal values to their standard deviation: 1/(√2·Φ⁻¹(¾))."""
+LIMIT = 3.0
+"""Standard deviations from level to level that are no change yet; Shewhart's."""
+
+
+def step_limit(levels: Sequence[float], before: int, after: int) -> float:
+    """How far two parts of a series may lie apart when nothing changed but the day.
+
+    Repetitions of one run share its day, so runs differ by more than their repetitions.  What single runs differ by
+    is taken from the moving ranges of the whole series, by their median, which a few steps do not move (D. J. Wheeler
+    & D. S. Chambers 1992, "Understanding Statistical Process Control", 2nd edition, chapter 3: limits of three
+    standard deviations at 3.145 median moving ranges).
+
+    Args:
+        levels: of all runs in order, one value each.
+        before, after: how many runs each of the two parts has.
+    """
+    if len(levels) < 3:
+        raise ValueError("needs at least three runs")
+    deviation = float(np.median(np.abs(np.diff(levels)))) * MOVING_RANGE_FACTOR
+    return LIMIT * deviation * math.sqrt(1 / before + 1 / after)

@@ -1,0 +1,176 @@
+"""What of one run is compared with what of the others: arms, cells and measures that they have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from virtgauge.compare import settings
+from virtgauge.compare.model import ArmPair, SetAside
+from virtgauge.compare.naming import cell_names
+from virtgauge.compare.runs import ReadRun
+from virtgauge.errors import UsageError
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.measures.catalogue import Measure
+from virtgauge.measures.values import CellKey
+
+
+@dataclasses.dataclass(frozen=True)
+class Matched:
+    """What is compared.
+
+    Attributes:
+        arms: of the base run with those of all others.
+        cells: in which anything is compared, in the order of the base run.
+        places: what is compared: measure, cell and arm by their places.
+        set_aside: what is not, and why.
+    """
+
+    arms: tuple[ArmPair, ...]
+    cells: tuple[CellKey, ...]
+    places: tuple[tuple[Measure, int, int], ...]
+    set_aside: tuple[SetAside, ...]
+
+
+def match(runs: Sequence[ReadRun], measures: Sequence[Measure], wanted: Sequence[str]) -> Matched:
+    """Find what the first run has in common with at least one of the others.
+
+    Args:
+        runs: the first is the base.
+        measures: that are compared.
+        wanted: ``BASE=OTHER`` or ``NAME`` for each arm; empty for all that are named alike.
+
+    Raises:
+        UsageError: an arm that was named is not there or cannot be compared, or nothing is left.
+    """
+    set_aside: list[SetAside] = []
+    arms = _named_arms(runs, wanted) if wanted else _common_arms(runs, set_aside)
+    cells = _comparable_cells(runs, measures, set_aside)
+    places = [
+        (measure, cell, arm)
+        for cell, key in enumerate(cells)
+        for measure in measures
+        if measure.suite == key[0]
+        for arm, pair in enumerate(arms)
+        if runs[0].values.found(measure, key, pair.base)
+        and any(run.values.found(measure, key, pair.other) for run in runs[1:] or runs)
+    ]
+    if not places:
+        raise UsageError(
+            "the runs have no figure in common: " + (_why(set_aside) or _lacking(runs, measures)),
+            "compare runs of one plan, or name other figures with --measure (`virtgauge measures`) or --arm",
+        )
+    return _numbered(arms, cells, places, set_aside)
+
+
+def _named_arms(runs: Sequence[ReadRun], wanted: Sequence[str]) -> list[ArmPair]:
+    pairs = []
+    for text in dict.fromkeys(wanted):
+        name, equals, other_name = text.partition("=")
+        other_name = other_name if equals else name
+        base = _arm(runs[0], name, text)
+        others = [_arm(run, other_name, text) for run in runs[1:] or runs]
+        for run, other in zip(runs[1:] or runs, others, strict=True):
+            if other.emulated != base.emulated:
+                raise UsageError(f"--arm {text}: {_emulation(runs[0], base, run)}", "compare figures of one kind")
+        pairs.append(_pair(base, others[0]))
+    return pairs
+
+
+def _arm(run: ReadRun, name: str, text: str) -> ArmRecord:
+    found = run.arm(name)
+    if found is None:
+        known = ", ".join(arm.name for arm in run.manifest.arms)
+        raise UsageError(f"--arm {text}: {run.folder} has no arm {name!r}", f"it has {known}")
+    return found
+
+
+def _common_arms(runs: Sequence[ReadRun], set_aside: list[SetAside]) -> list[ArmPair]:
+    """Arms of the base run that another has under the same name; the A/A arm is no platform of its own."""
+    pairs = []
+    for base in runs[0].manifest.arms:
+        others = [(run, arm) for run in runs[1:] if (arm := run.arm(base.name)) is not None and arm.usable]
+        if base.role == "aa" or not base.usable:
+            continue
+        if not others:
+            set_aside.append(SetAside(base.label, "measured in the base run only"))
+            continue
+        apart = next((run for run, arm in others if arm.emulated != base.emulated), None)
+        if apart is not None:
+            set_aside.append(SetAside(base.label, _emulation(runs[0], base, apart)))
+            continue
+        pairs.append(_pair(base, others[0][1]))
+    if not pairs:
+        known = "; ".join(f"{run.folder.name}: {', '.join(arm.name for arm in run.manifest.arms)}" for run in runs)
+        reasons = _why(set_aside)
+        raise UsageError(
+            f"the runs have no arm in common that could be compared ({known})" + (f": {reasons}" if reasons else ""),
+            "match arms of different names with --arm BASE=OTHER",
+        )
+    names = {arm.name for arm in runs[0].manifest.arms}
+    for run in runs[1:]:
+        for arm in run.manifest.arms:
+            if arm.name not in names and arm.usable and arm.role != "aa":
+                set_aside.append(SetAside(arm.label, f"measured in {run.folder.name} and not in the base run"))
+    return pairs
+
+
+def _pair(base: ArmRecord, other: ArmRecord) -> ArmPair:
+    label = base.label if base.label == other.label else f"{base.label} → {other.label}"
+    return ArmPair(base.name, other.name, label, base.emulated)
+
+
+def _emulation(base_run: ReadRun, base: ArmRecord, other: ReadRun) -> str:
+    first, second = (base_run, other) if base.emulated else (other, base_run)
+    return f"emulated in {first.folder.name} and measured in {second.folder.name}: the two are not comparable"
+
+
+def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_aside: list[SetAside]) -> list[CellKey]:
+    """Cells of the base run that were measured alike in all runs that have them."""
+    keys = list(dict.fromkeys(cell for measure in measures for cell in runs[0].values.cells(measure)))
+    plans = [settings.plan_of(run.manifest) for run in runs]
+    known = [settings.settings_of(plan) if plan is not None else {} for plan in plans]
+    names = cell_names(keys)
+    kept = []
+    for key in keys:
+        base = known[0].get(key)
+        for run, found in zip(runs[1:], known[1:], strict=True):
+            other = found.get(key)
+            apart = settings.differing(base, other) if base is not None and other is not None else []
+            if apart:
+                words = f"measured otherwise in {run.folder.name}: {'; '.join(apart)}"
+                set_aside.append(SetAside(names[key], words))
+                break
+        else:
+            kept.append(key)
+    return kept
+
+
+def _numbered(
+    arms: Sequence[ArmPair],
+    cells: Sequence[CellKey],
+    places: Sequence[tuple[Measure, int, int]],
+    set_aside: Sequence[SetAside],
+) -> Matched:
+    """Without the cells and arms in which nothing is compared."""
+    used_cells = sorted({cell for _, cell, _ in places})
+    used_arms = sorted({arm for _, _, arm in places})
+    return Matched(
+        tuple(arms[arm] for arm in used_arms),
+        tuple(cells[cell] for cell in used_cells),
+        tuple((measure, used_cells.index(cell), used_arms.index(arm)) for measure, cell, arm in places),
+        tuple(set_aside),
+    )
+
+
+def _why(set_aside: Sequence[SetAside]) -> str:
+    return "; ".join(f"{one.what}: {one.reason}" for one in set_aside[:3])
+
+
+def _lacking(runs: Sequence[ReadRun], measures: Sequence[Measure]) -> str:
+    """Which of the measures each run has."""
+    said = []
+    for run in runs:
+        has = [measure.full_name for measure in measures if run.values.cells(measure)]
+        said.append(f"{run.folder.name} has " + (", ".join(has[:4]) if has else "none of the measures asked for"))
+    return "; ".join(said)

@@ -1,0 +1,239 @@
+"""What a comparison of runs says, as data: everything that any of its forms (terminal, page, JSON) shows.
+
+Figures are in the measure's base unit; an arm is named as in the base run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from virtgauge.analysis.estimate import Estimate
+
+SCHEMA_VERSION = 1
+"""Of the JSON form; raised when a field changes its meaning or goes away."""
+
+
+class Finding(enum.StrEnum):
+    """What is said of one figure."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    EQUIVALENT = "equivalent"
+    NOT_SHOWN = "not shown"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunLine:
+    """One of the runs.
+
+    Attributes:
+        label: what it is called beside the others.
+        repetitions: blocks with a valid trial.
+    """
+
+    label: str
+    run_id: str
+    created_at: str
+    plan_name: str
+    tool_version: str
+    repetitions: int
+    finished: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class CellLine:
+    """A cell that was compared, and what to call it."""
+
+    suite: str
+    probe: str
+    factors: dict[str, str]
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ArmPair:
+    """An arm of the base run and the one that it is compared with."""
+
+    base: str
+    other: str
+    label: str
+    emulated: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentLine:
+    """Something in which the runs differ: its values, in the order of the runs; None where it is not recorded."""
+
+    what: str
+    values: tuple[str | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SetAside:
+    """Something that was not compared, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """One change, judged.
+
+    Attributes:
+        ratio: other / base; missing where a figure is 0 or negative, and then the difference is judged.
+        difference: other − base in the measure's unit; None of changes relative to the reference.
+        band: what identical arms differ by: a factor for ratios, else in the measure's unit; None if not known.
+        p, p_adjusted: by itself, and among all comparisons of its kind.
+        finding, reason: what may be said, and why.
+        needed: repetitions of each run that would probably decide what is not shown; None if none would.
+    """
+
+    ratio: Estimate
+    difference: Estimate | None
+    band: float | None
+    p: float | None
+    p_adjusted: float | None
+    finding: Finding
+    reason: str
+    needed: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One measure of one arm in one cell, in the base and in one other run.
+
+    Attributes:
+        run: place of the other run in :attr:`Comparison.runs`.
+        cell: place in :attr:`Comparison.cells`.
+        arm: place in :attr:`Comparison.arms`.
+        measure: its full name.
+        unit: the measure's base unit.
+        better: ``lower`` or ``higher``.
+        base, other: the figures, each the median over its repetitions.
+        own: the change of the figure itself.
+        relative: the change of its ratio to the reference arm of its own run; None of the reference, and where there
+            is no such ratio.
+    """
+
+    run: int
+    cell: int
+    arm: int
+    measure: str
+    unit: str
+    better: str
+    base: Estimate
+    other: Estimate
+    own: Effect
+    relative: Effect | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two or more runs, the first of them the base.
+
+    Attributes:
+        confidence: of the intervals, nominal.
+        equivalent: the largest change that does not matter, as a share.
+        environment: what differs between the runs.
+        changes: largest first, what is called a change before what is not.
+    """
+
+    schema_version: int
+    runs: tuple[RunLine, ...]
+    confidence: float
+    equivalent: float
+    environment: tuple[EnvironmentLine, ...]
+    caveats: tuple[str, ...]
+    set_aside: tuple[SetAside, ...]
+    cells: tuple[CellLine, ...]
+    arms: tuple[ArmPair, ...]
+    changes: tuple[Change, ...]
+
+    def count(self, finding: Finding, run: int | None = None) -> int:
+        """How many figures have this finding, of one other run or of all."""
+        return sum(change.own.finding is finding and run in (None, change.run) for change in self.changes)
+
+    def is_worse(self, *, beside_reference: bool) -> bool:
+        """Whether a figure is worse, or with ``beside_reference``, whether its ratio to the reference is."""
+        effects = ((change.relative if beside_reference else change.own) for change in self.changes)
+        return any(effect is not None and effect.finding is Finding.WORSE for effect in effects)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A change of level within a series.
+
+    Attributes:
+        after: place of the last run before it in :attr:`SeriesComparison.runs`.
+        size: later / earlier, between the parts on both sides; by difference where figures may be 0.
+        limit: what parts of this length may lie apart when nothing changed but the day, or identical arms do, in
+            the same terms; a factor or in the measure's unit.
+        finding: ``WORSE`` or ``BETTER``.
+    """
+
+    after: int
+    size: Estimate
+    limit: float
+    finding: Finding
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """One measure of one arm in one cell over all runs.
+
+    Attributes:
+        cell, arm: places in :attr:`SeriesComparison.cells` and ``arms``.
+        relative: whether it is of the ratios to the reference, else of the figures themselves.
+        levels: the median of each run; missing where it has none.
+        p, p_adjusted: that the series has no change, by itself and among all series of its kind.
+        steps: changes, in order.
+        doubtful: how many more were found that are no larger than runs differ by without a change.
+        reason: why there is no step, or why the series could not be examined.
+    """
+
+    cell: int
+    arm: int
+    measure: str
+    unit: str
+    better: str
+    relative: bool
+    levels: tuple[Estimate, ...]
+    p: float | None
+    p_adjusted: float | None
+    steps: tuple[Step, ...]
+    doubtful: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class SeriesComparison:
+    """Four or more runs in the order in which they were made.
+
+    Attributes:
+        seed: of the permutations.
+        series: those with the largest steps first.
+    """
+
+    schema_version: int
+    runs: tuple[RunLine, ...]
+    confidence: float
+    equivalent: float
+    seed: int
+    environment: tuple[EnvironmentLine, ...]
+    caveats: tuple[str, ...]
+    set_aside: tuple[SetAside, ...]
+    cells: tuple[CellLine, ...]
+    arms: tuple[ArmPair, ...]
+    series: tuple[Series, ...]
+
+    @property
+    def steps(self) -> int:
+        """How many there are in all."""
+        return sum(len(one.steps) for one in self.series)
+
+    def is_worse(self, *, beside_reference: bool) -> bool:
+        """Whether the latest step of a figure is for the worse, or with ``beside_reference``, of its ratio to it."""
+        latest = (one.steps[-1] for one in self.series if one.steps and one.relative is beside_reference)
+        return any(step.finding is Finding.WORSE for step in latest)

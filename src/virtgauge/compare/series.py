@@ -1,0 +1,186 @@
+"""Changes of level within a series of runs: found by ranks, kept where they exceed what runs differ by anyway."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.change_points import candidate, segments, step_limit
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.false_discoveries import benjamini_hochberg, threshold
+from virtgauge.analysis.independent_change import Outcome
+from virtgauge.analysis.shift import shift_estimate
+from virtgauge.compare.changes import Criteria, band, finding_of, ratios_to_reference, widest
+from virtgauge.compare.matching import Matched
+from virtgauge.compare.model import Series, Step
+from virtgauge.compare.refusals import LEAST_SERIES
+from virtgauge.compare.runs import ReadRun
+from virtgauge.measures.catalogue import Measure
+
+
+@dataclasses.dataclass(frozen=True)
+class _Course:
+    """One figure over the runs that have it.
+
+    Attributes:
+        runs: their places in the series.
+        values: of each, one a repetition.
+        by_ratio: whether all are positive; their logarithms are analysed then.
+        band: the widest that identical arms differ by, in the terms of :meth:`scaled`; 0 when not known.
+    """
+
+    measure: Measure
+    cell: int
+    arm: int
+    relative: bool
+    runs: tuple[int, ...]
+    values: tuple[tuple[float, ...], ...]
+    by_ratio: bool
+    band: float
+
+    @property
+    def scaled(self) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+        """The values on a scale on which a change is a difference."""
+        return [np.log(each) if self.by_ratio else np.asarray(each, dtype=np.float64) for each in self.values]
+
+    @property
+    def levels(self) -> list[float]:
+        return [float(np.median(each)) for each in self.scaled]
+
+
+def find_series(
+    runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, seed: int, progress: Callable[[str], None]
+) -> tuple[Series, ...]:
+    """Every figure's course over the runs, those with the largest steps first.
+
+    The figures themselves and their ratios to the reference are two families; in each the false discovery rate is
+    controlled over all series, and cutting on within one shares its level.
+    """
+    found: list[Series] = []
+    for relative in (False, True):
+        courses = [
+            course
+            for measure, cell, arm in matched.places
+            if (course := _course(runs, matched, measure, cell, arm, relative, criteria)) is not None
+        ]
+        what = "ratios to the reference" if relative else "figures"
+        progress(f"looking for changes in {len(courses)} {what} over {len(runs)} runs")
+        found += _examined(courses, len(runs), criteria, seed)
+    return tuple(sorted(found, key=_rank))
+
+
+def _course(
+    runs: Sequence[ReadRun],
+    matched: Matched,
+    measure: Measure,
+    cell: int,
+    arm: int,
+    relative: bool,
+    criteria: Criteria,
+) -> _Course | None:
+    key, pair = matched.cells[cell], matched.arms[arm]
+    places, values = [], []
+    for place, run in enumerate(runs):
+        name = pair.other if place else pair.base
+        blocks = ratios_to_reference(run, measure, key, name) if relative else run.values.blocks(measure, key, name)
+        if blocks:
+            places.append(place)
+            values.append(tuple(blocks.values()))
+    if not values or (relative and len(values) < LEAST_SERIES):
+        return None
+    by_ratio = min(min(each) for each in values) > 0
+    known = widest([band(runs[place], measure, key, by_ratio, criteria.nominal) for place in places])
+    scaled = 0.0 if known is None else math.log(known) if by_ratio else known
+    return _Course(measure, cell, arm, relative, tuple(places), tuple(values), by_ratio, scaled)
+
+
+def _examined(courses: Sequence[_Course], runs: int, criteria: Criteria, seed: int) -> list[Series]:
+    long = [course for course in courses if len(course.runs) >= LEAST_SERIES]
+    p_values = [candidate(course.scaled, seed).p for course in long]
+    adjusted = benjamini_hochberg(p_values)
+    level = threshold(p_values, criteria.level)
+    found = [
+        _series(course, runs, criteria, p, p_adjusted, segments(course.scaled, level, seed) if level else ())
+        for course, p, p_adjusted in zip(long, p_values, adjusted, strict=True)
+    ]
+    short = [course for course in courses if len(course.runs) < LEAST_SERIES]
+    return found + [_series(course, runs, criteria, None, None, ()) for course in short]
+
+
+def _series(
+    course: _Course, runs: int, criteria: Criteria, p: float | None, p_adjusted: float | None, cuts: tuple[int, ...]
+) -> Series:
+    unit = "ratio" if course.relative else course.measure.quantity.unit
+    of_run = dict(zip(course.runs, course.values, strict=True))
+    levels = tuple(
+        median_estimate(of_run[place], unit, criteria.nominal)
+        if place in of_run
+        else Estimate.missing(unit, "this run has no such figure")
+        for place in range(runs)
+    )
+    steps = _kept_steps(course, list(cuts), criteria)
+    if p is None:
+        reason = f"only {len(course.runs)} runs have this figure; a series takes {LEAST_SERIES}"
+    elif steps:
+        reason = "ranks before and after differ by more than chance explains, and by more than runs do anyway"
+    elif cuts:
+        reason = "ranks differ by more than chance explains, and by no more than runs or identical arms differ anyway"
+    else:
+        reason = "no change shown"
+    return Series(
+        *(course.cell, course.arm, course.measure.full_name, unit, course.measure.better.value, course.relative),
+        *(levels, p, p_adjusted, tuple(steps), len(cuts) - len(steps), reason),
+    )
+
+
+def _kept_steps(course: _Course, cuts: list[int], criteria: Criteria) -> list[Step]:
+    """Steps that exceed their limit.  The least of those that do not is taken out, and its neighbours seen anew."""
+    while cuts:
+        steps = [_step(course, cuts, number, criteria) for number in range(len(cuts))]
+        excess = [_size(step.size) / max(_limit(step, course.by_ratio), 1e-12) for step in steps]
+        least = min(range(len(steps)), key=lambda number: excess[number])
+        if excess[least] > 1:
+            return steps
+        del cuts[least]
+    return []
+
+
+def _step(course: _Course, cuts: Sequence[int], number: int, criteria: Criteria) -> Step:
+    """The step at one of the cuts, between the parts on its two sides."""
+    ends = [-1, *cuts, len(course.runs) - 1]
+    before = range(ends[number] + 1, ends[number + 1] + 1)
+    after = range(ends[number + 1] + 1, ends[number + 2] + 1)
+    scaled = course.scaled
+    first, second = (np.concatenate([scaled[place] for place in part]).tolist() for part in (before, after))
+    shift = shift_estimate(first, second, course.measure.quantity.unit, criteria.nominal)
+    day = step_limit(course.levels, len(before), len(after))
+    if course.by_ratio:
+        small = math.log1p(criteria.equivalent)
+        size, limit = shift.mapped(math.exp, "ratio"), math.exp(max(day, course.band, small))
+    else:
+        level = statistics.median(first)
+        size, limit = shift, max(day, course.band, criteria.equivalent * abs(level))
+    outcome = Outcome.HIGHER if (shift.point or 0) > 0 else Outcome.LOWER
+    return Step(course.runs[cuts[number]], size, limit, finding_of(outcome, course.measure.better))
+
+
+def _limit(step: Step, by_ratio: bool) -> float:
+    return math.log(step.limit) if by_ratio else step.limit
+
+
+def _size(size: Estimate) -> float:
+    """How large a step is, whichever way: by the logarithm of a ratio, else in the measure's unit."""
+    if size.point is None:
+        return 0.0
+    return abs(math.log(size.point)) if size.unit == "ratio" else abs(size.point)
+
+
+def _rank(series: Series) -> tuple[bool, bool, float]:
+    """Those with steps first, and of them the largest ratio."""
+    largest = max((_size(step.size) for step in series.steps), default=0.0)
+    return not series.steps, any(step.size.unit != "ratio" for step in series.steps), -largest

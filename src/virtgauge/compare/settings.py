@@ -1,0 +1,84 @@
+"""How each cell of a run was measured: durations, numbers of samples, limits, as its plan had them.
+
+A cell's key says its levels only.  A p99 of 500 sleeps and one of 5000 are of one key, and are not the same figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from virtgauge.errors import UsageError
+from virtgauge.ledger.records import Manifest
+from virtgauge.measures.values import CellKey
+from virtgauge.plan.load import parse_plan
+from virtgauge.plan.model import Plan
+from virtgauge.suites.registry import SUITES
+
+Settings = Mapping[str, Any]
+
+_SAY_NOTHING = frozenset({"reservoir"})
+"""Settings that no figure depends on."""
+
+_Concerns = Callable[[str, Mapping[str, str]], bool]
+"""Whether a setting has to do with a cell, by its probe and levels."""
+
+
+def _always(probe: str, factors: Mapping[str, str]) -> bool:
+    return True
+
+
+_CONCERN: Mapping[tuple[str, str], _Concerns] = {
+    ("timing", "reads"): lambda probe, factors: probe == "timer_cost",
+    ("timing", "sleep_samples"): lambda probe, factors: probe == "sleep_lateness",
+    ("timing", "cpu_threads"): lambda probe, factors: factors.get("load") == "cpu",
+    ("timing", "io"): lambda probe, factors: factors.get("load") == "io",
+    ("storage", "mixed"): lambda probe, factors: probe == "mixed",
+    ("storage", "objective_ms"): lambda probe, factors: probe == "knee",
+    ("storage", "knee_steps"): lambda probe, factors: probe == "knee",
+    ("storage", "crash_after_s"): lambda probe, factors: probe == "crash",
+}
+"""Settings of only some of a suite's cells; every other one is of all."""
+
+
+def plan_of(manifest: Manifest) -> Plan | None:
+    """A run's plan; None where this version cannot read it."""
+    try:
+        return parse_plan(manifest.plan_text, manifest.run_id)
+    except UsageError:
+        return None
+
+
+def settings_of(plan: Plan) -> dict[CellKey, Settings]:
+    """The settings of every cell of a plan, but for its levels; without the sections that this version refuses."""
+    found: dict[CellKey, Settings] = {}
+    for name, designs in plan.suite.items():
+        for design in designs if name in SUITES else ():
+            try:
+                suite, section = SUITES[name].create(design), SUITES[name].Settings.model_validate(design)
+            except ValidationError:
+                continue
+            for cell in suite.cells():
+                levels = dict(cell.factors)
+                key = name, cell.probe, tuple(levels.items())
+                found.setdefault(key, _of_cell(section, name, cell.probe, levels))  # measured once, by the first
+    return found
+
+
+def differing(one: Settings, other: Settings) -> list[str]:
+    """What two cells' settings differ in, in words: ``sleep_samples 500 and 5000``."""
+    names = [*one, *(name for name in other if name not in one)]
+    return [f"{name} {one.get(name)} and {other.get(name)}" for name in names if one.get(name) != other.get(name)]
+
+
+def _of_cell(section: BaseModel, suite: str, probe: str, factors: Mapping[str, str]) -> Settings:
+    # A tuple holds levels, which are in the cell's key.
+    return {
+        name: value
+        for name in type(section).model_fields
+        if not isinstance(value := getattr(section, name), tuple)
+        and name not in _SAY_NOTHING
+        and _CONCERN.get((suite, name), _always)(probe, factors)
+    }
