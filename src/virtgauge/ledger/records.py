@@ -136,6 +136,38 @@ class ArmRecord:
     settings: dict[str, Any]
 
 
+BLOCKS_PER_HOST = 100_000
+"""The blocks of a fleet's hosts are numbered apart, so that pairs are formed within a host and hosts count as
+independent: repetition r of host i is block i · 100,000 + r."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HostRecord:
+    """One host of a fleet.
+
+    Attributes:
+        name: as in the plan.
+        index: from 0; says which blocks are the host's.
+        fingerprint: as of a single host's run.
+        machine: what tells it from every other machine: machine ID, boot ID, and product UUID where it has one.
+        arms: names of those that can be used there.
+    """
+
+    name: str
+    index: int
+    fingerprint: dict[str, Any]
+    machine: dict[str, str | None]
+    arms: tuple[str, ...]
+
+    @property
+    def first_block(self) -> int:
+        return self.index * BLOCKS_PER_HOST
+
+    def owns(self, block: int) -> bool:
+        """Whether a block was measured on it."""
+        return block // BLOCKS_PER_HOST == self.index
+
+
 @dataclasses.dataclass(frozen=True)
 class Manifest:
     """What a run is: written once, before the first trial.
@@ -151,6 +183,7 @@ class Manifest:
         agent_sha256: of the agent in every guest.
         fingerprint: the host (kernel, CPU, microcode, mitigations, memory …).
         arms: in the plan's order, skipped ones included.
+        hosts: of a fleet, in the plan's order; none where the run had one host only.
     """
 
     run_id: str
@@ -163,6 +196,7 @@ class Manifest:
     agent_sha256: str
     fingerprint: dict[str, Any]
     arms: tuple[ArmRecord, ...]
+    hosts: tuple[HostRecord, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,3 +206,7 @@ class EventRecord:
     at: str
     kind: str
     detail: str
+
+
+SCHEDULED = "scheduled"
+"""The kind of the event that says how many trials a run is to make: ``540 trials``; the last one holds."""

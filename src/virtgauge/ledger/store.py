@@ -37,6 +37,7 @@ from virtgauge.ledger.records import (
     Flag,
     GuestRecord,
     Histogram,
+    HostRecord,
     Manifest,
     TrialRecord,
     TrialStatus,
@@ -85,6 +86,7 @@ class Ledger:
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder = folder
         self._db = connection
+        self._together = False
 
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Ledger:
@@ -153,17 +155,41 @@ class Ledger:
         Raises:
             LedgerWriteError: the disk is full, or gone.
         """
+        if self._together:  # what is around it commits
+            yield
+            return
         try:
             with self._db:
                 yield
         except (OSError, sqlite3.OperationalError) as error:
             raise LedgerWriteError(self.folder, error) from error
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Whatever is added within becomes durable at once, or not at all.
+
+        Raises:
+            LedgerWriteError: the disk is full, or gone; nothing of it was recorded.
+        """
+        with self._writing():
+            self._together = True
+            try:
+                yield
+            finally:
+                self._together = False
+
     # -- writing -----------------------------------------------------------------------------------------
 
     def add_event(self, kind: str, detail: str) -> None:
         with self._writing():
             self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (utc_now(), kind, detail))
+
+    def add_arm(self, arm: ArmRecord) -> None:
+        """Add an arm to the manifest: of a run whose trials come from elsewhere, one import after another."""
+        manifest = self.manifest()
+        grown = dataclasses.replace(manifest, arms=(*manifest.arms, arm))
+        with self._writing():
+            self._db.execute("UPDATE manifest SET value = ?", (json.dumps(dataclasses.asdict(grown)),))
 
     def add_guest(
         self,
@@ -278,11 +304,14 @@ class Ledger:
         (text,) = self._db.execute("SELECT value FROM manifest").fetchone()
         value = json.loads(text)
         value["arms"] = tuple(ArmRecord(**arm) for arm in value["arms"])
+        hosts = value.get("hosts", ())  # runs of before there were fleets have none
+        value["hosts"] = tuple(HostRecord(**host | {"arms": tuple(host["arms"])}) for host in hosts)
         return Manifest(**value)
 
-    def trials(self) -> list[TrialRecord]:
-        """All trials, valid or not, in the order in which they ended."""
-        return [_trial(row) for row in self._db.execute("SELECT * FROM trials ORDER BY trial_id")]
+    def trials(self, after: int = 0) -> list[TrialRecord]:
+        """All trials, valid or not, in the order in which they ended; only those beyond a number where one is given."""
+        rows = self._db.execute("SELECT * FROM trials WHERE trial_id > ? ORDER BY trial_id", (after,))
+        return [_trial(row) for row in rows]
 
     def guests(self) -> list[GuestRecord]:
         return [_guest(row) for row in self._db.execute("SELECT * FROM guests ORDER BY guest_id")]
@@ -310,8 +339,22 @@ class Ledger:
             if trial_id in wanted:
                 yield trial_id, _unpack(*fields)
 
+    def histograms_of(self, trial_id: int) -> dict[str, Histogram]:
+        """All histograms of one trial, by measure."""
+        rows = self._db.execute(
+            "SELECT measure, unit, bins, minimum, maximum, mean FROM histograms WHERE trial_id = ?", (trial_id,)
+        )
+        return {measure: _unpack(*fields) for measure, *fields in rows}
+
     def samples_path(self, trial_id: int) -> Path:
         return self.folder / "samples" / f"{trial_id:07d}.parquet"
+
+    def series(self, trial_id: int) -> list[str]:
+        """The names of the series of raw values that a trial kept."""
+        path = self.samples_path(trial_id)
+        if not path.exists():
+            return []
+        return [str(name) for name in pq.ParquetFile(path).read(["series"])["series"].unique().to_pylist()]
 
     def samples(self, trial_id: int, series: str) -> npt.NDArray[np.int64]:
         """A trial's raw values; empty when none were kept."""

@@ -1,0 +1,145 @@
+"""``virtgauge fleet``: one plan on many hosts, merged into one run."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from virtgauge.console import verdict as verdicts
+from virtgauge.console.displays import ProgressStyle, create_display
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
+
+app = typer.Typer(
+    name="fleet",
+    help="Many hosts: one plan measured on each of them, merged into one run with hosts as a factor.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a fleet's run.", show_default=False)]
+Progress = Annotated[
+    ProgressStyle, typer.Option(help="auto: a bar on a terminal, lines elsewhere; json: one object a line.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+
+
+@app.command(epilog="Example: virtgauge fleet run plan.toml --out runs/fleet")
+def run(
+    plan: Annotated[str, typer.Argument(help="Plan file with a section [fleet].", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; a new one below runs/ by default.")] = None,
+    junit: verdicts.JUnit = None,
+    progress: Progress = ProgressStyle.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Execute a plan on every host of its fleet, and write one report."""
+    from virtgauge.execution.session import new_run_folder
+    from virtgauge.fleet.session import start_fleet
+    from virtgauge.plan.load import load_plan
+
+    loaded, source = load_plan(plan)
+    folder = out or new_run_folder(Path("runs"), loaded.name)
+    with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
+        complete = start_fleet(loaded, source, folder, display)
+    _finish(folder, complete, quiet, junit)
+
+
+@app.command(epilog="Example: virtgauge fleet resume runs/fleet")
+def resume(
+    folder: RunFolder, junit: verdicts.JUnit = None, progress: Progress = ProgressStyle.AUTO, quiet: Quiet = False
+) -> None:
+    """Go on with a fleet's run; no merged trial is repeated."""
+    from virtgauge.fleet.session import resume_fleet
+
+    with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
+        complete = resume_fleet(folder, display)
+    _finish(folder, complete, quiet, junit)
+
+
+@app.command(epilog="Example: virtgauge fleet status runs/fleet")
+def status(folder: RunFolder) -> None:
+    """Say how far each host is, and what has happened to it; also while the run is under way."""
+    from virtgauge.fleet.standing import standing
+    from virtgauge.ledger.store import Ledger
+    from virtgauge.report.words import printable
+
+    with Ledger.open(folder) as ledger:
+        found = standing(ledger)
+    table = Table(box=None, header_style="bold")
+    for heading in ("host", "done", "valid", "not valid", "guests that failed", "last trial"):
+        table.add_column(heading, justify="left" if heading in ("host", "last trial") else "right")
+    for host in found.hosts:
+        done = f"{host.done}/{host.total}"
+        cells = (printable(host.name), done, str(host.valid), str(host.not_valid), str(host.failed_guests))
+        table.add_row(*cells, host.last or "–")
+    console = Console()
+    console.print(table)
+    for event in found.events:
+        console.print(f"{event.at[:19].replace('T', ' ')} {printable(event.detail)}", markup=False, highlight=False)
+    print(f"{folder}: {found.course}")
+
+
+@app.command(
+    epilog="Example: virtgauge fleet worker --scheduler tls://192.0.2.1:8786 --name a --ca ca.pem --certificate "
+    "worker.pem --key worker-key.pem"
+)
+def worker(
+    scheduler: Annotated[str, typer.Option(help="Address of the cluster: tls://host:port.", show_default=False)],
+    name: Annotated[str, typer.Option(help="What the plan calls this host, or its address.", show_default=False)],
+    ca: Annotated[Path | None, typer.Option(help="The authority that signed every certificate (PEM).")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="This worker's certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Address of this machine; by default the one that faces the scheduler.")
+    ] = None,
+    credentials_on_stdin: Annotated[
+        bool,
+        typer.Option(
+            "--credentials-on-stdin", help="Read them from standard input, and end when it is closed (for fleet run)."
+        ),
+    ] = False,
+) -> None:
+    """Offer this host to a fleet: one slot, taken by one session at a time; ends by Ctrl-C or SIGTERM.
+
+    Whoever holds a certificate of the cluster can run programs here as this user.
+    """
+    from virtgauge.fleet.cluster import TlsFiles
+    from virtgauge.fleet.worker_process import read_credentials, serve
+
+    if not scheduler.startswith("tls://"):
+        raise UsageError(
+            f"--scheduler {scheduler}: a worker runs what it is sent, so it speaks TLS only", "give tls://host:port"
+        )
+    if credentials_on_stdin:
+        files = read_credentials(sys.stdin.readline())
+    elif ca is None or certificate is None or key is None:
+        raise UsageError("certificates are missing", "give --ca, --certificate and --key")
+    else:
+        files = TlsFiles(str(ca), str(certificate), str(key))
+    lifeline = sys.stdin.fileno() if credentials_on_stdin else None
+    raise typer.Exit(serve(scheduler, name, files, listen=listen, lifeline=lifeline))
+
+
+def _finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> None:
+    from virtgauge.console.reports import ReportFormat, build_report, write_report
+    from virtgauge.ledger.records import TrialStatus
+    from virtgauge.ledger.store import Ledger
+
+    with Ledger.open(folder) as ledger:
+        built = build_report(ledger)
+    written = write_report(built, folder, ReportFormat.HTML, None)
+    if not quiet:
+        print(f"report: {written}\n")
+        write_report(built, folder, ReportFormat.TEXT, None)
+    if junit is not None:
+        verdicts.write_junit(built, junit)
+    if not built.statuses.get(TrialStatus.VALID.value):
+        raise VirtgaugeError("not a single trial is valid: this run has no result", f"read why in {written}")
+    if not complete:
+        raise typer.Exit(ExitCode.FAILED)
+    verdicts.end_by(built)

@@ -1,0 +1,303 @@
+"""Drives a fleet: every host through its sessions, every answer into the one ledger.
+
+What remains to be done is derived from the merged ledger, so running and resuming are the same thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from virtgauge.errors import UnavailableError, VirtgaugeError
+from virtgauge.execution.prepare import Design
+from virtgauge.execution.progress import GuestStarting, Notice, ProgressDisplay, RunEnded, RunStarted, TrialEnded
+from virtgauge.fleet import work
+from virtgauge.fleet.cluster import Cluster, WorkerLostError
+from virtgauge.fleet.merge import Merger
+from virtgauge.fleet.messages import (
+    Assignment,
+    Enlistment,
+    Enrolment,
+    ForeignMessageError,
+    Refusal,
+    SessionAnswer,
+    pack,
+    unpack,
+)
+from virtgauge.fleet.placement import Placed, placed_sessions
+from virtgauge.fleet.roster import DistrustError, Roster
+from virtgauge.fleet.slots import Slots
+from virtgauge.ledger.records import HostRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.store import Ledger, LedgerWriteError
+from virtgauge.plan.fleet import FleetHost, FleetSection
+from virtgauge.plan.model import Plan
+
+_SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
+_LOOK_S = 1.0
+
+
+class HostLostError(VirtgaugeError):
+    """A host is set aside: nothing more is measured on it in this run, until it is resumed."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """What the merged ledger says of the trials of a fleet, by key."""
+
+    attempts: int
+    known: defaultdict[str, dict[int, TrialStatus]]
+
+    @classmethod
+    def read(cls, ledger: Ledger, attempts: int) -> Progress:
+        """As it stands."""
+        progress = cls(attempts, defaultdict(dict))
+        for trial in ledger.trials():
+            progress.add(trial)
+        return progress
+
+    def add(self, trial: TrialRecord) -> None:
+        self.known[trial.key][trial.attempt] = trial.status
+
+    def is_done(self, key: str) -> bool:
+        """Whether no further attempt is needed, or allowed."""
+        found = self.known.get(key, {})
+        return any(status in _SETTLED for status in found.values()) or max(found, default=0) >= self.attempts
+
+    def done(self, placed: Placed) -> int:
+        """Cells of a session that need no more."""
+        return sum(self.is_done(placed.session.trial_key(cell)) for cell in placed.session.cells)
+
+    def is_complete(self, placed: Placed) -> bool:
+        return self.done(placed) == len(placed.session.cells)
+
+    def of(self, placed: Placed) -> tuple[tuple[str, int, str], ...]:
+        """Key, attempt and status of what is known of a session."""
+        keys = [placed.session.trial_key(cell) for cell in placed.session.cells]
+        return tuple((key, n, status.value) for key in keys for n, status in self.known.get(key, {}).items())
+
+
+class Muster:
+    """Asks workers who they are, until all are there or the time is up."""
+
+    def __init__(self, fleet: FleetSection, roster: Roster, cluster: Cluster, display: ProgressDisplay) -> None:
+        self._fleet, self._roster, self._cluster, self._display = fleet, roster, cluster, display
+
+    async def enrol(self, host: FleetHost, plan_text: str) -> Enrolment:
+        """Wait for a host's worker, ask it, and take it on.
+
+        Raises:
+            UnavailableError: it does not come within the time that the plan gives it, stays busy, or cannot measure
+                the plan.
+            DistrustError, ForeignMessageError: it is not what it must be.
+        """
+        until = time.monotonic() + self._fleet.wait_s
+        told: set[str] = set()
+        while True:
+            try:
+                if not await self._cluster.present(host.worker):
+                    raise WorkerLostError(f"no worker named {host.worker!r} is connected")
+                data = pack(Enlistment(plan_text))
+                answer = unpack(await self._cluster.call(host.worker, work.enlist, data), Enrolment, _said(host))
+                if isinstance(answer, Enrolment):
+                    self._roster.enrol(host, answer)
+                    for words in answer.notices:
+                        self._display.show(Notice(f"host {host.name}: {words}"))
+                    return answer
+                if not answer.busy:
+                    raise UnavailableError(f"host {host.name!r}: {answer.message}", answer.remedy)
+                reason = answer.message
+            except WorkerLostError as error:
+                reason = error.message
+            if time.monotonic() >= until:
+                raise UnavailableError(
+                    f"host {host.name!r} cannot be had within {self._fleet.wait_s:g} s: {reason}",
+                    f"on that host: virtgauge fleet worker --scheduler … --name {host.worker}",
+                )
+            if reason not in told:
+                self._display.show(Notice(f"waiting for host {host.name}: {reason}", warning=False))
+                told.add(reason)
+            await asyncio.sleep(_LOOK_S)
+
+
+def _said(host: FleetHost) -> str:
+    return f"the worker of host {host.name!r}"
+
+
+class Coordinator:
+    """One execution of a fleet's run, from wherever its ledger stands to the end.
+
+    Args:
+        token: under which workers keep what they measure.
+        hosts: that take part now, as the manifest has them; of a resumed run some may be missing.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        design: Design,
+        ledger: Ledger,
+        token: str,
+        hosts: Sequence[HostRecord],
+        roster: Roster,
+        cluster: Cluster,
+        display: ProgressDisplay,
+    ) -> None:
+        assert plan.fleet is not None
+        self._plan, self._fleet, self._ledger, self._token = plan, plan.fleet, ledger, token
+        self._roster, self._cluster, self._display = roster, cluster, display
+        manifest = ledger.manifest()
+        self._arms = {arm.name: arm for arm in manifest.arms}
+        self._kinds = {arm.name: arm.kind for arm in manifest.arms}
+        self._plan_text = manifest.plan_text
+        self._hosts = hosts
+        self._sessions = {host.name: list(placed_sessions(plan, design, host, self._arms)) for host in manifest.hosts}
+        self._settings = {host.name: host for host in self._fleet.hosts}
+        self._slots = Slots(self._settings)
+        self._muster = Muster(self._fleet, roster, cluster, display)
+        self._merger = Merger(ledger)
+        self._progress = Progress.read(ledger, plan.attempts)
+        everything = [placed for sessions in self._sessions.values() for placed in sessions]
+        self._total = sum(len(placed.session.cells) for placed in everything)
+        self._done = sum(self._progress.done(placed) for placed in everything)
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+
+    async def run(self) -> bool:
+        """Measure what is missing; True when nothing remains.
+
+        Raises:
+            LedgerWriteError: a result could not be recorded.
+            asyncio.CancelledError: interrupted; the sessions under way were stopped, all merged trials are kept.
+        """
+        started = time.monotonic()
+        self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))
+        drives = [asyncio.create_task(self._drive(host)) for host in self._hosts]
+        complete = False
+        try:
+            await asyncio.gather(*drives)
+            complete = self._done == self._total
+        finally:
+            for drive in drives:
+                drive.cancel()
+            await asyncio.gather(*drives, return_exceptions=True)
+            statuses = [trial.status for trial in self._ledger.trials()]
+            valid = statuses.count(TrialStatus.VALID)
+            elapsed_s = time.monotonic() - started
+            self._display.show(RunEnded(complete, valid, len(statuses) - valid, elapsed_s))
+        return complete
+
+    async def _drive(self, host: HostRecord) -> None:
+        """A host through its sessions; words where it has to be set aside."""
+        try:
+            for placed in self._sessions[host.name]:
+                if not self._progress.is_complete(placed):
+                    async with self._slots.claim(*placed.slots):
+                        await self._measure(host, placed)
+        except LedgerWriteError:
+            raise
+        except VirtgaugeError as error:
+            left = sum(not self._progress.is_complete(placed) for placed in self._sessions[host.name])
+            text = f"host {host.name} is set aside with {left} sessions to do: {error.message}"
+            self._tell("host-set-aside", text)
+
+    async def _measure(self, host: HostRecord, placed: Placed) -> None:
+        session, began = placed.session, time.monotonic()
+        repetition = session.block - host.first_block
+        self._display.show(GuestStarting(f"{session.arm} on {host.name}", repetition))
+        answer = await self._answer(self._settings[host.name], self._assignment(host, placed))
+        for words in answer.notices:
+            self._display.show(Notice(f"host {host.name}: {words}"))
+        new = self._merger.merge(session, self._kinds, answer)
+        self._seconds[host.name].append(time.monotonic() - began)
+        for trial in new:
+            before = self._progress.done(placed)
+            self._progress.add(trial)
+            self._done += self._progress.done(placed) - before
+            self._show(trial)
+
+    def _assignment(self, host: HostRecord, placed: Placed) -> bytes:
+        return pack(
+            Assignment(
+                token=self._token,
+                host=host.name,
+                first_block=host.first_block,
+                plan_text=self._plan_text,
+                arms=host.arms,
+                block=placed.session.block,
+                bench=placed.session.bench,
+                arm=placed.session.arm,
+                known=self._progress.of(placed),
+            )
+        )
+
+    async def _answer(self, host: FleetHost, assignment: bytes) -> SessionAnswer:
+        """A session's answer from this host and no other, however often its worker has to come back for it.
+
+        Raises:
+            HostLostError: more losses than the plan allows.
+            UnavailableError, DistrustError, ForeignMessageError: the worker cannot, or must not be believed.
+        """
+        losses = 0
+        while True:
+            try:
+                data = await self._cluster.call(host.worker, work.measure, assignment)
+            except WorkerLostError as error:
+                losses += 1
+                if losses > self._fleet.losses:
+                    raise HostLostError(f"{error.message} {losses} times in one session") from error
+                self._tell("worker-lost", f"host {host.name}: {error.message}; its session is measured again there")
+                await self._muster.enrol(host, self._plan_text)
+                self._tell("worker-back", f"host {host.name}: its worker is back", warning=False)
+                continue
+            answer = unpack(data, SessionAnswer, _said(host))
+            if isinstance(answer, SessionAnswer):
+                self._roster.check(host, answer.signature)
+                return answer
+            await self._refused(host, answer)
+
+    async def _refused(self, host: FleetHost, refusal: Refusal) -> None:
+        """Wait until a busy host is free again.
+
+        Raises:
+            UnavailableError: it is not busy but cannot.
+        """
+        if not refusal.busy:
+            raise UnavailableError(refusal.message, refusal.remedy)
+        self._tell("host-busy", f"host {host.name}: {refusal.message}")
+        await self._muster.enrol(host, self._plan_text)
+
+    def _tell(self, kind: str, text: str, *, warning: bool = True) -> None:
+        self._ledger.add_event(kind, text)
+        self._display.show(Notice(text, warning=warning))
+
+    def _show(self, trial: TrialRecord) -> None:
+        reason = trial.error or next((f"{f.name}: {f.detail}" for f in trial.flags if f.fatal), None)
+        self._display.show(
+            TrialEnded(
+                key=trial.key,
+                arm=trial.arm,
+                status=trial.status.value,
+                reason=reason,
+                trials_done=self._done,
+                trials_total=self._total,
+                remaining_s=self._remaining_s(),
+            )
+        )
+
+    def _remaining_s(self) -> float | None:
+        """Of the slowest host, if sessions go on taking what they took; hosts work side by side."""
+        expected = []
+        for host in self._hosts:
+            left = sum(not self._progress.is_complete(placed) for placed in self._sessions[host.name])
+            taken = self._seconds[host.name]
+            if left and not taken:
+                return None
+            expected.append(left * sum(taken) / len(taken) if taken else 0.0)
+        return max(expected, default=None)
+
+
+FAILURES_OF_A_HOST = (UnavailableError, DistrustError, ForeignMessageError)
+"""What keeps one host from taking part, and none of the others."""

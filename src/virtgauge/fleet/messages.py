@@ -1,0 +1,208 @@
+"""What coordinator and workers tell each other: plain data as MessagePack, checked by its receiver.
+
+Never pickled objects of ours: an answer of another version, or of something that is no worker at all, shall be refused
+in words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self, TypeVar
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
+
+from virtgauge.errors import VirtgaugeError
+from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
+from virtgauge.ledger.store import Ledger
+
+FORMAT = 1
+"""Of all messages here; raised when one changes."""
+
+_Message = TypeVar("_Message")
+
+
+class ForeignMessageError(VirtgaugeError):
+    """Something answered that is no worker of this version, or not what was asked for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Enlistment:
+    """The question who a worker is and what it can measure.
+
+    Attributes:
+        plan_text: complete, with the seed.
+    """
+
+    plan_text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """One session for one host.
+
+    Attributes:
+        token: of the fleet's run, 16 hexadecimal digits; the worker keeps what it measured under it.
+        host: what the plan calls the host.
+        first_block: of the host.
+        plan_text: complete, with the seed.
+        arms: those of this host's schedule.
+        block, bench, arm: which session of the schedule.
+        known: key, attempt and status of the session's trials that are merged already.
+    """
+
+    token: str
+    host: str
+    first_block: int
+    plan_text: str
+    arms: tuple[str, ...]
+    block: int
+    bench: str
+    arm: str
+    known: tuple[tuple[str, int, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """Who answers: the worker's name, its machine, and what it measures with."""
+
+    worker: str
+    machine: MachineIdentity
+    tool_version: str
+    agent_sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Enrolment:
+    """A worker's answer to an enlistment.
+
+    Attributes:
+        fingerprint: of its host.
+        arms: of the plan, usable there or not.
+        notices: what the user should know, in words.
+    """
+
+    signature: Signature
+    fingerprint: dict[str, Any]
+    arms: tuple[ArmRecord, ...]
+    notices: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedHistogram:
+    """A histogram with its arrays as little-endian bytes of 8-byte integers."""
+
+    unit: str
+    values: bytes
+    counts: bytes
+    minimum: int
+    maximum: int
+    mean: float
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> Self:
+        values, counts = histogram.values.astype("<i8").tobytes(), histogram.counts.astype("<u8").tobytes()
+        return cls(histogram.unit, values, counts, histogram.minimum, histogram.maximum, histogram.mean)
+
+    def histogram(self) -> Histogram:
+        """The inverse of :meth:`of`.
+
+        Raises:
+            ValueError: the arrays do not fit each other.
+        """
+        values, counts = np.frombuffer(self.values, dtype="<i8"), np.frombuffer(self.counts, dtype="<u8")
+        if values.shape != counts.shape:
+            raise ValueError(f"a histogram of {values.size} values has {counts.size} counts")
+        return Histogram(self.unit, values, counts, self.minimum, self.maximum, self.mean)
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedTrial:
+    """A trial with all that the ledger keeps of it; its ``guest_id`` is the worker's."""
+
+    record: TrialRecord
+    histograms: dict[str, PackedHistogram]
+    samples: dict[str, bytes]
+
+    @classmethod
+    def read(cls, ledger: Ledger, record: TrialRecord) -> Self:
+        """From the worker's ledger."""
+        number = record.trial_id
+        return cls(
+            record,
+            {measure: PackedHistogram.of(found) for measure, found in ledger.histograms_of(number).items()},
+            {series: ledger.samples(number, series).astype("<i8").tobytes() for series in ledger.series(number)},
+        )
+
+    def unpacked_samples(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Raises ValueError where the bytes are no whole numbers."""
+        return {series: np.frombuffer(values, dtype="<i8") for series, values in self.samples.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionAnswer:
+    """What a session brought.
+
+    Attributes:
+        trials: every attempt of the session that the worker knows.
+        guests: launched for them, and those that did not come up.
+        notices: what the user should know, in words.
+        events: kind and detail, for the ledger.
+    """
+
+    signature: Signature
+    trials: tuple[PackedTrial, ...]
+    guests: tuple[GuestRecord, ...]
+    notices: tuple[str, ...]
+    events: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """The worker cannot, in words.
+
+    Attributes:
+        busy: something else is measuring there; it may be asked again.
+    """
+
+    message: str
+    remedy: str | None
+    busy: bool = False
+
+
+def pack(message: Enlistment | Assignment | Enrolment | SessionAnswer | Refusal) -> bytes:
+    """A message as bytes."""
+    content = {"format": FORMAT, "kind": type(message).__name__, "content": dataclasses.asdict(message)}
+    data: bytes = msgpack.packb(content)
+    return data
+
+
+def unpack(data: object, kind: type[_Message], sender: str) -> _Message | Refusal:
+    """The inverse of :func:`pack`.
+
+    Args:
+        data: whatever came.
+        kind: what was asked for; a refusal may come in its place.
+        sender: in words, for the error.
+
+    Raises:
+        ForeignMessageError: nothing that this version could read.
+    """
+    try:
+        value = msgpack.unpackb(data, strict_map_key=False)
+        if value["format"] != FORMAT:
+            raise ForeignMessageError(
+                f"{sender} is of another version of virtgauge", "install the same version on every host of the fleet"
+            )
+        if value["kind"] == Refusal.__name__:
+            return TypeAdapter(Refusal).validate_python(value["content"])
+        return TypeAdapter(kind).validate_python(value["content"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ForeignMessageError(f"{sender} answers what cannot be read: {where}: {first['msg']}") from error
+    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
+        raise ForeignMessageError(f"{sender} answers what is no message of virtgauge: {error!r}") from error

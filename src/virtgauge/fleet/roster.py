@@ -1,0 +1,93 @@
+"""Who measures on which host, and whether its answers may be believed."""
+
+from __future__ import annotations
+
+from virtgauge import __version__
+from virtgauge.errors import VirtgaugeError
+from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.fleet.messages import Enrolment, Signature
+from virtgauge.plan.fleet import FleetHost, FleetSection
+
+
+class DistrustError(VirtgaugeError):
+    """A worker is not what it must be; nothing of it is used."""
+
+
+class Roster:
+    """The machines of a fleet, by host.
+
+    Args:
+        fleet: of the plan.
+        agent_sha256: of the agent that the run measures with.
+        known: machines of a run that is resumed.
+    """
+
+    def __init__(self, fleet: FleetSection, agent_sha256: str, known: dict[str, MachineIdentity] | None = None) -> None:
+        self._one_machine, self._agent_sha256 = fleet.one_machine, agent_sha256
+        self._machines = dict(known or {})
+
+    def enrol(self, host: FleetHost, enrolment: Enrolment) -> None:
+        """Take a worker on, for the first time or after it was lost.
+
+        Raises:
+            DistrustError: another version or agent, another machine than before or than the plan says, or the machine
+                of another host.
+        """
+        signature, machine = enrolment.signature, enrolment.signature.machine
+        self._check_tools(host, signature)
+        if host.machine_id is not None and machine.machine_id != host.machine_id:
+            raise DistrustError(
+                f"host {host.name!r}: its machine ID is {machine.machine_id or 'unreadable'}, the plan expects "
+                f"{host.machine_id}",
+                "correct machine_id in the plan, or find out which machine answers",
+            )
+        if machine.boot_id is None and machine.machine_id is None:
+            raise DistrustError(
+                f"host {host.name!r} has neither a boot ID nor a machine ID, so it cannot be told from other machines",
+                "mount /proc there, or run systemd-machine-id-setup",
+            )
+        if (before := self._machines.get(host.name)) is not None and (said := machine.difference_from(before)):
+            raise DistrustError(
+                f"host {host.name!r} is not the machine that it was: {said}; its worker lies about its identity, or "
+                "another machine has its address"
+            )
+        for name, other in self._machines.items():
+            if name != host.name and not self._one_machine and machine.shares_machine_with(other):
+                raise DistrustError(
+                    f"hosts {name!r} and {host.name!r} are one machine: trials there would disturb each other, and one "
+                    "of the two workers lies about its identity",
+                    "leave one of them out; to try a fleet on one machine say one_machine = true",
+                )
+        self._machines[host.name] = machine
+
+    def check(self, host: FleetHost, signature: Signature) -> None:
+        """Believe an answer of a worker that was taken on.
+
+        Raises:
+            DistrustError: it is signed by another worker, machine, boot, version or agent.
+        """
+        self._check_tools(host, signature)
+        enrolled = self._machines[host.name]
+        said = signature.machine.difference_from(enrolled)
+        if said is None and signature.machine.boot_id != enrolled.boot_id:
+            said = f"its boot ID was {enrolled.boot_id} and is {signature.machine.boot_id} now"
+        if said is not None:
+            raise DistrustError(
+                f"host {host.name!r}: the worker lies about its identity: it enrolled as another machine than it "
+                f"answers from ({said}); what it measured is discarded"
+            )
+
+    def _check_tools(self, host: FleetHost, signature: Signature) -> None:
+        if signature.worker != host.worker:
+            raise DistrustError(f"host {host.name!r}: the worker {signature.worker!r} answers for {host.worker!r}")
+        if signature.tool_version != __version__:
+            raise DistrustError(
+                f"host {host.name!r} has virtgauge {signature.tool_version}, this is {__version__}",
+                "install the same version on every host of the fleet",
+            )
+        if signature.agent_sha256 != self._agent_sha256:
+            raise DistrustError(
+                f"host {host.name!r} measures with another agent: {signature.agent_sha256[:12]} there, "
+                f"{self._agent_sha256[:12]} here",
+                "install the same build on every host of the fleet",
+            )

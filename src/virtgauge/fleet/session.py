@@ -1,0 +1,267 @@
+"""Starting, resuming and ending a fleet's run: everything around the coordinator that must happen exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from virtgauge import __version__
+from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.errors import UnavailableError, UsageError
+from virtgauge.execution.prepare import Design, check_plan
+from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.execution.session import interruptible, run_to_ourselves
+from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
+from virtgauge.fleet.coordinator import FAILURES_OF_A_HOST, Coordinator, Muster
+from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.fleet.messages import Enrolment
+from virtgauge.fleet.placement import refuse_pairs
+from virtgauge.fleet.roster import Roster
+from virtgauge.fleet.starters import local_workers, ssh_workers
+from virtgauge.host.fingerprint import fingerprint
+from virtgauge.ledger.records import ArmRecord, HostRecord, Manifest
+from virtgauge.ledger.store import Ledger, utc_now
+from virtgauge.plan.fleet import FleetSection, Start
+from virtgauge.plan.load import parse_plan
+from virtgauge.plan.model import Plan
+
+RESUME = "virtgauge fleet resume"
+ONE_MACHINE = "one-machine"
+"""The kind of the event that says that several hosts of the fleet may be one machine."""
+
+
+def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay) -> bool:
+    """Check, enrol every host, and execute a plan into a new run folder; True when it is complete.
+
+    Raises:
+        UsageError, UnavailableError, DistrustError: before anything is measured.
+        InterruptedRunError: by a signal; :func:`resume_fleet` goes on.
+    """
+    fleet = _checked(plan, source)
+    design = check_plan(plan, source)
+    # For the record, with the bounds of its profiles: another version's may differ.
+    plan = plan.model_copy(update={"require": plan.requirements, "profile": ()})
+    if (folder / "ledger.sqlite").exists():
+        raise UsageError(f"{folder} already holds a run", f"choose another folder, or `{RESUME}` it")
+    agent = find_agent()
+    return asyncio.run(interruptible(_start(plan, fleet, design, agent, folder, display), folder, RESUME))
+
+
+def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
+    """Execute what is missing of a fleet's run; True when it is complete.
+
+    A host that cannot be had is set aside, in words; the others go on.
+
+    Raises:
+        UsageError: no fleet's run is there, or the agent here is another one.
+        UnavailableError: no host can be had.
+        InterruptedRunError: by a signal; may be resumed again.
+    """
+    with Ledger.open(folder) as ledger:
+        manifest = ledger.manifest()
+        source = f"{folder}/plan.toml"
+        plan = parse_plan(manifest.plan_text, source)
+        if plan.fleet is None or not manifest.hosts:
+            raise UsageError(f"{folder} is the run of one host", f"virtgauge resume {folder}")
+        agent = find_agent()
+        if agent.sha256 != manifest.agent_sha256:
+            raise UsageError(
+                f"the agent is not the one that the run began with: {manifest.agent_sha256[:12]} then, "
+                f"{agent.sha256[:12]} now",
+                "install that version again, or start a new run",
+            )
+        design = check_plan(plan, source)
+        with run_to_ourselves(folder):
+            ledger.discard_unfinished_samples()
+            work = _resume(plan, plan.fleet, design, agent, ledger, display)
+            return asyncio.run(interruptible(work, folder, RESUME))
+
+
+def _checked(plan: Plan, source: str) -> FleetSection:
+    if plan.fleet is None:
+        raise UsageError(f"{source}: the plan has no [fleet]", "name its hosts there; `virtgauge run` measures here")
+    if plan.budget is not None:
+        raise UsageError(
+            f"{source}: budget: a fleet measures a fixed number of repetitions on every host",
+            "leave [budget] out, and set repetitions",
+        )
+    refuse_pairs(plan.fleet, source)
+    return plan.fleet
+
+
+async def _start(
+    plan: Plan, fleet: FleetSection, design: Design, agent: AgentBinary, folder: Path, display: ProgressDisplay
+) -> bool:
+    plan_text = plan.to_toml()
+    async with _cluster(fleet, display) as cluster:
+        roster = Roster(fleet, agent.sha256)
+        muster = Muster(fleet, roster, cluster, display)
+        enrolled = {host.name: await muster.enrol(host, plan_text) for host in fleet.hosts}
+        arms = merged_arms(enrolled)
+        hosts = _host_records(plan, enrolled, arms, display)
+        assert plan.seed is not None
+        manifest = Manifest(
+            run_id=folder.name,
+            created_at=utc_now(),
+            tool_version=__version__,
+            plan_name=plan.name,
+            plan_text=plan_text,
+            seed=plan.seed,
+            confidence=plan.confidence,
+            agent_sha256=agent.sha256,
+            fingerprint=fingerprint(),
+            arms=arms,
+            hosts=hosts,
+        )
+        with Ledger.create(folder, manifest) as ledger, run_to_ourselves(folder):
+            (folder / "plan.toml").write_text(plan_text)
+            ledger.add_event("started", f"virtgauge {__version__}, {len(hosts)} hosts")
+            if fleet.one_machine:
+                ledger.add_event(ONE_MACHINE, "several hosts of this fleet may be one machine: a try, no comparison")
+            return await _execute(plan, design, ledger, hosts, roster, cluster, display)
+
+
+async def _resume(
+    plan: Plan, fleet: FleetSection, design: Design, agent: AgentBinary, ledger: Ledger, display: ProgressDisplay
+) -> bool:
+    manifest = ledger.manifest()
+    known = {host.name: MachineIdentity(**host.machine) for host in manifest.hosts}
+    async with _cluster(fleet, display) as cluster:
+        roster = Roster(fleet, agent.sha256, known)
+        muster = Muster(fleet, roster, cluster, display)
+        settings = {host.name: host for host in fleet.hosts}
+
+        async def returning(host: HostRecord) -> HostRecord | None:
+            try:
+                _require_same_host(host, await muster.enrol(settings[host.name], manifest.plan_text))
+            except FAILURES_OF_A_HOST as error:
+                ledger.add_event("host-set-aside", str(error))
+                display.show(Notice(f"host {host.name} is set aside: {error}"))
+                return None
+            return host
+
+        found = await asyncio.gather(*(returning(host) for host in manifest.hosts))
+        hosts = [host for host in found if host is not None]
+        if not hosts:
+            raise UnavailableError("no host of this fleet can be had", "start their workers, then resume again")
+        ledger.add_event("resumed", f"virtgauge {__version__}, {len(hosts)} hosts")
+        return await _execute(plan, design, ledger, hosts, roster, cluster, display)
+
+
+async def _execute(
+    plan: Plan,
+    design: Design,
+    ledger: Ledger,
+    hosts: Sequence[HostRecord],
+    roster: Roster,
+    cluster: Cluster,
+    display: ProgressDisplay,
+) -> bool:
+    token = _token(ledger.manifest())
+    coordinator = Coordinator(
+        plan=plan,
+        design=design,
+        ledger=ledger,
+        token=token,
+        hosts=hosts,
+        roster=roster,
+        cluster=cluster,
+        display=display,
+    )
+    try:
+        complete = await coordinator.run()
+    except asyncio.CancelledError:
+        ledger.add_event("interrupted", "by a signal")
+        with contextlib.suppress(TimeoutError):
+            await cluster.stop()
+        raise
+    if complete:
+        with contextlib.suppress(TimeoutError):
+            for words in await cluster.leave(token):
+                ledger.add_event("remark", words)
+                display.show(Notice(words))
+    ledger.add_event("completed" if complete else "ended incomplete", "")
+    return complete
+
+
+@contextlib.asynccontextmanager
+async def _cluster(fleet: FleetSection, display: ProgressDisplay) -> AsyncIterator[Cluster]:
+    """The plan's cluster, and the workers that it starts; both end with it."""
+    if fleet.start is Start.CLUSTER:
+        async with existing_cluster(fleet) as cluster:
+            yield cluster
+        return
+    files = TlsFiles.temporary()
+    workers = local_workers if fleet.start is Start.HERE else ssh_workers
+    async with (
+        own_cluster(fleet.listen or "127.0.0.1", files) as (cluster, address),
+        workers(fleet, address, files, display),
+    ):
+        yield cluster
+
+
+def _token(manifest: Manifest) -> str:
+    """What tells this run from every other on its workers."""
+    text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def merged_arms(enrolled: Mapping[str, Enrolment]) -> tuple[ArmRecord, ...]:
+    """The arms of a fleet: an arm is usable where any host can use it, and described by the first that can.
+
+    Where some hosts can only emulate a platform, it is that of the others: figures of both are not one arm's.
+    """
+    merged = []
+    for arms in zip(*(enrolment.arms for enrolment in enrolled.values()), strict=True):
+        usable = sorted((arm for arm in arms if arm.usable), key=lambda arm: arm.emulated)
+        merged.append(usable[0] if usable else arms[0])
+    return tuple(merged)
+
+
+def _host_records(
+    plan: Plan, enrolled: Mapping[str, Enrolment], arms: Sequence[ArmRecord], display: ProgressDisplay
+) -> tuple[HostRecord, ...]:
+    """Every host with the arms that it can use.
+
+    Raises:
+        UnavailableError: a host cannot use the reference as the others do.
+    """
+    records = []
+    for index, (name, enrolment) in enumerate(enrolled.items()):
+        usable = []
+        for arm, here in zip(arms, enrolment.arms, strict=True):
+            reason = here.reason
+            if here.usable and here.emulated != arm.emulated:
+                reason = "it is emulated there, and not on every host"
+            elif here.usable:
+                usable.append(arm.name)
+                continue
+            if arm.role == "reference":
+                raise UnavailableError(
+                    f"host {name!r}: the reference platform {arm.name!r} cannot be used there: {reason}",
+                    here.fix or "name another reference in the plan, or leave the host out",
+                )
+            if arm.role != "aa":
+                fix = f" (to enable it: {here.fix})" if here.fix else ""
+                display.show(Notice(f"host {name}: skipped {arm.name}: {reason}{fix}"))
+        machine = dataclasses.asdict(enrolment.signature.machine)
+        records.append(HostRecord(name, index, enrolment.fingerprint, machine, tuple(usable)))
+    return tuple(records)
+
+
+def _require_same_host(host: HostRecord, enrolment: Enrolment) -> None:
+    """Refuse to go on with a host whose figures could not be merged with its earlier ones.
+
+    Raises:
+        UnavailableError: kernel, CPU, microcode or mitigations changed.
+    """
+    then, now = host.fingerprint.get("identity", {}), enrolment.fingerprint.get("identity", {})
+    changed = [f"{key}: {then.get(key)!r} then, {now.get(key)!r} now" for key in now if then.get(key) != now[key]]
+    if changed:
+        raise UnavailableError(
+            f"host {host.name!r} is not as it was when the run began: {'; '.join(changed)}", "start a new run for it"
+        )

@@ -1,0 +1,146 @@
+"""What a worker does when it is asked: say who it is, measure a session, stop, and leave.
+
+All of it runs on the worker's event loop and so in its main thread, for guests are killed with the thread that started
+them.  What was measured is kept in a ledger of the worker's own until the coordinator has it and the run ends: a
+session that was cut short goes on where it was, and one whose answer was lost is answered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from virtgauge import __version__
+from virtgauge.agent.binary import find_agent
+from virtgauge.errors import VirtgaugeError
+from virtgauge.execution.prepare import check_plan, probe_arms
+from virtgauge.execution.progress import Notice
+from virtgauge.execution.session import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_ambient_load
+from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.fleet.messages import Assignment, Enlistment, Enrolment, Refusal, SessionAnswer, Signature, pack, unpack
+from virtgauge.fleet.workplace import PLAN_SOURCE, Notices, Workplace, forget
+from virtgauge.host.fingerprint import fingerprint
+from virtgauge.plan.load import parse_plan
+
+_SENDER = "the coordinator"
+_IDLE_S = 30.0
+"""After so long without a session the machine is free for others again."""
+
+
+async def enlist(data: bytes) -> bytes:
+    """Who this worker is, and what of the plan it can measure; a packed enrolment or refusal."""
+    return await _answer(lambda: _enlist(data))
+
+
+async def measure(data: bytes) -> bytes:
+    """Measure one session; a packed answer or refusal."""
+    return await _answer(lambda: _measure(data))
+
+
+async def stop() -> None:
+    """End the session under way; its guest is ended, what had finished is kept."""
+    if _state.current is not None:
+        _state.current.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([_state.current], timeout=60)
+    close()
+
+
+async def leave(token: str) -> list[str]:
+    """The run is over: forget what was kept of it; returns what its platforms remark."""
+    remarks = close()
+    forget(token)
+    return remarks
+
+
+def close() -> list[str]:
+    """Give the machine back; returns what the platforms of the run remark."""
+    _stay()
+    place, _state.place = _state.place, None
+    return [] if place is None else place.close()
+
+
+async def _answer(work: Callable[[], Coroutine[Any, Any, Enrolment | SessionAnswer | Refusal]]) -> bytes:
+    """What the work says, or why it could not be done; at most one at a time."""
+    if _state.current is not None:
+        return pack(Refusal("a session is under way already", None, busy=True))
+    task = asyncio.ensure_future(work())
+    _state.current = task
+    try:
+        return pack(await task)
+    except asyncio.CancelledError:
+        if (own := asyncio.current_task()) is not None and own.cancelling():  # the worker itself is ended
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        return pack(Refusal("the session was stopped", None))
+    except VirtgaugeError as error:
+        return pack(Refusal(error.message, error.remedy))
+    finally:
+        _state.current = None
+
+
+def _signature() -> Signature:
+    from distributed import get_worker
+
+    return Signature(str(get_worker().name), MachineIdentity.read(), __version__, find_agent().sha256)
+
+
+async def _enlist(data: bytes) -> Enrolment | Refusal:
+    message = unpack(data, Enlistment, _SENDER)
+    if isinstance(message, Refusal):
+        return message
+    plan = parse_plan(message.plan_text, PLAN_SOURCE)
+    design = check_plan(plan, PLAN_SOURCE)
+    display = Notices()
+    close()
+    try:
+        with machine_to_ourselves():
+            report_reclaimed(display)
+            arms = await probe_arms(plan, design.platforms)
+            if any(arm.record.kind != "simulated" for arm in arms):
+                for words in design.shortfalls():
+                    display.show(Notice(f"skipped: {words}"))
+                await warn_of_ambient_load(plan, display)
+    except OccupiedError as error:
+        return Refusal(error.message, error.remedy, busy=True)
+    return Enrolment(_signature(), fingerprint(), tuple(arm.record for arm in arms), tuple(display.taken()))
+
+
+async def _measure(data: bytes) -> SessionAnswer | Refusal:
+    assignment = unpack(data, Assignment, _SENDER)
+    if isinstance(assignment, Refusal):
+        return assignment
+    if _state.place is None or not _state.place.serves(assignment):
+        close()
+        try:
+            _state.place = await Workplace.open(assignment)
+        except OccupiedError as error:
+            return Refusal(error.message, error.remedy, busy=True)
+    place = _state.place
+    _stay()
+    try:
+        return await place.measure(assignment, _signature())
+    finally:
+        _state.leaving = asyncio.get_running_loop().call_later(_IDLE_S, close)
+
+
+def _stay() -> None:
+    if _state.leaving is not None:
+        _state.leaving.cancel()
+        _state.leaving = None
+
+
+@dataclasses.dataclass
+class _State:
+    """What this process has open: one run at a time, and in it one session at a time."""
+
+    place: Workplace | None = None
+    current: asyncio.Task[Enrolment | SessionAnswer | Refusal] | None = None
+    leaving: asyncio.TimerHandle | None = None
+
+
+_state = _State()

@@ -1,0 +1,194 @@
+"""What a worker has open for a run on its host, from the first session to the last."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from virtgauge import __version__
+from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.errors import UnavailableError, UsageError
+from virtgauge.execution.piecewise import PiecewiseRunner
+from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
+from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
+from virtgauge.execution.session import machine_to_ourselves, report_reclaimed, run_to_ourselves
+from virtgauge.fleet.messages import Assignment, PackedTrial, SessionAnswer, Signature
+from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.scope import Scope
+from virtgauge.host.tag import cache_root
+from virtgauge.ledger.records import GuestRecord, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
+from virtgauge.plan.load import parse_plan
+from virtgauge.plan.model import Plan
+from virtgauge.plan.schedule import Session, schedule_block
+from virtgauge.platforms.base import Platform
+from virtgauge.suites.base import Cell
+
+PLAN_SOURCE = "the fleet's plan"
+_TOKEN = re.compile(r"[0-9a-f]{16}")
+
+
+class Notices(ProgressDisplay):
+    """Keeps what the user should know; everything else is not sent, for sending it would disturb the trials."""
+
+    def __init__(self) -> None:
+        self._words: list[str] = []
+
+    def show(self, event: ProgressEvent) -> None:
+        if isinstance(event, Notice):
+            self._words.append(event.text)
+
+    def taken(self) -> list[str]:
+        """What came since this was last asked."""
+        words, self._words = self._words, []
+        return words
+
+
+class Workplace:
+    """What a worker has open for a run: the machine's lock, a ledger, a scope, platforms that have begun."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        plan: Plan,
+        design: Design,
+        ledger: Ledger,
+        runner: PiecewiseRunner,
+        arms: Sequence[Arm],
+        display: Notices,
+        opened: contextlib.ExitStack,
+    ) -> None:
+        self._origin, self._plan, self._design = assignment, plan, design
+        self._ledger, self._runner, self._display, self._opened = ledger, runner, display, opened
+        self._arms = {arm.record.name: arm.record for arm in arms}
+        self._platforms: list[Platform] = list({id(arm.platform): arm.platform for arm in arms}.values())
+        self._events_told = len(ledger.events())
+
+    @classmethod
+    async def open(cls, assignment: Assignment) -> Self:
+        """Everything up to the first session.
+
+        Raises:
+            UsageError: the plan is refused here, or what was kept is of another plan.
+            UnavailableError: the machine is busy, or an arm can no longer be used.
+        """
+        plan = parse_plan(assignment.plan_text, PLAN_SOURCE)
+        design = check_plan(plan, PLAN_SOURCE)
+        agent = find_agent()
+        display = Notices()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(machine_to_ourselves())
+            report_reclaimed(display)
+            arms = [arm for arm in await probe_arms(plan, design.platforms) if arm.record.name in assignment.arms]
+            if lost := [arm.record for arm in arms if not arm.record.usable]:
+                raise UnavailableError(f"{lost[0].name} can no longer be used: {lost[0].reason}", lost[0].fix)
+            ledger = stack.enter_context(_own_ledger(assignment, plan, agent, arms))
+            stack.enter_context(run_to_ourselves(ledger.folder))
+            ledger.discard_unfinished_samples()
+            scope = stack.enter_context(Scope())
+            for platform in {id(arm.platform): arm.platform for arm in arms}.values():
+                for words in await platform.begin(scope, agent):
+                    display.show(Notice(words, warning=False))
+            runner = PiecewiseRunner(
+                plan=plan, design=design, arms=arms, ledger=ledger, scope=scope, agent=agent, display=display
+            )
+            return cls(assignment, plan, design, ledger, runner, arms, display, stack.pop_all())
+
+    def serves(self, assignment: Assignment) -> bool:
+        """Whether an assignment is of the same run and host."""
+        mine, theirs = self._origin, assignment
+        return (mine.token, mine.first_block, mine.plan_text, mine.arms) == (
+            theirs.token,
+            theirs.first_block,
+            theirs.plan_text,
+            theirs.arms,
+        )
+
+    async def measure(self, assignment: Assignment, signature: Signature) -> SessionAnswer:
+        """Measure what is missing of a session; everything that is known of it, signed so."""
+        session = self._session(assignment)
+        known = [(key, attempt, TrialStatus(status)) for key, attempt, status in assignment.known]
+        trials = await self._runner.run_one(session, known)
+        return SessionAnswer(
+            signature=signature,
+            trials=tuple(PackedTrial.read(self._ledger, trial) for trial in trials),
+            guests=tuple(guest for guest in self._ledger.guests() if _is_of(guest, session, trials)),
+            notices=tuple(self._display.taken()),
+            events=tuple(self._new_events()),
+        )
+
+    def _session(self, assignment: Assignment) -> Session[Cell]:
+        assert self._plan.seed is not None
+        sessions = schedule_block(self._plan.seed, assignment.block, assignment.arms, self._design.cells, self._is_for)
+        for session in sessions:
+            if (session.bench, session.arm) == (assignment.bench, assignment.arm):
+                return session
+        raise UsageError(
+            f"the plan has no session {assignment.bench!r} of {assignment.arm!r} in block {assignment.block}",
+            "install the same version of virtgauge on every host of the fleet",
+        )
+
+    def _is_for(self, cell: Cell, arm: str) -> bool:
+        return self._design.is_for(cell, self._arms[arm])
+
+    def _new_events(self) -> list[tuple[str, str]]:
+        events = self._ledger.events()[self._events_told :]
+        self._events_told += len(events)
+        return [(event.kind, event.detail) for event in events]
+
+    def close(self) -> list[str]:
+        """Give back everything; what the platforms remark."""
+        remarks = [words for platform in self._platforms for words in platform.remarks()]
+        self._opened.close()
+        return remarks
+
+
+@contextlib.contextmanager
+def _own_ledger(assignment: Assignment, plan: Plan, agent: AgentBinary, arms: Sequence[Arm]) -> Iterator[Ledger]:
+    """What this worker has measured of the run so far, or a new ledger."""
+    if not _TOKEN.fullmatch(assignment.token):
+        raise UsageError(f"the run's token {assignment.token!r} is none", "start the run anew")
+    # By host as well: several hosts may be one machine for a try.
+    folder = _kept() / assignment.token / f"{assignment.first_block:09d}"
+    if (folder / LEDGER_NAME).exists():
+        ledger = Ledger.open(folder)
+    else:
+        assert plan.seed is not None
+        manifest = Manifest(
+            run_id=assignment.token,
+            created_at=utc_now(),
+            tool_version=__version__,
+            plan_name=plan.name,
+            plan_text=assignment.plan_text,
+            seed=plan.seed,
+            confidence=plan.confidence,
+            agent_sha256=agent.sha256,
+            fingerprint=fingerprint(),
+            arms=tuple(arm.record for arm in arms),
+        )
+        ledger = Ledger.create(folder, manifest)
+    with ledger:
+        if ledger.manifest().agent_sha256 != agent.sha256:
+            raise UsageError("the agent here is not the one that this run began with", "install that version again")
+        yield ledger
+
+
+def _is_of(guest: GuestRecord, session: Session[Cell], trials: Sequence[TrialRecord]) -> bool:
+    """Whether a guest was launched for a session; of those that did not come up, the arm and block say so."""
+    if guest.error is not None:
+        return (guest.arm, guest.block) == (session.arm, session.block)
+    return any(trial.guest_id == guest.guest_id for trial in trials)
+
+
+def forget(token: str) -> None:
+    """Remove what was kept of a run."""
+    if _TOKEN.fullmatch(token):
+        shutil.rmtree(_kept() / token, ignore_errors=True)
+
+
+def _kept() -> Path:
+    return cache_root() / "fleet"

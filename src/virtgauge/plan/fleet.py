@@ -1,0 +1,164 @@
+"""The plan's section ``[fleet]``: which hosts are measured, and how their workers are reached."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+MOST_HOSTS = 1000
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
+_MACHINE_ID = re.compile(r"[0-9a-f]{32}")
+_SCHEDULER = re.compile(r"tls://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}")
+
+
+class Start(enum.Enum):
+    """Who starts the workers."""
+
+    CLUSTER = "an existing cluster"
+    SSH = "this command, by ssh"
+    HERE = "this command, as processes of this machine"
+
+
+class FleetHost(BaseModel):
+    """One host: what reports call it, where it is, and optionally which machine it must be."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    """``[user@]host[:port]`` for ssh; of an existing cluster the worker's name, where that is another than ``name``."""
+    machine_id: str | None = None
+    """Content of /etc/machine-id that the host must have."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError("use 1 to 40 letters, digits, dots and dashes, beginning with a letter or digit")
+        return value
+
+    @field_validator("machine_id")
+    @classmethod
+    def _is_a_machine_id(cls, value: str | None) -> str | None:
+        if value is not None and not _MACHINE_ID.fullmatch(value):
+            raise ValueError("give the 32 hexadecimal digits of /etc/machine-id of that host")
+        return value
+
+    @property
+    def worker(self) -> str:
+        """The name of its worker in an existing cluster."""
+        return self.address or self.name
+
+
+class FleetPair(BaseModel):
+    """A suite whose tester is on one host and whose guests are on another; both are claimed together."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    suite: Literal["bandwidth", "forwarding"]
+    tester: str
+    guests: str
+
+
+class FleetSection(BaseModel):
+    """``[fleet]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hosts: Annotated[tuple[FleetHost, ...], Field(min_length=1, max_length=MOST_HOSTS)]
+    scheduler: str | None = None
+    """Of an existing cluster: ``tls://host:8786``."""
+    ca: Path | None = None
+    """Existing cluster: the authority that has signed everybody's certificate, a PEM file; and this command's own
+    certificate and key."""
+    certificate: Path | None = None
+    key: Path | None = None
+    workers: Literal["here"] | None = None
+    """``here``: one worker process of this machine for every host, for trying a plan."""
+    listen: str | None = None
+    """ssh: the address of this machine that the hosts reach it at."""
+    command: Annotated[tuple[str, ...], Field(min_length=1)] = ("virtgauge",)
+    """ssh: how virtgauge is called on the hosts."""
+    one_machine: bool = False
+    """Allow several hosts to be one and the same machine: for trying, the report says so."""
+    losses: Annotated[int, Field(ge=0, le=100)] = 3
+    """How often one session may lose its worker before its host is set aside."""
+    wait_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
+    """How long a worker may be away, at the beginning or after a loss."""
+    pair: tuple[FleetPair, ...] = ()
+    """``[[fleet.pair]]``."""
+
+    @field_validator("scheduler")
+    @classmethod
+    def _is_encrypted(cls, value: str | None) -> str | None:
+        if value is not None and not _SCHEDULER.fullmatch(value):
+            raise ValueError(
+                "give tls://host:port; whoever can speak to a cluster can run programs on all of it, so it must ask "
+                "for certificates"
+            )
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and ipaddress.ip_address(value).is_unspecified:
+            raise ValueError("give the one address of this machine that the hosts reach, not all of them")
+        return value
+
+    @property
+    def start(self) -> Start:
+        """Who starts the workers."""
+        if self.scheduler is not None:
+            return Start.CLUSTER
+        return Start.HERE if self.workers == "here" else Start.SSH
+
+    @model_validator(mode="after")
+    def _fields_fit(self) -> Self:
+        names = [host.name for host in self.hosts]
+        self._each_once(names, "name")
+        self._each_once([host.worker for host in self.hosts], "address")
+        self._each_once([host.machine_id for host in self.hosts if host.machine_id], "machine_id")
+        given = {"scheduler": self.scheduler, "workers": self.workers, "listen": self.listen}
+        said = [field for field, value in given.items() if value is not None]
+        if len(said) != 1:
+            raise ValueError(
+                "give one of scheduler (an existing cluster), listen (workers are started by ssh) and "
+                f'workers = "here" (for trying); {" and ".join(said) or "none of them"} is given'
+            )
+        self._credentials_fit()
+        if self.start is Start.SSH and (bare := [host.name for host in self.hosts if host.address is None]):
+            raise ValueError(f'host {bare[0]!r} needs address = "user@host" to be reached by ssh')
+        if self.start is Start.HERE and len(names) > 1 and not self.one_machine:
+            raise ValueError(
+                'workers = "here" makes several hosts of this one machine, which disturb each other; say one_machine = '
+                "true to try it all the same"
+            )
+        for pair in self.pair:
+            self._pair_fits(pair, names)
+        return self
+
+    def _each_once(self, values: list[Any], field: str) -> None:
+        for value in values:
+            if values.count(value) > 1:
+                raise ValueError(f"two hosts have {field} = {value!r}; each host is one machine with its own")
+
+    def _credentials_fit(self) -> None:
+        files = {"ca": self.ca, "certificate": self.certificate, "key": self.key}
+        if self.start is Start.CLUSTER:
+            if missing := [field for field, path in files.items() if path is None]:
+                raise ValueError(f"an existing cluster needs {missing[0]}: the path of a PEM file")
+        elif given := [field for field, path in files.items() if path is not None]:
+            raise ValueError(f"{given[0]} is of an existing cluster; for workers that it starts, the run makes its own")
+
+    def _pair_fits(self, pair: FleetPair, names: list[str]) -> None:
+        for end in (pair.tester, pair.guests):
+            if end not in names:
+                raise ValueError(f"pair: {end!r} is no host of the fleet; choose from {', '.join(names)}")
+        if pair.tester == pair.guests:
+            raise ValueError(f"pair: tester and guests are both on {pair.tester!r}; leave the pair out")
