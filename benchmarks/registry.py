@@ -25,6 +25,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("forwarding-search", "Searching the no-drop rate in sixty cells", "forwarding_search.py"),
     Benchmark("forwarding-lab", "Set-up and teardown of forwarding laboratories", "forwarding_lab.py"),
     Benchmark("report-time", "Time, memory and size of a report over 10,000 trials", "report_time.py"),
+    Benchmark("decided-verdict", "Repetitions until a verdict is decided", "decided_verdict.py"),
     Benchmark("kernels-peers", "The isolation suite's kernels beside their peers", "kernels_peers.py"),
     Benchmark("kernels-repeatability", "Repeatability of the isolation suite's kernels", "kernels_repeatability.py"),
     Benchmark(
