@@ -1,1 +1,1 @@
-"""A local page that shows a run as it happens, and finished reports."""
+"""A page on this machine that shows runs as they happen and their reports; reads only."""

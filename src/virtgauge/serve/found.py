@@ -1,0 +1,99 @@
+"""Which runs there are: folders with a ledger, found in the folders that were named and nowhere else.
+
+A page names a run by an identifier made from its place, never by a path, so nothing but what was found here can be
+asked for.  Links are not followed: a folder that somebody else packed cannot lead outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from virtgauge.ledger.read_only import LOG_NAME
+from virtgauge.ledger.store import LEDGER_NAME
+
+LOCK_NAME = "controller.lock"
+REPORT_NAME = "report.html"
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""Of a ledger and its log: file number, size, time of change.  While it is the same, nothing was written."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundRun:
+    """A folder with a ledger, whatever that is worth.
+
+    Attributes:
+        run_id: names it in addresses; the same as long as the folder is there.
+        folder: where it is.
+    """
+
+    run_id: str
+    folder: Path
+
+    def stamp(self) -> Stamp:
+        """What changes with every write; empty when the folder has vanished."""
+        found = []
+        for name in (LEDGER_NAME, LOG_NAME):
+            with contextlib.suppress(OSError):
+                status = (self.folder / name).lstat()
+                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        return tuple(found)
+
+
+class Controller(enum.Enum):
+    """Whether anything measures into a run now."""
+
+    AT_WORK = "at work"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+def find_runs(folders: Sequence[Path]) -> dict[str, FoundRun]:
+    """The runs in these folders, each of which may be a run itself; by identifier."""
+    found = {}
+    for parent in folders:
+        root = parent.resolve()
+        for folder in (root, *_children(root)):
+            with contextlib.suppress(OSError):
+                if stat.S_ISREG((folder / LEDGER_NAME).lstat().st_mode):
+                    run_id = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+                    found[run_id] = FoundRun(run_id, folder)
+    return found
+
+
+def _children(root: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield root / entry.name
+
+
+def controller_of(folder: Path) -> Controller:
+    """Whether a controller holds the run's lock.
+
+    The lock is asked for shared, for some microseconds: a controller that starts just then and wants it for itself
+    would be told that another is at work, so this is asked of unfinished runs only, and while somebody looks.
+    """
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return Controller.GONE
+    except OSError:
+        return Controller.UNKNOWN
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return Controller.AT_WORK
+    except OSError:
+        return Controller.UNKNOWN
+    finally:
+        os.close(descriptor)
+    return Controller.GONE

@@ -1,0 +1,98 @@
+"""The pages as markup: Jinja2 with autoescaping, the report's style, one small script, and no texts in either."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from importlib import resources
+
+import jinja2
+
+from virtgauge.serve.live import LiveRun
+from virtgauge.serve.overview import Overview, State
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""Of the server's own pages: their script and style, and requests to the server itself."""
+
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Of a report, beside the one that it brings: a file that somebody else made is no page of this server, has no part in
+what this server knows, and connects to nothing."""
+
+TONES = {
+    State.RUNNING: "running",
+    State.COMPLETE: "good",
+    State.INCOMPLETE: "warn",
+    State.INTERRUPTED: "warn",
+    State.UNFINISHED: "warn",
+    State.UNREADABLE: "bad",
+}
+_RUNNING_EVERY_MS, _ENDED_EVERY_MS = 2000, 5000
+LISTED = 300
+"""Runs on the page of all runs: the newest."""
+
+
+def index_page(overviews: Sequence[Overview], folders: Sequence[str]) -> str:
+    """All runs, the newest first, those under way before all others."""
+    ordered = sorted(overviews, key=lambda one: (one.state is State.RUNNING, one.order, one.name), reverse=True)
+    running = any(one.state is State.RUNNING for one in ordered)
+    return _render(
+        "index.html",
+        runs=ordered[:LISTED],
+        further=max(0, len(ordered) - LISTED),
+        folders=folders,
+        every_ms=_RUNNING_EVERY_MS if running else _ENDED_EVERY_MS,
+    )
+
+
+def run_page(live: LiveRun, *, reportable: bool) -> str:
+    """One run.
+
+    Args:
+        live: what is known of it.
+        reportable: whether its report may be asked for now.
+    """
+    running = live.overview.state is State.RUNNING
+    return _render(
+        "run.html",
+        live=live,
+        one=live.overview,
+        reportable=reportable,
+        every_ms=_RUNNING_EVERY_MS if running else _ENDED_EVERY_MS,
+    )
+
+
+def message_page(title: str, text: str, remedy: str = "") -> str:
+    """Something that cannot be shown, and what to do."""
+    return _render("message.html", title=title, text=text, remedy=remedy, every_ms=None)
+
+
+@functools.cache
+def asset(name: str) -> bytes:
+    """The script, or the style: that of the reports, and what is added to it."""
+    own = resources.files(__package__).joinpath("templates", name).read_bytes()
+    if name != "page.css":
+        return own
+    # By the files' place: to import the package of the reports would take a second and load what draws them.
+    shared = resources.files("virtgauge").joinpath("report", "templates", "page.css").read_bytes()
+    return shared + own
+
+
+def _render(template: str, **values: object) -> str:
+    return _environment().get_template(template).render(tones=TONES, State=State, **values)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,111 @@
+"""The reports: a run's own file where it is up to date, else made for this once, in a process of its own.
+
+Nothing is written to a run's folder.  Making a report takes a processor for seconds, so none is made while a run is
+under way, and only one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import BinaryIO
+
+from virtgauge.errors import UnavailableError, VirtgaugeError
+from virtgauge.serve.found import REPORT_NAME, FoundRun, Stamp
+from virtgauge.serve.wording import plain
+
+LARGEST_PAGE = 256 * 2**20
+_KEPT_BYTES = 96 * 2**20
+_TIME_LIMIT_S = 180.0
+
+
+def stored_report(run: FoundRun) -> BinaryIO | None:
+    """The run's own report, open; None when it has none, or the ledger was written to since."""
+    try:
+        descriptor = os.open(run.folder / REPORT_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    found = os.fstat(descriptor)
+    newest = max((written for _, _, written in run.stamp()), default=0)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST_PAGE and found.st_mtime_ns >= newest:
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    return None
+
+
+def has_stored_report(run: FoundRun) -> bool:
+    """Whether there is one to be had at no cost."""
+    found = stored_report(run)
+    if found is None:
+        return False
+    found.close()
+    return True
+
+
+class ReportBuilder:
+    """Makes reports, and keeps the last few in memory.
+
+    Args:
+        limit_s: a report that takes longer is given up.
+    """
+
+    def __init__(self, limit_s: float = _TIME_LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._one_at_a_time = asyncio.Lock()
+        self._kept: OrderedDict[tuple[str, Stamp], bytes] = OrderedDict()
+        self._process: asyncio.subprocess.Process | None = None
+
+    def kept(self, run: FoundRun) -> bytes | None:
+        """A report that was made before and still holds."""
+        return self._kept.get((run.run_id, run.stamp()))
+
+    async def build(self, run: FoundRun) -> bytes:
+        """The report of a run as a page.
+
+        Raises:
+            VirtgaugeError: it cannot be made, or takes too long.
+        """
+        async with self._one_at_a_time:
+            key = run.run_id, run.stamp()
+            if key not in self._kept:
+                self._kept[key] = await self._build(run.folder)
+                while len(self._kept) > 1 and sum(map(len, self._kept.values())) > _KEPT_BYTES:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    async def _build(self, folder: Path) -> bytes:
+        # In a session of its own, so that Ctrl-C reaches the server only, which then ends it; -P keeps modules of the
+        # folder that the server was started in from being taken for the library's.
+        self._process = process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "virtgauge.serve.report_process", os.fsencode(folder)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            page, complaint = await asyncio.wait_for(process.communicate(), self._limit_s)
+        except TimeoutError:
+            raise UnavailableError(
+                f"the report was not made within {self._limit_s:.0f} s", f"virtgauge report {folder} --format html"
+            ) from None
+        finally:
+            self.stop()
+            await process.wait()
+            self._process = None
+        if process.returncode:
+            last = complaint.decode(errors="replace").strip().splitlines()
+            raise VirtgaugeError(f"the report cannot be made: {plain(last[-1] if last else process.returncode)}")
+        return page
+
+    def stop(self) -> None:
+        """End what is being made."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()

@@ -1,0 +1,119 @@
+"""What the pages show, kept for as long as somebody looks: one look a second, however many pages ask.
+
+Ledgers are read in a thread, one at a time, so that the server answers meanwhile; without a request nothing is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from virtgauge.serve.found import FoundRun, find_runs
+from virtgauge.serve.live import LiveRun, RunWatch
+from virtgauge.serve.overview import Overview, Overviews, State
+from virtgauge.serve.reports import ReportBuilder
+from virtgauge.serve.wording import plain
+
+LOOK_EVERY_S = 1.0
+_WATCHED = 8
+"""Runs whose figures are kept; of others they are read anew."""
+
+Value = TypeVar("Value")
+
+
+class Look(Generic[Value]):
+    """Something that takes time to read, read at most so often."""
+
+    def __init__(self, read: Callable[[], Value], reading: asyncio.Lock, every_s: float) -> None:
+        self._read, self._reading, self._every_s = read, reading, every_s
+        self._found: tuple[float, Value] | None = None
+
+    async def now(self) -> Value:
+        """The last value if it is fresh, else a new one."""
+        async with self._reading:
+            if self._found is None or time.monotonic() - self._found[0] >= self._every_s:
+                value = await _in_thread(self._read)
+                self._found = time.monotonic(), value
+            return self._found[1]
+
+
+class Showing:
+    """The runs in some folders.
+
+    Args:
+        folders: that hold runs, or are runs.
+        look_every_s: no page makes a ledger be read more often.
+    """
+
+    def __init__(self, folders: Sequence[Path], look_every_s: float = LOOK_EVERY_S) -> None:
+        self._folders, self._every_s = tuple(folders), look_every_s
+        self.folder_names = tuple(plain(folder) for folder in folders)
+        self.port = 0
+        """That the server listens at."""
+        self.reports = ReportBuilder()
+        self._overviews = Overviews()
+        self._reading = asyncio.Lock()
+        self._list: Look[dict[str, Overview]] = Look(self._read_list, self._reading, look_every_s)
+        self._watches: OrderedDict[str, Look[LiveRun]] = OrderedDict()
+
+    async def overviews(self) -> list[Overview]:
+        """A line for every run that is there."""
+        return list((await self._list.now()).values())
+
+    async def measuring(self) -> bool:
+        """Whether any of the runs is under way."""
+        return any(one.state is State.RUNNING for one in await self.overviews())
+
+    async def find(self, run_id: str) -> FoundRun | None:
+        """The run of that identifier, if it is still there."""
+        overview = (await self._list.now()).get(run_id)
+        return overview.run if overview is not None and overview.run.stamp() else None
+
+    async def live(self, run_id: str) -> LiveRun | None:
+        """What the page of a run shows; None when there is none, or no longer."""
+        run = await self.find(run_id)
+        if run is None:
+            self._watches.pop(run_id, None)
+            return None
+        if run_id not in self._watches:
+            self._watches[run_id] = Look(RunWatch(run, self._overviews).look, self._reading, self._every_s)
+            while len(self._watches) > _WATCHED:
+                self._watches.popitem(last=False)
+        self._watches.move_to_end(run_id)
+        return await self._watches[run_id].now()
+
+    def _read_list(self) -> dict[str, Overview]:
+        return self._overviews.of_all(find_runs(self._folders))
+
+
+async def _in_thread(read: Callable[[], Value]) -> Value:
+    """Call it in a thread that the end of the process need not wait for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Value] = loop.create_future()
+
+    def tell(value: Value | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(value)  # type: ignore[arg-type]
+
+    def work() -> None:
+        value, failure = None, None
+        try:
+            value = read()
+        except BaseException as error:  # whoever waits is told
+            failure = error
+        try:
+            loop.call_soon_threadsafe(tell, value, failure)
+        except RuntimeError:
+            return  # the server has ended meanwhile
+
+    threading.Thread(target=work, name="ledger-reader", daemon=True).start()
+    return await done

@@ -1,0 +1,125 @@
+"""Looking at a ledger changes nothing in its folder, keeps no writer waiting, and survives a foreign file."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from served_runs import HOST, add_block, contents
+from synthetic import manifest, synthetic_ledger
+
+from virtgauge.errors import UsageError
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.ledger.store import LEDGER_NAME, Ledger
+
+KILLED_WRITER = """
+import os, sys
+sys.path[:0] = sys.argv[2:]
+from pathlib import Path
+from synthetic import synthetic_ledger
+ledger = synthetic_ledger(Path(sys.argv[1]), blocks=1)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run #1?mode=rw&x=%20"  # a name that must not become a part of the address of the database
+
+
+def test_a_closed_ledger_is_read_and_gets_no_files(run):
+    synthetic_ledger(run, blocks=1).close()
+    before = contents(run)
+    with ReadOnlyLedger.open(run) as ledger:
+        assert len(ledger.trials()) == 90
+        assert ledger.manifest().plan_name == "quick"
+    assert contents(run) == before
+
+
+def test_a_ledger_that_grows_is_read_as_far_as_it_was_committed(run):
+    with Ledger.create(run, manifest([HOST])) as writer:
+        rng = np.random.default_rng(1)
+        for block in range(3):
+            add_block(writer, block, {"host": 20.0}, rng, [HOST])
+            before = contents(run)
+            with ReadOnlyLedger.open(run) as ledger:
+                tally = ledger.tally(attempts=3)
+                assert len(ledger.trials(after=2)) == 2 * block
+            made = 2 * (block + 1)
+            assert (tally.valid, tally.settled, tally.newest) == (made, made, made)
+            assert tally.blocks == block + 1
+            assert contents(run) == before
+
+
+def test_a_writer_goes_on_and_closes_cleanly_while_somebody_reads(run):
+    with Ledger.create(run, manifest([HOST])) as writer:
+        writer.add_event("started", "now")
+        with ReadOnlyLedger.open(run) as ledger:
+            reading = ledger._db.execute("SELECT * FROM events")  # a look that is not over
+            writer.add_event("resumed", "later")
+            assert [row["kind"] for row in reading] == ["started"]
+            assert [event.kind for event in ledger.events()] == ["started", "resumed"]
+    assert [path.name for path in run.iterdir() if path.is_file()] == [LEDGER_NAME]
+
+
+def test_what_a_killed_run_left_is_read_and_stays_as_it_is(run, tmp_path):
+    paths = [path for path in sys.path if path]
+    killed = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(run), *paths], check=False)
+    assert killed.returncode == -9
+    before = contents(run)
+    assert {LEDGER_NAME + "-wal", LEDGER_NAME + "-shm"} <= set(before)
+    with ReadOnlyLedger.open(run) as ledger:
+        assert ledger.tally(attempts=3).valid == 90
+    assert contents(run) == before
+
+
+def test_a_log_without_its_index_is_refused_with_the_remedy(run):
+    synthetic_ledger(run, blocks=1).close()
+    (run / (LEDGER_NAME + "-wal")).write_bytes(b"x" * 4096)
+    with pytest.raises(UsageError, match="copied while its run wrote it") as refusal:
+        ReadOnlyLedger.open(run)
+    assert "virtgauge report" in refusal.value.remedy
+    assert not (run / (LEDGER_NAME + "-shm")).exists()
+
+
+@pytest.mark.parametrize("make", ["nothing", "text", "empty", "foreign", "cut", "pipe", "link"])
+def test_what_is_no_ledger_is_refused(tmp_path, make):
+    synthetic_ledger(tmp_path / "good", blocks=1).close()
+    path = tmp_path / LEDGER_NAME
+    if make == "text":
+        path.write_text("no database " * 100)
+    elif make == "empty":
+        path.touch()
+    elif make == "foreign":
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE songs (name TEXT)")
+        db.close()
+    elif make == "cut":
+        path.write_bytes((tmp_path / "good" / LEDGER_NAME).read_bytes()[:1000])
+    elif make == "pipe":
+        os.mkfifo(path)
+    elif make == "link":
+        path.symlink_to(tmp_path / "good" / LEDGER_NAME)
+    with pytest.raises(UsageError, match=r"no ledger|no run"):
+        ReadOnlyLedger.open(tmp_path)
+
+
+def test_a_table_that_never_ends_is_given_up(run):
+    synthetic_ledger(run, blocks=1).close()
+    with sqlite3.connect(run / LEDGER_NAME) as db:
+        db.execute("DROP TABLE events")
+        db.execute(
+            "CREATE VIEW events AS WITH RECURSIVE n(at, kind, detail, rowid) AS "
+            "(SELECT 'a', 'b', 'c', 1 UNION ALL SELECT at, kind, detail, rowid + 1 FROM n) SELECT * FROM n"
+        )
+    db.close()
+    with ReadOnlyLedger.open(run, limit_s=0.2) as ledger, pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        ledger.events()
+
+
+def test_nothing_can_be_written(run):
+    synthetic_ledger(run, blocks=1).close()
+    with ReadOnlyLedger.open(run) as ledger, pytest.raises(Exception, match="readonly"):
+        ledger.add_event("started", "now")
