@@ -14,6 +14,7 @@ from virtgauge.suites.bench import Bench, Stage
 @dataclasses.dataclass
 class Stream:
     closed: bool = False
+    patience: float = 1.0
 
 
 class Fake(Guest):
@@ -97,6 +98,9 @@ async def test_a_bench_with_one_lost_agent_is_closed_and_as_late_as_its_slowest_
     slow = await stage.launch("slowest")
     bench = Bench(stage)
     assert bench.ready_ns == len("g1-slowest")
+    assert bench.patience == 1.0
+    slow.channel.patience = 4.0
+    assert bench.patience == 4.0
     assert not bench.closed
     slow.channel.closed = True
     assert bench.closed

@@ -52,6 +52,22 @@ async def test_accounts_are_read_also_while_the_event_loop_is_held_up():
     assert len(seen) >= 4
 
 
+async def test_an_account_that_takes_long_to_read_is_left_alone_nine_times_as_long():
+    spans = []
+
+    def slow() -> int:
+        began = time.monotonic()
+        time.sleep(0.002)
+        spans.append((began, time.monotonic()))
+        return len(spans)
+
+    async with recorded(slow, every_s=0.001):
+        await until(lambda: len(spans) > 4)
+        by_thread = spans[1:]
+    for (began, ended), (next_began, _) in itertools.pairwise(by_thread):
+        assert next_began - ended > 8 * (ended - began)
+
+
 @pytest.mark.parametrize("failure", [None, RuntimeError])
 async def test_the_last_reading_is_at_the_end_and_nothing_reads_on(failure):
     seen, before = [], threading.active_count()

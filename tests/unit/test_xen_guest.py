@@ -34,6 +34,13 @@ def guest_of(dom0: NotedDom0, removal: contextlib.ExitStack | None = None, vcpus
     )
 
 
+@pytest.mark.parametrize("patience", [1.0, 4.0])
+async def test_a_guest_is_waited_for_as_its_host_deserves(patience: float) -> None:
+    dom0 = NotedDom0()
+    dom0.patience = patience
+    assert guest_of(dom0).channel.patience == patience
+
+
 async def test_cap_and_weight_are_set_and_read_back() -> None:
     dom0 = NotedDom0()
     applied = await guest_of(dom0).apply(Policy(cpu_limit=0.4, weight=200, available=FOUR))

@@ -80,6 +80,8 @@ class Channel:
 
     Attributes:
         welcome: the agent's answer to the handshake (version, hash, pid, whether it is init).
+        patience: how many times longer than on a physical machine its answers may take; whoever makes a guest that is
+            slow by its nature (within an emulated machine) says so here, and all bounds on requests are longer by it.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -92,6 +94,7 @@ class Channel:
         self._receiver: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self.welcome: dict[str, Any] = {}
+        self.patience = 1.0
 
     @classmethod
     async def open(
@@ -145,22 +148,23 @@ class Channel:
         Raises:
             AgentError: the agent answered with an error.
             ChannelClosedError, ProtocolError: the session ended first.
-            TimeoutError: no answer within ``timeout_s``; the request was cancelled.
+            TimeoutError: no answer within ``timeout_s``, times the channel's patience; the request was cancelled.
         """
         self._require_open()
+        within_s = None if timeout_s is None else timeout_s * self.patience
         request_id = self._next_id
         self._next_id += 1
         pending = self._pending[request_id] = _Pending(on_progress)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(within_s):
                 await self._send({"type": type_, "id": request_id, **fields})
                 return await pending.future
         except (asyncio.CancelledError, TimeoutError) as error:
             if not self.closed:
                 with contextlib.suppress(Exception):
                     await self._cancel(request_id)
-            if isinstance(error, TimeoutError) and timeout_s is not None:
-                raise TimeoutError(f"the agent did not answer the request {type_!r} within {timeout_s:g} s") from None
+            if isinstance(error, TimeoutError) and within_s is not None:
+                raise TimeoutError(f"the agent did not answer the request {type_!r} within {within_s:g} s") from None
             raise
         finally:
             self._pending.pop(request_id, None)

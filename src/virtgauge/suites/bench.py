@@ -138,6 +138,11 @@ class Bench:
         return any(one.channel.closed for one in (*self.stage.guests, *self.stage.peers))
 
     @property
+    def patience(self) -> float:
+        """How many times longer than on a physical machine a trial may take, by what its slowest agent declares."""
+        return max(one.channel.patience for one in (*self.stage.guests, *self.stage.peers))
+
+    @property
     def ready_ns(self) -> int:
         """What the slowest guest took to become ready."""
         return max(guest.ready_ns for guest in self.stage.guests)

@@ -35,6 +35,7 @@ class XenGuest(Guest):
     ) -> None:
         """Take over what a launch has made; ``removal`` undoes it, last first."""
         self.channel, self.ready_ns, self.label, self.config = channel, ready_ns, label, config
+        channel.patience = dom0.patience
         self._dom0, self._removal = dom0, removal
         self._xl = Toolstack(dom0)
         self._cap = config.cap
@@ -116,7 +117,7 @@ class XenGuest(Guest):
         removal, self._removal = self._removal, contextlib.ExitStack()
         with removal:
             alive = not self.channel.closed
-            await self.channel.shutdown(_SHUTDOWN_S * self._dom0.patience)
+            await self.channel.shutdown(_SHUTDOWN_S)
             if alive:
                 await self._powered_off()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Self
 
@@ -70,7 +71,8 @@ class AgentEnds(Ends):
     async def measure(
         self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float, manner: Manner = PACED
     ) -> TrialResult:
-        return await self._tester.measure(shares, frame_bytes, rate_pps, duration_s, manner)
+        tester = dataclasses.replace(self._tester, drain_ns=round(self._tester.drain_ns * self.patience))
+        return await tester.measure(shares, frame_bytes, rate_pps, duration_s, manner)
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
         return await self._loop.measure(equal_shares(1), frame_bytes, rate_pps, duration_s)

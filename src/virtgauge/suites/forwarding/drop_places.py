@@ -101,8 +101,7 @@ def _flow_of(port: str) -> int | None:
 
 
 async def _inside(guest: Guest) -> dict[str, str]:
-    async with asyncio.timeout(_READ_S):
-        reply = await guest.channel.request("read", paths=[_DEVICES, _BACKLOG, _IP, _BOOT])
+    reply = await guest.channel.request("read", paths=[_DEVICES, _BACKLOG, _IP, _BOOT], timeout_s=_READ_S)
     return {path: (held or b"").decode(errors="replace") for path, held in reply.value["files"].items()}
 
 

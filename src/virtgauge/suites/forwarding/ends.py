@@ -19,11 +19,13 @@ class Ends(abc.ABC):
     Attributes:
         transmit_port, receive_port: the lab's interfaces to which it is connected, for br0 and br1.
         receive_mac: hardware address that the guests send to.
+        patience: how many times longer than usual it waits for frames that are still under way.
     """
 
     transmit_port: str
     receive_port: str
     receive_mac: str
+    patience: float = 1.0
 
     @abc.abstractmethod
     async def measure(

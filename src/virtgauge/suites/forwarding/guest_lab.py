@@ -64,6 +64,7 @@ class GuestLab(ForwardingLab):
         super().__init__(stage, flows=settings.guests)
         self.cpus, self.switch = cpus, switch
         self._ends = ends
+        ends.patience = self.patience
         self._places = DropPlaces(stage, switch, lab)
         self._arrived = 0
         self._limit = LimitWatch(stage.guests, settings.cpu_limit)
@@ -185,10 +186,10 @@ class GuestLab(ForwardingLab):
 
     async def _come_to_rest(self) -> None:
         """Wait for the frames that are still under way: counters that are read one after the other must stand still."""
-        deadline, before = time.monotonic() + _REST_LIMIT_S, None
+        deadline, before = time.monotonic() + _REST_LIMIT_S * self.patience, None
         while (now := link_counts(self._places.lab)) != before and time.monotonic() < deadline:
             before = now
-            await asyncio.sleep(_REST_S)
+            await asyncio.sleep(_REST_S * self.patience)
 
 
 def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan, ends: Ends) -> Switch:
