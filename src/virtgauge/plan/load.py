@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from virtgauge.errors import UsageError
 from virtgauge.plan.explain import explain
 from virtgauge.plan.model import Plan
+from virtgauge.plan.paper_presets import paper_names, paper_text
 
 
 def preset_names() -> list[str]:
     """The presets that come with virtgauge."""
-    return sorted(entry.name.removesuffix(".toml") for entry in _presets().iterdir() if entry.name.endswith(".toml"))
+    files = (entry.name.removesuffix(".toml") for entry in _presets().iterdir() if entry.name.endswith(".toml"))
+    return [*sorted(files), *paper_names()]
 
 
 def preset_text(name: str) -> str:
@@ -32,7 +34,7 @@ def preset_text(name: str) -> str:
             f"no preset and no file is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
             f"presets: {', '.join(preset_names())}; or give the path of a plan (FILE.toml)",
         )
-    return (_presets() / f"{name}.toml").read_text()
+    return paper_text(name) if name in paper_names() else (_presets() / f"{name}.toml").read_text()
 
 
 def load_plan(preset_or_path: str) -> tuple[Plan, str]:
