@@ -100,7 +100,7 @@ def test_a_hundredfold_is_thirty_eight_to_fifty_five() -> None:
 
 def test_interactions_cannot_be_tested_with_one_value_a_cell() -> None:
     found = [one for one in examined_claims() if "interaction" in one.name]
-    assert len(found) == 5
+    assert len(found) == 6
     assert {one.verdict for one in found} == {Verdict.UNDECIDED}
 
 

@@ -39,7 +39,11 @@ def test_platforms_that_behave_as_the_paper_says_confirm_it(tmp_path: Path) -> N
     verdicts = {name: claim.verdict for name, claim in found.items()}
     # The paper contradicts itself: 300 µs for long frames with KVM are not comparable with 170 µs.
     assert verdicts.pop("latencies-are-comparable") is Verdict.CONTRADICTED
-    assert verdicts.pop("guests-cannot-use-each-others-resources") is Verdict.UNTESTABLE
+    for supposed in (
+        *("guests-cannot-use-each-others-resources", "emulated-latency-hardly-scatters"),
+        *("serving-many-guests-in-turn-delays", "less-is-allotted-at-low-load", "paravirtual-is-the-better-choice"),
+    ):
+        assert verdicts.pop(supposed) is Verdict.UNTESTABLE
     # At 64 bytes our para-virtual arm was told to be the quicker one.
     assert verdicts.pop("emulated-is-quicker-at-low-load") is Verdict.CONTRADICTED
     assert set(verdicts.values()) == {Verdict.CONFIRMED}, verdicts

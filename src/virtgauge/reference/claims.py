@@ -1,6 +1,7 @@
 """What the timing paper concludes from its Tables 1 and 2, each conclusion with the test that decides it.
 
-The conclusions are data (``timing_claims.toml``); :mod:`virtgauge.report.paper_claims` carries the tests out.
+The conclusions are data (``timing_claims.toml``); :mod:`virtgauge.report.timing.paper_claims` carries the tests out on
+those tables, :mod:`virtgauge.report.timing.run_claims` on a run.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from virtgauge.reference.claim_file import read_claims
+from virtgauge.reference.claim_file import Bounded, read_claims
 
 Parameter = Literal["median", "half_iqr", "max", "min"]
 """The paper's four; what it calls MAD is half the interquartile range (section 2.3)."""
+Quantile = Literal["p90", "p99.9"]
 Factor = Literal["function", "platform", "load"]
 
 
@@ -53,9 +55,15 @@ class LevelsDiffer(_Test):
 
 
 class Interaction(_Test):
-    """An interaction, which one value in each cell cannot show."""
+    """An interaction, which one value in each cell cannot show, and repetitions can.
+
+    Without ``factors`` it is of none that an analysis of variance has.
+    """
 
     kind: Literal["interaction"]
+    factors: tuple[Factor, ...] = ()
+    significant: tuple[Parameter, ...] = ()
+    insignificant: tuple[Parameter, ...] = ()
 
 
 class Extreme(_Test):
@@ -84,7 +92,7 @@ class Order(_Test):
 class Ratio(_Test):
     """The ratio of one level's figure to those of other levels, over all cells, lies within bounds.
 
-    ``most``: it is enough that it does in more than half of the cells.
+    ``most``: it is enough that it does in more than half of the cells; ``any``: in one of them.
     """
 
     kind: Literal["ratio"]
@@ -95,7 +103,9 @@ class Ratio(_Test):
     at_least: float | None = None
     at_most: float | None = None
     most: bool = False
+    any: bool = False
     where: dict[Factor, str] = Field(default_factory=dict)
+    ignoring: tuple[str, ...] = ()
 
 
 class Spread(_Test):
@@ -107,6 +117,35 @@ class Spread(_Test):
     at_most: float
     where: dict[Factor, str] = Field(default_factory=dict)
     ignoring: tuple[str, ...] = ()
+
+
+class Bounds(_Test, Bounded):
+    """In every cell a figure lies within bounds, ns.
+
+    Of the quantiles the tables have none but the median, which no higher quantile is below.
+    """
+
+    kind: Literal["bounds"]
+    parameter: Parameter | Quantile = "median"
+    where: dict[Factor, str] = Field(default_factory=dict)
+    ignoring: tuple[str, ...] = ()
+
+
+class Separated(_Test):
+    """Every figure of one function, on any platform and under any load, is below every figure of another."""
+
+    kind: Literal["separated"]
+    lower: str
+    higher: str
+    parameter: Parameter = "median"
+    ignoring: tuple[str, ...] = ()
+
+
+class Untestable(_Test):
+    """What no figure of the paper's or ours decides."""
+
+    kind: Literal["untestable"]
+    reason: str
 
 
 class PrintedFigure(_Test):
@@ -127,7 +166,18 @@ class Figures(_Test):
 
 
 Test = Annotated[
-    FactorMatters | LevelsDiffer | Interaction | Extreme | Order | Ratio | Spread | Figures, Field(discriminator="kind")
+    FactorMatters
+    | LevelsDiffer
+    | Interaction
+    | Extreme
+    | Order
+    | Ratio
+    | Spread
+    | Bounds
+    | Separated
+    | Figures
+    | Untestable,
+    Field(discriminator="kind"),
 ]
 
 
@@ -146,7 +196,7 @@ class Claim(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    table: tuple[Literal["timer_cost", "sleep_miss"], ...]
+    table: Annotated[tuple[Literal["timer_cost", "sleep_miss"], ...], Field(min_length=1)]
     place: str
     text: str
     note: str = ""

@@ -20,6 +20,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord
 from virtgauge.measures.figures import TrialFigures
 from virtgauge.report.headline import Headline
+from virtgauge.report.verdicts import HeardClaim
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame
@@ -56,9 +57,13 @@ class SuiteRecords:
         return sorted(used, key=lambda arm: (arm.emulated, rank.get(arm.role, 2)))
 
 
+CLAIMS = "claims"
+"""Anchor of the section about a suite's paper."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the page.
+    """A part of the page.  The one at :data:`CLAIMS` is left out where a report has all papers' conclusions together.
 
     Attributes:
         anchor: unique within the suite.
@@ -107,6 +112,11 @@ class SuiteReport(abc.ABC):
     def headlines(self) -> tuple[Headline, ...]:
         """One sentence for each arm of the plan but the A/A arm, the reference first."""
         return self.findings.headlines
+
+    @property
+    def claims(self) -> tuple[HeardClaim, ...]:
+        """Every conclusion of the suite's paper, and what this run says of it; empty where it has no paper."""
+        return ()
 
     @property
     @abc.abstractmethod

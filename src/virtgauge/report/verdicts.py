@@ -52,6 +52,22 @@ class ExaminedClaim:
     evidence: tuple[Evidence, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Hearing:
+    """What figures of this run say of a conclusion: those of one arm, or, with an empty name, of all together."""
+
+    arm: str
+    examined: ExaminedClaim
+
+
+@dataclasses.dataclass(frozen=True)
+class HeardClaim:
+    """A conclusion of a paper, on the paper's own figures and on this run's."""
+
+    paper: ExaminedClaim
+    run: tuple[Hearing, ...]
+
+
 def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
     """Contradicted if any figure says so, confirmed if all agree and none is missing."""
     agreement = [one.agrees for one in evidence]

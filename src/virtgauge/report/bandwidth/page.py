@@ -9,7 +9,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.bandwidth import tables, vocabulary
 from virtgauge.report.bandwidth.figures import draw
 from virtgauge.report.bandwidth.model import BandwidthFindings
-from virtgauge.report.sections import Section, SuitePage
+from virtgauge.report.sections import CLAIMS, Section, SuitePage
 from virtgauge.report.verdicts import verdict_counts
 
 if TYPE_CHECKING:
@@ -69,6 +69,6 @@ def suite_page(found: BandwidthFindings, arms: Sequence[ArmRecord], frame: PageF
     add("published", "Published", "published.html", published=tables.published(found))
     if found.not_measured:
         add("missing", "Not measured", "missing.html")
-    add("claims", "The paper", "claims.html", verdict_counts=verdict_counts)
+    add(CLAIMS, "The paper", "claims.html", verdict_counts=verdict_counts)
     head = frame.render("bandwidth/glance.html", **shared, glance=tables.glance(found, arms))
     return SuitePage(head, tuple(sections), _READING)

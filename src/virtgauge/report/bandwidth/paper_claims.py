@@ -40,6 +40,12 @@ def examined_claims(results: Results, arms: Sequence[ArmRecord]) -> tuple[Bandwi
     )
 
 
+def on_paper() -> tuple[ExaminedClaim, ...]:
+    """Every conclusion, on what the paper's text states in figures."""
+    figures = PaperFigures()
+    return tuple(examine(claim, figures) for claim in claims.bandwidth_claims())
+
+
 def examine(claim: Claim, figures: Figures) -> ExaminedClaim:
     """Carry out a conclusion's tests."""
     evidence = tuple(one for test in claim.tests for one in _hear(test, figures))

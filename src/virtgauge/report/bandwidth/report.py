@@ -23,6 +23,7 @@ from virtgauge.report.bandwidth.published import beside_ours
 from virtgauge.report.bandwidth.results import Results, key_of_factors
 from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
 from virtgauge.report.trial_results import flag_counts
+from virtgauge.report.verdicts import HeardClaim, Hearing
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame
@@ -62,6 +63,13 @@ class BandwidthReport(SuiteReport):
             paper_claims=examined_claims(results, records.arms),
             citation=table("bandwidth").source.citation,
             flags={arm.name: flag_counts(results.of_arm(arm.name)) for arm in self.arms},
+        )
+
+    @property
+    def claims(self) -> tuple[HeardClaim, ...]:
+        return tuple(
+            HeardClaim(claim.paper, tuple(Hearing(one.arm, one.examined) for one in claim.arms))
+            for claim in self.findings.paper_claims
         )
 
     @property

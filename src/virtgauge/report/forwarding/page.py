@@ -9,7 +9,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.forwarding import rates, tables
 from virtgauge.report.forwarding.figures import draw
 from virtgauge.report.forwarding.model import ForwardingFindings
-from virtgauge.report.sections import Section, SuitePage
+from virtgauge.report.sections import CLAIMS, Section, SuitePage
 from virtgauge.report.verdicts import verdict_counts
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def suite_page(found: ForwardingFindings, arms: Sequence[ArmRecord], frame: Page
     add("losses", "Losses", "losses.html", accounts=tables.accounts(found, arms))
     if found.published:
         add("published", "Published", "published.html")
-    add("claims", "The paper", "claims.html", counts=verdict_counts(found.paper_claims))
+    add(CLAIMS, "The paper", "claims.html", counts=verdict_counts(found.paper_claims))
     head = frame.render(
         "forwarding/glance.html", rates=rates, tables=tables, glance=tables.glance(found, arms), found=found
     )

@@ -2,7 +2,7 @@
 
 A figure with its interval over independent searches agrees when the whole interval lies within what the conclusion
 says, and contradicts when the whole interval lies outside; else it does not decide.  A range of J or of frame sizes
-smaller than the paper's cannot confirm how much changes over it.
+smaller than the paper's cannot confirm how much changes over it.  Emulated platforms decide nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ def examined_claims(quantities: Quantities, arms: Sequence[ArmRecord], nominal: 
     return tuple(found)
 
 
+def on_paper() -> tuple[ExaminedClaim, ...]:
+    """Every conclusion, on the paper's own figures, of which it prints none."""
+    nothing = (Evidence.none("the paper prints no table, only diagrams"),)
+    return tuple(_examined(claim, nothing) for claim in claims.forwarding_claims())
+
+
 def _examined(claim: Claim, evidence: tuple[Evidence, ...]) -> ExaminedClaim:
     return ExaminedClaim(claim.name, claim.place, claim.text, claim.note, verdict_of(evidence), evidence)
 
@@ -80,7 +86,7 @@ class _Court:
         self, test: _OfOneArm, found: Callable[[_OfOneArm, ArmRecord], Iterator[Evidence]]
     ) -> Iterator[Evidence]:
         arms = [arm for arm in self._arms if interfaces_of(arm) in test.interfaces]
-        evidence = [_about(arm.label, one) for arm in arms for one in found(test, arm)]
+        evidence = [_about(arm.label, one, arm.emulated) for arm in arms for one in found(test, arm)]
         if not evidence:
             what = WORDS[test.interfaces[0]]
             why = f"no figures at the levels that it is about, with {what}" if arms else f"no platform with {what}"
@@ -95,7 +101,7 @@ class _Court:
         ordered = [pair if test.interfaces[0] == "paravirtual" else (pair[1], pair[0]) for pair in known]
         several = len(ordered) > 1
         evidence = [
-            _about(f"{pair[0].label} / {pair[1].label}" if several else "", one)
+            _about(f"{pair[0].label} / {pair[1].label}" if several else "", one, any(arm.emulated for arm in pair))
             for pair in ordered
             for one in found(test, pair)
         ]
@@ -189,10 +195,11 @@ class _Court:
         return median_estimate(list(values.values()), "", self._nominal)
 
 
-def _about(label: str, evidence: Evidence) -> Evidence:
-    if not label:
-        return evidence
-    return Evidence(f"{label}, {evidence.text}", evidence.agrees, evidence.measured)
+def _about(label: str, evidence: Evidence, emulated: bool) -> Evidence:
+    text = f"{label}, {evidence.text}" if label else evidence.text
+    if emulated:  # it shows that the method works, and decides nothing
+        return Evidence.none(f"{text} (emulated, which decides nothing)")
+    return Evidence(text, evidence.agrees, evidence.measured)
 
 
 def _growth_agrees(test: claims.Growth, change: Estimate, *, whole: bool) -> bool | None:

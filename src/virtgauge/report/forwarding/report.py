@@ -15,11 +15,12 @@ from virtgauge.report.forwarding.headlines import headlines
 from virtgauge.report.forwarding.interface_ratios import interface_ratios
 from virtgauge.report.forwarding.measured import Quantities
 from virtgauge.report.forwarding.model import ForwardingFindings
-from virtgauge.report.forwarding.paper_claims import examined_claims
+from virtgauge.report.forwarding.paper_claims import examined_claims, on_paper
 from virtgauge.report.forwarding.published import beside_ours
 from virtgauge.report.forwarding.results import Results, account_of
 from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
 from virtgauge.report.trial_results import flag_counts
+from virtgauge.report.verdicts import HeardClaim, Hearing
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame
@@ -52,6 +53,13 @@ class ForwardingReport(SuiteReport):
             published=beside_ours(quantities, records.arms, ratios),
             citation=table("forwarding").source.citation,
             paper_claims=examined_claims(quantities, records.arms, records.nominal),
+        )
+
+    @property
+    def claims(self) -> tuple[HeardClaim, ...]:
+        return tuple(
+            HeardClaim(paper, (Hearing("", run),))
+            for paper, run in zip(on_paper(), self.findings.paper_claims, strict=True)
         )
 
     @property

@@ -12,7 +12,7 @@ from virtgauge.report.isolation.model import IsolationFindings
 from virtgauge.report.isolation.published import by_figure
 from virtgauge.report.isolation.ratios import CONSERVING, TARGET_Q
 from virtgauge.report.isolation.sentences import FAIR_INTERVAL, FAIR_SHARE, ISOLATED_FROM
-from virtgauge.report.sections import Section, SuitePage
+from virtgauge.report.sections import CLAIMS, Section, SuitePage
 from virtgauge.report.verdicts import verdict_counts
 
 if TYPE_CHECKING:
@@ -80,6 +80,6 @@ def suite_page(found: IsolationFindings, arms: Sequence[ArmRecord], frame: PageF
     if found.not_measured:
         add("missing", "Not measured", "missing.html")
     counts = verdict_counts(claim.paper for claim in found.paper_claims)
-    add("claims", "The paper", "claims.html", counts=counts, verdict_counts=verdict_counts)
+    add(CLAIMS, "The paper", "claims.html", counts=counts, verdict_counts=verdict_counts)
     head = frame.render("isolation/glance.html", **shared, glance=tables.glance(found, arms))
     return SuitePage(head, tuple(sections), _READING)

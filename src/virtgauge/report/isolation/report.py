@@ -23,6 +23,7 @@ from virtgauge.report.isolation.sentences import resource_sentences
 from virtgauge.report.isolation.vocabulary import SHORT_CORES, benchmark_words, load_words, policy_words
 from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
 from virtgauge.report.trial_results import flag_counts
+from virtgauge.report.verdicts import HeardClaim, Hearing
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame
@@ -61,6 +62,13 @@ class IsolationReport(SuiteReport):
             paper_claims=examined_claims(results, records.arms, records.nominal),
             citation=table("isolation").source.citation,
             flags={arm.name: flag_counts(results.of_arm(arm.name)) for arm in self.arms},
+        )
+
+    @property
+    def claims(self) -> tuple[HeardClaim, ...]:
+        return tuple(
+            HeardClaim(claim.paper, tuple(Hearing(one.arm, one.examined) for one in claim.arms))
+            for claim in self.findings.paper_claims
         )
 
     @property

@@ -164,7 +164,7 @@ class OurFigures(Figures):
             if server in self._emulated:
                 found[f"the only {words} of this run is emulated, which decides nothing"] = server
             elif not self._is_a_stand(server):
-                found[f"this run has no {words}"] = server
+                found[f"this run has no {words} that decides anything"] = server
         return found
 
     def why_none(self, place: Place) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.sections import Section, SuitePage
+from virtgauge.report.sections import CLAIMS, Section, SuitePage
 from virtgauge.report.storage import tables, vocabulary
 from virtgauge.report.storage.figures import draw
 from virtgauge.report.storage.model import StorageFindings
@@ -63,6 +63,6 @@ def suite_page(found: StorageFindings, arms: Sequence[ArmRecord], frame: PageFra
         add("latency", "Latency", "latency.html", **latencies)
     if found.not_measured:
         add("missing", "Not measured", "missing.html")
-    add("claims", "The paper", "claims.html", verdict_counts=verdict_counts)
+    add(CLAIMS, "The paper", "claims.html", verdict_counts=verdict_counts)
     head = frame.render("storage/glance.html", **shared, glance=tables.glance(found, arms))
     return SuitePage(head, tuple(sections), _READING)

@@ -40,6 +40,12 @@ def examined_claims(places: Places, results: Results, nominal: float) -> tuple[S
     )
 
 
+def on_paper() -> tuple[ExaminedClaim, ...]:
+    """Every conclusion, on Tables IV and V."""
+    figures = PaperFigures()
+    return tuple(_examined(claim, figures) for claim in claims.storage_claims())
+
+
 def _examined(claim: Claim, figures: Figures) -> ExaminedClaim:
     evidence: dict[str, Evidence] = {}
     deciding: list[Evidence] = []

@@ -22,6 +22,7 @@ from virtgauge.report.storage.replay import replay
 from virtgauge.report.storage.results import Results
 from virtgauge.report.storage.vocabulary import OPERATION_WORDS, SHORT_LEVELS, clients_words, database_title
 from virtgauge.report.trial_results import flag_counts
+from virtgauge.report.verdicts import HeardClaim, Hearing
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame
@@ -52,6 +53,10 @@ class StorageReport(SuiteReport):
             citation=table("storage_ops").source.citation,
             flags={arm.name: flag_counts(results.of_arm(arm.name)) for arm in self.arms},
         )
+
+    @property
+    def claims(self) -> tuple[HeardClaim, ...]:
+        return tuple(HeardClaim(claim.paper, (Hearing("", claim.run),)) for claim in self.findings.paper_claims)
 
     @property
     def estimates(self) -> Iterable[Estimate]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from virtgauge.analysis.comparison import Comparison
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.report import verdicts
 from virtgauge.report.headline import Headline
 from virtgauge.report.timing.causes import Cause
 from virtgauge.report.timing.factors import ProbeFactors
@@ -140,6 +141,7 @@ class TimingFindings:
         published: figures of papers beside ours, and ``citations`` of them.
         factors: an entry for each probe with factors to test.
         paper_claims: the timing paper's conclusions, tested on its own tables.
+        run_claims: the same on this run.
         loads: what they achieved, by arm and load.
     """
 
@@ -151,6 +153,7 @@ class TimingFindings:
     citations: tuple[str, ...]
     factors: tuple[ProbeFactors, ...]
     paper_claims: tuple[ExaminedClaim, ...]
+    run_claims: tuple[verdicts.ExaminedClaim, ...]
 
 
 def function_label(factors: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.charts import PanelData
-from virtgauge.report.sections import Section, SuitePage
+from virtgauge.report.sections import CLAIMS, Section, SuitePage
 from virtgauge.report.timing import factor_tables, tables
 from virtgauge.report.timing.causes import summary
 from virtgauge.report.timing.figures import curve_data, distribution_figures, median_data, median_figures, raw_data
@@ -54,7 +54,7 @@ def suite_page(found: TimingFindings, arms: Sequence[ArmRecord], frame: PageFram
         "groups": factor_tables.claim_groups(found.paper_claims),
         "counts": factor_tables.claim_counts(found.paper_claims),
     }
-    add("claims", "The paper", "claims.html", **claims)
+    add(CLAIMS, "The paper", "claims.html", **claims)
     head = frame.render("timing/glance.html", glance=glance, summary_of=frame.summary_of)
     return SuitePage(head, tuple(sections), _READING)
 

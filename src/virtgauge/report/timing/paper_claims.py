@@ -11,28 +11,30 @@ import dataclasses
 import enum
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-
-import numpy as np
+from collections.abc import Iterator, Sequence
 
 from virtgauge.analysis import ranks
 from virtgauge.analysis.effect_sizes import epsilon_squared
-from virtgauge.reference import TimingFigure, claims, table, timing_figures
+from virtgauge.reference import claims, table, timing_figures
+from virtgauge.report import verdicts
 from virtgauge.report.timing.factor_words import p_value
 from virtgauge.report.timing.factors import LEVEL
+from virtgauge.report.timing.table_rows import (
+    PARAMETERS,
+    Rows,
+    cells_along,
+    column,
+    figure_of,
+    has,
+    level_of,
+    levels_in,
+    parts_of,
+    selected,
+)
 from virtgauge.report.words import duration, significant
 
-PARAMETERS: dict[str, str] = {"median": "median", "half_iqr": "MAD (half IQR)", "max": "maximum", "min": "minimum"}
-_COLUMNS: dict[str, Callable[[TimingFigure], float]] = {
-    "median": lambda row: row.median_ns,
-    "half_iqr": lambda row: row.half_iqr_ns,
-    "max": lambda row: row.max_ns,
-    "min": lambda row: row.min_ns,
-}
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 _MOST_EXCEPTIONS = 3
-
-Rows = Sequence[TimingFigure]
 
 
 class Verdict(enum.StrEnum):
@@ -41,6 +43,13 @@ class Verdict(enum.StrEnum):
     CONFIRMED = "confirmed"
     CONTRADICTED = "contradicted"
     UNDECIDED = "cannot be tested"
+
+
+_VERDICTS = {
+    Verdict.CONFIRMED: verdicts.Verdict.CONFIRMED,
+    Verdict.CONTRADICTED: verdicts.Verdict.CONTRADICTED,
+    Verdict.UNDECIDED: verdicts.Verdict.UNTESTABLE,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +82,21 @@ class ExaminedClaim:
 def examined_claims() -> tuple[ExaminedClaim, ...]:
     """Every conclusion of the timing paper that its tables are about, in its order."""
     return tuple(examine(claim) for claim in claims.timing_claims())
+
+
+def on_paper() -> tuple[verdicts.ExaminedClaim, ...]:
+    """The same in the words of all suites' conclusions: what a table cannot decide is not testable on it."""
+    return tuple(
+        verdicts.ExaminedClaim(
+            one.name,
+            f"{one.place}; {' and '.join(name.rpartition(', ')[2] for name in one.tables)}",
+            one.text,
+            one.note,
+            _VERDICTS[one.verdict],
+            tuple(verdicts.Evidence(found.text, found.agrees) for found in one.evidence),
+        )
+        for one in examined_claims()
+    )
 
 
 def examine(claim: claims.Claim) -> ExaminedClaim:
@@ -111,6 +135,12 @@ def _evidence(test: claims.Test, rows: Rows) -> Iterator[Evidence]:
             yield _ratio(test, rows)
         case claims.Spread():
             yield _spread(test, rows)
+        case claims.Bounds():
+            yield _bounds(test, rows)
+        case claims.Separated():
+            yield _separated(test, rows)
+        case claims.Untestable():
+            yield Evidence(test.reason, None)
         case claims.Figures():
             yield from (_figure(figure, rows) for figure in test.figures)
 
@@ -119,16 +149,16 @@ def _evidence(test: claims.Test, rows: Rows) -> Iterator[Evidence]:
 
 
 def _factor(test: claims.FactorMatters, rows: Rows) -> Iterator[Evidence]:
-    names = test.groups or {level: (level,) for level in _levels(rows, test.factor)}
-    for where, part in _parts(test.within, test.levels, rows):
-        members = [[row for row in part if _level(row, test.factor) in group] for group in names.values()]
+    names = test.groups or {level: (level,) for level in levels_in(rows, test.factor)}
+    for where, part in parts_of(test.within, test.levels, rows):
+        members = [[row for row in part if level_of(row, test.factor) in group] for group in names.values()]
         sizes = [len(group) for group in members]
         least = ranks.least_attainable_p(sizes)
         if least >= LEVEL:
             yield Evidence(f"{where}{_sizes(sizes)} values: no data could give an exact p below {least:.2g}", None)
             continue
         for parameter, expected in _expectations(test.significant, test.insignificant):
-            found = ranks.kruskal_wallis([_values(group, parameter) for group in members])
+            found = ranks.kruskal_wallis([column(group, parameter) for group in members])
             text = (
                 f"{where}{PARAMETERS[parameter]}: H({found.df}) = {found.h:.2f}, {p_value(found.p)}, "
                 f"ε² {epsilon_squared(found.h, found.n):.2f}"
@@ -137,9 +167,9 @@ def _factor(test: claims.FactorMatters, rows: Rows) -> Iterator[Evidence]:
 
 
 def _pairs(test: claims.LevelsDiffer, rows: Rows) -> Iterator[Evidence]:
-    levels = _levels(rows, test.factor)
-    for where, part in _parts(test.within, test.levels, rows):
-        members = [[row for row in part if _level(row, test.factor) == level] for level in levels]
+    levels = levels_in(rows, test.factor)
+    for where, part in parts_of(test.within, test.levels, rows):
+        members = [[row for row in part if level_of(row, test.factor) == level] for level in levels]
         sizes = [len(group) for group in members]
         wanted = _pairs_meant(test.pairs, levels)
         least = max(ranks.least_attainable_dunn_p(sizes, *pair) for pair in wanted)
@@ -149,7 +179,7 @@ def _pairs(test: claims.LevelsDiffer, rows: Rows) -> Iterator[Evidence]:
         for parameter, expected in _expectations(test.significant, test.insignificant):
             found = {
                 (pair.first, pair.second): pair
-                for pair in ranks.dunn([_values(group, parameter) for group in members])
+                for pair in ranks.dunn([column(group, parameter) for group in members])
                 if (pair.first, pair.second) in wanted
             }
             if len(found) == 1:
@@ -190,9 +220,9 @@ def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set
 
 def _extreme(test: claims.Extreme, rows: Rows) -> Evidence:
     best, exceptions, cells = (max if test.which == "largest" else min), [], 0
-    for name, cell in _cells(rows, test.factor, test.where, test.ignoring):
+    for name, cell in cells_along(rows, test.factor, test.where, test.ignoring):
         cells += 1
-        values = {_level(row, test.factor): _value(row, test.parameter) for row in cell}
+        values = {level_of(row, test.factor): figure_of(row, test.parameter) for row in cell}
         if values[test.level] != best(values.values()) or list(values.values()).count(values[test.level]) > 1:
             other = best((level for level in values if level != test.level), key=lambda level: values[level])
             exceptions.append(f"{name}: {other} {duration(values[other])}, {test.level} {duration(values[test.level])}")
@@ -202,8 +232,8 @@ def _extreme(test: claims.Extreme, rows: Rows) -> Evidence:
 
 def _order(test: claims.Order, rows: Rows) -> Evidence:
     exceptions, cells = [], 0
-    for name, cell in _cells(rows, test.factor, test.where, ()):
-        values = {_level(row, test.factor): _value(row, test.parameter) for row in cell}
+    for name, cell in cells_along(rows, test.factor, test.where, ()):
+        values = {level_of(row, test.factor): figure_of(row, test.parameter) for row in cell}
         cells += 1
         if not values[test.lower] < values[test.higher]:
             low, high = duration(values[test.lower]), duration(values[test.higher])
@@ -213,28 +243,58 @@ def _order(test: claims.Order, rows: Rows) -> Evidence:
 
 def _ratio(test: claims.Ratio, rows: Rows) -> Evidence:
     ratios = []
-    for _, cell in _cells(rows, test.factor, test.where, ()):
-        values = {_level(row, test.factor): _value(row, test.parameter) for row in cell}
+    for _, cell in cells_along(rows, test.factor, test.where, test.ignoring):
+        values = {level_of(row, test.factor): figure_of(row, test.parameter) for row in cell}
         ratios += [values[test.level] / values[other] for other in test.to]
     low, high = test.at_least or 0.0, float("inf") if test.at_most is None else test.at_most
     inside = sum(low <= ratio <= high for ratio in ratios)
     seen = " to ".join(dict.fromkeys(f"{significant(ratio)}×" for ratio in (min(ratios), max(ratios))))
-    bound = f"at least {significant(low)}×" if test.at_most is None else f"at most {significant(high)}×"
+    bounds = [f"at least {significant(low)}×"] if test.at_least is not None else []
+    bounds += [f"at most {significant(high)}×"] if test.at_most is not None else []
+    bound = " and ".join(bounds)
     text = (
         f"{test.level} to {' and '.join(test.to)}, {PARAMETERS[test.parameter]}: "
         f"{seen}; {bound} in {inside} of {len(ratios)}"
     )
-    return Evidence(text, 2 * inside > len(ratios) if test.most else inside == len(ratios))
+    needed = 1 if test.any else len(ratios) // 2 + 1 if test.most else len(ratios)
+    return Evidence(text, inside >= needed)
 
 
 def _spread(test: claims.Spread, rows: Rows) -> Evidence:
     shares = []
-    for _, cell in _cells(rows, test.factor, test.where, test.ignoring):
-        values = [_value(row, test.parameter) for row in cell]
+    for _, cell in cells_along(rows, test.factor, test.where, test.ignoring):
+        values = [figure_of(row, test.parameter) for row in cell]
         shares.append((max(values) - min(values)) / max(values))
     text = f"{PARAMETERS[test.parameter]}s differ by {max(shares):.0%} of the largest".replace("%", " %")
     # What is printed as 45 % may be up to 45.5 %.
     return Evidence(text, max(shares) < test.at_most + 0.005)
+
+
+def _bounds(test: claims.Bounds, rows: Rows) -> Evidence:
+    known = has(test.parameter)
+    parameter = test.parameter if known else "median"
+    within = selected(rows, test.where, test.ignoring)
+    found = {f"{row.function}, {row.platform}, {row.load}": figure_of(row, parameter) for row in within}
+    # A quantile that the table does not have is at least its median.
+    low = test.at_least or 0.0 if known else 0.0
+    high = float("inf") if test.at_most is None else test.at_most
+    exceptions = [f"{name}: {duration(value)}" for name, value in found.items() if not low <= value <= high]
+    bounds = [f"at least {duration(test.at_least)}"] if test.at_least is not None else []
+    bounds += [f"at most {duration(test.at_most)}"] if test.at_most is not None else []
+    evidence = _counted(f"{PARAMETERS[parameter]} {' and '.join(bounds)}", len(found), exceptions)
+    if known or exceptions:
+        return evidence
+    return Evidence(f"{evidence.text}; the table has no {PARAMETERS[test.parameter]}", None)
+
+
+def _separated(test: claims.Separated, rows: Rows) -> Evidence:
+    def ends(function: str) -> list[float]:
+        return sorted(figure_of(row, test.parameter) for row in selected(rows, {"function": function}, test.ignoring))
+
+    lower, higher = ends(test.lower)[-1], ends(test.higher)[0]
+    name = PARAMETERS[test.parameter]
+    text = f"highest {name} of {test.lower} {duration(lower)}, lowest of {test.higher} {duration(higher)}"
+    return Evidence(text, lower < higher)
 
 
 def _figure(figure: claims.PrintedFigure, rows: Rows) -> Evidence:
@@ -243,51 +303,11 @@ def _figure(figure: claims.PrintedFigure, rows: Rows) -> Evidence:
     )
     number, unit = figure.printed.split()
     decimals = len(number.partition(".")[2])
-    ours, printed = _value(row, figure.parameter) / _NS[unit], float(number)
+    ours, printed = figure_of(row, figure.parameter) / _NS[unit], float(number)
     name = f"{figure.function}, {figure.platform}, {figure.load}, {PARAMETERS[figure.parameter]}"
     shown = f"{ours:,.{decimals + 1}f}".rstrip("0").rstrip(".")
     text = f"{name}: text {number}, table {shown} {unit.replace('u', 'µ')}"
     return Evidence(text, abs(ours - printed) <= 0.5 * 10**-decimals * (1 + 1e-9))
-
-
-# -- parts of the table ------------------------------------------------------------------------------
-
-
-def _level(row: TimingFigure, factor: str) -> str:
-    return {"function": row.function, "platform": row.platform, "load": row.load}[factor]
-
-
-def _value(row: TimingFigure, parameter: str) -> float:
-    return _COLUMNS[parameter](row)
-
-
-def _values(rows: Rows, parameter: str) -> ranks.Values:
-    return np.array([_value(row, parameter) for row in rows])
-
-
-def _levels(rows: Rows, factor: str) -> list[str]:
-    return list(dict.fromkeys(_level(row, factor) for row in rows))
-
-
-def _parts(within: str | None, levels: Sequence[str], rows: Rows) -> Iterator[tuple[str, Rows]]:
-    if within is None:
-        yield "", rows
-        return
-    for level in levels or _levels(rows, within):
-        yield f"{level}, ", [row for row in rows if _level(row, within) == level]
-
-
-def _cells(
-    rows: Rows, factor: str, where: dict[claims.Factor, str], ignoring: Sequence[str]
-) -> Iterator[tuple[str, Rows]]:
-    """The rows that differ in ``factor`` only, under the name of what they share."""
-    groups: dict[tuple[str, ...], list[TimingFigure]] = {}
-    for row in rows:
-        if all(_level(row, name) == level for name, level in where.items()) and _level(row, factor) not in ignoring:
-            shared = tuple(_level(row, name) for name in ("function", "platform", "load") if name != factor)
-            groups.setdefault(shared, []).append(row)
-    for shared, cell in groups.items():
-        yield ", ".join(shared), cell
 
 
 def _expectations(significant: Sequence[str], insignificant: Sequence[str]) -> list[tuple[str, bool]]:

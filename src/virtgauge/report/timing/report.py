@@ -17,9 +17,12 @@ from virtgauge.report.timing.headlines import headlines
 from virtgauge.report.timing.loads import achieved_loads
 from virtgauge.report.timing.model import TimingFindings, function_label
 from virtgauge.report.timing.paired_cells import Medians
-from virtgauge.report.timing.paper_claims import examined_claims
+from virtgauge.report.timing.paper_claims import examined_claims, on_paper
 from virtgauge.report.timing.published import citations, published_rows
+from virtgauge.report.timing.run_claims import run_claims
+from virtgauge.report.timing.run_figures import RunFigures, in_the_papers_terms
 from virtgauge.report.timing.series import CellBuilder, CellKey, ordered_cells
+from virtgauge.report.verdicts import HeardClaim, Hearing
 from virtgauge.report.words import load_label, probe_title
 
 if TYPE_CHECKING:
@@ -49,6 +52,14 @@ class TimingReport(SuiteReport):
             citations=citations(published),
             factors=_factors(builder, keys, records.arms, records.nominal),
             paper_claims=examined_claims(),
+            run_claims=run_claims(_in_the_papers_terms(builder, keys, records)),
+        )
+
+    @property
+    def claims(self) -> tuple[HeardClaim, ...]:
+        return tuple(
+            HeardClaim(paper, (Hearing("", run),))
+            for paper, run in zip(on_paper(), self.findings.run_claims, strict=True)
         )
 
     @property
@@ -63,6 +74,18 @@ class TimingReport(SuiteReport):
 
     def print(self, console: Console) -> None:
         terminal.print_findings(self.findings, self.arms, console)
+
+
+def _in_the_papers_terms(builder: CellBuilder, keys: Sequence[CellKey], records: SuiteRecords) -> RunFigures:
+    """The run's repetitions, those of the A/A arm among them, for the paper's conclusions."""
+    cells = {
+        key: {
+            arm.name: {block: figures.statistics for block, figures in builder.measured(key, arm.name).items()}
+            for arm in records.arms
+        }
+        for key in keys
+    }
+    return RunFigures(in_the_papers_terms(cells), records.arms, records.nominal)
 
 
 def _causes(builder: CellBuilder, keys: Sequence[CellKey], records: SuiteRecords) -> dict[str, tuple[Cause, ...]]:
