@@ -26,14 +26,14 @@ EVIL = '</script><script>window.pwned=1</script><img src=x onerror="window.pwned
 
 
 @contextlib.contextmanager
-def served(*folders: Path, token: str | None = None, look_every_s: float = 0.0) -> Iterator[str]:
+def served(*folders: Path, token: str | None = None, ask_every_s: float = 0.0) -> Iterator[str]:
     """Serve these folders; gives the address."""
     address: list[str] = []
     begun = threading.Event()
     stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     async def run() -> None:
-        server = Server(folders, Access(token, frozenset({"localhost"})), look_every_s)
+        server = Server(folders, Access(token, frozenset({"localhost"})), ask_every_s)
         ended = asyncio.Event()
         address.append(f"http://127.0.0.1:{server.listen('127.0.0.1', 0)}")
         stop.append((asyncio.get_running_loop(), ended))

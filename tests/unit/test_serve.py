@@ -119,7 +119,7 @@ def test_an_unchanged_page_is_not_sent_again_and_its_ledger_not_read_again(runs,
 
 def test_many_pages_make_a_ledger_be_read_once(runs, monkeypatch):
     rng = np.random.default_rng(1)
-    with growing(runs / "now") as ledger, served(runs, look_every_s=3600) as address:
+    with growing(runs / "now") as ledger, served(runs, ask_every_s=3600) as address:
         (path,) = pages_of(address)
         assert "0 of 12 trials" in ask(address, path).text
         add_block(ledger, 0, {"host": 20.0, "gvisor": 900.0}, rng, [HOST, GVISOR])

@@ -117,7 +117,7 @@ class IndexPage(Page):
 
     async def get(self) -> None:
         overviews = await self.showing.overviews()
-        await self.finish(pages.index_page(overviews, self.showing.folder_names))
+        await self.finish(pages.index_page(overviews, self.showing.folder_names, self.showing.ask_every_s))
 
     head = get
 
@@ -132,7 +132,7 @@ class RunPage(Page):
             return
         ended = live.overview.state not in (State.RUNNING, State.UNREADABLE)
         reportable = ended and (has_stored_report(live.overview.run) or not await self.showing.measuring())
-        await self.finish(pages.run_page(live, reportable=reportable))
+        await self.finish(pages.run_page(live, self.showing.ask_every_s, reportable=reportable))
 
     head = get
 

@@ -174,7 +174,7 @@ class RunWatch:
         # Whole repetitions are alike; within one, arms and cells take their own times.
         first, newest = blocks[0], blocks[-1]
         per_block = (instant(newest.started_at) - instant(first.started_at)).total_seconds() / (len(blocks) - 1)
-        total = overview.scheduled / max(overview.repetitions or 1, 1)
+        total = overview.scheduled / max(overview.repetitions or 1, overview.tally.blocks)
         left = (overview.scheduled - overview.tally.settled) / total * per_block
         return f"about {duration_text(left)}" if left > 0 else ""
 

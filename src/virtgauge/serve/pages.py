@@ -32,13 +32,18 @@ TONES = {
     State.UNFINISHED: "warn",
     State.UNREADABLE: "bad",
 }
-_RUNNING_EVERY_MS, _ENDED_EVERY_MS = 2000, 5000
 LISTED = 300
 """Runs on the page of all runs: the newest."""
 
 
-def index_page(overviews: Sequence[Overview], folders: Sequence[str]) -> str:
-    """All runs, the newest first, those under way before all others."""
+def index_page(overviews: Sequence[Overview], folders: Sequence[str], every_s: float) -> str:
+    """All runs, the newest first, those under way before all others.
+
+    Args:
+        overviews: of the runs.
+        folders: where they were looked for.
+        every_s: how often the page asks for itself while a run is under way.
+    """
     ordered = sorted(overviews, key=lambda one: (one.state is State.RUNNING, one.order, one.name), reverse=True)
     running = any(one.state is State.RUNNING for one in ordered)
     return _render(
@@ -46,15 +51,16 @@ def index_page(overviews: Sequence[Overview], folders: Sequence[str]) -> str:
         runs=ordered[:LISTED],
         further=max(0, len(ordered) - LISTED),
         folders=folders,
-        every_ms=_RUNNING_EVERY_MS if running else _ENDED_EVERY_MS,
+        every_ms=_every_ms(every_s, running=running),
     )
 
 
-def run_page(live: LiveRun, *, reportable: bool) -> str:
+def run_page(live: LiveRun, every_s: float, *, reportable: bool) -> str:
     """One run.
 
     Args:
         live: what is known of it.
+        every_s: how often the page asks for itself while the run is under way.
         reportable: whether its report may be asked for now.
     """
     running = live.overview.state is State.RUNNING
@@ -63,7 +69,7 @@ def run_page(live: LiveRun, *, reportable: bool) -> str:
         live=live,
         one=live.overview,
         reportable=reportable,
-        every_ms=_RUNNING_EVERY_MS if running else _ENDED_EVERY_MS,
+        every_ms=_every_ms(every_s, running=running),
     )
 
 
@@ -81,6 +87,11 @@ def asset(name: str) -> bytes:
     # By the files' place: to import the package of the reports would take a second and load what draws them.
     shared = resources.files("virtgauge").joinpath("report", "templates", "page.css").read_bytes()
     return shared + own
+
+
+def _every_ms(every_s: float, *, running: bool) -> int:
+    """Of what has ended news is rare."""
+    return round(1000 * every_s * (1 if running else 2.5))
 
 
 def _render(template: str, **values: object) -> str:

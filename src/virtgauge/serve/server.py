@@ -14,7 +14,7 @@ from tornado.web import Application
 from virtgauge.errors import UsageError
 from virtgauge.serve.access import Access
 from virtgauge.serve.handlers import Asset, IndexPage, ReportPage, RunPage, UnknownPage
-from virtgauge.serve.showing import LOOK_EVERY_S, Showing
+from virtgauge.serve.showing import ASK_EVERY_S, Showing
 
 _RUN = r"/run/([0-9a-f]{16})"
 
@@ -25,11 +25,11 @@ class Server:
     Args:
         folders: that hold runs, or are runs.
         access: who may look.
-        look_every_s: see :class:`Showing`.
+        ask_every_s: see :class:`Showing`.
     """
 
-    def __init__(self, folders: Sequence[Path], access: Access, look_every_s: float = LOOK_EVERY_S) -> None:
-        self._showing = Showing(folders, look_every_s)
+    def __init__(self, folders: Sequence[Path], access: Access, ask_every_s: float = ASK_EVERY_S) -> None:
+        self._showing = Showing(folders, ask_every_s)
         shared = {"showing": self._showing, "access": access}
         application = Application(
             [

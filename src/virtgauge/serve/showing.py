@@ -19,7 +19,8 @@ from virtgauge.serve.overview import Overview, Overviews, State
 from virtgauge.serve.reports import ReportBuilder
 from virtgauge.serve.wording import plain
 
-LOOK_EVERY_S = 1.0
+ASK_EVERY_S = 2.0
+"""How often a page asks while a run is under way.  No ledger is read more than twice as often, however many ask."""
 _WATCHED = 8
 """Runs whose figures are kept; of others they are read anew."""
 
@@ -47,18 +48,18 @@ class Showing:
 
     Args:
         folders: that hold runs, or are runs.
-        look_every_s: no page makes a ledger be read more often.
+        ask_every_s: see :data:`ASK_EVERY_S`.
     """
 
-    def __init__(self, folders: Sequence[Path], look_every_s: float = LOOK_EVERY_S) -> None:
-        self._folders, self._every_s = tuple(folders), look_every_s
+    def __init__(self, folders: Sequence[Path], ask_every_s: float = ASK_EVERY_S) -> None:
+        self._folders, self.ask_every_s = tuple(folders), ask_every_s
         self.folder_names = tuple(plain(folder) for folder in folders)
         self.port = 0
         """That the server listens at."""
         self.reports = ReportBuilder()
         self._overviews = Overviews()
         self._reading = asyncio.Lock()
-        self._list: Look[dict[str, Overview]] = Look(self._read_list, self._reading, look_every_s)
+        self._list: Look[dict[str, Overview]] = Look(self._read_list, self._reading, ask_every_s / 2)
         self._watches: OrderedDict[str, Look[LiveRun]] = OrderedDict()
 
     async def overviews(self) -> list[Overview]:
@@ -81,7 +82,7 @@ class Showing:
             self._watches.pop(run_id, None)
             return None
         if run_id not in self._watches:
-            self._watches[run_id] = Look(RunWatch(run, self._overviews).look, self._reading, self._every_s)
+            self._watches[run_id] = Look(RunWatch(run, self._overviews).look, self._reading, self.ask_every_s / 2)
             while len(self._watches) > _WATCHED:
                 self._watches.popitem(last=False)
         self._watches.move_to_end(run_id)
