@@ -1,8 +1,9 @@
-"""Whether a figure changed between two runs that share nothing: a change, no change, or not shown.
+"""Whether a figure differs between two runs that share nothing, or two arms of one: a change, none, or not shown.
 
 A change is called one only if
 
-1. the interval of the shift (:mod:`virtgauge.analysis.shift`) excludes no change,
+1. the interval of the shift (:mod:`virtgauge.analysis.shift`, and within blocks of one run
+   :mod:`virtgauge.analysis.paired_shift`) excludes no change,
 2. its p, adjusted for all comparisons that were made, is at most the level, and
 3. it is larger than the *band*: what identical arms (A/A) seem to differ by in the run where they differ more.
 
@@ -18,11 +19,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scipy import special
 
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.paired_shift import paired_shift_estimate, signed_rank_p
 from virtgauge.analysis.shift import least_p, least_size, mann_whitney_p, shift_estimate
 
 MOST_NEEDED = 10_000
@@ -48,12 +50,23 @@ class Shifted:
         difference: other − base, in the measure's unit.
         p: two-sided; None where one of them has no repetition.
         sizes: repetitions of base and other.
+        paired: whether both were measured in each repetition.
     """
 
     ratio: Estimate
     difference: Estimate
     p: float | None
     sizes: tuple[int, int]
+    paired: bool = False
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p that any data of these sizes can give."""
+        return 2 * 0.5 ** min(self.sizes) if self.paired else least_p(*self.sizes)
+
+    def least_size(self, level: float) -> int:
+        """How many repetitions it takes before any data can give a p of ``level``."""
+        return math.ceil(math.log2(2 / level) - _SLACK) if self.paired else least_size(level)
 
     @property
     def by_ratio(self) -> bool:
@@ -111,6 +124,26 @@ def shifted(base: Sequence[float], other: Sequence[float], unit: str, nominal: f
     return Shifted(ratio, difference, mann_whitney_p(base, other), sizes)
 
 
+def paired_shifted(base: Mapping[int, float], other: Mapping[int, float], unit: str, nominal: float) -> Shifted:
+    """Compare two arms of one run within its blocks.
+
+    Args:
+        base, other: one value a block, in ``unit``.
+        unit: of both.
+        nominal: the confidence wanted.
+    """
+    blocks = sorted(base.keys() & other.keys())
+    differences = [other[block] - base[block] for block in blocks]
+    difference = paired_shift_estimate(differences, unit, nominal)
+    sizes = len(blocks), len(blocks)
+    if any(base[block] <= 0 or other[block] <= 0 for block in blocks):
+        ratio = Estimate.missing("ratio", "a ratio needs positive figures; see the difference", len(blocks))
+        return Shifted(ratio, difference, signed_rank_p(differences), sizes, paired=True)
+    logs = [math.log(other[block] / base[block]) for block in blocks]
+    ratio = paired_shift_estimate(logs, "log", nominal).mapped(math.exp, "ratio")
+    return Shifted(ratio, difference, signed_rank_p(logs) if blocks else None, sizes, paired=True)
+
+
 def judge(change: Shifted, p_adjusted: float | None, bounds: Bounds) -> Judged:
     """What may be said of a change; see the module.
 
@@ -122,7 +155,9 @@ def judge(change: Shifted, p_adjusted: float | None, bounds: Bounds) -> Judged:
     scaled = _scaled(change, bounds)
     if scaled is None or p_adjusted is None:
         estimate = change.ratio if change.by_ratio else change.difference
-        return Judged(Outcome.NOT_SHOWN, estimate.method, least_size(bounds.level) if min(change.sizes) else None)
+        return Judged(
+            Outcome.NOT_SHOWN, estimate.method, change.least_size(bounds.level) if min(change.sizes) else None
+        )
     point, low, high, confidence, band, margin = scaled
     if bounds.margin and -margin <= low and high <= margin and confidence >= 1 - 2 * bounds.level - _SLACK:
         small = "" if low <= 0 <= high else ", though the interval excludes none"
@@ -154,9 +189,8 @@ def _objection(
     if low <= 0 <= high:
         return "the interval includes no change"
     if p_adjusted > bounds.level:
-        least = least_p(*change.sizes)
-        if least > bounds.level:
-            return f"with so few repetitions chance alone gives as much once in {1 / least:.0f} times"
+        if change.least_p > bounds.level:
+            return f"with so few repetitions chance alone gives as much once in {1 / change.least_p:.0f} times"
         return f"among {bounds.comparisons} comparisons chance alone may give as much"
     if band is None:
         return "no A/A interval of both runs: what identical arms differ by is unknown"
@@ -179,8 +213,8 @@ def _needed(
     wider = float(special.ndtri(1 - next_level / 2) / special.ndtri(1 - bounds.level / 2))
     routes = []
     if band is not None and abs(point) > band:
-        routes.append(max(least_size(next_level), math.ceil(n * (half * wider / (abs(point) - band)) ** 2)))
+        routes.append(max(change.least_size(next_level), math.ceil(n * (half * wider / (abs(point) - band)) ** 2)))
     if bounds.margin and margin > abs(point):
-        routes.append(max(least_size(2 * bounds.level), math.ceil(n * (half / (margin - abs(point))) ** 2)))
+        routes.append(max(change.least_size(2 * bounds.level), math.ceil(n * (half / (margin - abs(point))) ** 2)))
     needed = max(min(routes), n + 1) if routes else None
     return needed if needed is not None and needed <= MOST_NEEDED else None

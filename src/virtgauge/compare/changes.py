@@ -11,7 +11,7 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import aa_band, paired_difference, paired_ratio
 from virtgauge.analysis.differences import band_of
 from virtgauge.analysis.false_discoveries import benjamini_hochberg
-from virtgauge.analysis.independent_change import Bounds, Outcome, Shifted, judge, shifted
+from virtgauge.analysis.independent_change import Bounds, Outcome, Shifted, judge, paired_shifted, shifted
 from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Change, Effect, Finding
 from virtgauge.compare.runs import ReadRun
@@ -63,9 +63,9 @@ class _Found:
 
 
 def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) -> tuple[Change, ...]:
-    """Every change from the first run to the others, the largest first."""
+    """Every change from the first run to the others, the largest first; of a single run, from one arm to another."""
     places, own, relative = [], [], []
-    for number, run in enumerate(runs[1:], 1):
+    for number, run in list(enumerate(runs))[1:] or [(0, runs[0])]:
         for measure, cell, arm in matched.places:
             key, pair = matched.cells[cell], matched.arms[arm]
             base = runs[0].values.blocks(measure, key, pair.base)
@@ -105,7 +105,10 @@ def _own(
     base_run: ReadRun, run: ReadRun, measure: Measure, key: CellKey, base: Blocks, other: Blocks, nominal: float
 ) -> _Found:
     unit = measure.quantity.unit
-    change = shifted([*base.values()], [*other.values()], unit, nominal)
+    if run is base_run:
+        change = paired_shifted(base, other, unit, nominal)
+    else:
+        change = shifted([*base.values()], [*other.values()], unit, nominal)
     bands = [band(each, measure, key, change.by_ratio, nominal) for each in (base_run, run)]
     return _Found(change, statistics.median(base.values()), widest(bands))
 
@@ -113,7 +116,9 @@ def _own(
 def _relative(
     base_run: ReadRun, run: ReadRun, measure: Measure, key: CellKey, arm: str, other_arm: str, nominal: float
 ) -> _Found | None:
-    """The change of the ratio to the reference, which is formed within each block of each run."""
+    """The change of the ratio to the reference, which is formed within each block of each run; None within one run."""
+    if run is base_run:
+        return None
     ratios = [ratios_to_reference(each, measure, key, name) for each, name in ((base_run, arm), (run, other_arm))]
     if not ratios[0] or not ratios[1]:
         return None

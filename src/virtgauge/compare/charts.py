@@ -18,7 +18,7 @@ MOST_COURSES = 60
 """Panels of courses on a page; those with steps come first, and the table holds all."""
 _COLOURS = {"worse": "#c4331c", "better": "#1b7f4b", "equivalent": "#2f7ff0", "not shown": "#7b8494"}
 _RATIO_LABEL = "format(datum.value, '~g') + '×'"
-_ROW_HEIGHT, _LABEL_WIDTH = 19, 210
+_ROW_HEIGHT, _LABEL_WIDTH = 19, 190
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ def change_figures(found: Comparison) -> ComparisonFigures:
     """For each other run and measure, the ratio to the base of every cell: a panel for each arm."""
     figures: list[Figure] = []
     data: dict[str, PanelData] = {}
-    for run in range(1, len(found.runs)):
+    for run in found.others:
         for measure in dict.fromkeys(change.measure for change in found.changes):
             rows = {
                 arm: [
@@ -51,8 +51,8 @@ def change_figures(found: Comparison) -> ComparisonFigures:
             data |= {names[arm]: PanelData("rows", some) for arm, some in shown.items()}
             figures.append(
                 Figure(
-                    f"{found.runs[run].label} against {found.runs[0].label}: {measure}",
-                    f"Ratio to the base run with its interval; {words.measure_of(measure).better.value} is better. "
+                    f"{found.title(run)}: {measure}",
+                    f"Ratio to the base with its interval; {words.measure_of(measure).better.value} is better. "
                     "The grey bar is what identical arms (A/A) seem to differ by.",
                     _forest([row for some in shown.values() for row in some], max(map(len, shown.values()))),
                     tuple(Panel(found.arms[arm].label, names[arm]) for arm in shown),
@@ -90,7 +90,7 @@ def _change_row(found: Comparison, change: Change) -> Row:
     effect = change.own
     band = effect.band if effect.band is not None else 1.0
     return {
-        "cell": found.cells[change.cell].name,
+        "cell": found.cells[change.cell].name.partition(": ")[2] or found.cells[change.cell].name,
         "x": effect.ratio.point,
         "low": effect.ratio.low,
         "high": effect.ratio.high,
@@ -106,7 +106,9 @@ def _change_row(found: Comparison, change: Change) -> Row:
 def _forest(rows: Sequence[Row], most: int) -> dict[str, Any]:
     domain = _ratio_domain(value for row in rows for value in (row["x"], row["low"], row["high"], row["bandHigh"]))
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
-    axis = alt.Axis(labelExpr=_RATIO_LABEL, values=_ratio_ticks(domain), title=None, labelOverlap=True, grid=True)
+    axis = alt.Axis(
+        labelExpr=_RATIO_LABEL, values=_ratio_ticks(domain), title=None, labelOverlap=True, labelSeparation=6
+    )
     x = alt.X("x:Q", scale=scale, axis=axis)
     cells = list(dict.fromkeys(row["cell"] for row in rows))
     y = alt.Y("cell:N", sort=cells, title=None, axis=alt.Axis(labelLimit=_LABEL_WIDTH, grid=False))

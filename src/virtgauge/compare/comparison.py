@@ -30,7 +30,7 @@ def compare_runs(
     """Compare runs with the first of them.
 
     Args:
-        folders: of two or more runs.
+        folders: of two or more runs; or of a single one, of which ``arms`` names two to compare.
         measures: that are compared.
         arms: ``BASE=OTHER`` or ``NAME`` for each arm; all that are named alike when empty.
         equivalent: the largest change that does not matter, as a share.

@@ -43,8 +43,12 @@ def caveats(runs: Sequence[ReadRun], across: bool) -> tuple[str, ...]:
             f"{', '.join(without)}: identical arms (A/A) were not measured, so no difference from it is called one."
         )
     unread = [label for label, run in zip(labels, runs, strict=True) if plan_of(run.manifest) is None]
-    if unread:
+    if unread and len(runs) > 1:
         said.append(f"{', '.join(unread)}: the plan cannot be read, so how each cell was measured was not compared.")
+    if any(len(run.manifest.hosts) > 1 for run in runs):
+        said.append(
+            "Repetitions of a fleet's hosts are taken together: hosts that are in one run only are a part of a change."
+        )
     if len({run.manifest.confidence for run in runs}) > 1:
         said.append("The runs ask for different confidence; the base run's is used.")
     return tuple(said)
@@ -62,6 +66,7 @@ def _tools(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
     yield from _if_differing("virtgauge", [run.manifest.tool_version for run in runs])
     yield from _if_differing("agent (SHA-256)", [run.manifest.agent_sha256[:12] for run in runs])
     yield from _if_differing("plan", [run.manifest.plan_name for run in runs])
+    yield from _if_differing("hosts", [", ".join(host.name for host in run.manifest.hosts) or None for run in runs])
     yield from _if_differing("repetitions", [str(run.blocks) for run in runs])
     plans = [plan_of(run.manifest) for run in runs]
     if all(plan is not None for plan in plans):

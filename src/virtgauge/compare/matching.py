@@ -68,6 +68,8 @@ def _named_arms(runs: Sequence[ReadRun], wanted: Sequence[str]) -> list[ArmPair]
     for text in dict.fromkeys(wanted):
         name, equals, other_name = text.partition("=")
         other_name = other_name if equals else name
+        if len(runs) == 1 and name == other_name:
+            raise UsageError(f"--arm {text}: the same platform twice", "name two of them, as A=B, or a second run")
         base = _arm(runs[0], name, text)
         others = [_arm(run, other_name, text) for run in runs[1:] or runs]
         for run, other in zip(runs[1:] or runs, others, strict=True):

@@ -131,7 +131,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two or more runs, the first of them the base.
+    """Two or more runs, the first of them the base; or two arms of a single one.
 
     Attributes:
         confidence: of the intervals, nominal.
@@ -151,9 +151,21 @@ class Comparison:
     arms: tuple[ArmPair, ...]
     changes: tuple[Change, ...]
 
+    @property
+    def others(self) -> tuple[int, ...]:
+        """Places of the runs that are compared with the base; the base itself where its own arms are compared."""
+        return tuple(range(1, len(self.runs))) or (0,)
+
+    def title(self, run: int) -> str:
+        """What is compared with what: ``tuesday against monday``, ``Kata against gVisor in monday``."""
+        base = self.runs[0].label
+        if run:
+            return f"{self.runs[run].label} against {base}"
+        return "; ".join(arm.label.replace(" → ", " and then ") for arm in self.arms) + f", within {base}"
+
     def count(self, finding: Finding, run: int | None = None) -> int:
         """How many figures have this finding, of one other run or of all."""
-        return sum(change.own.finding is finding and run in (None, change.run) for change in self.changes)
+        return sum(change.own.finding == finding and run in (None, change.run) for change in self.changes)
 
     def is_worse(self, *, beside_reference: bool) -> bool:
         """Whether a figure is worse, or with ``beside_reference``, whether its ratio to the reference is."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from virtgauge.errors import UsageError
+from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
-from virtgauge.ledger.store import LEDGER_NAME, Ledger
+from virtgauge.ledger.store import LEDGER_NAME
 from virtgauge.measures.catalogue import Measure, find_measure, headline_measures
 from virtgauge.measures.values import MeasuredValues
 from virtgauge.report.findings import has_finished
+
+_LIMIT_S = 600.0
+"""A ledger that takes longer to read is damaged, or made to do harm."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,18 +77,24 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
     """Read a run.
 
     Raises:
-        UsageError: there is none, of another ledger version, or without a valid trial.
+        UsageError: there is none, of another ledger version, damaged, or without a valid trial.
     """
-    with Ledger.open(folder) as ledger:
-        trials = ledger.trials()
-        blocks = {trial.block for trial in trials if trial.status is TrialStatus.VALID}
-        if not blocks:
+    with ReadOnlyLedger.open(folder, _LIMIT_S) as ledger:
+        try:
+            trials = ledger.trials()
+            values = MeasuredValues.read(ledger, measures, trials)
+            manifest, finished = ledger.manifest(), has_finished(ledger.events())
+        except (sqlite3.Error, zlib.error, ValueError, TypeError, KeyError) as error:
             raise UsageError(
-                f"{folder}: not one of its {len(trials)} trials is valid, so there is nothing to compare",
-                f"`virtgauge report {folder}` says why; `virtgauge resume {folder}` goes on",
-            )
-        values = MeasuredValues.read(ledger, measures, trials)
-        return ReadRun(folder, ledger.manifest(), values, len(blocks), has_finished(ledger.events()))
+                f"{folder}: its {LEDGER_NAME} cannot be read: {error}", "restore it from a copy, or leave this run out"
+            ) from error
+    blocks = {trial.block for trial in trials if trial.status is TrialStatus.VALID}
+    if not blocks:
+        raise UsageError(
+            f"{folder}: not one of its {len(trials)} trials is valid, so there is nothing to compare",
+            f"`virtgauge report {folder}` says why; `virtgauge resume {folder}` goes on",
+        )
+    return ReadRun(folder, manifest, values, len(blocks), finished)
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:

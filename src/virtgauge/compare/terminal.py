@@ -35,11 +35,13 @@ def render_text(found: Comparison | SeriesComparison, console: Console) -> None:
     """Print what was found, what else differs between the runs, and what was set aside."""
     if isinstance(found, SeriesComparison):
         console.print(_text(words.series_headline(found), "bold"))
+        for group in words.step_groups(found):
+            console.print(_text(group.text, _STYLES[group.finding]))
         _series(found, console)
     else:
-        for number, run in enumerate(found.runs[1:], 1):
-            line = _text(f"{run.label} against {found.runs[0].label}: ", "bold")
-            console.print(line.append(words.headline(found, number)))
+        for run in found.others:
+            line = _text(f"{found.title(run)}: ", "bold")
+            console.print(line.append(words.headline(found, run)))
         _changes(found, console)
     for caveat in found.caveats:
         console.print(_text(f"! {caveat}", "yellow"))
@@ -126,7 +128,8 @@ def _unchanged(series: Sequence[Series], console: Console) -> None:
 
 def _environment(lines: Sequence[EnvironmentLine], labels: Sequence[str], console: Console) -> None:
     if not lines:
-        console.print(_text("Nothing that was recorded of host, virtgauge, plan and platforms differs."))
+        if len(labels) > 1:
+            console.print(_text("Nothing that was recorded of host, virtgauge, plan and platforms differs."))
         return
     console.print(_text("What differs between the runs", "bold"))
     table = _table(["", *labels])

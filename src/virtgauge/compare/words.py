@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.compare.model import Change, Comparison, Effect, Finding, Series, SeriesComparison, Step
 from virtgauge.measures.catalogue import Measure, find_measure
@@ -85,10 +87,12 @@ def multiplicity(found: Comparison | SeriesComparison) -> str:
             "little too favourable."
         )
     number = len(found.changes)
+    beside = sum(change.relative is not None for change in found.changes)
+    families = f"the {number} comparison{'' if number == 1 else 's'}"
+    families += f", and over the {beside} beside the reference in turn" if beside else ""
     return (
-        f"Of what is called worse or better, at most {level} are expected to be chance (Benjamini–Hochberg over the "
-        f"{number} comparison{'' if number == 1 else 's'}, and over those with the reference in turn). Each finding of "
-        f"no difference stands for itself, at {level}."
+        f"Of what is called worse or better, at most {level} are expected to be chance (Benjamini–Hochberg over "
+        f"{families}). Each finding of no difference stands for itself, at {level}."
     )
 
 
@@ -101,6 +105,35 @@ def step_text(found: SeriesComparison, series: Series, step: Step) -> str:
     """``worse between run-3 and run-4: 1.31× (1.28–1.35×)``."""
     before, after = found.runs[step.after].label, found.runs[step.after + 1].label
     return f"{step.finding.value} between {before} and {after}: {size_text(step.size, series.measure)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class StepGroup:
+    """Steps of many series at one place and of one kind: a change of the host or of virtgauge moves many at once."""
+
+    finding: Finding
+    text: str
+
+
+def step_groups(found: SeriesComparison) -> list[StepGroup]:
+    """What happened between which runs, those at which most figures changed first; each names the largest."""
+    groups: dict[tuple[int, Finding, bool], list[tuple[Series, Step]]] = {}
+    for series in found.series:
+        for step in series.steps:
+            groups.setdefault((step.after, step.finding, series.relative), []).append((series, step))
+    said = []
+    for (after, finding, relative), members in sorted(groups.items(), key=lambda group: -len(group[1])):
+        between = f"between {found.runs[after].label} and {found.runs[after + 1].label}"
+        kinds = ("ratio to the reference", "ratios to the reference") if relative else ("figure", "figures")
+        number = f"{len(members)} {kinds[len(members) > 1]}"
+        series, step = members[0]
+        largest = (
+            f"{found.arms[series.arm].label}, {found.cells[series.cell].name}, {series.measure.partition('.')[2]}: "
+            f"{size_text(step.size, series.measure)}"
+        )
+        most = "; most of all " if len(members) > 1 else ": "
+        said.append(StepGroup(finding, f"{between} {number} {finding.value}{most}{largest}"))
+    return said
 
 
 def series_headline(found: SeriesComparison) -> str:

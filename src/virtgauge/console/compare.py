@@ -75,8 +75,11 @@ def compare(
     from virtgauge.compare import compare_runs, compare_series
     from virtgauge.compare.runs import named_measures, run_folders
 
-    if not series and len(runs) < 2:
-        raise UsageError("one run: there is nothing to compare it with", "name two runs or more")
+    if not series and len(runs) < 2 and not arm:
+        raise UsageError(
+            f"{runs[0]}: one run, and nothing to compare it with",
+            "name two runs or more, or two platforms of this one with --arm A=B",
+        )
     measures = named_measures(measure or [])
     progress = _progress()
     share = equivalent / 100
