@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from virtgauge.console import verdict as verdicts
 from virtgauge.console.displays import ProgressStyle, create_display
-from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
+from virtgauge.console.options import JUnit, Progress, Quiet, RunFolder
+from virtgauge.console.runs import finish
+from virtgauge.errors import UsageError
 
 app = typer.Typer(
     name="fleet",
@@ -22,18 +23,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a fleet's run.", show_default=False)]
-Progress = Annotated[
-    ProgressStyle, typer.Option(help="auto: a bar on a terminal, lines elsewhere; json: one object a line.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
-
 
 @app.command(epilog="Example: virtgauge fleet run plan.toml --out runs/fleet")
 def run(
     plan: Annotated[str, typer.Argument(help="Plan file with a section [fleet].", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="Folder of the run; a new one below runs/ by default.")] = None,
-    junit: verdicts.JUnit = None,
+    junit: JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
 ) -> None:
@@ -46,19 +41,19 @@ def run(
     folder = out or new_run_folder(Path("runs"), loaded.name)
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = start_fleet(loaded, source, folder, display)
-    _finish(folder, complete, quiet, junit)
+    finish(folder, complete, quiet, junit)
 
 
 @app.command(epilog="Example: virtgauge fleet resume runs/fleet")
 def resume(
-    folder: RunFolder, junit: verdicts.JUnit = None, progress: Progress = ProgressStyle.AUTO, quiet: Quiet = False
+    folder: RunFolder, junit: JUnit = None, progress: Progress = ProgressStyle.AUTO, quiet: Quiet = False
 ) -> None:
     """Go on with a fleet's run; no merged trial is repeated."""
     from virtgauge.fleet.session import resume_fleet
 
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = resume_fleet(folder, display)
-    _finish(folder, complete, quiet, junit)
+    finish(folder, complete, quiet, junit)
 
 
 @app.command(epilog="Example: virtgauge fleet status runs/fleet")
@@ -123,23 +118,3 @@ def worker(
         files = TlsFiles(str(ca), str(certificate), str(key))
     lifeline = sys.stdin.fileno() if credentials_on_stdin else None
     raise typer.Exit(serve(scheduler, name, files, listen=listen, lifeline=lifeline))
-
-
-def _finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> None:
-    from virtgauge.console.reports import ReportFormat, build_report, write_report
-    from virtgauge.ledger.records import TrialStatus
-    from virtgauge.ledger.store import Ledger
-
-    with Ledger.open(folder) as ledger:
-        built = build_report(ledger)
-    written = write_report(built, folder, ReportFormat.HTML, None)
-    if not quiet:
-        print(f"report: {written}\n")
-        write_report(built, folder, ReportFormat.TEXT, None)
-    if junit is not None:
-        verdicts.write_junit(built, junit)
-    if not built.statuses.get(TrialStatus.VALID.value):
-        raise VirtgaugeError("not a single trial is valid: this run has no result", f"read why in {written}")
-    if not complete:
-        raise typer.Exit(ExitCode.FAILED)
-    verdicts.end_by(built)

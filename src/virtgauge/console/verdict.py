@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from virtgauge.console.options import JUnit, RunFolder
 from virtgauge.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from virtgauge.report.model import Report
-
-JUnit = Annotated[
-    Path | None, typer.Option("--junit", help="Write the verdicts to this file as JUnit XML.", show_default=False)
-]
 
 
 def mount(app: typer.Typer) -> None:
@@ -25,7 +22,7 @@ def mount(app: typer.Typer) -> None:
 
 
 def verdict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)],
+    folder: RunFolder,
     junit: JUnit = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

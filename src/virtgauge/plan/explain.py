@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ def _line(location: Sequence[str | int], complaint: Any, model: type[BaseModel] 
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
     kind, given = complaint["type"], complaint["input"]
     if kind == "extra_forbidden":
-        return f"{where}: unknown field; {_suggest(str(location[-1]), list(model.model_fields) if model else [])}"
+        fields = _fields_at(location, model, len(complaint["loc"]))
+        return f"{where}: unknown field; {_suggest(str(location[-1]), fields)}"
     if kind == "missing":
         return f"{where}: missing; it must be given"
     message = str(complaint["msg"]).removeprefix("Value error, ")
@@ -41,6 +43,23 @@ def _line(location: Sequence[str | int], complaint: Any, model: type[BaseModel] 
     if not where:
         return message
     return f"{where} = {_shown(given)}: {message}"
+
+
+def _fields_at(location: Sequence[str | int], model: type[BaseModel] | None, depth: int) -> list[str]:
+    """The fields of the section that a location's last name stands in; empty where that is not known."""
+    for part in location[len(location) - depth : -1]:
+        if isinstance(part, str) and model is not None:
+            field = model.model_fields.get(part)
+            model = _model_in(field.annotation) if field else None
+    return list(model.model_fields) if model else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds, be it in a tuple, beside None, or annotated."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(argument) for argument in typing.get_args(annotation))
+    return next((one for one in found if one is not None), None)
 
 
 def _suggest(name: str, known: list[str]) -> str:

@@ -1,0 +1,129 @@
+"""``virtgauge run`` and ``resume``."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from virtgauge.console import verdict as verdicts
+from virtgauge.console.displays import ProgressStyle, create_display
+from virtgauge.console.options import JUnit, Progress, Quiet, RunFolder
+from virtgauge.console.reports import ReportFormat, build_report, write_report
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
+
+if TYPE_CHECKING:
+    from virtgauge.plan.model import Plan
+
+
+def mount(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog="Example: virtgauge run quick --out runs/today --platform host --platform gvisor")(run)
+    app.command(epilog="Example: virtgauge resume runs/quick-20260101-120000")(resume)
+
+
+def run(
+    plan: Annotated[str, typer.Argument(help="Preset (see `virtgauge plan list`) or plan file.")] = "quick",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; a new one below runs/ by default.")] = None,
+    repetitions: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's, or of a drawn one.")] = None,
+    platform: Annotated[
+        list[str] | None, typer.Option(help="Only these platforms, and the reference. May be repeated.")
+    ] = None,
+    allow_drop: Annotated[
+        bool,
+        typer.Option("--allow-drop", help="A table that existing servers of the plan have already may be dropped."),
+    ] = False,
+    profile: Annotated[
+        list[str] | None, typer.Option(help="Requirements to add (see `virtgauge profiles`). May be repeated.")
+    ] = None,
+    junit: JUnit = None,
+    progress: Progress = ProgressStyle.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Execute a plan, and write its report."""
+    from virtgauge.execution.session import new_run_folder, start_run
+    from virtgauge.plan.load import load_plan
+
+    loaded, source = load_plan(plan)
+    loaded = _overridden(loaded, source, repetitions, seed, platform)
+    if profile:
+        loaded = loaded.model_copy(update={"profile": (*loaded.profile, *profile)})
+    if allow_drop:
+        loaded = _dropping(loaded, source)
+    folder = out or new_run_folder(Path("runs"), loaded.name)
+    with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
+        complete = start_run(loaded, source, folder, display)
+    finish(folder, complete, quiet, junit)
+
+
+def resume(
+    folder: RunFolder,
+    accept_changed_host: Annotated[
+        bool, typer.Option(help="Go on although kernel, CPU, microcode, mitigations or agent changed; mark it.")
+    ] = False,
+    junit: JUnit = None,
+    progress: Progress = ProgressStyle.AUTO,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run that was interrupted; no finished trial is repeated."""
+    from virtgauge.execution.session import resume_run
+
+    with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
+        complete = resume_run(folder, display, accept_changed_host=accept_changed_host)
+    finish(folder, complete, quiet, junit)
+
+
+def _overridden(
+    plan: Plan, source: str, repetitions: int | None, seed: int | None, platforms: list[str] | None
+) -> Plan:
+    changes: dict[str, object] = {}
+    if repetitions is not None:
+        changes["repetitions"] = repetitions
+    if seed is not None:
+        changes["seed"] = seed
+    if platforms:
+        names = [section.name for section in plan.platform]
+        if unknown := [name for name in platforms if name not in names]:
+            raise UsageError(
+                f"--platform {unknown[0]}: {source} has no such platform", f"use one of {', '.join(names)}"
+            )
+        wanted = {*platforms, plan.reference}
+        changes["platform"] = tuple(section for section in plan.platform if section.name in wanted)
+    return plan.model_copy(update=changes)
+
+
+def _dropping(plan: Plan, source: str) -> Plan:
+    from virtgauge.suites.storage.existing import allowing_drop
+
+    sections, servers = allowing_drop(plan.suite.get("storage", ()))
+    if not servers:
+        raise UsageError(f"--allow-drop: {source} names no existing server", "leave it out")
+    return plan.model_copy(update={"suite": {**plan.suite, "storage": sections}})
+
+
+def finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> None:
+    """Write a run's report, and end the command by what came of it.
+
+    Raises:
+        VirtgaugeError: not a single trial is valid.
+        typer.Exit: the run is incomplete, or a requirement is not met or undecided.
+    """
+    from virtgauge.ledger.records import TrialStatus
+    from virtgauge.ledger.store import Ledger
+
+    with Ledger.open(folder) as ledger:
+        built = build_report(ledger)
+    written = write_report(built, folder, ReportFormat.HTML, None)
+    if not quiet:
+        print(f"report: {written}\n")
+        write_report(built, folder, ReportFormat.TEXT, None)
+    if junit is not None:
+        verdicts.write_junit(built, junit)
+    if not built.statuses.get(TrialStatus.VALID.value):
+        raise VirtgaugeError("not a single trial is valid: this run has no result", f"read why in {written}")
+    if not complete:
+        raise typer.Exit(ExitCode.FAILED)
+    verdicts.end_by(built)
