@@ -54,6 +54,11 @@ def start_run(plan: Plan, source: str, folder: Path, display: ProgressDisplay) -
         UsageError, UnavailableError: before anything is started.
         InterruptedRunError: by a signal; `resume_run` goes on.
     """
+    if plan.fleet is not None:
+        raise UsageError(
+            f"{source}: the plan has a [fleet]; this command measures on this machine only",
+            "virtgauge fleet run; or take [fleet] out of the plan",
+        )
     design = check_plan(plan, source)
     # For the record, with the bounds of its profiles: another version's may differ.
     plan = plan.model_copy(update={"require": plan.requirements, "profile": ()})
@@ -73,6 +78,8 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
     """
     with Ledger.open(folder) as ledger:
         manifest = ledger.manifest()
+        if manifest.hosts:
+            raise UsageError(f"{folder} is the run of a fleet", f"virtgauge fleet resume {folder}")
         source = f"{folder}/plan.toml"
         plan = parse_plan(manifest.plan_text, source)
         design = check_plan(plan, source)

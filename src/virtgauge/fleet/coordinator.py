@@ -30,7 +30,7 @@ from virtgauge.fleet.messages import (
 from virtgauge.fleet.placement import Placed, placed_sessions
 from virtgauge.fleet.roster import DistrustError, Roster
 from virtgauge.fleet.slots import Slots
-from virtgauge.ledger.records import HostRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import SCHEDULED, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.fleet import FleetHost, FleetSection
 from virtgauge.plan.model import Plan
@@ -173,6 +173,7 @@ class Coordinator:
             asyncio.CancelledError: interrupted; the sessions under way were stopped, all merged trials are kept.
         """
         started = time.monotonic()
+        self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))
         drives = [asyncio.create_task(self._drive(host)) for host in self._hosts]
         complete = False

@@ -23,15 +23,13 @@ from virtgauge.fleet.placement import refuse_pairs
 from virtgauge.fleet.roster import Roster
 from virtgauge.fleet.starters import local_workers, ssh_workers
 from virtgauge.host.fingerprint import fingerprint
-from virtgauge.ledger.records import ArmRecord, HostRecord, Manifest
+from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, HostRecord, Manifest
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.plan.fleet import FleetSection, Start
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
 
 RESUME = "virtgauge fleet resume"
-ONE_MACHINE = "one-machine"
-"""The kind of the event that says that several hosts of the fleet may be one machine."""
 
 
 def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay) -> bool:

@@ -8,7 +8,7 @@ from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.fleet.coordinator import Progress
 from virtgauge.fleet.placement import placed_sessions
-from virtgauge.ledger.records import EventRecord, HostRecord, TrialStatus
+from virtgauge.ledger.records import ONE_MACHINE, EventRecord, HostRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.load import parse_plan
 
@@ -19,7 +19,7 @@ _COURSE = {
     "ended incomplete": "ended incomplete; `virtgauge fleet resume` goes on",
     "completed": "complete",
 }
-_OF_HOSTS = ("worker-lost", "worker-back", "host-busy", "host-set-aside", "one-machine")
+_OF_HOSTS = ("worker-lost", "worker-back", "host-busy", "host-set-aside", ONE_MACHINE)
 
 
 @dataclasses.dataclass(frozen=True)

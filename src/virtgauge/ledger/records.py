@@ -210,3 +210,6 @@ class EventRecord:
 
 SCHEDULED = "scheduled"
 """The kind of the event that says how many trials a run is to make: ``540 trials``; the last one holds."""
+
+ONE_MACHINE = "one-machine"
+"""The kind of the event that several hosts of a fleet may be one machine."""

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.figures import TrialFigures, read_figures
 from virtgauge.report.decisions.model import decisions_of
+from virtgauge.report.hosts.model import hosts_of
 from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine
+from virtgauge.report.replay.replay import replay_of
 from virtgauge.report.sections import SuiteRecords, SuiteReport
+from virtgauge.report.suite_arms import arms_of
 from virtgauge.report.suites import SUITE_REPORTS
 
 COMPLETED = "completed"
@@ -39,7 +42,7 @@ def build(ledger: Ledger) -> Report:
         if own:
             facts = {arm.record.name: arm.facts for arm in arms}
             records = SuiteRecords(
-                manifest.arms, own, figures, facts, manifest.confidence, ledger.samples, ledger.histograms
+                arms_of(manifest, name), own, figures, facts, manifest.confidence, ledger.samples, ledger.histograms
             )
             suites.append(suite_report(records))
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
@@ -69,6 +72,8 @@ def build(ledger: Ledger) -> Report:
         trials=_trial_lines(trials, list(cells), figures),
         guests=tuple(guests),
         events=tuple(events),
+        hosts=hosts_of(ledger, manifest, trials, lambda *key: _cell_name(suites, *key)),
+        replay=replay_of(manifest.plan_name, manifest.arms, suites),
     )
 
 
@@ -79,9 +84,13 @@ def _cell_key(trial: TrialRecord) -> CellKey:
 def _cell(key: CellKey, suites: Sequence[SuiteReport]) -> Cell:
     name, probe, items = key
     factors = dict(items)
+    return Cell(name, probe, factors, _cell_name(suites, name, probe, factors))
+
+
+def _cell_name(suites: Sequence[SuiteReport], name: str, probe: str, factors: Mapping[str, str]) -> str:
     suite = next((suite for suite in suites if suite.suite == name), None)
-    levels = ", ".join(f"{factor} {level}" for factor, level in items)
-    return Cell(name, probe, factors, suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}")
+    levels = ", ".join(f"{factor} {level}" for factor, level in factors.items())
+    return suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}"
 
 
 def has_finished(events: Sequence[EventRecord]) -> bool:
@@ -137,6 +146,11 @@ def _caveats(
         said.append(
             f"With the repetitions at hand some intervals reach {lowest:.1%} confidence, not the {run.confidence:.0%} "
             "asked for; each says which it has."
+        )
+    if any(event.kind == ONE_MACHINE for event in events):
+        said.append(
+            "This fleet was tried on one machine: its hosts may be one and the same and disturb each other, so nothing "
+            "can be concluded from how they compare."
         )
     if any(event.kind == CHANGED_HOST for event in events):
         said.append("The host changed during this run (see its course); figures from before and after are mixed.")

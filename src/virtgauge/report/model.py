@@ -13,6 +13,8 @@ from virtgauge.analysis.comparison import Agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord
 from virtgauge.report.decisions.model import Decisions
+from virtgauge.report.hosts.model import HostFindings
+from virtgauge.report.replay.model import Replay
 from virtgauge.report.sections import SuiteReport
 
 SCHEMA_VERSION = 2
@@ -106,6 +108,8 @@ class Report:
     trials: tuple[TrialLine, ...]
     guests: tuple[GuestRecord, ...]
     events: tuple[EventRecord, ...]
+    hosts: HostFindings | None = None
+    replay: Replay | None = None
 
     def suite(self, name: str) -> SuiteReport:
         """A suite's report by the suite's name; KeyError when the run has nothing of it."""

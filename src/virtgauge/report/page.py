@@ -18,21 +18,27 @@ import markupsafe
 
 from virtgauge.report import tables
 from virtgauge.report.decisions.page import requirements_section
+from virtgauge.report.hosts.page import hosts_section
 from virtgauge.report.library import drawing_library
 from virtgauge.report.model import Report
 from virtgauge.report.page_frame import PageFrame
+from virtgauge.report.replay.page import replay_section, without_claims
 
 
 def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
     frame = PageFrame(report)
     suites = [(suite, suite.page(frame)) for suite in report.suites]
+    if report.replay is not None:
+        suites = [(suite, without_claims(page)) for suite, page in suites]
     library, boot = drawing_library(), asset("page.js")
     return frame.render(
         "report.html",
         report=report,
         suites=suites,
         requirements=requirements_section(report.decisions, frame),
+        hosts=hosts_section(report.hosts, frame),
+        replay=replay_section(report.replay, frame),
         spoilt=tables.spoilt_trials(report),
         environment_rows=tables.flattened(report.run.fingerprint),
         arm_facts=[(arm.record.label, tables.flattened(arm.facts)) for arm in report.arms if arm.facts],

@@ -11,7 +11,9 @@ from rich.text import Text
 from virtgauge.report.arms import row_labels
 from virtgauge.report.decisions.terminal import print_decisions
 from virtgauge.report.headline import Headline, Tone
+from virtgauge.report.hosts.terminal import print_hosts
 from virtgauge.report.model import Report
+from virtgauge.report.replay.terminal import print_replay, print_summary
 from virtgauge.report.words import band, confidence, printable
 
 _STYLES = {
@@ -30,6 +32,7 @@ def render_text(report: Report, console: Console) -> None:
     Texts of a run are printed as they are: never read as Rich markup, control characters taken out.
     """
     _heading(report, console)
+    print_summary(report.replay, console)
     print_decisions(report.decisions, row_labels([arm.record for arm in report.arms]), console)
     for suite in report.suites:
         if len(report.suites) > 1:
@@ -40,6 +43,8 @@ def render_text(report: Report, console: Console) -> None:
         console.print(Text(f"! {printable(caveat)}", style="yellow"))
     for suite in report.suites:
         suite.print(console)
+    print_replay(report.replay, console)
+    print_hosts(report.hosts, row_labels([arm.record for arm in report.arms]), console)
     _validity(report, console)
     for arm in report.arms:
         if not arm.record.usable:

@@ -1,0 +1,58 @@
+"""One host of a fleet's run, as if it had been measured alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from pathlib import Path
+from typing import Self
+
+from virtgauge.errors import UsageError
+from virtgauge.ledger.records import GuestRecord, HostRecord, Manifest, TrialRecord
+from virtgauge.ledger.store import Ledger
+
+
+class HostLedger(Ledger):
+    """A fleet's ledger with one host's trials and guests only; for reading."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        super().__init__(folder, connection)
+        self._host: HostRecord | None = None
+
+    @classmethod
+    def of(cls, folder: Path, name: str) -> Self:
+        """Open a fleet's run for one of its hosts.
+
+        Raises:
+            UsageError: there is no run, it has one host only, or none of that name.
+        """
+        ledger = cls.open(folder)
+        assert isinstance(ledger, cls)
+        hosts = {host.name: host for host in super().manifest(ledger).hosts}
+        if name not in hosts:
+            ledger.close()
+            known = f"its hosts are {', '.join(hosts)}" if hosts else f"{folder} is the run of one host"
+            raise UsageError(f"--host {name}: there is no such host", known)
+        ledger._host = hosts[name]
+        return ledger
+
+    def manifest(self) -> Manifest:
+        """With the host's own fingerprint; platforms that it cannot use are none of its."""
+        whole = super().manifest()
+        if self._host is None:
+            return whole
+        arms = []
+        for arm in whole.arms:
+            lacks = arm.usable and arm.name not in self._host.arms
+            reason = f"it cannot be used on host {self._host.name}"
+            arms.append(dataclasses.replace(arm, usable=False, reason=reason) if lacks else arm)
+        return dataclasses.replace(whole, fingerprint=self._host.fingerprint, arms=tuple(arms), hosts=())
+
+    def trials(self, after: int = 0) -> list[TrialRecord]:
+        return [trial for trial in super().trials(after) if self._owns(trial.block)]
+
+    def guests(self) -> list[GuestRecord]:
+        return [guest for guest in super().guests() if self._owns(guest.block)]
+
+    def _owns(self, block: int) -> bool:
+        return self._host is None or self._host.owns(block)

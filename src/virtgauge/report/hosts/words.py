@@ -1,0 +1,34 @@
+"""What the hosts of a fleet say together, in sentences."""
+
+from __future__ import annotations
+
+from virtgauge.measures.catalogue import MEASURES
+from virtgauge.report.hosts.model import HostFindings, HostRow, HostTest
+from virtgauge.report.words import NONE, significant
+
+
+def sentence(findings: HostFindings) -> str:
+    """What a first look is about."""
+    hosts = f"{len(findings.hosts)} host{'' if len(findings.hosts) == 1 else 's'}"
+    if not findings.tested:
+        return f"{hosts}; whether they differ cannot be said with the repetitions at hand."
+    differing = len(findings.differing)
+    if not differing:
+        return f"{hosts}; no difference between them was shown in any of {findings.tested} comparisons."
+    return f"{hosts}; they differ in {differing} of {findings.tested} comparisons, so one ratio does not stand for all."
+
+
+def figure_text(row: HostRow, value: float | None) -> str:
+    """A figure of a row in a person's unit."""
+    suite, _, name = row.measure.partition(".")
+    return MEASURES[suite][name].quantity.text(value)
+
+
+def test_text(test: HostTest | None) -> str:
+    """``differ, p = 0.003``, or why nothing can be said."""
+    if test is None:
+        return NONE
+    if test.differ is None or test.p_adjusted is None:
+        return test.reason
+    said = "p < 0.001" if test.p_adjusted < 0.001 else f"p = {significant(test.p_adjusted, 2)}"
+    return f"{'differ' if test.differ else 'no difference shown'}, {said}"
