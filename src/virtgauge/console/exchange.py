@@ -1,7 +1,8 @@
-"""``virtgauge export``: a run in the formats of others."""
+"""``virtgauge export`` and ``virtgauge import``: a run in the formats of others, and others' results as trials."""
 
 from __future__ import annotations
 
+import enum
 import shutil
 import sys
 import tempfile
@@ -15,8 +16,19 @@ from virtgauge.errors import UsageError
 from virtgauge.exchange.exports import BINARY, Format, export
 
 
+class Tool(enum.StrEnum):
+    """Whose output can be imported."""
+
+    FIO = "fio"
+    CYCLICTEST = "cyclictest"
+    PGBENCH = "pgbench"
+
+
 def mount(app: typer.Typer) -> None:
     """Add the commands."""
+    app.command("import", epilog="Example: virtgauge import fio host-1.json host-2.json --new runs/disks --arm host")(
+        import_results
+    )
     app.command("export", epilog="Example: virtgauge export runs/today --format parquet --out today.parquet")(
         export_run
     )
@@ -70,3 +82,49 @@ def export_run(
         finally:
             partial.unlink(missing_ok=True)
     print(f"export: {out}")
+
+
+def import_results(
+    tool: Annotated[Tool, typer.Argument(help="Whose output it is.", show_default=False)],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE…",
+            help="fio --output-format=json+, cyclictest --json, or logs of pgbench -l; each a repetition, and the logs "
+            "of one pgbench together.",
+            show_default=False,
+        ),
+    ],
+    arm: Annotated[str, typer.Option(help="The platform that was measured.")],
+    into: Annotated[Path | None, typer.Option(metavar="RUN", help="Add them to this run.")] = None,
+    new: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Make a run with the arm as reference.")] = None,
+    block: Annotated[
+        int | None, typer.Option(min=0, max=99_999, help="Number of the first repetition; the first free by default.")
+    ] = None,
+    condition: Annotated[
+        list[str] | None, typer.Option(metavar="FACTOR=LEVEL", help="What the output does not say. May be repeated.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="What reports call a new arm.")] = None,
+    emulated: Annotated[bool, typer.Option("--emulated", help="A new arm's figures are never ranked.")] = False,
+) -> None:
+    """Record what fio, cyclictest or pgbench measured as trials that count like others in reports and verdicts."""
+    from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
+
+    if into is not None and new is None:
+        folder = into
+    elif new is not None and into is None:
+        folder = new
+    else:
+        raise UsageError("name either --into RUN or --new FOLDER", "a run to add to, or the folder of a new one")
+    conditions = {}
+    for text in condition or ():
+        factor, equals, level = text.partition("=")
+        if not equals or factor in conditions:
+            raise UsageError(f"--condition {text}: write it as factor=level, each factor once", "--condition disk=nvme")
+        conditions[factor] = level
+    with Console(stderr=True).status("importing"):
+        repetitions = read_repetitions(tool.value, files)
+        imported = import_into(
+            folder, repetitions, ImportedArm(arm, label, emulated), conditions, block, new=new is not None
+        )
+    print(f"imported: {imported} trials of {arm} in {len(repetitions)} repetitions into {folder}")

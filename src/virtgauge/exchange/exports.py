@@ -87,12 +87,16 @@ def _write_table(ledger: Ledger, kind: Format, path: Path, measures: Sequence[st
 
 
 def _junit(ledger: Ledger) -> str:
+    """The verdicts of a run that has requirements, else whether its trials are valid."""
+    from virtgauge import report
     from virtgauge.exchange.junit import junit
     from virtgauge.exchange.trial_cases import trial_cases
+    from virtgauge.exchange.verdict_cases import verdict_cases
 
     manifest = ledger.manifest()
     properties = {"run": manifest.run_id, "virtgauge": manifest.tool_version, "seed": str(manifest.seed)}
-    return junit(trial_cases(ledger), manifest.plan_name, manifest.created_at, properties)
+    cases = verdict_cases(report.build(ledger)) or trial_cases(ledger)
+    return junit(cases, manifest.plan_name, manifest.created_at, properties)
 
 
 def _opened(path: Path) -> IO[str]:

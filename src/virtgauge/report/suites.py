@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from virtgauge.report.bandwidth import BandwidthReport
 from virtgauge.report.forwarding import ForwardingReport
+from virtgauge.report.imported import ImportedReport
 from virtgauge.report.isolation import IsolationReport
 from virtgauge.report.sections import SuiteRecords, SuiteReport
 from virtgauge.report.storage import StorageReport
@@ -17,4 +18,5 @@ SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SuiteReport]] = {
     ForwardingReport.suite: ForwardingReport,
     StorageReport.suite: StorageReport,
     IsolationReport.suite: IsolationReport,
+    ImportedReport.suite: ImportedReport,
 }

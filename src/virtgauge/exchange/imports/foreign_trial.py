@@ -1,0 +1,149 @@
+"""What a tool's output says, before it is a trial of a run; and how its files are read and refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ValidationError
+
+from virtgauge.analysis.distribution import samples_needed
+from virtgauge.errors import UsageError
+from virtgauge.ledger.records import Flag, Histogram
+from virtgauge.measures.figures import TAILS
+
+LONGEST_BYTES = 1 << 30
+"""A file longer than this is refused rather than read into memory."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclasses.dataclass(frozen=True)
+class ForeignTrial:
+    """One measurement of another tool.
+
+    Attributes:
+        probe: the tool.
+        factors: levels that the output names.
+        result: figures; durations in ns.
+        histograms: by measure.
+        started_at: ISO 8601, UTC.
+        elapsed_ns: how long it took.
+        flags: what a reader should know.
+        error: why there is no figure; None of one that ended well.
+    """
+
+    probe: str
+    factors: dict[str, str]
+    result: dict[str, Any]
+    histograms: dict[str, Histogram]
+    started_at: str
+    elapsed_ns: int
+    flags: tuple[Flag, ...] = ()
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file that was read: its name without folders, and its SHA-256."""
+
+    name: str
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Repetition:
+    """What was measured together: the trials of one output, and the files that it came in."""
+
+    tool: str
+    sources: tuple[Source, ...]
+    trials: tuple[ForeignTrial, ...]
+
+
+def refused(path: Path, problem: str, remedy: str) -> UsageError:
+    """The error of a file that cannot be imported."""
+    return UsageError(f"{path}: {problem}; nothing was imported", remedy)
+
+
+def read_bytes(path: Path) -> tuple[bytes, Source]:
+    """A file, and what to call it.
+
+    Raises:
+        UsageError: it cannot be read, is empty, or is too long.
+    """
+    try:
+        if path.stat().st_size > LONGEST_BYTES:
+            raise refused(path, f"longer than {LONGEST_BYTES >> 30} GiB", "log less: sample, or aggregate by interval")
+        content = path.read_bytes()
+    except OSError as error:
+        raise refused(path, f"cannot be read: {error.strerror or error}", "check the path") from error
+    if not content.strip():
+        raise refused(path, "is empty", "give the file that the tool wrote; did it end early?")
+    return content, Source(path.name, hashlib.sha256(content).hexdigest())
+
+
+def read_json(path: Path, model: type[Model], remedy: str) -> tuple[Model, Source]:
+    """A JSON document as a model; lines before its opening brace are a tool's warnings, and are passed over.
+
+    Raises:
+        UsageError: naming the file, the field and its value.
+    """
+    content, source = read_bytes(path)
+    text = content.decode("utf-8", errors="replace")
+    start = 0 if text.startswith("{") else text.find("\n{") + 1
+    try:
+        return model.model_validate(json.loads(text[start:])), source
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise refused(path, f"is not JSON: {error}", remedy) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        shown = repr(first["input"])
+        given = "is missing" if first["type"] == "missing" else f"= {shown[:60]}: {first['msg']}"
+        raise refused(path, f"{where} {given}", remedy) from error
+
+
+def histogram_of_bins(bins: Mapping[int, int], unit: str, minimum: float, maximum: float, mean: float) -> Histogram:
+    """A histogram of bins that a tool counted itself; empty ones are left out."""
+    counted = sorted((value, count) for value, count in bins.items() if count)
+    return Histogram(
+        unit=unit,
+        values=np.array([value for value, _ in counted], dtype=np.int64),
+        counts=np.array([count for _, count in counted], dtype=np.uint64),
+        minimum=round(minimum),
+        maximum=round(maximum),
+        mean=float(mean),
+    )
+
+
+def histogram_of_values(values: npt.NDArray[np.int64], unit: str) -> Histogram:
+    """A histogram of values that are not negative, on the bins of an HDR histogram (3 significant digits)."""
+    shift = np.maximum(np.frexp(values.astype(np.float64))[1].astype(np.int64) - 11, 0)
+    bins, counts = np.unique((values >> shift) << shift, return_counts=True)
+    return Histogram(unit, bins, counts.astype(np.uint64), int(values.min()), int(values.max()), float(values.mean()))
+
+
+def tail_statistics(percentiles: Mapping[str, float], samples: int) -> dict[str, float]:
+    """Of percentiles by their number as text (``99.900000``), those that so many values can say; ns.
+
+    The rule is that of every other trial: ten values have to lie beyond a quantile.
+    """
+    known = {round(float(number), 6): value for number, value in percentiles.items()}
+    shares = {"p50": 0.5, **TAILS}
+    return {
+        name: float(known[round(100 * share, 6)])
+        for name, share in shares.items()
+        if round(100 * share, 6) in known and (name == "p50" or samples >= samples_needed(share))
+    }
+
+
+def moment(seconds: float) -> str:
+    """Seconds since the epoch as the ledger writes a time."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,150 @@
+"""pgbench's transaction logs: a line for each transaction (``-l``), or for each interval (``--aggregate-interval``).
+
+Columns as in PostgreSQL's documentation of pgbench, sections "Per-Transaction Logging" and "Aggregated Logging": times
+are microseconds, and ``skipped`` or a kind of failure stands where a transaction has no time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from virtgauge.exchange.imports.foreign_trial import (
+    ForeignTrial,
+    Repetition,
+    histogram_of_values,
+    moment,
+    read_bytes,
+    refused,
+)
+from virtgauge.ledger.records import Flag
+
+PROBE = "pgbench"
+REMEDY = "give the files that `pgbench -l --log-prefix=NAME …` wrote, as they are"
+
+_NO_TIME = frozenset({"skipped", "failed", "serialization", "deadlock"})
+_EPOCH = 100_000_000
+"""A first column at least so large is the time of an interval and not the number of a client."""
+
+
+@dataclasses.dataclass
+class _Transactions:
+    """What the lines of one repetition add up to; times in µs."""
+
+    times: list[int] = dataclasses.field(default_factory=list)
+    began: int | None = None
+    ended: int = 0
+    clients: set[int] = dataclasses.field(default_factory=set)
+    without_time: Counter[str] = dataclasses.field(default_factory=Counter)
+
+
+def logs_together(paths: Sequence[Path]) -> list[list[Path]]:
+    """The files of each repetition: every thread but the first has a file of its own, NAME.PID.1 beside NAME.PID."""
+    given = set(paths)
+    groups: dict[Path, list[Path]] = {}
+    for path in paths:
+        stem, _, number = path.name.rpartition(".")
+        first = path.with_name(stem) if number.isdigit() and stem else path
+        groups.setdefault(first if first in given else path, []).append(path)
+    return list(groups.values())
+
+
+def read_pgbench(paths: Sequence[Path]) -> Repetition:
+    """One repetition of all its threads' files.
+
+    Raises:
+        UsageError: a line is none of a log, kinds of logs are mixed, or no transaction succeeded.
+    """
+    read = [(path, *read_bytes(path)) for path in paths]
+    sources = tuple(source for _, _, source in read)
+    lines = [(path, list(_rows(path, content))) for path, content, _ in read]
+    kinds = {rows[0][1][0] >= _EPOCH for _, rows in lines}
+    if len(kinds) > 1:
+        raise refused(paths[0], "logs of transactions and of intervals are mixed", "import them apart")
+    trial = _intervals(lines) if kinds == {True} else _transactions(lines)
+    return Repetition(PROBE, sources, (trial,))
+
+
+Row = tuple[int, list[int], str]
+"""A line's number, its columns, with -1 for a transaction without a time, and why it has none."""
+
+
+def _rows(path: Path, content: bytes) -> Iterator[Row]:
+    for number, line in enumerate(content.decode("ascii", errors="replace").splitlines(), start=1):
+        words = line.split()
+        if not words:
+            continue
+        reason = words[2] if len(words) > 2 and words[2] in _NO_TIME else ""
+        if reason:
+            words[2] = "-1"
+        try:
+            columns = [int(float(word)) for word in words]
+        except (ValueError, OverflowError):
+            columns = []
+        if len(columns) < 6 or min(columns[:2] + columns[3:]) < 0 or (columns[2] < 0 and not reason):
+            raise refused(path, f"line {number} = {line[:60]!r}: is no line of a pgbench log", REMEDY)
+        yield number, columns, reason
+
+
+def _transactions(lines: Sequence[tuple[Path, Sequence[Row]]]) -> ForeignTrial:
+    found = _Transactions()
+    for _, rows in lines:
+        for _, (client, _, time, _, seconds, micros, *_), reason in rows:
+            end = seconds * 1_000_000 + micros
+            begin = end - max(time, 0)
+            found.began = begin if found.began is None else min(found.began, begin)
+            found.ended = max(found.ended, end)
+            found.clients.add(client)
+            if reason:
+                found.without_time[reason] += 1
+            else:
+                found.times.append(time)
+    if not found.times or found.began is None:
+        raise refused(lines[0][0], "no transaction of it succeeded", "give a log with transactions")
+    span_us = max(found.ended - found.began, 1)
+    tried = len(found.times) + sum(found.without_time.values())
+    result = {
+        "transactions": len(found.times),
+        "transactions_per_s": len(found.times) / (span_us / 1e6),
+        "failed_share": (tried - len(found.times)) / tried,
+        "without_time": dict(found.without_time),
+    }
+    histogram = histogram_of_values(np.array(found.times, dtype=np.int64) * 1000, "ns")
+    return ForeignTrial(
+        PROBE,
+        {"clients": str(len(found.clients)), "log": "transactions"},
+        result,
+        {"transaction": histogram},
+        moment(found.began / 1e6),
+        span_us * 1000,
+    )
+
+
+def _intervals(lines: Sequence[tuple[Path, Sequence[Row]]]) -> ForeignTrial:
+    """Of aggregated logs: no quantiles, and a rate of the whole intervals, which the first and the last are not."""
+    by_start: dict[int, int] = {}
+    total, weighted, least, most = 0, 0, 0, 0
+    for _, rows in lines:
+        for _, (start, number, latencies, _, low, high, *_), _ in rows:
+            by_start[start] = by_start.get(start, 0) + number
+            if number:
+                least = low if not total else min(least, low)
+                most = max(most, high)
+                total, weighted = total + number, weighted + latencies
+    if not total:
+        raise refused(lines[0][0], "no transaction of it succeeded", "give a log with transactions")
+    starts = sorted(by_start)
+    whole = starts[1:-1]
+    span_s = starts[-1] - whole[0] if whole else 0
+    result = {
+        "transactions": total,
+        "transactions_per_s": sum(by_start[start] for start in whole) / span_s if span_s else None,
+        "transaction": {"mean": 1000 * weighted / total, "min": 1000.0 * least, "max": 1000.0 * most},
+    }
+    aggregated = Flag("aggregated", "a log of intervals has no quantiles", fatal=False)
+    elapsed_ns = (starts[-1] - starts[0]) * 1_000_000_000
+    return ForeignTrial(PROBE, {"log": "intervals"}, result, {}, moment(starts[0]), elapsed_ns, (aggregated,))

@@ -1,0 +1,265 @@
+"""Records what other tools measured as trials of the suite ``imported``: all of an import, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from virtgauge import __version__
+from virtgauge.errors import UsageError
+from virtgauge.exchange.imports.cyclictest import read_cyclictest
+from virtgauge.exchange.imports.fio import read_fio
+from virtgauge.exchange.imports.foreign_trial import ForeignTrial, Repetition
+from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
+from virtgauge.execution.session import run_to_ourselves
+from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
+from virtgauge.plan.model import AA_SUFFIX, PlatformSection
+
+SUITE = "imported"
+PLAN = "imported"
+"""What the plan of a run is called that holds imported trials only."""
+KIND = "imported"
+"""Of an arm that this virtgauge never started."""
+
+_FACTOR = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedArm:
+    """Where imported trials belong: an arm of the run, or one that is new to a run of imported trials.
+
+    Attributes:
+        name: as a plan would have it.
+        label: for people, of a new arm; None: its name.
+        emulated: whether a new arm's figures must not be ranked.
+    """
+
+    name: str
+    label: str | None = None
+    emulated: bool = False
+
+
+def read_repetitions(tool: str, paths: Sequence[Path]) -> list[Repetition]:
+    """Everything that the files of one tool say, in the order of the files.
+
+    Raises:
+        UsageError: a file is none of the tool's, or is given twice.
+    """
+    if tool == "pgbench":
+        found = [read_pgbench(together) for together in logs_together(paths)]
+    else:
+        read = {"fio": read_fio, "cyclictest": read_cyclictest}[tool]
+        found = [read(path) for path in paths]
+    seen: dict[str, str] = {}
+    for source in (source for repetition in found for source in repetition.sources):
+        if source.sha256 in seen:
+            raise UsageError(
+                f"{source.name} is the same file as {seen[source.sha256]}; nothing was imported",
+                "name each output once: a repetition that is counted twice makes intervals too narrow",
+            )
+        seen[source.sha256] = source.name
+    return found
+
+
+def import_into(
+    folder: Path,
+    repetitions: Sequence[Repetition],
+    arm: ImportedArm,
+    conditions: Mapping[str, str],
+    block: int | None = None,
+    *,
+    new: bool = False,
+) -> int:
+    """Record repetitions as the trials of consecutive blocks; returns how many trials they are.
+
+    Args:
+        folder: of the run.
+        repetitions: of one tool.
+        arm: that was measured.
+        conditions: levels that the outputs do not name, by factor.
+        block: of the first repetition; None: the first that has no trial yet of this arm and these cells.
+        new: make the run, with the arm as its reference.
+
+    Raises:
+        UsageError: there is no such arm, a file was imported before, a block is taken, a condition cannot be one.
+        LedgerWriteError: the disk is full; nothing was recorded.
+    """
+    _check_conditions(conditions, repetitions)
+    if new and (folder / LEDGER_NAME).exists():
+        raise UsageError(f"--new {folder}: it already holds a run", f"use --into {folder}, or name another folder")
+    with contextlib.ExitStack() as stack:
+        if new:
+            reference = _new_arm(arm, ())  # refuses a name before there is a folder
+            ledger = stack.enter_context(Ledger.create(folder, _manifest(folder, reference)))
+            arm = ImportedArm(arm.name)
+        else:
+            ledger = stack.enter_context(Ledger.open(folder))
+        stack.enter_context(run_to_ourselves(folder))
+        stack.enter_context(ledger.together())
+        known = ledger.trials()
+        _refuse_known_files(known, repetitions)
+        platform = _platform(ledger, arm)
+        cells = [(index, trial) for index, repetition in enumerate(repetitions) for trial in repetition.trials]
+        first = _first_block(known, arm.name, cells, conditions) if block is None else block
+        records = list(_records(repetitions, arm.name, platform, conditions, first))
+        _refuse_taken_blocks(known, [record for record, _ in records])
+        for record, trial in records:
+            ledger.add_trial(record, trial.histograms)
+        names = ", ".join(source.name for repetition in repetitions for source in repetition.sources)
+        ledger.add_event("imported", f"{len(records)} trials of {arm.name} from {names}")
+        if new:
+            ledger.add_event("completed", "")
+    return len(records)
+
+
+def _check_conditions(conditions: Mapping[str, str], repetitions: Sequence[Repetition]) -> None:
+    own = {factor for repetition in repetitions for trial in repetition.trials for factor in trial.factors}
+    for factor, level in conditions.items():
+        if not _FACTOR.fullmatch(factor) or not level.isprintable() or not 0 < len(level) <= 200:
+            raise UsageError(
+                f"--condition {factor}={level}: is no factor and its level",
+                "write factor=level: a factor of lower-case letters, digits and underscores, and a level in one line",
+            )
+        if factor in own:
+            raise UsageError(
+                f"--condition {factor}={level}: the output says itself what {factor} was", "choose another factor"
+            )
+
+
+def _manifest(folder: Path, arm: ArmRecord) -> Manifest:
+    return Manifest(
+        run_id=folder.resolve().name,
+        created_at=utc_now(),
+        tool_version=__version__,
+        plan_name=PLAN,
+        plan_text="# measured by other tools and imported: there is no plan to run again\n",
+        seed=0,
+        confidence=0.95,
+        agent_sha256="",
+        fingerprint={},  # of this machine it would say nothing: the figures may come from any
+        arms=(arm,),
+    )
+
+
+def _platform(ledger: Ledger, arm: ImportedArm) -> str:
+    """The kind of the arm's platform; the arm is made where it may be new."""
+    manifest = ledger.manifest()
+    found = next((one for one in manifest.arms if one.name == arm.name), None)
+    if found is None and manifest.plan_name == PLAN:
+        found = _new_arm(arm, manifest.arms)
+        ledger.add_arm(found)
+    if found is None:
+        names = ", ".join(one.name for one in manifest.arms)
+        raise UsageError(
+            f"--arm {arm.name}: the run {ledger.folder} has no such platform",
+            f"use one of {names}; or import into a run of its own with --new FOLDER",
+        )
+    elif found in manifest.arms and (arm.label is not None or arm.emulated):
+        raise UsageError(
+            f"--arm {arm.name}: the run has it already, with its label {found.label!r}",
+            "--label and --emulated are for a new one; leave them out",
+        )
+    return found.kind
+
+
+def _new_arm(arm: ImportedArm, known: Sequence[ArmRecord]) -> ArmRecord:
+    reference = next((one.name for one in known if one.role == "reference"), None)
+    role = "test" if known else "reference"
+    if reference is not None and arm.name == reference + AA_SUFFIX:
+        role = "aa"
+    else:
+        try:
+            PlatformSection(name=arm.name, kind=KIND)
+        except ValidationError as error:
+            reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+            raise UsageError(f"--arm {arm.name}: {reason}", "choose another name") from error
+    return ArmRecord(
+        name=arm.name,
+        kind=KIND,
+        label=arm.label or arm.name,
+        role=role,
+        emulated=arm.emulated,
+        usable=True,
+        reason="",
+        fix=None,
+        settings={},
+    )
+
+
+def _refuse_known_files(known: Sequence[TrialRecord], repetitions: Sequence[Repetition]) -> None:
+    imported = {
+        source["sha256"]: trial for trial in known if trial.suite == SUITE for source in trial.result.get("sources", ())
+    }
+    for source in (source for repetition in repetitions for source in repetition.sources):
+        if source.sha256 in imported:
+            trial = imported[source.sha256]
+            raise UsageError(
+                f"{source.name} was imported before, as repetition {trial.block} of {trial.arm}; nothing was imported",
+                "a repetition that is counted twice makes intervals too narrow; measure again for another one",
+            )
+
+
+def _first_block(
+    known: Sequence[TrialRecord],
+    arm: str,
+    cells: Sequence[tuple[int, ForeignTrial]],
+    conditions: Mapping[str, str],
+) -> int:
+    wanted = {(trial.probe, frozenset(({**trial.factors, **conditions}).items())) for _, trial in cells}
+    taken = [
+        trial.block
+        for trial in known
+        if trial.suite == SUITE and trial.arm == arm and (trial.probe, frozenset(trial.factors.items())) in wanted
+    ]
+    return max(taken, default=-1) + 1
+
+
+def _records(
+    repetitions: Sequence[Repetition], arm: str, platform: str, conditions: Mapping[str, str], first: int
+) -> Iterator[tuple[TrialRecord, ForeignTrial]]:
+    for block, repetition in enumerate(repetitions, start=first):
+        watched = Flag("imported", f"measured by {repetition.tool}: no load, steal or clock was watched", fatal=False)
+        for trial in repetition.trials:
+            factors = {**trial.factors, **conditions}
+            levels = ",".join(f"{factor}={level}" for factor, level in factors.items())
+            sources = [dataclasses.asdict(source) for source in repetition.sources]
+            yield (
+                TrialRecord(
+                    trial_id=0,
+                    key=f"b{block:04d}/{arm}/{SUITE}/{trial.probe}/{levels}",
+                    suite=SUITE,
+                    probe=trial.probe,
+                    arm=arm,
+                    platform=platform,
+                    block=block,
+                    attempt=1,
+                    factors=factors,
+                    status=TrialStatus.FAILED if trial.error else TrialStatus.VALID,
+                    flags=(*trial.flags, watched),
+                    result={**trial.result, "tool": repetition.tool, "sources": sources},
+                    accounting={},
+                    error=trial.error,
+                    guest_id=None,
+                    started_at=trial.started_at,
+                    elapsed_ns=trial.elapsed_ns,
+                ),
+                trial,
+            )
+
+
+def _refuse_taken_blocks(known: Sequence[TrialRecord], records: Sequence[TrialRecord]) -> None:
+    taken = {trial.key for trial in known}
+    for record in records:
+        if record.key in taken:
+            raise UsageError(
+                f"--block {record.block}: {record.arm} has a trial of it already in the cell "
+                f"{json.dumps(record.factors, ensure_ascii=False)}; nothing was imported",
+                "leave --block out, or tell the two apart with --condition",
+            )
