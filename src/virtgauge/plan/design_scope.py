@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class DesignScope(BaseModel):
@@ -48,6 +48,9 @@ class DesignScope(BaseModel):
 
 
 def scopes_of(plan_text: str, suite: str) -> list[DesignScope]:
-    """The scopes of a suite's designs in the plan of a run, where they were checked; empty where it has none."""
-    sections = tomllib.loads(plan_text).get("suite", {}).get(suite, [])
-    return [DesignScope.split(section)[0] for section in sections]
+    """The scopes of a suite's designs in the plan of a run; empty where it has none, or is no plan that is known."""
+    try:
+        sections = tomllib.loads(plan_text).get("suite", {}).get(suite, [])
+        return [DesignScope.split(section)[0] for section in sections]
+    except (tomllib.TOMLDecodeError, ValidationError, AttributeError, TypeError):
+        return []

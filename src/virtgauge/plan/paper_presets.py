@@ -62,7 +62,7 @@ def _composed() -> str:
 
 def _scoped(plan: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """A plan's designs, each for the platforms of that plan, and for its A/A arm only if that plan has one."""
-    scope = {"platforms": [section["name"] for section in plan["platform"]]}
+    scope: dict[str, Any] = {"platforms": [section["name"] for section in plan["platform"]]}
     if not plan.get("aa", True):
         scope["aa"] = False
     return {suite: [scope | design for design in designs] for suite, designs in plan["suite"].items()}

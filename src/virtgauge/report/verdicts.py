@@ -80,7 +80,12 @@ def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
 
 def verdict_counts(claims: Iterable[ExaminedClaim | None]) -> dict[str, int]:
     """How many conclusions have each verdict; empty where none was examined."""
-    counts = Counter(claim.verdict for claim in claims if claim is not None)
+    return counted(claim.verdict for claim in claims if claim is not None)
+
+
+def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How often there is each verdict; empty where there is none at all."""
+    counts = Counter(verdicts)
     return {verdict.value: counts[verdict] for verdict in Verdict} if counts else {}
 
 

@@ -39,16 +39,18 @@ def examine(claim: Claim, figures: RunFigures) -> ExaminedClaim:
     return ExaminedClaim(claim.name, claim.place, claim.text, claim.note, verdict_of(evidence), evidence)
 
 
-def lacking(platform: str) -> str:
-    """Why nothing is told of a platform."""
-    return f"this run has no {_PLATFORM_WORDS.get(platform, platform)} that decides anything"
-
-
 class _Court:
     """Carries out tests on one table's worth of a run's figures."""
 
     def __init__(self, figures: RunFigures, table: str) -> None:
         self._figures, self._table = figures, table
+
+    def _lacking(self, platform: str) -> str:
+        """Why nothing is told of a platform."""
+        name = _PLATFORM_WORDS.get(platform, platform)
+        if any(paper_platform(arm) == platform for arm in self._figures.emulated):
+            return f"the only {name} of this run is emulated, which decides nothing"
+        return f"this run has no {name}"
 
     def hear(self, test: claims.Test) -> Iterator[Evidence]:
         """The evidence of one test."""
@@ -66,7 +68,7 @@ class _Court:
             case claims.Untestable():
                 yield Evidence.none(test.reason)
             case claims.FactorMatters() | claims.LevelsDiffer() | claims.Interaction():
-                yield from tested_factors(test, self._figures, self._table, lacking)
+                yield from tested_factors(test, self._figures, self._table, self._lacking)
             case claims.Extreme():
                 yield from self._extreme(test)
             case claims.Order():
@@ -87,7 +89,7 @@ class _Court:
     def _extreme(self, test: claims.Extreme) -> Iterator[Evidence]:
         own = self._figures.named(test.level)
         if not own:
-            yield Evidence.none(lacking(test.level))
+            yield Evidence.none(self._lacking(test.level))
             return
         # That the host is the fastest is said of virtualization as such; all else of the paper's platforms alone.
         known = self._figures.judged if test.level == "Host OS" else self._figures.of_the_paper(test.ignoring)
@@ -105,7 +107,7 @@ class _Court:
     def _spread(self, test: claims.Spread) -> Iterator[Evidence]:
         arms = self._figures.of_the_paper(test.ignoring)
         if len(arms) < 2:
-            yield Evidence.none("this run has no two of the paper’s platforms that decide anything")
+            yield Evidence.none("this run has no two of the paper’s platforms whose figures decide")
             return
         for place in self._places(test.where, arms[0]):
             by_arm = {arm.name: self._estimate((place[0], arm.name, place[2]), test.parameter) for arm in arms}
@@ -161,7 +163,7 @@ class _Court:
         platform = test.where.get("platform")
         arms = self._figures.named(platform) if platform else self._figures.of_the_paper(test.ignoring)
         if platform and not arms:
-            yield Evidence.none(lacking(platform))
+            yield Evidence.none(self._lacking(platform))
         for arm in arms:
             for place in self._places(test.where, arm):
                 estimate = self._estimate(place, test.parameter)
@@ -195,20 +197,20 @@ class _Court:
 
     def _printed(self, test: claims.Figures) -> Iterator[Evidence]:
         """What a text prints is of its own machine; ours is told beside it."""
+        yield Evidence.none("of the paper’s own machine: its text is compared with its table")
         for figure in test.figures:
             for arm in self._figures.named(figure.platform):
                 estimate = self._estimate((figure.function, arm.name, figure.load), figure.parameter)
                 if estimate.point is not None:
                     where = f"{figure.function}, {figure.platform}, {figure.load}"
-                    yield Evidence.none(f"{where}: {duration(estimate.point)} here, on another machine")
-        yield Evidence.none("of the paper’s own machine: its text is compared with its table")
+                    yield Evidence.none(f"{where}, here: {duration(estimate.point)}")
 
     # -- places --------------------------------------------------------------------------------------
 
     def _without(self, factor: str, levels: Sequence[str], where: Mapping[claims.Factor, str]) -> str | None:
         """Why there can be no pairs of these levels; None where there may be."""
         wanted = [where["platform"]] if "platform" in where else list(levels) if factor == "platform" else []
-        return next((lacking(name) for name in wanted if not self._figures.named(name)), None)
+        return next((self._lacking(name) for name in wanted if not self._figures.named(name)), None)
 
     def _pairs(
         self, factor: str, first: str, second: str, where: Mapping[claims.Factor, str], ignoring: Sequence[str]

@@ -38,7 +38,7 @@ def tested_factors(
         return
     arms, relabelled = _arms(test, figures)
     if _is_of_platforms(test) and len(arms) < 2:
-        yield Evidence.none("this run has no two of the paper’s platforms that decide anything")
+        yield Evidence.none("this run has no two of the paper’s platforms whose figures decide")
         return
     for where, cells, own in _parts(test, figures, table, arms):
         yield from _found(test, where, relabelled(cells), own, figures.nominal)

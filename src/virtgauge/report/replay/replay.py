@@ -1,0 +1,52 @@
+"""All papers' conclusions beside what one run measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.plan.paper_presets import PAPER_PREFIX
+from virtgauge.report.replay.judgement import NOT_PART, judge
+from virtgauge.report.replay.model import Replay, ReplayedClaim, ReplayedPart
+from virtgauge.report.replay.papers import PARTS, PaperPart
+from virtgauge.report.sections import SuiteReport
+from virtgauge.report.verdicts import ExaminedClaim, HeardClaim, Verdict
+
+
+def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteReport]) -> Replay | None:
+    """Every conclusion of every paper, where a run is a replay: its plan is named so; else None.
+
+    Args:
+        plan_name: of the manifest.
+        arms: of the manifest.
+        suites: that were measured.
+    """
+    if not plan_name.startswith(PAPER_PREFIX):
+        return None
+    measured = {suite.suite: suite for suite in suites}
+    confidences = [one.confidence for suite in suites for one in suite.estimates if one.confidence is not None]
+    return Replay(
+        parts=tuple(_part(part, measured.get(part.suite), arms) for part in PARTS),
+        emulated=tuple(arm.label for arm in arms if arm.usable and arm.emulated and arm.role != "aa"),
+        lowest_confidence=min(confidences, default=None),
+    )
+
+
+def _part(part: PaperPart, suite: SuiteReport | None, arms: Sequence[ArmRecord]) -> ReplayedPart:
+    if suite is None:
+        claims = [_untested(paper) for paper in part.on_paper()]
+    else:
+        labels = {arm.name: arm.label for arm in arms}
+        emulated = any(arm.emulated for arm in suite.arms)
+        claims = [_claim(heard, labels, emulated=emulated) for heard in suite.claims]
+    return ReplayedPart(part.suite, part.title, part.source.citation, suite is not None, tuple(claims))
+
+
+def _untested(paper: ExaminedClaim) -> ReplayedClaim:
+    return ReplayedClaim(paper.name, paper.place, paper.text, paper.note, paper, (), Verdict.UNTESTABLE, NOT_PART)
+
+
+def _claim(heard: HeardClaim, labels: dict[str, str], *, emulated: bool) -> ReplayedClaim:
+    paper = heard.paper
+    verdict, reason = judge(heard.run, labels, emulated=emulated)
+    return ReplayedClaim(paper.name, paper.place, paper.text, paper.note, paper, heard.run, verdict, reason)
