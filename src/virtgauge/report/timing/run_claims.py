@@ -8,6 +8,7 @@ that "not significant" can be contradicted, and never be confirmed.  Emulated pl
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -146,18 +147,20 @@ class _Court:
                 of, to = (self._figures.values(self._table, each, test.parameter) for each in (place, beside))
                 change = paired_ratio(of, to, self._figures.nominal)
                 said = self._where(place, test.parameter, without=test.factor)
-                text = f"{test.level} ÷ {other}, {said}: {_told(change)}"
-                found.append(Evidence(text, within(change, test.at_least, test.at_most), change.point is not None))
+                agrees = within(change, test.at_least, test.at_most)
+                found.append((change, Evidence(f"{test.level} ÷ {other}, {said}: {_told(change)}", agrees)))
         if not (test.most or test.any):
-            yield from found
+            yield from (dataclasses.replace(one, measured=change.point is not None) for change, one in found)
             return
-        known = [one for one in found if one.measured]
+        known = sorted(((change, one) for change, one in found if change.point is not None), key=lambda it: it[0].point or 0.0)
         if known:
-            agreeing, undecided = (sum(one.agrees is verdict for one in known) for verdict in (True, None))
+            agreeing, undecided = (sum(one.agrees is verdict for _, one in known) for verdict in (True, None))
             needed = 1 if test.any else len(known) // 2 + 1
             agrees = True if agreeing >= needed else None if agreeing + undecided >= needed else False
-            texts = "; ".join(one.text for one in known)
-            yield Evidence(f"in {agreeing} of {len(known)} cells, {undecided} undecided: {texts}", agrees)
+            yield Evidence(f"within the bounds in {agreeing} of {len(known)} cells, {undecided} undecided", agrees)
+            # The two that are furthest apart; they decide nothing by themselves.
+            for name, (_, one) in {"lowest": known[0], "highest": known[-1]}.items():
+                yield Evidence(f"{name}: {one.text}", agrees)
 
     def _bounds(self, test: claims.Bounds) -> Iterator[Evidence]:
         platform = test.where.get("platform")
