@@ -7,6 +7,7 @@ in words.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Self, TypeVar
 
 import msgpack
@@ -198,11 +199,16 @@ def unpack(data: object, kind: type[_Message], sender: str) -> _Message | Refusa
                 f"{sender} is of another version of virtgauge", "install the same version on every host of the fleet"
             )
         if value["kind"] == Refusal.__name__:
-            return TypeAdapter(Refusal).validate_python(value["content"])
-        return TypeAdapter(kind).validate_python(value["content"])
+            return _reader(Refusal).validate_python(value["content"])
+        return _reader(kind).validate_python(value["content"])
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise ForeignMessageError(f"{sender} answers what cannot be read: {where}: {first['msg']}") from error
     except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
         raise ForeignMessageError(f"{sender} answers what is no message of virtgauge: {error!r}") from error
+
+
+@functools.cache
+def _reader(kind: type[_Message]) -> TypeAdapter[_Message]:
+    return TypeAdapter(kind)

@@ -1,0 +1,123 @@
+"""Fleets for tests: a plan in a few lines, and a cluster in this process whose workers fail as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from suites.simulated_runs import Recorder, plan_of, simulated
+
+from virtgauge import __version__
+from virtgauge.agent.binary import find_agent
+from virtgauge.fleet import session, work
+from virtgauge.fleet.cluster import WorkerLostError
+from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.fleet.messages import Signature
+from virtgauge.plan.model import Plan
+
+Fault = Callable[[bytes], bytes]
+
+
+def fleet_plan(*names: str, fleet: dict[str, Any] | None = None, **fields: Any) -> Plan:
+    """A plan of two simulated platforms on these hosts."""
+    section = {"hosts": [{"name": name} for name in names], "workers": "here", "one_machine": True, "wait_s": 1}
+    known: dict[str, Any] = {"repetitions": 2, "fleet": section | (fleet or {})}
+    return plan_of(simulated("a"), simulated("b", seed=2), **(known | fields))
+
+
+class FakeCluster:
+    """Workers that do their work in this process, one after the other, each with a machine of its own.
+
+    Attributes:
+        faults: by worker, what happens to its next answers to assignments; None lets one pass.
+        gone: workers that are not connected.
+        measured: assignments by worker that were really executed.
+        left, stopped: whether the workers were told so.
+    """
+
+    def __init__(self) -> None:
+        self.faults: dict[str, list[Fault | None]] = {}
+        self.gone: set[str] = set()
+        self.measured: list[str] = []
+        self.left = self.stopped = False
+        self.machines: dict[str, MachineIdentity] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._now = ""
+
+    def signature(self) -> Signature:
+        machine = self.machines.setdefault(
+            self._now, MachineIdentity(f"{len(self.machines):032x}", f"boot of {self._now}", None)
+        )
+        return Signature(self._now, machine, __version__, find_agent().sha256)
+
+    async def present(self, worker: str) -> bool:
+        return worker not in self.gone
+
+    async def call(self, worker: str, function: work.Callable[..., Any], data: bytes) -> object:
+        if worker in self.gone:
+            raise WorkerLostError(f"the worker {worker!r} is not connected")
+        async with self._one_at_a_time:
+            self._now = worker
+            fault = None
+            if function is work.measure:
+                fault = next(iter(self.faults.get(worker, [])), None)
+                self.faults[worker] = self.faults.get(worker, [])[1:]
+                self.measured.append(worker)
+            answer = await function(data)
+            return answer if fault is None else fault(answer)
+
+    async def stop(self) -> None:
+        self.stopped = True
+        await work.stop()
+
+    async def leave(self, token: str) -> list[str]:
+        self.left = True
+        return await work.leave(token)
+
+
+def lost(answer: bytes) -> bytes:
+    """The worker measured, and died before its answer came."""
+    raise WorkerLostError("the worker was lost")
+
+
+@contextlib.contextmanager
+def in_process(cluster: FakeCluster) -> Any:
+    """Fleets of this process are executed on that cluster."""
+
+    @contextlib.asynccontextmanager
+    async def opened(*_: object) -> Any:
+        yield cluster
+
+    with mock.patch.object(session, "_cluster", opened), mock.patch.object(work, "_signature", cluster.signature):
+        yield
+
+
+@dataclasses.dataclass
+class Fleet:
+    """What became of a fleet's run."""
+
+    complete: bool
+    recorder: Recorder
+
+    @property
+    def notices(self) -> str:
+        return "\n".join(getattr(event, "text", "") for event in self.recorder.events)
+
+
+def execute(plan: Plan, folder: Path, cluster: FakeCluster) -> Fleet:
+    """Run a fleet to its end."""
+    recorder = Recorder()
+    with in_process(cluster):
+        return Fleet(session.start_fleet(plan, "test", folder, recorder), recorder)
+
+
+def go_on(folder: Path, cluster: FakeCluster) -> Fleet:
+    """Resume a fleet's run."""
+    recorder = Recorder()
+    with in_process(cluster):
+        return Fleet(session.resume_fleet(folder, recorder), recorder)

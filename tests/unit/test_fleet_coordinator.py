@@ -1,0 +1,220 @@
+"""A fleet's run through lost, lying and busy workers: every trial once, on its own host, everything said in words."""
+
+import dataclasses
+import json
+
+import msgpack
+import pytest
+from fleet_runs import FakeCluster, execute, fleet_plan, go_on, lost
+
+from virtgauge.errors import UnavailableError, UsageError
+from virtgauge.execution import session as single
+from virtgauge.execution.progress import ProgressDisplay
+from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.fleet.roster import DistrustError
+from virtgauge.fleet.standing import standing
+from virtgauge.host.tag import cache_root
+from virtgauge.ledger.host_view import HostLedger
+from virtgauge.ledger.records import BLOCKS_PER_HOST
+from virtgauge.ledger.store import Ledger
+
+TRIALS_OF_A_HOST = 2 * 2 * 2  # platforms, cells, repetitions
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch, private_state, any_agent):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def trials_of(folder):
+    with Ledger.open(folder) as ledger:
+        return ledger.trials()
+
+
+def assert_every_trial_once(folder, hosts=2):
+    trials = trials_of(folder)
+    assert len(trials) == hosts * TRIALS_OF_A_HOST == len({trial.key for trial in trials})
+    with Ledger.open(folder) as ledger:
+        for trial in trials:
+            assert ledger.histogram(trial.trial_id, trial.probe).n == 2000
+            assert len(ledger.samples(trial.trial_id, "reservoir")) == 10
+        guests = {guest.guest_id: guest for guest in ledger.guests()}
+        assert {(guests[t.guest_id].arm, guests[t.guest_id].block) for t in trials} == {
+            (t.arm, t.block) for t in trials
+        }
+
+
+def as_another(answer):
+    """The same answer from another machine."""
+    message = msgpack.unpackb(answer, strict_map_key=False)
+    message["content"]["signature"]["machine"]["machine_id"] = "f" * 32
+    return msgpack.packb(message)
+
+
+def test_hosts_are_measured_apart_and_merged_into_one_ledger(tmp_path):
+    cluster = FakeCluster()
+    fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
+    assert fleet.complete
+    assert_every_trial_once(tmp_path / "run")
+    assert {trial.block for trial in trials_of(tmp_path / "run")} == {0, 1, BLOCKS_PER_HOST, BLOCKS_PER_HOST + 1}
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert [host.name for host in ledger.manifest().hosts] == ["north", "south"]
+        found = standing(ledger)
+    assert [(host.done, host.total, host.valid) for host in found.hosts] == [(8, 8, 8)] * 2
+    assert found.course == "complete"
+    assert cluster.left
+    assert not list((cache_root() / "fleet").iterdir())  # workers keep nothing of a complete run
+
+
+def test_one_host_of_a_fleet_can_be_looked_at_alone(tmp_path):
+    execute(fleet_plan("north", "south"), tmp_path / "run", FakeCluster())
+    with HostLedger.of(tmp_path / "run", "south") as ledger:
+        assert {trial.block // BLOCKS_PER_HOST for trial in ledger.trials()} == {1}
+        assert {guest.block // BLOCKS_PER_HOST for guest in ledger.guests()} == {1}
+        assert ledger.manifest().hosts == ()
+    with pytest.raises(UsageError, match="its hosts are north, south"):
+        HostLedger.of(tmp_path / "run", "west")
+
+
+def test_a_session_whose_answer_was_lost_is_answered_again_and_counted_once(tmp_path):
+    cluster = FakeCluster()
+    cluster.faults = {"north": [None, lost, lost], "south": [lost]}
+    fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
+    assert fleet.complete
+    assert_every_trial_once(tmp_path / "run")
+    assert len(cluster.measured) == 8 + 3
+    assert fleet.notices.count("its session is measured again there") == 3
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert len(ledger.guests()) == 8  # nothing was launched anew for an answer that was kept
+
+
+def test_a_session_that_always_loses_its_worker_sets_its_host_aside_and_no_other_measures_it(tmp_path):
+    cluster = FakeCluster()
+    cluster.faults = {"north": [lost] * 10}
+    fleet = execute(fleet_plan("north", "south", fleet={"losses": 2}), tmp_path / "run", cluster)
+    assert not fleet.complete
+    assert "host north is set aside with 4 sessions to do" in fleet.notices
+    assert "3 times in one session" in fleet.notices
+    trials = trials_of(tmp_path / "run")
+    assert len(trials) == TRIALS_OF_A_HOST
+    assert {trial.block // BLOCKS_PER_HOST for trial in trials} == {1}
+
+    again = go_on(tmp_path / "run", FakeCluster())
+    assert again.complete
+    assert_every_trial_once(tmp_path / "run")
+
+
+def test_a_worker_that_stays_away_is_waited_for_no_longer_than_the_plan_says(tmp_path):
+    cluster = FakeCluster()
+    cluster.faults = {"north": [lambda answer: [cluster.gone.add("north"), lost(answer)]]}
+    fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
+    assert not fleet.complete
+    assert "cannot be had within 1 s" in fleet.notices
+    assert len(trials_of(tmp_path / "run")) == TRIALS_OF_A_HOST
+
+
+def test_a_worker_that_lies_about_its_identity_is_not_used_and_its_figures_are_discarded(tmp_path):
+    cluster = FakeCluster()
+    cluster.faults = {"south": [None, as_another]}
+    fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
+    assert not fleet.complete
+    assert "the worker lies about its identity" in fleet.notices
+    assert cluster.measured.count("south") == 2
+    of_south = [trial for trial in trials_of(tmp_path / "run") if trial.block >= BLOCKS_PER_HOST]
+    assert len(of_south) == 2  # of the session before the lie
+
+
+def test_two_workers_of_one_machine_are_refused_before_anything_is_measured(tmp_path):
+    cluster = FakeCluster()
+    cluster.machines = {name: MachineIdentity(name[0] * 32, "one boot", None) for name in ("north", "south")}
+    here = {"workers": None, "listen": "127.0.0.1", "one_machine": False}
+    hosts = [{"name": name, "address": f"{name}.example"} for name in ("north", "south")]
+    plan = fleet_plan("north", "south", fleet=here | {"hosts": hosts})
+    cluster.machines = {host["address"]: MachineIdentity(host["name"][0] * 32, "one boot", None) for host in hosts}
+    with pytest.raises(DistrustError, match="'north' and 'south' are one machine"):
+        execute(plan, tmp_path / "run", cluster)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_host_that_never_comes_is_named_with_the_command_that_would_bring_it(tmp_path):
+    cluster = FakeCluster()
+    cluster.gone = {"south"}
+    with pytest.raises(UnavailableError, match=r"host 'south' cannot be had.*\n.*virtgauge fleet worker"):
+        execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_busy_machine_is_waited_for_in_words(tmp_path):
+    cluster = FakeCluster()
+    with single.machine_to_ourselves(), pytest.raises(UnavailableError, match="another virtgauge run is measuring"):
+        execute(fleet_plan("north"), tmp_path / "run", cluster)
+
+
+def test_a_platform_that_only_some_hosts_have_is_measured_there(tmp_path):
+    cluster = FakeCluster()
+    real = cluster.call
+
+    async def lacking(worker, function, data):
+        answer = await real(worker, function, data)
+        message = msgpack.unpackb(answer, strict_map_key=False)
+        if worker == "north" and message["kind"] == "Enrolment":
+            message["content"]["arms"][1] |= {"usable": False, "reason": "there is none", "fix": "install it"}
+        return msgpack.packb(message)
+
+    cluster.call = lacking
+    fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
+    assert fleet.complete
+    assert "host north: skipped b: there is none (to enable it: install it)" in fleet.notices
+    arms = {(trial.arm, trial.block // BLOCKS_PER_HOST) for trial in trials_of(tmp_path / "run")}
+    assert arms == {("a", 0), ("a", 1), ("b", 1)}
+    with HostLedger.of(tmp_path / "run", "north") as ledger:
+        assert [arm.usable for arm in ledger.manifest().arms] == [True, False]
+
+
+def test_a_resumed_host_that_became_another_machine_is_set_aside(tmp_path):
+    cluster = FakeCluster()
+    cluster.faults = {"north": [lost] * 10}
+    execute(fleet_plan("north", "south", fleet={"losses": 0}), tmp_path / "run", cluster)
+    replaced = FakeCluster()
+    replaced.machines = dict(cluster.machines) | {"north": MachineIdentity("e" * 32, "boot of north", None)}
+    fleet = go_on(tmp_path / "run", replaced)
+    assert not fleet.complete
+    assert "host 'north' is not the machine that it was" in fleet.notices
+
+
+def test_what_needs_two_hosts_at_once_is_refused_in_words(tmp_path):
+    pair = {"suite": "bandwidth", "tester": "north", "guests": "south"}
+    with pytest.raises(UsageError, match="both slots would be claimed together"):
+        execute(fleet_plan("north", "south", fleet={"pair": [pair]}), tmp_path / "run", FakeCluster())
+
+
+def test_a_fleet_is_measured_and_resumed_by_its_own_commands_only(tmp_path):
+    plan = fleet_plan("north", repetitions=1)
+    with pytest.raises(UsageError, match="virtgauge fleet run"):
+        single.start_run(plan, "test", tmp_path / "alone", ProgressDisplay())
+    execute(plan, tmp_path / "run", FakeCluster())
+    with pytest.raises(UsageError, match="virtgauge fleet resume"):
+        single.resume_run(tmp_path / "run", ProgressDisplay())
+    without = plan.model_copy(update={"fleet": None})
+    with pytest.raises(UsageError, match=r"no \[fleet\]"):
+        execute(without, tmp_path / "other", FakeCluster())
+
+
+def test_resuming_a_complete_fleet_measures_nothing(tmp_path):
+    execute(fleet_plan("north", "south"), tmp_path / "run", FakeCluster())
+    cluster = FakeCluster()
+    assert go_on(tmp_path / "run", cluster).complete
+    assert cluster.measured == []
+    assert_every_trial_once(tmp_path / "run")
+
+
+def test_old_ledgers_without_hosts_still_open(tmp_path):
+    single.start_run(
+        fleet_plan("north").model_copy(update={"fleet": None}), "test", tmp_path / "run", ProgressDisplay()
+    )
+    with Ledger.open(tmp_path / "run") as ledger:
+        old = dataclasses.asdict(ledger.manifest())
+        del old["hosts"]
+        with ledger._db as db:
+            db.execute("UPDATE manifest SET value = ?", (json.dumps(old),))
+        assert ledger.manifest().hosts == ()
