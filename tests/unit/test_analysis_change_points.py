@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from virtgauge.analysis.change_points import candidate, segments, step_limit
+from virtgauge.analysis.change_points import LIMIT, candidate, segments, step_limit
 
 LEVEL, PERMUTATIONS = 0.05, 999
 
@@ -72,12 +72,31 @@ def test_what_cannot_be_a_series_is_refused(groups: list[np.ndarray]) -> None:
         candidate(groups, 1, PERMUTATIONS)
 
 
-def test_the_limit_is_three_standard_deviations_of_single_runs_and_no_step_moves_it() -> None:
+def test_the_limit_is_a_number_of_standard_deviations_of_single_runs_and_no_step_moves_it() -> None:
     rng = np.random.default_rng(3)
     levels = rng.normal(0, 0.02, 4000)
-    assert step_limit(levels.tolist(), 1, 10**9) == pytest.approx(0.06, rel=0.05)
+    assert step_limit(levels.tolist(), 1, 10**9) == pytest.approx(0.09, rel=0.05)
     stepped = np.where(np.arange(4000) < 2000, levels, levels + 5)
-    assert step_limit(stepped.tolist(), 1, 10**9) == pytest.approx(0.06, rel=0.05)
-    assert step_limit(levels.tolist(), 4, 4) == pytest.approx(0.06 / math.sqrt(2), rel=0.05)
+    assert step_limit(stepped.tolist(), 1, 10**9) == pytest.approx(0.09, rel=0.05)
+    assert step_limit(levels.tolist(), 4, 4) == pytest.approx(0.09 / math.sqrt(2), rel=0.05)
     with pytest.raises(ValueError, match="three runs"):
         step_limit([1.0, 2.0], 1, 1)
+
+
+@pytest.mark.parametrize("runs", [4, 5, 8, 20, 50])
+def test_days_that_vary_exceed_the_limit_anywhere_in_one_of_twenty_series(runs: int) -> None:
+    rng = np.random.default_rng(runs)
+    exceeded = []
+    for _ in range(400):
+        levels = rng.normal(0, 1, runs)
+        sums = np.concatenate([[0], np.cumsum(levels)])
+        start, stop = np.triu_indices(runs + 1, 1)
+        size = stop - start
+        proper = size < runs
+        start, stop, size = start[proper], stop[proper], size[proper]
+        within = (sums[stop] - sums[start]) / size
+        rest = (sums[-1] - sums[stop] + sums[start]) / (runs - size)
+        apart = np.abs(within - rest) / np.sqrt(1 / size + 1 / (runs - size))
+        exceeded.append(apart.max() > step_limit(levels.tolist(), 1, 10**12))
+    assert LIMIT == 4.5
+    assert 0.005 < np.mean(exceeded) < 0.09

@@ -145,8 +145,10 @@ def _permuted(doubled_ranks: tuple[int, ...], sizes: tuple[int, ...], seed: int,
 
 MOVING_RANGE_FACTOR = 1 / (math.sqrt(2) * 0.6744897501960817)
 """From the median of the moving ranges of normal values to their standard deviation: 1/(√2·Φ⁻¹(¾))."""
-LIMIT = 3.0
-"""Standard deviations from level to level that are no change yet; Shewhart's."""
+LIMIT = 4.5
+"""Standard deviations from level to level that are no change yet.  Shewhart's three are for one place.  Here every
+stretch is tried, and where days vary normally the largest difference exceeds 4.5 in about one of twenty series of 4 to
+50 runs that do not change."""
 
 
 def step_limit(levels: Sequence[float], before: int, after: int) -> float:
@@ -154,8 +156,7 @@ def step_limit(levels: Sequence[float], before: int, after: int) -> float:
 
     Repetitions of one run share its day, so runs differ by more than their repetitions.  What single runs differ by
     is taken from the moving ranges of the whole series, by their median, which a few steps do not move (D. J. Wheeler
-    & D. S. Chambers 1992, "Understanding Statistical Process Control", 2nd edition, chapter 3: limits of three
-    standard deviations at 3.145 median moving ranges).
+    & D. S. Chambers 1992, "Understanding Statistical Process Control", 2nd edition, chapter 3).
 
     Args:
         levels: of all runs in order, one value each.

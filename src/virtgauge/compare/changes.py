@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import aa_band, paired_difference, paired_ratio
 from virtgauge.analysis.differences import band_of
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.false_discoveries import benjamini_hochberg
 from virtgauge.analysis.independent_change import Bounds, Outcome, Shifted, judge, paired_shifted, shifted
 from virtgauge.compare.matching import Matched
@@ -109,8 +110,14 @@ def _own(
         change = paired_shifted(base, other, unit, nominal)
     else:
         change = shifted([*base.values()], [*other.values()], unit, nominal)
-    bands = [band(each, measure, key, change.by_ratio, nominal) for each in (base_run, run)]
-    return _Found(change, statistics.median(base.values()), widest(bands))
+    both = (base_run, run)
+    found = widest([band(each, measure, key, change.by_ratio, nominal) for each in both])
+    by_difference = widest([band(each, measure, key, False, nominal) for each in both])
+    if change.by_ratio and found is None and by_difference is not None:
+        # The reference errs by nothing, say: identical arms have no ratio, so nothing could be held against it.
+        ratio = Estimate.missing("ratio", "identical arms (A/A) have no ratio; see the difference", min(change.sizes))
+        change, found = dataclasses.replace(change, ratio=ratio), by_difference
+    return _Found(change, statistics.median(base.values()), found)
 
 
 def _relative(

@@ -1,0 +1,106 @@
+"""A series of runs: steps are found where they are, and days that differ are no steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compared_runs import MEDIAN, run_in_memory
+
+from virtgauge.compare.changes import Criteria
+from virtgauge.compare.matching import match
+from virtgauge.compare.model import Finding, Series
+from virtgauge.compare.runs import ReadRun
+from virtgauge.compare.series import find_series
+
+CRITERIA = Criteria(nominal=0.95, equivalent=0.05)
+
+
+def made(guest: list[float], host: list[float] | None = None, seed: int = 0, **fields: object) -> list[ReadRun]:
+    """A series by the factors of its guest and host."""
+    host = [1.0] * len(guest) if host is None else host
+    return [
+        run_in_memory(f"run-{n}", 1000 * seed + n, {"host": 20 * h, "host-aa": 20 * h, "guest": 30 * h * g}, **fields)
+        for n, (g, h) in enumerate(zip(guest, host, strict=True))
+    ]
+
+
+def series(runs: list[ReadRun]) -> dict[tuple[int, bool], Series]:
+    """By arm, and whether it is relative."""
+    found = find_series(runs, match(runs, [MEDIAN], ()), CRITERIA, 1, lambda what: None)
+    return {(one.arm, one.relative): one for one in found}
+
+
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_a_step_is_found_within_one_run_with_its_size(after: int) -> None:
+    right = []
+    for seed in range(20):
+        found = series(made([1.0] * (after + 1) + [1.2] * (7 - after), seed=seed))
+        steps = found[1, False].steps
+        assert found[0, False].steps == ()
+        right.append(len(steps) == 1 and abs(steps[0].after - after) <= 1 and steps[0].finding is Finding.WORSE)
+        if steps:
+            assert steps[0].size.point == pytest.approx(1.2, rel=0.03)
+    assert np.mean(right) >= 0.9
+
+
+def test_a_step_of_the_host_is_in_all_figures_and_in_no_ratio() -> None:
+    found = series(made([1.0] * 8, host=[1.0] * 4 + [1.3] * 4))
+    assert [step.after for step in found[0, False].steps] == [3]
+    assert [step.after for step in found[1, False].steps] == [3]
+    assert found[1, True].steps == ()
+
+
+def test_a_guest_that_changed_under_a_host_that_drifts_is_seen_in_the_ratio() -> None:
+    rng = np.random.default_rng(4)
+    found = series(made([1.0] * 4 + [1.2] * 4, host=rng.lognormal(0, 0.15, 8).tolist()))
+    assert found[1, False].steps == ()
+    assert [step.after for step in found[1, True].steps] == [3]
+
+
+def test_a_lone_run_goes_and_comes_back() -> None:
+    found = series(made([1.0, 1.0, 1.0, 1.4, 1.0, 1.0, 1.0]))[1, False]
+    assert [(step.after, step.finding) for step in found.steps] == [(2, Finding.WORSE), (3, Finding.BETTER)]
+
+
+def test_constant_series_seldom_have_a_step() -> None:
+    alarms = [any(one.steps for one in series(made([1.0] * 6, seed=seed)).values()) for seed in range(40)]
+    assert np.mean(alarms) <= 0.05
+
+
+def test_days_that_differ_by_chance_are_seldom_steps() -> None:
+    """Repetitions of a run share its day: by their ranks alone nearly every such series would change."""
+    alarms: list[bool] = []
+    doubtful = 0
+    for seed in range(30):
+        days = np.random.default_rng(seed).lognormal(0, 0.1, 8).tolist()
+        found = series(made([1.0] * 8, host=days, seed=seed))
+        alarms.append(bool(found[1, False].steps))
+        doubtful += found[1, False].doubtful > 0
+    assert doubtful > 20
+    assert sum(alarms) <= 3
+
+
+def test_a_step_within_what_makes_no_difference_is_none() -> None:
+    found = series(made([1.0] * 4 + [1.03] * 4, spread=0.002))[1, False]
+    assert (found.steps, found.doubtful) == ((), 1)
+    assert "no more than" in found.reason
+
+
+def test_runs_without_the_figure_are_left_out_and_few_are_not_examined() -> None:
+    runs = made([1.0] * 3 + [1.3] * 3)
+    without = run_in_memory("none", 77, {"host": 20.0, "host-aa": 20.0})
+    found = series([*runs[:3], without, *runs[3:]])[1, False]
+    assert [step.after for step in found.steps] == [2]
+    assert found.levels[3].point is None
+    found = series([runs[0], without, runs[1], runs[2]])[1, False]
+    assert found.p is None
+    assert "only 3 runs" in found.reason
+
+
+def test_the_largest_step_comes_first_and_the_same_seed_finds_the_same() -> None:
+    runs = made([1.0] * 4 + [1.6] * 4, host=[1.0] * 4 + [1.2] * 4)
+    matched = match(runs, [MEDIAN], ())
+    first, again = (find_series(runs, matched, CRITERIA, 5, lambda what: None) for _ in range(2))
+    assert first == again
+    sizes = [step.size.point for one in first for step in one.steps]
+    assert sizes == sorted(sizes, reverse=True)
