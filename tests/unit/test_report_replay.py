@@ -1,0 +1,280 @@
+"""Replays of the papers: every conclusion once, beside what was measured, with a verdict that follows from it."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import markupsafe
+import pytest
+from bandwidth_results import Design as BandwidthDesign
+from bandwidth_results import bandwidth_arms, bandwidth_ledger
+from forwarding_results import forwarding_ledger, paper_arms
+from isolation_results import Design as IsolationDesign
+from isolation_results import isolation_arms, isolation_ledger
+from replay_runs import PAPER_TRUTH_NS, put_together, replay_arms, timing_replay
+from rich.console import Console
+from storage_results import Design as StorageDesign
+from storage_results import hardware_vm, storage_arms, storage_ledger
+from synthetic import SyntheticArm, arm_record, synthetic_ledger
+
+from virtgauge import report
+from virtgauge.report import Report
+from virtgauge.report.replay.judgement import NOT_PART, judge
+from virtgauge.report.replay.model import Replay, ReplayedClaim
+from virtgauge.report.replay.papers import PARTS
+from virtgauge.report.verdicts import Evidence, ExaminedClaim, Hearing, Verdict, verdict_of
+
+EVIL = "<script>window.pwned=1</script>"
+BANDWIDTH = (
+    BandwidthDesign(cross_mbps=(0, 250), through=("shim",)),
+    BandwidthDesign(("kite2",), capacity_mbps=10_000, cross_mbps=(1000,), delay_ms=20, through=("shim",)),
+)
+EMULATED = SyntheticArm(arm_record("qemu", "qemu", "QEMU microvm (tcg)", emulated=True), 11.0, 2.6)
+
+
+def replay_of(built: Report) -> Replay:
+    assert built.replay is not None
+    return built.replay
+
+
+def claims_of(built: Report, suite: str) -> dict[str, ReplayedClaim]:
+    (part,) = (part for part in replay_of(built).parts if part.suite == suite)
+    return {claim.name: claim for claim in part.claims}
+
+
+def text_of(built: Report) -> str:
+    console = Console(file=io.StringIO(), width=140, force_terminal=False)
+    report.render_text(built, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def papers_truth(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return report.build(timing_replay(tmp_path_factory.mktemp("truth") / "run"))
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Report]:
+    folder = tmp_path_factory.mktemp("replay")
+    disk = ("disk-sequential-write", "disk-random-write-flush")
+    levels = {"postgresql": "flushed", "mongodb": "none", "cassandra": "periodic"}
+    parts = [
+        timing_replay(folder / "timing"),
+        bandwidth_ledger(folder / "bandwidth", [bandwidth_arms()[0], bandwidth_arms()[3]], BANDWIDTH),
+        forwarding_ledger(folder / "forwarding", paper_arms(), strong=(1, 12), sizes=(64, 1518)),
+        storage_ledger(
+            folder / "storage",
+            [storage_arms()[0], hardware_vm()],
+            [StorageDesign((database,), (level,)) for database, level in levels.items()],
+        ),
+        isolation_ledger(
+            folder / "isolation",
+            [isolation_arms()[0], isolation_arms()[2]],
+            [
+                IsolationDesign(loads=("none", "integer"), on=("tested", "loading"), shares=(40, 95)),
+                IsolationDesign(("memory-write-integer",), loads=("none", "memory-write-integer"), shares=(40, 60)),
+                IsolationDesign((disk[0],), loads=("none", *disk), shares=(40,)),
+            ],
+        ),
+    ]
+    yield report.build(put_together(folder / "all", parts))
+
+
+# -- one verdict -------------------------------------------------------------------------------------
+
+
+def test_a_truth_that_is_the_papers_confirms(papers_truth: Report) -> None:
+    found = claims_of(papers_truth, "timing")
+    for name in ("cost-tsc-faster", "improved-half-the-cost", "sleep-three-orders", "cost-cpu-medians"):
+        assert found[name].verdict is Verdict.CONFIRMED, (name, found[name].reason)
+    (hearing,) = found["cost-tsc-faster"].run
+    (evidence,) = hearing.examined.evidence
+    ratio = re.search(r"TSC ÷ System Call, Host, Idle System, median: ([0-9.]+)×", evidence.text)
+    assert ratio is not None
+    truth = PAPER_TRUTH_NS["rdtscp"] / PAPER_TRUTH_NS["clock_gettime"]
+    assert float(ratio[1]) == pytest.approx(truth, rel=0.1)
+
+
+def test_a_truth_that_is_not_contradicts(tmp_path: Path) -> None:
+    turned = {"rdtscp": 40.0, "clock_gettime": 20.0, "usleep": 900.0, "highpertimer": 50_000.0}
+    found = claims_of(report.build(timing_replay(tmp_path / "run", turned)), "timing")
+    for name in ("cost-tsc-faster", "improved-half-the-cost", "sleep-three-orders", "conclusion-method-prevails"):
+        assert found[name].verdict is Verdict.CONTRADICTED, (name, found[name].reason)
+    assert "otherwise" in found["cost-tsc-faster"].reason
+
+
+def test_wide_intervals_leave_it_open(tmp_path: Path) -> None:
+    alike = {"rdtscp": 20.0, "clock_gettime": 20.5}
+    found = claims_of(report.build(timing_replay(tmp_path / "run", alike, spread=0.2)), "timing")
+    assert found["cost-tsc-faster"].verdict is Verdict.UNDECIDED
+    assert "open" in found["cost-tsc-faster"].reason
+
+
+def test_a_single_repetition_decides_nothing(tmp_path: Path) -> None:
+    built = report.build(timing_replay(tmp_path / "run", blocks=1))
+    counts = replay_of(built).counts
+    assert counts["confirmed"] == counts["contradicted"] == 0
+    assert counts["undecided here"] > 0
+
+
+def test_a_platform_that_is_not_there_leaves_its_claims_untested_and_says_so(papers_truth: Report) -> None:
+    claim = claims_of(papers_truth, "timing")["conclusion-vbox-highest"]
+    assert (claim.verdict, claim.reason) == (Verdict.UNTESTABLE, "this run has no Virtual Box")
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.3, Verdict.CONFIRMED), (0.7, Verdict.CONTRADICTED)])
+def test_a_virtual_machine_is_tested_as_the_papers(tmp_path: Path, factor: float, verdict: Verdict) -> None:
+    arms = replay_arms(SyntheticArm(arm_record("kvm", "qemu", "QEMU q35 (kvm)"), factor, factor))
+    found = claims_of(report.build(timing_replay(tmp_path / "run", arms=arms, loads=("idle",))), "timing")
+    assert found["cost-host-lowest"].verdict is verdict
+
+
+def test_identical_arms_that_differ_as_much_decide_nothing(tmp_path: Path) -> None:
+    arms = replay_arms(SyntheticArm(arm_record("kvm", "qemu", "QEMU q35 (kvm)"), 1.3, 1.3))
+    arms[1] = SyntheticArm(arms[1].record, 1.5, 1.5)
+    built = report.build(timing_replay(tmp_path / "run", arms=arms, loads=("idle",)))
+    claim = claims_of(built, "timing")["cost-host-lowest"]
+    assert claim.verdict is Verdict.UNDECIDED
+    assert all("identical arms" in one.text for one in claim.run[0].examined.evidence)
+
+
+def test_emulated_figures_never_decide(tmp_path: Path) -> None:
+    built = report.build(timing_replay(tmp_path / "run", arms=replay_arms(EMULATED), loads=("io",), blocks=1))
+    claim = claims_of(built, "timing")["cost-io-qemu-lowest"]
+    assert (claim.verdict, claim.reason) == (
+        Verdict.UNTESTABLE,
+        "the only QEMU of this run is emulated, which decides nothing",
+    )
+    assert replay_of(built).emulated == ("QEMU microvm (tcg)",)
+    assert "its figures decide no claim" in report.render_html(built)
+
+
+def test_emulated_routers_show_their_figures_and_decide_nothing(tmp_path: Path) -> None:
+    arms = paper_arms()
+    for arm in arms:
+        object.__setattr__(arm.record, "emulated", True)
+    routers = forwarding_ledger(tmp_path / "run", arms, strong=(1, 12), sizes=(64, 1518), blocks=2)
+    ledger = put_together(tmp_path / "all", [routers])
+    found = claims_of(report.build(ledger), "forwarding")
+    assert {claim.verdict for claim in found.values()} == {Verdict.UNTESTABLE}
+    assert "emulated, which decides nothing" in found["paravirtual-carries-more"].reason
+
+
+def test_an_effect_of_the_function_is_found_by_rank_tests_and_one_that_is_not_shown_is_left_open(
+    tmp_path: Path,
+) -> None:
+    found = claims_of(report.build(timing_replay(tmp_path / "run")), "timing")
+    assert found["cost-summary-function"].verdict is Verdict.CONFIRMED
+    assert "an effect" in found["cost-summary-function"].run[0].examined.evidence[0].text
+    same = {"rdtscp": 20.0, "clock_gettime": 20.0}
+    left = claims_of(report.build(timing_replay(tmp_path / "same", same)), "timing")["cost-summary-function"]
+    assert left.verdict is Verdict.UNDECIDED
+
+
+# -- several platforms -------------------------------------------------------------------------------
+
+
+def examined(*agreements: bool | None) -> ExaminedClaim:
+    evidence = tuple(Evidence(f"figure {number}", one) for number, one in enumerate(agreements))
+    return ExaminedClaim("name", "section 1", "text", "", verdict_of(evidence), evidence)
+
+
+@pytest.mark.parametrize(
+    ("heard", "verdict", "reason"),
+    [
+        ({"a": [True], "b": [True]}, Verdict.CONFIRMED, "every figure that decides agrees on A and B"),
+        (
+            {"a": [True], "b": [False, True]},
+            Verdict.CONTRADICTED,
+            "1 of 2 figures that decide say otherwise on B; confirmed on A",
+        ),
+        ({"a": [True], "b": [None]}, Verdict.UNDECIDED, "one figure leaves it open on B; confirmed on A"),
+        ({"a": [True], "b": []}, Verdict.CONFIRMED, "every figure that decides agrees on A"),
+        ({}, Verdict.UNTESTABLE, "no platform whose figures decide was measured"),
+    ],
+)
+def test_what_one_platform_contradicts_is_contradicted(
+    heard: dict[str, list[bool | None]], verdict: Verdict, reason: str
+) -> None:
+    hearings = [Hearing(arm, examined(*agreements)) for arm, agreements in heard.items()]
+    assert judge(hearings, {"a": "A", "b": "B"}, emulated=False) == (verdict, reason)
+
+
+# -- all papers --------------------------------------------------------------------------------------
+
+
+def test_every_conclusion_of_every_paper_is_there_once(everything: Report) -> None:
+    replayed = [(part.suite, claim.name) for part in replay_of(everything).parts for claim in part.claims]
+    known = [(part.suite, claim.name) for part in PARTS for claim in part.on_paper()]
+    assert replayed == known
+    assert len(set(known)) == len(known) >= 200
+    assert sum(replay_of(everything).counts.values()) == len(known)
+
+
+def test_each_suite_brings_verdicts_of_its_own(everything: Report) -> None:
+    for part in replay_of(everything).parts:
+        assert part.measured
+        tested = {claim.verdict for claim in part.claims}
+        assert tested & {Verdict.CONFIRMED, Verdict.CONTRADICTED} and len(tested) > 1, (part.suite, part.counts)
+        for claim in part.claims:
+            assert claim.reason and (claim.verdict is not Verdict.UNTESTABLE or claim.reason != NOT_PART)
+
+
+def test_the_page_has_every_claim_exactly_once(everything: Report) -> None:
+    page = report.render_html(everything)
+    markup = page[: page.index('<script type="application/json"')]
+    section = markup[markup.index('<section id="papers">') :]
+    section = section[: section.index("</section>")]
+    claims = [(part.suite, claim) for part in replay_of(everything).parts for claim in part.claims]
+    assert re.findall(r'id="claim-([^"]*)"', section) == [f"{suite}-{claim.name}" for suite, claim in claims]
+    texts = re.findall(r'<td class="claim">(.*?)<small>', section)
+    assert texts == [str(markupsafe.escape(claim.text)) for _, claim in claims]
+    assert markup.count('<td class="claim">') == len(claims)
+    assert replay_of(everything).summary in markup
+    assert markup.index(replay_of(everything).summary) < markup.index('<section id="papers">')
+
+
+def test_the_terminal_says_how_many_and_which(everything: Report) -> None:
+    shown = text_of(everything)
+    assert f"Claims of the papers: {replay_of(everything).summary}" in shown
+    for part in PARTS:
+        assert part.title in shown
+    assert shown.count("contradicted") > 5
+
+
+def test_the_json_form_holds_the_replay(everything: Report) -> None:
+    data = json.loads(report.render_json(everything))["replay"]
+    verdicts = Counter(claim["verdict"] for part in data["parts"] for claim in part["claims"])
+    assert {name: verdicts.get(name, 0) for name in replay_of(everything).counts} == replay_of(everything).counts
+
+
+def test_what_was_not_part_of_a_run_is_not_testable_there(papers_truth: Report) -> None:
+    for part in replay_of(papers_truth).parts:
+        assert part.measured == (part.suite == "timing")
+        if not part.measured:
+            assert {(claim.verdict, claim.reason) for claim in part.claims} == {(Verdict.UNTESTABLE, NOT_PART)}
+    assert "virtgauge run paper:storage" in report.render_html(papers_truth)
+
+
+def test_a_run_that_is_no_replay_has_none(tmp_path: Path) -> None:
+    built = report.build(synthetic_ledger(tmp_path / "run", replay_arms(), blocks=1))
+    assert built.replay is None
+    assert "Claims of the papers" not in report.render_html(built) + text_of(built)
+    assert "tested again" in report.render_html(built)
+
+
+def test_names_of_a_run_become_neither_markup_nor_control(tmp_path: Path) -> None:
+    evil = arm_record("kvm", "qemu", f"{EVIL}\x1b[31mred")
+    arms = replay_arms(SyntheticArm(evil, 1.3, 1.3), SyntheticArm(arm_record("e", "qemu", EVIL, emulated=True)))
+    built = report.build(timing_replay(tmp_path / "run", arms=arms, blocks=1))
+    page, shown = report.render_html(built), text_of(built)
+    assert EVIL not in page
+    assert html.escape(EVIL) in page
+    assert "\x1b" not in shown and "�[31mred" in shown
