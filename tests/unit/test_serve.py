@@ -10,6 +10,7 @@ from synthetic import SyntheticArm, arm_record, cells, manifest, synthetic_ledge
 
 from virtgauge.ledger.records import SCHEDULED
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
+from virtgauge.serve import live
 
 TOKEN = "a token of the tests, long enough"
 GVISOR = arm_record("gvisor", "oci", "gVisor")
@@ -104,6 +105,25 @@ def test_the_figures_that_grow_are_those_of_a_run_read_at_once(runs):
         with served(runs) as fresh:
             assert ask(fresh, path).text == last
         assert last.count('<td class="num"') == 2 * 2 * 2  # two statistics of two timers on two arms
+
+
+def test_a_long_run_under_way_is_read_little_by_little_and_wholly_when_it_stands_still(runs, monkeypatch):
+    monkeypatch.setattr(live, "_GENTLY", 4)
+    rng = np.random.default_rng(1)
+    with growing(runs / "now") as ledger:
+        for block in range(3):
+            add_block(ledger, block, {"host": 20.0, "gvisor": 900.0}, rng, [HOST, GVISOR])
+        with under_way(runs / "now"), served(runs) as address:
+            (path,) = pages_of(address)
+            for taken in (4, 8):
+                page = ask(address, path).text
+                assert f"From the first {taken} of 12 trials so far" in page
+                assert "12 of 12 trials" in page  # they are counted, all the same
+                assert f"n = {taken // 4}" in page or taken == 4
+            assert "n = 3" in (whole := ask(address, path).text)
+            assert "From the first" not in whole
+        with served(runs) as address:
+            assert "n = 3" in ask(address, path).text
 
 
 def test_an_unchanged_page_is_not_sent_again_and_its_ledger_not_read_again(runs, monkeypatch):

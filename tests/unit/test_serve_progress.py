@@ -4,13 +4,14 @@ import datetime
 
 import pytest
 from served_runs import HOST, TIMERS, under_way
+from suites.simulated_runs import execute, plan_of, simulated
 from synthetic import manifest, synthetic_ledger, trial
 
 from virtgauge.ledger.records import SCHEDULED, Flag, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.serve.found import find_runs
 from virtgauge.serve.live import RunWatch
-from virtgauge.serve.overview import Overviews
+from virtgauge.serve.overview import Overviews, State
 from virtgauge.serve.verdicts import VerdictCounts
 from virtgauge.serve.wording import duration_text, plain
 
@@ -100,6 +101,15 @@ def test_repetitions_that_were_added_count_as_soon_as_they_are_scheduled(run):
     assert seen.look().overview.share == 1.0
     run.add_event(SCHEDULED, "4 trials")
     assert seen.look().overview.share == 0.5
+
+
+def test_a_real_run_says_how_much_it_has_to_do(tmp_path, private_state, any_agent):
+    execute(plan_of(simulated("a"), simulated("b", seed=2), repetitions=2), tmp_path / "run")
+    found = watch(tmp_path / "run").look()
+    assert found.overview.state is State.COMPLETE
+    assert found.overview.scheduled == found.overview.tally.settled == 2 * 2 * 2
+    assert found.overview.share == 1.0
+    assert [table.name for table in found.figures] == ["timing.timer_cost.p50", "timing.timer_cost.p99"]
 
 
 def test_the_guest_under_way_is_named(run):

@@ -11,16 +11,16 @@ limit and a size limit, and no function or view of the file's own schema is trus
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sqlite3
 import stat
 import time
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from virtgauge.errors import UsageError
-from virtgauge.ledger.records import TrialStatus
+from virtgauge.ledger.records import GuestRecord, TrialRecord
 from virtgauge.ledger.store import LEDGER_NAME, SCHEMA_VERSION, Ledger
 
 LOG_NAME = LEDGER_NAME + "-wal"
@@ -30,25 +30,15 @@ _CHECK_EVERY = 100_000
 """Steps of SQLite's machine, some milliseconds, between looks at the clock."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Tally:
-    """How many trials a run has by now.
+class Attempt(NamedTuple):
+    """The little of a trial that counting needs."""
 
-    Attributes:
-        valid: that count.
-        not_valid: invalid or failed attempts; kept, shown and repeated.
-        unsupported: that a guest could not do.
-        settled: cells of the design that need no further attempt.
-        blocks: repetitions begun.
-        newest: number of the last trial; 0 without one.
-    """
-
-    valid: int
-    not_valid: int
-    unsupported: int
-    settled: int
-    blocks: int
-    newest: int
+    trial_id: int
+    key: str
+    number: int
+    status: str
+    block: int
+    started_at: str
 
 
 class ReadOnlyLedger(Ledger):
@@ -99,31 +89,22 @@ class ReadOnlyLedger(Ledger):
     def __enter__(self) -> ReadOnlyLedger:
         return self
 
-    def tally(self, attempts: int) -> Tally:
-        """The counts, without reading the trials.
-
-        Args:
-            attempts: how often a trial is tried in all, as the run's plan says.
-        """
-        counts = dict(self._db.execute("SELECT status, count(*) FROM trials GROUP BY status").fetchall())
-        settled = (TrialStatus.VALID.value, TrialStatus.UNSUPPORTED.value)
-        (done,) = self._db.execute(
-            "SELECT count(*) FROM "
-            "(SELECT 1 FROM trials GROUP BY key HAVING max(attempt) >= ? OR max(status IN (?, ?)))",
-            (attempts, *settled),
-        ).fetchone()
-        newest, block = self._db.execute(
-            "SELECT coalesce(max(trial_id), 0), coalesce(max(block), -1) FROM trials"
-        ).fetchone()
-        valid, unsupported = (counts.get(status, 0) for status in settled)
-        return Tally(
-            valid=valid,
-            not_valid=sum(counts.values()) - valid - unsupported,
-            unsupported=unsupported,
-            settled=done,
-            blocks=block + 1,
-            newest=newest,
+    def attempts(self, after: int = 0) -> list[Attempt]:
+        """What was tried and how it ended, in that order; only trials beyond a number where one is given."""
+        rows = self._db.execute(
+            "SELECT trial_id, key, attempt, status, block, started_at FROM trials WHERE trial_id > ? ORDER BY trial_id",
+            (after,),
         )
+        return [Attempt(*row) for row in rows]
+
+    def trial(self, number: int) -> TrialRecord:
+        """One trial by its number; IndexError when there is none."""
+        return self.trials(after=number - 1, at_most=1)[0]
+
+    def last_guest(self) -> GuestRecord | None:
+        """The guest that was started last, without its facts, which may be long."""
+        row = self._db.execute("SELECT * FROM guests ORDER BY guest_id DESC LIMIT 1").fetchone()
+        return None if row is None else GuestRecord(**dict(row) | {"facts": {}})
 
 
 def _access(folder: Path) -> str:

@@ -308,9 +308,9 @@ class Ledger:
         value["hosts"] = tuple(HostRecord(**host | {"arms": tuple(host["arms"])}) for host in hosts)
         return Manifest(**value)
 
-    def trials(self, after: int = 0) -> list[TrialRecord]:
-        """All trials, valid or not, in the order in which they ended; only those beyond a number where one is given."""
-        rows = self._db.execute("SELECT * FROM trials WHERE trial_id > ? ORDER BY trial_id", (after,))
+    def trials(self, after: int = 0, at_most: int = -1) -> list[TrialRecord]:
+        """All trials, valid or not, in the order in which they ended; or those after a number, or the first so many."""
+        rows = self._db.execute("SELECT * FROM trials WHERE trial_id > ? ORDER BY trial_id LIMIT ?", (after, at_most))
         return [_trial(row) for row in rows]
 
     def guests(self) -> list[GuestRecord]:

@@ -26,6 +26,11 @@ Stamp = tuple[tuple[int, int, int], ...]
 """Of a ledger and its log: file number, size, time of change.  While it is the same, nothing was written."""
 
 
+def same_ledger(one: Stamp, other: Stamp) -> bool:
+    """Whether two stamps are of one file, and none stands in another's place."""
+    return bool(one) and bool(other) and one[0][0] == other[0][0]
+
+
 @dataclasses.dataclass(frozen=True)
 class FoundRun:
     """A folder with a ledger, whatever that is worth.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections import deque
 from collections.abc import Sequence
 
 from virtgauge.errors import VirtgaugeError
 from virtgauge.ledger.read_only import ReadOnlyLedger
-from virtgauge.ledger.records import EventRecord, GuestRecord, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.records import EventRecord, GuestRecord, Manifest, TrialRecord
 from virtgauge.serve.figures import FigureTable, RunningFigures
-from virtgauge.serve.found import FoundRun, Stamp
+from virtgauge.serve.found import FoundRun, Stamp, same_ledger
 from virtgauge.serve.overview import Overview, Overviews, State
+from virtgauge.serve.tally import Tally
 from virtgauge.serve.wording import duration_text, instant, moment, plain
 
-SPOILT = 10
-"""So many of the last trials that do not count are shown."""
 _EVENTS = 8
+_GENTLY = 200
+"""Trials whose figures are taken in at one look while a run is under way: hundredths of a second of a processor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +55,7 @@ class LiveRun:
         remaining: expected time to the end; empty where it is not known.
         platforms: of the plan.
         figures: the running medians.
+        taken: up to which trial they are; while a run is under way, those of a long one are read little by little.
         spoilt: the last trials that do not count, the newest first.
         course: the last events, the newest first: moment, kind and detail.
         problem: why there is nothing more; empty when all is well.
@@ -66,6 +67,7 @@ class LiveRun:
     remaining: str = ""
     platforms: tuple[PlatformLine, ...] = ()
     figures: tuple[FigureTable, ...] = ()
+    taken: int = 0
     spoilt: tuple[SpoiltTrial, ...] = ()
     course: tuple[tuple[str, str, str], ...] = ()
     problem: str = ""
@@ -88,20 +90,18 @@ class RunWatch:
     def _restart(self) -> None:
         self._newest = 0
         self._figures: RunningFigures | None = None
-        self._spoilt: deque[SpoiltTrial] = deque(maxlen=SPOILT)
-        self._first: dict[int, TrialRecord] = {}
-        self._last: TrialRecord | None = None
 
     def look(self) -> LiveRun:
         """What is known by now; reads nothing when nothing was written since the last look."""
         stamp = self._run.stamp()
         overview = self._overviews.of(self._run)
-        if self._seen is not None and stamp == self._stamp:
+        behind = overview.tally is not None and self._newest < overview.tally.newest
+        if self._seen is not None and stamp == self._stamp and not (behind and not self._seen.problem):
             if overview != self._seen.overview:
                 self._seen = dataclasses.replace(self._seen, overview=overview)
             return self._seen
-        if self._stamp and stamp[:1] and stamp[0][0] != self._stamp[0][0]:
-            self._restart()  # another ledger stands in its place
+        if not same_ledger(self._stamp, stamp):
+            self._restart()
         self._stamp = stamp
         self._seen = self._read(overview)
         return self._seen
@@ -120,63 +120,59 @@ class RunWatch:
         return LiveRun(overview, problem=plain(problem))
 
     def _read_ledger(self, overview: Overview, ledger: ReadOnlyLedger) -> LiveRun:
-        manifest, events, guests = ledger.manifest(), ledger.events(), ledger.guests()
+        manifest, events = ledger.manifest(), ledger.events()
+        tally = overview.tally or Tally()
         labels = {arm.name: plain(arm.label) for arm in manifest.arms}
-        trials = ledger.trials(after=self._newest)
+        trials = ledger.trials(self._newest, _GENTLY if self._overviews.measuring else -1)
         if self._figures is None:
             self._figures = RunningFigures(overview.confidence)
         self._figures.add(ledger, trials)
-        for trial in trials:
-            self._take(trial, labels)
+        self._newest = trials[-1].trial_id if trials else self._newest
+        last = ledger.trial(tally.newest) if tally.newest else None
+        running = overview.state is State.RUNNING
         arms = [arm for arm in manifest.arms if arm.usable]
         return LiveRun(
             overview=overview,
-            now=_now(guests, labels, overview) if overview.state is State.RUNNING else "",
-            last=_trial_words(self._last, labels) if self._last else "",
-            remaining=self._remaining(overview, events),
+            now=_now(ledger.last_guest(), labels, overview) if running else "",
+            last=_trial_words(last, labels) if last else "",
+            remaining=_remaining(overview, tally, events) if running else "",
             platforms=_platforms(manifest),
             figures=self._figures.tables(arms),
-            spoilt=tuple(reversed(self._spoilt)),
+            taken=self._newest,
+            spoilt=tuple(_spoilt(ledger.trial(number), labels) for number in reversed(tally.spoilt)),
             course=tuple(
                 (moment(event.at), plain(event.kind, 40), plain(event.detail)) for event in reversed(events[-_EVENTS:])
             ),
         )
 
-    def _take(self, trial: TrialRecord, labels: dict[str, str]) -> None:
-        self._newest, self._last = trial.trial_id, trial
-        self._first.setdefault(trial.block, trial)
-        if trial.status in (TrialStatus.INVALID, TrialStatus.FAILED):
-            reason = trial.error or next((f"{flag.name}: {flag.detail}" for flag in trial.flags if flag.fatal), "")
-            self._spoilt.append(
-                SpoiltTrial(
-                    ended=moment(_end(trial) or trial.started_at),
-                    arm=labels.get(trial.arm, plain(trial.arm)),
-                    what=_what(trial),
-                    repetition=trial.block + 1,
-                    attempt=trial.attempt,
-                    status=trial.status.value,
-                    reason=plain(reason),
-                )
-            )
 
-    def _remaining(self, overview: Overview, events: Sequence[EventRecord]) -> str:
-        """From the pace since the run began or went on, once that was a whole repetition of every arm at least."""
-        if overview.state is not State.RUNNING or overview.tally is None or not overview.scheduled:
-            return ""
-        began = next((event.at for event in reversed(events) if event.kind in ("started", "resumed")), None)
-        ended = _end(self._last) if self._last else None
-        if began is None or ended is None or len(self._first) < 2:
-            return ""
-        since = instant(began)
-        blocks = [trial for trial in self._first.values() if instant(trial.started_at) >= since]
-        if len(blocks) < 2:
-            return ""
-        # Whole repetitions are alike; within one, arms and cells take their own times.
-        first, newest = blocks[0], blocks[-1]
-        per_block = (instant(newest.started_at) - instant(first.started_at)).total_seconds() / (len(blocks) - 1)
-        total = overview.scheduled / max(overview.repetitions or 1, overview.tally.blocks)
-        left = (overview.scheduled - overview.tally.settled) / total * per_block
-        return f"about {duration_text(left)}" if left > 0 else ""
+def _spoilt(trial: TrialRecord, labels: dict[str, str]) -> SpoiltTrial:
+    reason = trial.error or next((f"{flag.name}: {flag.detail}" for flag in trial.flags if flag.fatal), "")
+    return SpoiltTrial(
+        ended=moment(_end(trial) or trial.started_at),
+        arm=labels.get(trial.arm, plain(trial.arm)),
+        what=_what(trial),
+        repetition=trial.block + 1,
+        attempt=trial.attempt,
+        status=plain(trial.status.value),
+        reason=plain(reason),
+    )
+
+
+def _remaining(overview: Overview, tally: Tally, events: Sequence[EventRecord]) -> str:
+    """From the pace since the run began or went on, once that was a whole repetition of every arm at least."""
+    began = next((event.at for event in reversed(events) if event.kind in ("started", "resumed")), None)
+    if began is None or not overview.scheduled:
+        return ""
+    since = instant(began)
+    starts = [start for start in map(instant, tally.begun) if start >= since]
+    if len(starts) < 2:
+        return ""
+    # Whole repetitions are alike; within one, arms and cells take their own times.
+    per_block_s = (starts[-1] - starts[0]).total_seconds() / (len(starts) - 1)
+    trials_per_block = overview.scheduled / max(overview.repetitions or 1, tally.blocks)
+    left_s = (overview.scheduled - tally.settled) / trials_per_block * per_block_s
+    return f"about {duration_text(left_s)}" if left_s > 0 else ""
 
 
 def _end(trial: TrialRecord) -> datetime.datetime | None:
@@ -196,11 +192,10 @@ def _trial_words(trial: TrialRecord, labels: dict[str, str]) -> str:
     return f"{moment(_end(trial) or trial.started_at)}: {arm}, repetition {trial.block + 1}, {_what(trial)}"
 
 
-def _now(guests: Sequence[GuestRecord], labels: dict[str, str], overview: Overview) -> str:
+def _now(guest: GuestRecord | None, labels: dict[str, str], overview: Overview) -> str:
     """The trial under way is not in the ledger; the guest that it is made on is."""
-    if not guests:
+    if guest is None:
         return "the first guest is being started"
-    guest = guests[-1]
     of = f" of {overview.repetitions}" if overview.repetitions and guest.block < overview.repetitions else ""
     what = "did not come up" if guest.error is not None else "measuring"
     return (

@@ -9,9 +9,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 
 from virtgauge.errors import VirtgaugeError
-from virtgauge.ledger.read_only import ReadOnlyLedger, Tally
+from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import SCHEDULED, EventRecord, Manifest
-from virtgauge.serve.found import Controller, FoundRun, Stamp, controller_of
+from virtgauge.serve.found import Controller, FoundRun, Stamp, controller_of, same_ledger
+from virtgauge.serve.tally import Tally, TrialCounter
 from virtgauge.serve.verdicts import VerdictBook, VerdictCounts
 from virtgauge.serve.wording import moment, plain
 
@@ -73,21 +74,33 @@ class Overview:
         return min(1.0, self.tally.settled / self.scheduled)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """A line, what its ledger looked like from outside when it was read, and the counts to go on from."""
+
+    stamp: Stamp
+    overview: Overview
+    counter: TrialCounter | None
+
+
 class Overviews:
     """Lines of the list, each read again only when its run has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Stamp, Overview]] = {}
+        self._known: dict[str, _Known] = {}
         self._verdicts = VerdictBook()
+        self.measuring = False
+        """Whether any run was under way when all were looked at last."""
 
     def of(self, run: FoundRun) -> Overview:
         """The line of one run; one that cannot be read says why."""
         stamp = run.stamp()
         known = self._known.get(run.run_id)
-        if known is None or known[0] != stamp:
-            known = stamp, read_overview(run)
+        if known is None or known.stamp != stamp:
+            counter = known.counter if known is not None and same_ledger(known.stamp, stamp) else None
+            known = _Known(stamp, *_read_overview(run, counter))
             self._known[run.run_id] = known
-        overview = known[1]
+        overview = known.overview
         if overview.state is State.UNFINISHED:
             return dataclasses.replace(overview, state=_unfinished(run))
         return dataclasses.replace(overview, verdicts=self._verdicts.of(run))
@@ -98,7 +111,8 @@ class Overviews:
         self._verdicts.keep_only(runs)
         lines = {run_id: self.of(run) for run_id, run in runs.items()}
         ended = [line.run for line in lines.values() if line.state in (State.COMPLETE, State.INCOMPLETE)]
-        if any(line.state is State.RUNNING for line in lines.values()) or not self._verdicts.judge(ended):
+        self.measuring = any(line.state is State.RUNNING for line in lines.values())
+        if self.measuring or not self._verdicts.judge(ended):
             return lines
         return {run_id: self.of(run) for run_id, run in runs.items()}
 
@@ -108,23 +122,25 @@ def _unfinished(run: FoundRun) -> State:
     return states.get(controller_of(run.folder), State.UNFINISHED)
 
 
-def read_overview(run: FoundRun) -> Overview:
+def _read_overview(run: FoundRun, counter: TrialCounter | None) -> tuple[Overview, TrialCounter | None]:
     """A run's line from its ledger; ``UNFINISHED`` stands for every run that has not ended."""
     name = plain(run.folder.name)
     try:
         with ReadOnlyLedger.open(run.folder) as ledger:
-            return _overview(run, name, ledger)
+            manifest, events = ledger.manifest(), ledger.events()
+            attempts, repetitions = _of_plan(manifest)
+            counter = counter or TrialCounter(attempts)
+            counter.add(ledger.attempts(after=counter.newest))
+            line = _overview(run, name, manifest, events)
+            return dataclasses.replace(line, tally=counter.tally(), repetitions=repetitions), counter
     except VirtgaugeError as error:
         problem = error.message
     except Exception as error:  # whatever a damaged or foreign file makes of the reader, the list goes on
         problem = f"its ledger cannot be read: {type(error).__name__}: {error}"
-    return Overview(run, State.UNREADABLE, name, problem=plain(problem))
+    return Overview(run, State.UNREADABLE, name, problem=plain(problem)), None
 
 
-def _overview(run: FoundRun, name: str, ledger: ReadOnlyLedger) -> Overview:
-    manifest, events = ledger.manifest(), ledger.events()
-    attempts, repetitions = _of_plan(manifest)
-    tally = ledger.tally(attempts)
+def _overview(run: FoundRun, name: str, manifest: Manifest, events: Sequence[EventRecord]) -> Overview:
     arms = [arm for arm in manifest.arms if arm.role != "aa"]
     return Overview(
         run=run,
@@ -135,8 +151,6 @@ def _overview(run: FoundRun, name: str, ledger: ReadOnlyLedger) -> Overview:
         order=plain(manifest.created_at),
         platforms=tuple(plain(arm.label) for arm in arms if arm.usable),
         skipped=tuple(plain(arm.label) for arm in arms if not arm.usable),
-        tally=tally,
-        repetitions=repetitions,
         scheduled=_scheduled(events),
         confidence=float(manifest.confidence),
     )

@@ -35,12 +35,17 @@ class Look(Generic[Value]):
         self._found: tuple[float, Value] | None = None
 
     async def now(self) -> Value:
-        """The last value if it is fresh, else a new one."""
+        """The last value if it is fresh, or something else is being read; else a new one."""
+        if self._found is not None and (self._is_fresh() or self._reading.locked()):
+            return self._found[1]
         async with self._reading:
-            if self._found is None or time.monotonic() - self._found[0] >= self._every_s:
+            if self._found is None or not self._is_fresh():
                 value = await _in_thread(self._read)
                 self._found = time.monotonic(), value
             return self._found[1]
+
+    def _is_fresh(self) -> bool:
+        return self._found is not None and time.monotonic() - self._found[0] < self._every_s
 
 
 class Showing:
