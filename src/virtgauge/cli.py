@@ -15,6 +15,7 @@ from rich.console import Console
 
 from virtgauge import __version__
 from virtgauge.console import compare as compare_command
+from virtgauge.console import archive as archive_commands
 from virtgauge.console import exchange as exchange_commands
 from virtgauge.console import measures as measures_command
 from virtgauge.console import profiles as profiles_command
@@ -62,6 +63,7 @@ serve_command.mount(app)
 profiles_command.mount(app)
 verdicts.mount(app)
 exchange_commands.mount(app)
+archive_commands.mount(app)
 
 
 def _version(wanted: bool) -> None:

@@ -22,8 +22,8 @@ class Row:
 
     Attributes:
         run, created_at, plan, version: of the run, and the virtgauge that measured it.
-        host: of the trial in a run over several hosts; else as the fingerprint names it, empty where it does not.
-        cpu, kernel: of the fingerprint; empty where unknown.
+        host: of a fleet's run, as its plan names it; empty where the run had one host only.
+        cpu, kernel: of that host's fingerprint; empty where unknown.
         arm, platform, role, emulated: as in the manifest.
         trial_id, key, block, attempt, status, started_at, elapsed_ns, error: as in the ledger.
         flags: names of the validity flags, with blanks between.
@@ -116,14 +116,15 @@ def _blocks(trials: Iterable[TrialRecord]) -> Iterator[list[TrialRecord]]:
 
 
 def _of_trial(manifest: Manifest, arm: ArmRecord | None, trial: TrialRecord) -> dict[str, Any]:
-    identity = _mapping(manifest.fingerprint.get("identity"))
-    named = trial.factors.get("host") or manifest.fingerprint.get("hostname") or ""
+    host = next((one for one in manifest.hosts if one.owns(trial.block)), None)
+    fingerprint = host.fingerprint if host else manifest.fingerprint
+    identity = _mapping(fingerprint.get("identity"))
     return {
         "run": manifest.run_id,
         "created_at": manifest.created_at,
         "plan": manifest.plan_name,
         "version": manifest.tool_version,
-        "host": str(named),
+        "host": host.name if host else "",
         "cpu": str(identity.get("cpu_model") or ""),
         "kernel": str(identity.get("kernel_release") or ""),
         "suite": trial.suite,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import IO
@@ -39,8 +39,15 @@ def batches(rows: Iterable[Row]) -> Iterator[pa.Table]:
     """Rows as Arrow tables of :data:`SCHEMA`, at most :data:`ROWS_AT_ONCE` rows each."""
     source = iter(rows)
     while gathered := list(itertools.islice(source, ROWS_AT_ONCE)):
-        columns = zip(*map(_FIELDS, gathered), strict=True)
-        yield pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+        yield table_of(gathered)
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """Rows, one at least, as an Arrow table of :data:`SCHEMA`."""
+    columns = zip(*map(_FIELDS, rows), strict=True)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
 
 
 def write_csv(rows: Iterable[Row], out: IO[str]) -> None:

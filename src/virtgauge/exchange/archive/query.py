@@ -1,0 +1,227 @@
+"""Questions to an archive, answered by DuckDB: it reads the columns and row groups that a question needs, no more.
+
+DuckDB gets the trials as an Arrow data set and has no access to files or networks of its own, so that a query that
+somebody else wrote can read the archive and do nothing beside: no file is read or written, no extension loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import dataset
+
+from virtgauge.errors import UsageError, VirtgaugeError
+from virtgauge.exchange.archive.entries import Entry, read_entries
+from virtgauge.exchange.archive.place import Place
+from virtgauge.exchange.archive.write import FILE_SCHEMA
+from virtgauge.exchange.rows import COLUMNS
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SCHEMA = pa.schema([*FILE_SCHEMA, ("suite", pa.string()), ("month", pa.string())])
+_FACTOR = re.compile(r"factor\.([A-Za-z0-9_. -]{1,60})")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a query may take.
+
+    Attributes:
+        memory_mib: of DuckDB; what needs more goes to a scratch folder that is removed, up to ``scratch_mib``.
+        seconds: until it is interrupted.
+        rows: of its answer, at most.
+    """
+
+    memory_mib: int = 1024
+    scratch_mib: int = 4096
+    seconds: float = 300.0
+    rows: int = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a query found.
+
+    Attributes:
+        columns, rows: the table.
+        cut: whether there were more rows than the limit.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    cut: bool
+
+
+class QueryError(VirtgaugeError):
+    """A query that is wrong, not allowed, or takes too much."""
+
+
+class Archive:
+    """An archive that is open for questions.
+
+    Its tables: ``trials``, a row for each trial and measure (see :class:`virtgauge.exchange.rows.Row`, and ``month``),
+    and ``runs``.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
+        self._connection = connection
+        self._limits = limits
+
+    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Answer:
+        """The answer to one SELECT.
+
+        Raises:
+            QueryError: it is none, is wrong, or goes beyond the limits.
+        """
+        import duckdb
+
+        limits = self._limits
+        timer = threading.Timer(limits.seconds, self._connection.interrupt)
+        try:
+            _require_select(sql)
+            timer.start()
+            cursor = self._connection.execute(sql, list(parameters))
+            rows = cursor.fetchmany(limits.rows + 1)
+        except duckdb.InterruptException:
+            raise QueryError(
+                f"the query took longer than {limits.seconds:g} s", "ask for less, or give it more with --seconds"
+            ) from None
+        except duckdb.OutOfMemoryException as error:
+            raise QueryError(
+                f"the query needs more than {limits.memory_mib} MiB: {_first_line(error)}",
+                "ask for less, or give it more with --memory",
+            ) from error
+        except duckdb.Error as error:
+            raise QueryError(
+                f"the query is refused: {_first_line(error)}",
+                "tables: trials, runs; `virtgauge query ARCHIVE --sql 'DESCRIBE trials'` names columns",
+            ) from error
+        finally:
+            timer.cancel()
+        columns = tuple(column[0] for column in cursor.description or ())
+        return Answer(columns, rows[: limits.rows], len(rows) > limits.rows)
+
+
+@contextlib.contextmanager
+def open_archive(place: Place, limits: Limits) -> Iterator[Archive]:
+    """An archive for questions; it shows the runs that it held at this moment.
+
+    Raises:
+        UsageError: there is no archive.
+    """
+    import duckdb
+
+    entries = read_entries(place)
+    with (
+        tempfile.TemporaryDirectory(prefix="virtgauge-query-") as scratch,
+        contextlib.closing(duckdb.connect(":memory:", config=_configuration(limits, Path(scratch)))) as connection,
+    ):
+        connection.register("trials", _trials(place, entries))
+        connection.register("runs", _runs(entries))
+        for setting in ("python_enable_replacements = false", "enable_external_access = false"):
+            connection.execute(f"SET {setting}")
+        connection.execute("SET lock_configuration = true")
+        yield Archive(connection, limits)
+
+
+def _configuration(limits: Limits, scratch: Path) -> dict[str, str | bool | int | float | list[str]]:
+    return {
+        "memory_limit": f"{limits.memory_mib}MiB",
+        "temp_directory": str(scratch),
+        "max_temp_directory_size": f"{limits.scratch_mib}MiB",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+
+
+def _trials(place: Place, entries: Sequence[Entry]) -> dataset.Dataset:
+    paths = [place.path(one.path) for entry in entries for one in entry.files]
+    if not paths:
+        return dataset.dataset(_SCHEMA.empty_table())
+    keys = pa.schema([_SCHEMA.field("suite"), _SCHEMA.field("month")])
+    return dataset.FileSystemDataset.from_paths(
+        paths,
+        schema=_SCHEMA,
+        format=dataset.ParquetFileFormat(),
+        filesystem=place.files,
+        partitions=[_partition(one.path, keys) for entry in entries for one in entry.files],
+    )
+
+
+def _partition(path: str, keys: pa.Schema) -> dataset.Expression:
+    return dataset.HivePartitioning(keys).parse(path.removeprefix("trials/"))
+
+
+def _runs(entries: Sequence[Entry]) -> pa.Table:
+    names = ("archive", "run", "plan", "created_at", "archived_at")
+    columns = {name: pa.array([getattr(entry, name) for entry in entries], pa.string()) for name in names}
+    return pa.table({**columns, "trials": pa.array([entry.trials for entry in entries], pa.int64())})
+
+
+def _require_select(sql: str) -> None:
+    import duckdb
+
+    statements = duckdb.extract_statements(sql)
+    allowed = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.RELATION)
+    if len(statements) != 1 or statements[0].type not in allowed:
+        raise QueryError(
+            "--sql: is not one SELECT", "an archive is read only; ask one question at a time, from trials or runs"
+        )
+
+
+def summary_sql(suite: str, measure: str, by: Sequence[str], where: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
+    """A measure's figures in groups: the query and its parameters.
+
+    Args:
+        suite, measure: of the catalogue.
+        by: columns of ``trials``, or ``factor.NAME`` for a factor's level.
+        where: such columns and the text that they must have.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    groups = [(_column(name), name) for name in by]
+    parameters = [suite, measure]
+    conditions = ["suite = ?", "measure = ?", "value IS NOT NULL"]
+    for name, text in where:
+        conditions.append(f"CAST({_column(name)} AS VARCHAR) = ?")
+        parameters.append(text)
+    shown = [f'{expression} AS "{name}"' for expression, name in groups]
+    figures = [
+        "count(*) AS trials",
+        "quantile_cont(value, 0.05) AS p5",
+        "median(value) AS median",
+        "quantile_cont(value, 0.95) AS p95",
+        "min(value) AS min",
+        "max(value) AS max",
+        "any_value(unit) AS unit",
+        "bool_or(emulated) AS emulated",
+    ]
+    sql = f"SELECT {', '.join([*shown, *figures])} FROM trials WHERE {' AND '.join(conditions)}"
+    if groups:
+        numbers = ", ".join(str(number) for number in range(1, len(groups) + 1))
+        sql += f" GROUP BY {numbers} ORDER BY {numbers}"
+    return sql, parameters
+
+
+def _column(name: str) -> str:
+    if found := _FACTOR.fullmatch(name):
+        return f"json_extract_string(factors, '$.\"{found[1]}\"')"
+    if name not in (*COLUMNS, "month"):
+        raise UsageError(
+            f"{name!r} is no column of an archive", f"use one of {', '.join(COLUMNS)}, month, or factor.NAME"
+        )
+    return f'"{name}"'
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
