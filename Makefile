@@ -16,6 +16,8 @@ PY := .venv/bin/python
 STAMP := .venv/.virtgauge-environment
 LOCK := requirements-dev.lock
 PURPOSES := guests building
+# Quick tests on two processors; tests/conftest.py keeps those that measure or boot something in one process, after them.
+SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help
 help: ## show this list
@@ -37,7 +39,7 @@ test-labs: setup libvirt ## the tests in nested laboratories: Xen, an image with
 .PHONY: test-quick
 test-quick: PURPOSES += testing
 test-quick: setup ## the tests that boot nothing, in under two minutes (ARGS="..." is passed on)
-	$(PY) -m pytest -m "not slow" $(ARGS)
+	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow and not lab" $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure virtgauge's own speed beside named peers, into benchmarks/RESULTS.md (as root; minutes)
@@ -122,4 +124,4 @@ test-rust:
 # Last, because whoever reads the end of the output shall find pytest's summary there.
 .PHONY: pytest
 pytest:
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
