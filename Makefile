@@ -16,8 +16,8 @@ PY := .venv/bin/python
 STAMP := .venv/.virtgauge-environment
 LOCK := requirements-dev.lock
 PURPOSES := guests building
-# Quick tests on two processors; tests/conftest.py keeps those that measure or boot something in one process, after them.
-SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
+# Quick tests only: what measures, boots or listens has the machine to itself.
+SIDE_BY_SIDE := -n 2
 
 .PHONY: help
 help: ## show this list
@@ -121,7 +121,10 @@ test-rust:
 	cd native && cargo test --locked --workspace --quiet
 	$(PY) setup/sensorstore.py test --locked --quiet
 
-# Last, because whoever reads the end of the output shall find pytest's summary there.
-.PHONY: pytest
-pytest:
-	@$(PY) -m pytest $(SIDE_BY_SIDE) $(ARGS)
+# Last, because whoever reads the end of the output shall find pytest's summaries there.
+.PHONY: pytest pytest-quick pytest-slow
+pytest: pytest-quick pytest-slow
+pytest-quick:
+	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow and not lab" $(ARGS)
+pytest-slow:
+	@$(PY) -m pytest -m "slow and not lab" $(ARGS)

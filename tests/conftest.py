@@ -17,15 +17,6 @@ hypothesis.settings.register_profile("virtgauge", deadline=None)
 hypothesis.settings.load_profile("virtgauge")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first, side by side; then one after the other those that have the machine to themselves."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
-    for item in items:
-        if item.get_closest_marker("slow") is not None:
-            item.add_marker(pytest.mark.xdist_group("machine"))
-
-
 def pytest_collection_finish() -> None:
     """Whatever was imported stays: a collection of garbage need not go through it (statsmodels does one a call)."""
     gc.collect()
