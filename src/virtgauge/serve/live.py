@@ -16,7 +16,7 @@ from virtgauge.serve.tally import Tally
 from virtgauge.serve.wording import duration_text, instant, moment, plain
 
 _EVENTS = 8
-_GENTLY = 200
+_GENTLY = 100
 """Trials whose figures are taken in at one look while a run is under way: hundredths of a second of a processor."""
 
 
