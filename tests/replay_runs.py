@@ -58,13 +58,18 @@ def timing_replay(
 
 
 def put_together(folder: Path, parts: Sequence[Ledger], name: str = "paper:all") -> Ledger:
-    """One run of several: the arms of all, by name, and all trials."""
+    """One run of several: the arms of all, by name, and all trials; its plan says which arms each suite is for."""
     arms = {arm.name: arm for part in parts for arm in part.manifest().arms}
     # A run has one reference; what another suite refers to is a platform like any other here.
     first = next(arm.name for arm in arms.values() if arm.role == "reference")
     roles = {arm.name: "test" if arm.role == "reference" and arm.name != first else arm.role for arm in arms.values()}
     records = [dataclasses.replace(arm, role=roles[arm.name]) for arm in arms.values()]
-    ledger = Ledger.create(folder, manifest(records, plan_name=name))
+    plan = f"name = {name!r}\n"
+    for part in parts:
+        platforms = [arm.name for arm in part.manifest().arms if arm.role != "aa"]
+        aa = any(arm.role == "aa" for arm in part.manifest().arms)
+        plan += f"[[suite.{part.trials()[0].suite}]]\nplatforms = {platforms}\naa = {str(aa).lower()}\n"
+    ledger = Ledger.create(folder, manifest(records, plan_name=name, plan_text=plan))
     ledger.add_event("started", "")
     with ledger.together():
         for part in parts:

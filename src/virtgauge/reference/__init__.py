@@ -22,8 +22,9 @@ class Source:
 
     @property
     def short(self) -> str:
-        """``Kirova et al. 2019``."""
-        return f"{self.authors.split(',')[0].split()[-1]} et al. {self.year}"
+        """``Kirova et al. 2019``, ``van der Veen et al. 2012``."""
+        first = self.authors.split(",")[0].split()
+        return f"{' '.join(name for name in first if not name.endswith('.'))} et al. {self.year}"
 
     @property
     def citation(self) -> str:

@@ -31,11 +31,11 @@ def print_replay(replay: Replay | None, console: Console) -> None:
         return
     for part in replay.parts:
         console.print()
-        console.print(Text(printable(f"{part.title}: {in_words(part.counts)}"), style="bold"))
         if part.measured:
+            console.print(Text(printable(f"{part.title}: {in_words(part.counts)}"), style="bold"))
             console.print(_table(part))
         else:
-            console.print(Text("not part of this run", style="dim"))
+            console.print(Text(f"{part.title}: {len(part.claims)} claims, not part of this run", style="dim"))
     for label in replay.emulated:
         console.print(Text(f"{printable(label)} is emulated: its figures decide no claim", style="yellow"))
 
