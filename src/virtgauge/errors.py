@@ -46,3 +46,8 @@ class UnavailableError(VirtgaugeError):
     """This machine cannot do what was asked."""
 
     exit_code = ExitCode.UNAVAILABLE
+
+
+def printable(text: str) -> str:
+    """Without control characters: a name must not steer the terminal."""
+    return "".join(character if character.isprintable() else "�" for character in text)

@@ -103,7 +103,7 @@ def worker(
 
     Whoever holds a certificate of the cluster can run programs here as this user.
     """
-    from virtgauge.fleet.cluster import TlsFiles
+    from virtgauge.fleet.tls import TlsFiles
     from virtgauge.fleet.worker_process import read_credentials, serve
 
     if not scheduler.startswith("tls://"):

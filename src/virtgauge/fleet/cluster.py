@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
+from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.fleet import work
-from virtgauge.fleet.quiet import configure
+from virtgauge.fleet.quiet import SLOT, configure
+from virtgauge.fleet.tls import TlsFiles
 from virtgauge.plan.fleet import FleetSection
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
     from distributed.security import Security
 
-SLOT = "host"
-"""The resource of which every worker has one and every session takes one."""
 CONNECT_S = 30.0
 _POLL_S = 1.0
 _STOP_S = 60.0
@@ -52,43 +50,6 @@ class Cluster(Protocol):
 
     async def leave(self, token: str) -> list[str]:
         """Tell the workers that were called that the run is over; what they remark."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TlsFiles:
-    """An authority, a certificate that it signed, and its key: paths of PEM files, or PEM itself."""
-
-    ca: str
-    certificate: str
-    key: str
-
-    def security(self) -> Security:
-        """For every role: whoever holds a certificate of a cluster may do anything in it."""
-        import ssl
-
-        from distributed.security import Security
-
-        roles: dict[str, str] = {}
-        for role in ("client", "scheduler", "worker"):
-            roles |= {f"tls_{role}_cert": self.certificate, f"tls_{role}_key": self.key}
-        security = Security(
-            require_encryption=True, tls_ca_file=self.ca, tls_min_version=ssl.TLSVersion.TLSv1_3, **roles
-        )
-        try:
-            security.get_connection_args("client")
-        except (OSError, ssl.SSLError) as error:
-            raise UsageError(
-                f"certificate, key or authority cannot be used: {error}", "give PEM files that fit each other"
-            ) from error
-        return security
-
-    @classmethod
-    def temporary(cls) -> TlsFiles:
-        """New ones that exist in memory only: one certificate for everybody, and no authority that could sign more."""
-        from distributed.security import Security
-
-        made = Security.temporary()
-        return cls(made.tls_ca_file, made.tls_client_cert, made.tls_client_key)
 
 
 class DaskCluster:

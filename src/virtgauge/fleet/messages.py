@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
-from virtgauge.errors import VirtgaugeError
+from virtgauge.errors import VirtgaugeError, printable
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
 from virtgauge.ledger.store import Ledger
@@ -198,9 +198,9 @@ def unpack(data: object, kind: type[_Message], sender: str) -> _Message | Refusa
             raise ForeignMessageError(
                 f"{sender} is of another version of virtgauge", "install the same version on every host of the fleet"
             )
-        if value["kind"] == Refusal.__name__:
-            return _reader(Refusal).validate_python(value["content"])
-        return _reader(kind).validate_python(value["content"])
+        expected: Any = Refusal if value["kind"] == Refusal.__name__ else kind
+        found: _Message | Refusal = _reader(expected).validate_python(value["content"])
+        return _harmless(found)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -210,5 +210,15 @@ def unpack(data: object, kind: type[_Message], sender: str) -> _Message | Refusa
 
 
 @functools.cache
-def _reader(kind: type[_Message]) -> TypeAdapter[_Message]:
+def _reader(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
+
+
+def _harmless(message: _Message) -> _Message:
+    """The same without anything in its words that would steer a terminal."""
+    if isinstance(message, Refusal):
+        remedy = None if message.remedy is None else printable(message.remedy)
+        return dataclasses.replace(message, message=printable(message.message), remedy=remedy)
+    if isinstance(message, Enrolment | SessionAnswer):
+        return dataclasses.replace(message, notices=tuple(map(printable, message.notices)))
+    return message

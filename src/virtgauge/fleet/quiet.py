@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 
+SLOT = "host"
+"""The resource of which every worker has one and every session takes one."""
 HEARTBEAT_S = 30.0
 """A worker's; that one has died is known by its closed connection."""
 

@@ -15,13 +15,14 @@ from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.session import interruptible, run_to_ourselves
-from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
+from virtgauge.fleet.cluster import Cluster, existing_cluster, own_cluster
 from virtgauge.fleet.coordinator import FAILURES_OF_A_HOST, Coordinator, Muster
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import Enrolment
 from virtgauge.fleet.placement import refuse_pairs
 from virtgauge.fleet.roster import Roster
 from virtgauge.fleet.starters import local_workers, ssh_workers
+from virtgauge.fleet.tls import TlsFiles
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, HostRecord, Manifest
 from virtgauge.ledger.store import Ledger, utc_now

@@ -14,12 +14,11 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Mapping
 
-from virtgauge.errors import UnavailableError
+from virtgauge.errors import UnavailableError, printable
 from virtgauge.execution.progress import Notice, ProgressDisplay
-from virtgauge.fleet.cluster import TlsFiles
+from virtgauge.fleet.tls import TlsFiles
 from virtgauge.host.tag import STATE_VARIABLE, state_root
 from virtgauge.plan.fleet import FleetHost, FleetSection
-from virtgauge.report.words import printable
 
 _GRACE_S = 40.0
 

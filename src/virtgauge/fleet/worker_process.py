@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
-from virtgauge.fleet.cluster import SLOT, TlsFiles
-from virtgauge.fleet.quiet import HEARTBEAT_S, configure
+from virtgauge.fleet.quiet import HEARTBEAT_S, SLOT, configure
+from virtgauge.fleet.tls import TlsFiles
 from virtgauge.host.process import die_with_parent
 from virtgauge.host.tag import state_root
 

@@ -48,8 +48,9 @@ class HostLedger(Ledger):
             arms.append(dataclasses.replace(arm, usable=False, reason=reason) if lacks else arm)
         return dataclasses.replace(whole, fingerprint=self._host.fingerprint, arms=tuple(arms), hosts=())
 
-    def trials(self, after: int = 0) -> list[TrialRecord]:
-        return [trial for trial in super().trials(after) if self._owns(trial.block)]
+    def trials(self, after: int = 0, at_most: int = -1) -> list[TrialRecord]:
+        own = [trial for trial in super().trials(after) if self._owns(trial.block)]
+        return own if at_most < 0 else own[:at_most]
 
     def guests(self) -> list[GuestRecord]:
         return [guest for guest in super().guests() if self._owns(guest.block)]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.errors import printable as printable  # of a report's words it is one
 
 NONE = "–"
 
@@ -183,8 +184,3 @@ def _amount(comparison: Comparison) -> tuple[str, str]:
     # In per cent of the reference, so that nothing is more than 100 % faster.
     ends = sorted(abs(value - 1) * 100 for value in (estimate.low, estimate.high))
     return f"{significant(abs(estimate.point - 1) * 100, 2)} %", f"({'–'.join(significant(end, 2) for end in ends)} %)"
-
-
-def printable(text: str) -> str:
-    """Without control characters: a name must not steer the terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
