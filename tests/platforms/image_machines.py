@@ -84,7 +84,7 @@ class ImageMachines(Platform):
     """A platform of these machines, for whatever takes one."""
 
     kind: ClassVar[str] = "qemu"
-    virtual_machine: ClassVar[bool] = True
+    virtual_machine: bool = True
 
     class Settings(BaseModel):
         model_config = ConfigDict(extra="forbid", frozen=True)

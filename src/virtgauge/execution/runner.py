@@ -180,8 +180,27 @@ class Runner:
             self._add_guest(session, launched_at, ready_ns=None, facts={}, error=str(error) or repr(error))
             return None
         self._launch_failures[session.arm] = 0
+        self._note_emulation(session.arm, facts)
         number = self._add_guest(session, launched_at, ready_ns=bench.ready_ns, facts=facts, error=None)
         return bench, number
+
+    def _note_emulation(self, arm: str, facts: dict[str, Any]) -> None:
+        """Mark every arm of a platform of which only its guests can tell that it is emulated."""
+        platform = self._arms[arm].platform
+        found = platform.emulation(facts)
+        if found is None or self._arms[arm].record.emulated or (arm, "emulation") in self._told:
+            return
+        self._told.add((arm, "emulation"))
+        follows = "its figures are marked as emulated and never ranked" if found.certain else "no figure is marked"
+        text = f"{arm}: {found.words}; {follows}"
+        self._ledger.add_event("remark", text)
+        self._display.show(Notice(text))
+        if found.certain:
+            for name, other in self._arms.items():
+                if other.platform is platform:
+                    record = dataclasses.replace(other.record, emulated=True)
+                    self._arms[name] = dataclasses.replace(other, record=record)
+                    self._ledger.put_arm(record)
 
     def _add_guest(
         self,

@@ -184,12 +184,13 @@ class Ledger:
         with self._writing():
             self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (utc_now(), kind, detail))
 
-    def add_arm(self, arm: ArmRecord) -> None:
-        """Add an arm to the manifest: of a run whose trials come from elsewhere, one import after another."""
+    def put_arm(self, arm: ArmRecord) -> None:
+        """Correct the manifest's arm of that name, or add it: trials come from elsewhere, or its guests tell more."""
         manifest = self.manifest()
-        grown = dataclasses.replace(manifest, arms=(*manifest.arms, arm))
+        arms = {kept.name: kept for kept in (*manifest.arms, arm)}
+        changed = dataclasses.replace(manifest, arms=tuple(arms.values()))
         with self._writing():
-            self._db.execute("UPDATE manifest SET value = ?", (json.dumps(dataclasses.asdict(grown)),))
+            self._db.execute("UPDATE manifest SET value = ?", (json.dumps(dataclasses.asdict(changed)),))
 
     def add_guest(
         self,

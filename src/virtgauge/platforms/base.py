@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic, check_nics
+from virtgauge.platforms.emulation import Emulation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +247,7 @@ class Platform(abc.ABC):
     """
 
     kind: ClassVar[str]
-    virtual_machine: ClassVar[bool] = False
+    virtual_machine: bool = False
     only_plain: ClassVar[str | None] = None
 
     @property
@@ -279,6 +281,10 @@ class Platform(abc.ABC):
             VirtgaugeError: it cannot be prepared.
         """
         return ()
+
+    def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
+        """What a guest's own facts say of emulation where :meth:`probe` could not know; None where nothing does."""
+        return None
 
     def remarks(self) -> tuple[str, ...]:
         """What is worth saying at the end of a run, beside its trials."""

@@ -59,7 +59,7 @@ class QemuPlatform(Platform):
     """The agent as the first process of a virtual machine, on a virtio port."""
 
     kind: ClassVar[str] = "qemu"
-    virtual_machine: ClassVar[bool] = True
+    virtual_machine: bool = True
 
     class Settings(BaseModel):
         """A plan's section of kind ``qemu``."""

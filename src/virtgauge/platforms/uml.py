@@ -68,7 +68,7 @@ class UmlPlatform(Platform):
     """
 
     kind: ClassVar[str] = "uml"
-    virtual_machine: ClassVar[bool] = True
+    virtual_machine: bool = True
 
     class Settings(BaseModel):
         """A plan's section of kind ``uml``."""

@@ -154,7 +154,7 @@ def _platform(ledger: Ledger, arm: ImportedArm) -> str:
     found = next((one for one in manifest.arms if one.name == arm.name), None)
     if found is None and manifest.plan_name == PLAN:
         found = _new_arm(arm, manifest.arms)
-        ledger.add_arm(found)
+        ledger.put_arm(found)
     if found is None:
         names = ", ".join(one.name for one in manifest.arms)
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
@@ -12,6 +13,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.limits import ONLY_AS_IT_IS, refusal
 from virtgauge.platforms.attached.settings import AttachedSettings
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.emulation import Emulation, emulation_told
 
 if TYPE_CHECKING:
     from virtgauge.platforms.attached.dial_in import DialIn
@@ -48,6 +50,9 @@ class AttachedPlatform(Platform):
 
     async def begin(self, scope: Scope, agent: AgentBinary) -> tuple[str, ...]:
         return () if self.settings.via == "ssh" else (self._dial_in.begin(scope, agent),)
+
+    def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
+        return emulation_told(facts)
 
     def remarks(self) -> tuple[str, ...]:
         remark = None if self.settings.via == "ssh" else self._dial_in.remark()

@@ -20,6 +20,9 @@ QUOTA_PERIOD_US = 100_000
 DISK_TARGET = "vda"
 """A data disk's name for libvirt, and in the guest."""
 
+LIBVIRTS_OWN = "network:"
+"""Before the name of a network that libvirt itself keeps, as ``default``."""
+
 AGENT_IN_CONTAINER, SOCKET_IN_CONTAINER = "/agent", "/channel.sock"
 
 
@@ -40,13 +43,22 @@ class Interface:
         mac: of the guest's end.
         model: as the driver calls it; empty where it knows one only.
         device: a tap of this machine that is there, or the name for the host's end of a pair that libvirt makes.
-        network: in place of a device, the hypervisor's network (bridge, port group, virtual switch).
+        network: in place of a device, the hypervisor's network (bridge, port group, virtual switch), or with
+            ``network:`` before its name one of libvirt's own.
     """
 
     mac: str
     model: str
     device: str | None = None
     network: str | None = None
+
+    def place(self) -> tuple[str, str | None]:
+        """What libvirt calls this type of interface, and the network it is on; None where it is on a device."""
+        if self.network is None:
+            return "ethernet", None
+        if self.network.startswith(LIBVIRTS_OWN):
+            return "network", self.network.removeprefix(LIBVIRTS_OWN)
+        return "bridge", self.network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,11 +217,11 @@ class Domain:
 
     def _network(self, devices: ElementTree.Element) -> None:
         for nic in self.nics:
-            kind = self.driver.network if nic.network is not None else "ethernet"
+            kind, name = nic.place()
             interface = ElementTree.SubElement(devices, "interface", type=kind)
             ElementTree.SubElement(interface, "mac", address=nic.mac)
-            if nic.network is not None:
-                ElementTree.SubElement(interface, "source", {kind: nic.network})
+            if name is not None:
+                ElementTree.SubElement(interface, "source", {kind: name})
             else:
                 target = ElementTree.SubElement(interface, "target", dev=nic.device or "")
                 if self._qemu:

@@ -32,7 +32,7 @@ class Driver:
         image_bus: of the image.
         plain: its guests have no data disk and none of this machine's folders.
         nic_models: by the names of a plan, libvirt's; the usual one first.
-        network: how a guest's interface is put on a named network of the hypervisor (``bridge`` or ``network``).
+        own_kernel: its guests have one, and so memory and work of their own; containers have the host's.
         in_lab: its interfaces are devices of this machine, which are put into the lab.
         channel, image_channel: of a guest booted directly, and of one booted from an image.
         transient: a domain is started without being defined, and gone with its end.
@@ -49,7 +49,7 @@ class Driver:
     image_bus: str = "ide"
     plain: bool = True
     nic_models: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    network: str = "bridge"
+    own_kernel: bool = True
     in_lab: bool = False
     channel: ChannelKind = ChannelKind.DIAL_IN
     image_channel: ChannelKind = ChannelKind.DIAL_IN
@@ -93,6 +93,7 @@ DRIVERS = {
             scheme="lxc",
             title="LXC",
             domain_type="lxc",
+            own_kernel=False,
             nic_models={"veth": ""},
             in_lab=True,
             channel=ChannelKind.SOCKET,

@@ -160,6 +160,18 @@ class CallIn:
         self._transport = writer.transport
         return reader, writer
 
+    def silence(self, waited_s: float) -> str:
+        """What to say and to do where no agent has called, and who else has."""
+        endpoint = self._endpoint
+        each = ", ".join(f"{count} {reason}" for reason, count in self._strangers.most_common())
+        return (
+            f"the guest runs, and its agent has not called {endpoint} within {waited_s:g} s"
+            + (f"; calls of others that were refused: {each}" if each else "")
+            + f"\n  → the image must have been built with --dial {endpoint} (or what leads there), an --address that "
+            "is free on the network of management, and the identity of these credentials; the guest's screen says what "
+            f"its agent tries; TCP port {endpoint.port} must be open here; wait_s in the plan is how long to wait"
+        )
+
     def close(self) -> None:
         """Close the stream; idempotent."""
         if self._transport is not None:

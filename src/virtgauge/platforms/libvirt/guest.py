@@ -39,8 +39,23 @@ class LibvirtGuest(Guest):
         removal: contextlib.ExitStack,
         disk: str | None,
         elsewhere: bool,
+        own_kernel: bool = True,
+        unbound: str | None = None,
     ) -> None:
-        """Take over what a launch has made; ``removal`` undoes it, last first."""
+        """Take over what a launch has made.
+
+        Args:
+            handle: of the domain.
+            policy: its limits.
+            channel: past the handshake.
+            ready_ns: what the launch took.
+            label: for people.
+            removal: undoes everything that launching made, last first.
+            disk: as :class:`Guest` has it.
+            elsewhere: the hypervisor's host is another machine.
+            own_kernel: the guest has one.
+            unbound: as :class:`Confinement` has it.
+        """
         self.handle = handle
         self.channel = channel
         self.ready_ns = ready_ns
@@ -48,6 +63,7 @@ class LibvirtGuest(Guest):
         self.disk = disk
         self.elsewhere = elsewhere
         self._policy = policy
+        self._own_kernel, self._unbound = own_kernel, unbound
         self._removal = removal
 
     def accounting(self) -> Accounting:
@@ -63,15 +79,22 @@ class LibvirtGuest(Guest):
         try:
             cpus, limit = waited("the limits of the guest", lambda: (self._policy.pins(), self._policy.cpu_limit()))
         except LibvirtError:
-            return Confinement()
-        return Confinement(cpus=cpus, cpu_limit=limit)
+            return Confinement(unbound=self._unbound)
+        return Confinement(cpus=cpus, cpu_limit=limit, unbound=self._unbound)
 
     async def apply(self, policy: Policy) -> Applied:
         """Set libvirt's knobs."""
         return await called("the policy of the guest", lambda: self._policy.apply(policy))
 
     async def crash(self) -> None:
-        """Destroy the domain: what the guest's kernel had handed to its disk is in the image, the rest is lost."""
+        """Destroy the domain: what the guest's kernel had handed to its disk is in the image, the rest is lost.
+
+        Raises:
+            LibvirtError: libvirt refuses.
+            UnavailableError: as for every guest without a kernel of its own.
+        """
+        if not self._own_kernel:
+            await super().crash()
         await called(f"cannot destroy {self.handle.name}", self.handle.kill)
 
     async def close(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -20,14 +20,17 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.settings import Endpoint
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.emulation import Emulation, emulation_told
+from virtgauge.platforms.libvirt.arrival import AnyEntrance, conversation
 from virtgauge.platforms.libvirt.attempt import DomainAttempt, container_root, removed
 from virtgauge.platforms.libvirt.boot import kernel_boot
 from virtgauge.platforms.libvirt.connection import LibvirtError, called, library
 from virtgauge.platforms.libvirt.domain import DomainHandle
 from virtgauge.platforms.libvirt.domain_xml import DISK_TARGET, SOCKET_IN_CONTAINER, Domain, Interface
 from virtgauge.platforms.libvirt.drivers import ChannelKind
-from virtgauge.platforms.libvirt.entrance import CallIn, Entrance, Streams, Terminal
+from virtgauge.platforms.libvirt.entrance import CallIn, Entrance, Terminal
 from virtgauge.platforms.libvirt.guest import LibvirtGuest
+from virtgauge.platforms.libvirt.management import management_interface
 from virtgauge.platforms.libvirt.policy import DomainPolicy
 from virtgauge.platforms.libvirt.settings import LibvirtSettings
 from virtgauge.platforms.libvirt.taps import LabDevices
@@ -35,25 +38,20 @@ from virtgauge.platforms.qemu_accelerator import Verdict, judge
 from virtgauge.platforms.qemu_storage import drive_of, root_of
 from virtgauge.provision.kernel import find_kernel
 
-AnyEntrance = Entrance | Terminal | CallIn
-
 _DEFAULT_VCPUS = 2
-_LOOK_S = 0.5
-"""How often it is looked whether a guest that has not called yet still runs."""
-_LEAST_S = 0.1
-"""What is left, as :attr:`LaunchAttempt.remaining_s` has it, of a time that is over."""
+_UNBOUND = "this host's kernel routes for a container, and libvirt does not charge or confine it to that container"
 
 
 class LibvirtPlatform(Platform):
     """The agent in a domain of libvirt."""
 
     kind: ClassVar[str] = "libvirt"
-    virtual_machine: ClassVar[bool] = True
     Settings = LibvirtSettings
 
     def __init__(self, settings: LibvirtSettings | None = None) -> None:
         self.settings = settings or LibvirtSettings()
         self.target = self.settings.target
+        self.virtual_machine = self.target.driver.own_kernel
         chosen = self.settings.accelerator
         self._accelerator: str | None = None if chosen == "auto" else chosen
         self._security: tuple[str, ...] | None = None
@@ -97,12 +95,19 @@ class LibvirtPlatform(Platform):
             return Availability(
                 False,
                 f"a guest of {driver.title} has no line to this machine but the network, and listen is not set",
-                "set listen to an address and port of this machine, and credentials to those of the image",
+                "set listen to an address and port of this machine, credentials to those of the image, and management "
+                "to the hypervisor's network by which it calls",
                 details=details,
             )
         if driver.scheme != "qemu":
             return Availability(True, f"{self.target.uri} answers", details=details)
-        return await self._availability(agent, details)
+        try:
+            return await self._availability(agent, details)
+        except UnavailableError as error:
+            return Availability(False, error.message, error.remedy, details=details)
+
+    def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
+        return None if self._accelerator is not None else emulation_told(facts)
 
     async def launch(self, spec: GuestSpec) -> Guest:
         if self._security is None or (self.target.driver.scheme == "qemu" and self._accelerator is None):
@@ -160,13 +165,20 @@ class LibvirtPlatform(Platform):
         async def boot(bound_s: float) -> int:
             with Scope() as scope:
                 spec = GuestSpec(name=f"probe-{accelerator}", scope=scope, agent=agent, ready_timeout_s=bound_s)
-                guest = await self._launch(spec, accelerator)
+                try:
+                    guest = await self._launch(spec, accelerator)
+                except LaunchError as error:
+                    if error.stage == "dial-in":  # says nothing of the accelerator, and is not to be remembered of it
+                        raise UnavailableError(f"{accelerator}: no guest was reached: {error}") from error
+                    raise
                 await guest.close()
                 return guest.ready_ns
 
         kernel = find_kernel()
         what = self.settings.image or (kernel.package if kernel else "")
         machine = self._machine() or ""
+        if self.settings.listen is not None:
+            what = "\0".join((what, self.settings.listen, str(self.settings.management)))
         key = ("libvirt", details["libvirt"], details.get("hypervisor", ""), self.target.uri, what, machine)
         return await judge(accelerator, (*key, agent.sha256), boot)
 
@@ -186,6 +198,8 @@ class LibvirtPlatform(Platform):
     async def _launch(self, spec: GuestSpec, accelerator: str | None) -> Guest:
         driver = self.target.driver
         self._refuse(spec)
+        if self._channel_kind() is ChannelKind.DIAL_IN:
+            spec = dataclasses.replace(spec, ready_timeout_s=max(spec.ready_timeout_s, self.settings.wait_s))
         handle = DomainHandle(self.target.uri, f"{spec.scope.tag}-{spec.name}")
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
@@ -203,7 +217,7 @@ class LibvirtPlatform(Platform):
             if isinstance(entrance, Entrance):
                 domain = dataclasses.replace(domain, socket=socket)
             removal.callback(entrance.close)
-            if driver.scheme == "qemu":
+            if self._ours:
                 domain = dataclasses.replace(domain, console=console)
             channel = await self._started(attempt, domain, entrance, devices)
             if spec.nics:
@@ -229,6 +243,8 @@ class LibvirtPlatform(Platform):
                 removal=removal.pop_all(),
                 disk=disk,
                 elsewhere=self.target.remote,
+                own_kernel=driver.own_kernel,
+                unbound=_UNBOUND if spec.forwarding and not driver.own_kernel else None,
             )
 
     def _entrance(self, socket: Path) -> AnyEntrance:
@@ -269,33 +285,7 @@ class LibvirtPlatform(Platform):
                 raise LaunchError("start", str(error)) from error
             except NetworkError as error:
                 raise LaunchError("network", str(error)) from error
-            return await self._conversation(attempt, entrance)
-
-    async def _conversation(self, attempt: DomainAttempt, entrance: AnyEntrance) -> Channel:
-        arrival = asyncio.create_task(self._streams(attempt, entrance))
-        try:
-            while not (await asyncio.wait({arrival}, timeout=min(_LOOK_S, attempt.remaining_s)))[0]:
-                if (ended := attempt.end_of_process()) is not None:
-                    raise attempt.failure("boot", f"{ended} before its agent answered")
-                if attempt.remaining_s <= _LEAST_S:
-                    raise attempt.failure("handshake", "nothing came over its channel in time")
-            reader, writer = await arrival
-        finally:
-            arrival.cancel()
-        return await attempt.open_channel(reader, writer)
-
-    async def _streams(self, attempt: DomainAttempt, entrance: AnyEntrance) -> Streams:
-        def note(noise: bytes) -> None:
-            with attempt.console.open("ab") as log:
-                log.write(noise)
-
-        if isinstance(entrance, Entrance):
-            return await entrance.streams(self._channel_kind(), note)
-        if isinstance(entrance, CallIn):
-            return await entrance.streams()
-        handle = attempt.handle
-        description = await called("the description of the guest", lambda: handle.libvirt_domain.XMLDesc(0))
-        return await entrance.streams(description, note)
+            return await conversation(attempt, entrance, self._channel_kind())
 
     async def _domain(
         self, spec: GuestSpec, accelerator: str | None, name: str, devices: list[str], root: Path | None
@@ -304,6 +294,7 @@ class LibvirtPlatform(Platform):
         from_kernel = settings.image is None and driver.kernel_boot
         model: str = settings.nic_model or next(iter(driver.nic_models))
         boot = await kernel_boot(spec, driver, accelerator, model if spec.nics else None) if from_kernel else None
+        management = management_interface(settings, driver.nic_models[model])
         nics = [
             Interface(
                 nic.mac,
@@ -327,14 +318,19 @@ class LibvirtPlatform(Platform):
             image=settings.image,
             image_format=settings.image_format,
             root=root,
-            nics=nics,
+            nics=[*([management] if management else ()), *nics],
             drive=drive_of(spec),
             exports=root_of(spec) if from_kernel else (),
             cpus=spec.cpus,
             cpu_limit=spec.cpu_limit,
-            security=self._security or (),
-            environment=tuple(spec.scope.environment().items()) if driver.scheme == "qemu" else (),
+            security=() if self.target.remote else self._security or (),
+            environment=tuple(spec.scope.environment().items()) if self._ours else (),
         )
+
+    @property
+    def _ours(self) -> bool:
+        """Whether it is a QEMU of this machine, which finds our files and is found by its environment."""
+        return self.target.driver.scheme == "qemu" and not self.target.remote
 
     def _refuse(self, spec: GuestSpec) -> None:
         """Refuse what the driver has not, before anything is started.
@@ -356,6 +352,8 @@ class LibvirtPlatform(Platform):
 
     def _channel_kind(self) -> ChannelKind:
         driver = self.target.driver
+        if self.settings.listen is not None:
+            return ChannelKind.DIAL_IN
         return driver.channel if self.settings.image is None else driver.image_channel
 
     def _machine(self) -> str | None:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from virtgauge.platforms.attached.settings import Endpoint
+from virtgauge.platforms.libvirt.domain_xml import LIBVIRTS_OWN
 from virtgauge.platforms.libvirt.drivers import Target, target_of
 
 DEFAULT_MEMORY_MIB = 512
+_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+"""Of one device: the lowest bit of the first byte would make it a group's."""
+_OF_A_CALL = ("listen", "credentials", "management")
+
+
+def _named(value: str) -> str:
+    if not value.removeprefix(LIBVIRTS_OWN).strip() or not value.isprintable():
+        raise ValueError(f"{value!r} names no network of the hypervisor: br0, VM Network, {LIBVIRTS_OWN}default …")
+    return value
+
+
+NetworkName = Annotated[str, AfterValidator(_named)]
+"""A network of the hypervisor, or of libvirt."""
+
 _FORMATS = {".iso": "raw", ".raw": "raw", ".img": "raw", ".qcow2": "qcow2", ".vmdk": "vmdk", ".vhdx": "vhdx"} | {
     ".vdi": "vdi"
 }
@@ -35,14 +51,23 @@ class LibvirtSettings(BaseModel):
     memory_mib: Annotated[int, Field(ge=128)] = DEFAULT_MEMORY_MIB
     nic_model: Literal["virtio", "e1000", "vmxnet3", "netvsc", "xen", "veth"] | None = None
     """What a network interface of the guest is; the hypervisor's usual one by default."""
-    networks: tuple[str, ...] = ()
-    """The hypervisor's networks (bridges, port groups, virtual switches) for a guest's interfaces, in their order.
-    QEMU and LXC on this machine need none: their interfaces are put into the lab."""
+    networks: tuple[NetworkName, ...] = ()
+    """The hypervisor's networks (bridges, port groups, virtual switches) for a guest's interfaces, in their order;
+    ``network:NAME`` is a network of libvirt's own.  QEMU and LXC on this machine need none: their interfaces are put
+    into the lab."""
 
     listen: str | None = None
     """Address and port of this machine that the agent of an image calls, where the hypervisor has no line to here."""
     credentials: Path | None = None
     """Those of ``virtgauge attach prepare`` that the image was built with."""
+    management: NetworkName | None = None
+    """The hypervisor's network by which that agent calls, written as in ``networks``: the guest has an interface there
+    beside, and before, those that a suite asks for."""
+    management_mac: str | None = None
+    """Of that interface, where the image was built with ``--nic``, or the network lets nobody else in; made from the
+    connection's URI and ``listen`` by default, so that every guest has the same."""
+    wait_s: Annotated[float, Field(ge=1, le=3600)] = 120.0
+    """How long after its start the agent of an image may take to call."""
 
     @property
     def target(self) -> Target:
@@ -59,6 +84,13 @@ class LibvirtSettings(BaseModel):
     def _is_an_endpoint(cls, value: str | None) -> str | None:
         return None if value is None else str(Endpoint.parse(value))
 
+    @field_validator("management_mac")
+    @classmethod
+    def _is_a_hardware_address(cls, value: str | None) -> str | None:
+        if value is not None and not _MAC.fullmatch(value := value.lower()):
+            raise ValueError("give the hardware address of one device, as 52:54:00:00:00:01")
+        return value
+
     @model_validator(mode="after")
     def _the_driver_has_it(self) -> Self:
         driver = self.target.driver
@@ -74,8 +106,17 @@ class LibvirtSettings(BaseModel):
             raise ValueError(f"accelerator is QEMU's, and {driver.title} has none: leave it out")
         if self.image is not None and driver.image_format is None:
             raise ValueError(f"{driver.title} boots no image: leave image out")
-        if (self.listen is None) != (self.credentials is None):
-            raise ValueError("listen and credentials go together: give both, or leave both out")
+        given = [field for field in _OF_A_CALL if getattr(self, field) is not None]
+        if given and (missing := [field for field in _OF_A_CALL if field not in given]):
+            raise ValueError(
+                f"{', '.join(given)} without {', '.join(missing)}: listen (where the agent of an image calls), "
+                "credentials (that the image was built with) and management (the hypervisor's network by which it "
+                "calls: a bridge, a port group, a virtual switch, or network:default) go together"
+            )
+        if given and self.image is None:
+            raise ValueError(f"{given[0]} means nothing without image: only the agent of an image calls")
+        if not given and self.management_mac is not None:
+            raise ValueError("management_mac means nothing without management: it is that interface's")
         if self.networks and driver.in_lab:
             raise ValueError(
                 f"the interfaces of {driver.title} on this machine are put into the lab: leave networks out"
