@@ -21,13 +21,16 @@ from virtgauge.host.process import child_setup, end_process
 FOLDERS = ("/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/var/log/libvirt")
 CGROUPS = Path("/sys/fs/cgroup")
 START_S = 60.0
+HYPERVISORS_USER = 64055
+"""Debian's number for the user of QEMU's processes (libvirt-qemu), and for its group."""
 
 # The package without services brings no user for QEMU, and the daemon does not start where there is none of that name.
 # A KVM that hangs would be asked for what it can do, minutes long.  LXC does not start in a hybrid of both cgroups.
 SETUP = """
 set -e
 root=$1
-shift
+listen=$2
+shift 2
 for folder in "$@"; do mount --bind "$root$folder" "$folder"; done
 for table in passwd group; do
     { grep -v '^libvirt-qemu:' /etc/$table || true; } > "$root/$table"
@@ -40,13 +43,17 @@ if [ -d /sys/fs/cgroup/unified ]; then umount /sys/fs/cgroup/unified; fi
 : > "$root/no-kvm"
 chmod 600 "$root/no-kvm"
 if [ -e /dev/kvm ]; then mount --bind "$root/no-kvm" /dev/kvm; fi
-exec /usr/sbin/libvirtd --config "$root/etc/libvirt/libvirtd.conf" --pid-file "$root/libvirtd.pid"
+exec /usr/sbin/libvirtd --config "$root/etc/libvirt/libvirtd.conf" --pid-file "$root/libvirtd.pid" $listen
 """
 
 
 @contextlib.contextmanager
-def private_libvirtd() -> Iterator[Path]:
-    """Run one; yields the path of its socket."""
+def private_libvirtd(tcp_port: int | None = None) -> Iterator[Path]:
+    """Run one; yields the path of its socket.
+
+    Args:
+        tcp_port: of the loopback, at which it answers as the daemon of another machine does; nobody is asked who he is.
+    """
     root = Path(tempfile.mkdtemp(prefix="lvd"))
     made = [Path(folder) for folder in FOLDERS if not Path(folder).exists()]
     partitions = set(CGROUPS.glob("*/machine"))
@@ -58,9 +65,16 @@ def private_libvirtd() -> Iterator[Path]:
     (root / "etc/libvirt/libvirtd.conf").write_text(
         f'unix_sock_dir = "{root}"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\nlog_outputs = "3:stderr"\n'
     )
+    if tcp_port is not None:
+        with (root / "etc/libvirt/libvirtd.conf").open("a") as more:
+            more.write(
+                'listen_tls = 0\nlisten_tcp = 1\nauth_tcp = "none"\nlisten_addr = "127.0.0.1"\n'
+                f'tcp_port = "{tcp_port}"\n'
+            )
+    listen = "--listen" if tcp_port is not None else ""
     with (root / "libvirtd.log").open("wb") as log:
         daemon = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", str(root), *FOLDERS],
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", str(root), listen, *FOLDERS],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

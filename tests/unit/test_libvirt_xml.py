@@ -12,8 +12,10 @@ from lxml import etree
 from pydantic import ValidationError
 
 from virtgauge.host.libvirt_domains import DomainRecord, destroy_domains
+from virtgauge.platforms.libvirt import LibvirtPlatform
 from virtgauge.platforms.libvirt.domain_xml import Domain, Interface, KernelBoot
 from virtgauge.platforms.libvirt.drivers import DRIVERS, ChannelKind, target_of
+from virtgauge.platforms.libvirt.management import management_interface
 from virtgauge.platforms.libvirt.settings import LibvirtSettings
 from virtgauge.platforms.qemu_storage import Drive, RootPart
 
@@ -25,6 +27,12 @@ LOCAL = {
     "lxc": "lxc:///",
     "vbox": "vbox:///session",
     "test": "test:///default",
+}
+CALL = {
+    "image": "/images/g.qcow2",
+    "listen": "192.0.2.1:7443",
+    "credentials": "c.json",
+    "management": "VM Network",
 }
 REMOTE = {"esx": "esx://root@esx1/", "hyperv": "hyperv://admin@hv1/"}
 
@@ -86,6 +94,52 @@ def test_every_drivers_domain_is_valid_by_libvirts_schema(schema: etree.RelaxNG,
         assert schema.validate(etree.fromstring(guest.xml())), schema.error_log
     broken = domain(scheme).xml().replace("<vcpu", "<vcpus").replace("</vcpu>", "</vcpus>")
     assert not schema.validate(etree.fromstring(broken)), "the schema would accept anything"
+
+
+@pytest.mark.parametrize("management", ["VM Network", "br0", "network:default"])
+@pytest.mark.parametrize("uri", [*REMOTE.values(), LOCAL["vbox"], LOCAL["xen"], "qemu+ssh://root@other/system"])
+def test_a_guest_whose_agent_calls_has_an_interface_for_it_in_every_driver(
+    schema: etree.RelaxNG, uri: str, management: str
+) -> None:
+    settings = LibvirtSettings(uri=uri, **CALL | {"management": management})
+    driver = settings.target.driver
+    model = next(iter(driver.nic_models.values()))
+    interface = management_interface(settings, model)
+    assert interface is not None
+    image = {"boot": None, "image": settings.image, "image_format": "qcow2", "channel": ChannelKind.DIAL_IN}
+    beside = Interface("52:54:00:00:00:01", model, network="VM Network 2")
+    tree = etree.fromstring(domain(driver.scheme, **image, nics=(interface, beside)).xml())
+    assert schema.validate(tree), schema.error_log
+    first, second = tree.findall("devices/interface")
+    kind = "network" if management == "network:default" else "bridge"
+    assert (first.get("type"), first.find("source").get(kind)) == (kind, management.removeprefix("network:"))
+    assert second.find("source").get("bridge") == "VM Network 2"
+
+
+def test_the_interface_for_calls_has_the_same_address_in_every_guest_and_none_of_a_suites() -> None:
+    one, again, other = (
+        management_interface(LibvirtSettings(uri=uri, **CALL), "")
+        for uri in ("esx://root@esx1/", "esx://root@esx1/", "esx://root@esx2/")
+    )
+    assert one is not None
+    assert other is not None
+    assert one == again
+    assert one.mac != other.mac
+    assert one.mac.startswith("52:54:00:")
+    assert int(one.mac.split(":")[3], 16) >= 0x80
+    chosen = LibvirtSettings(uri="esx://root@esx1/", management_mac="00:50:56:00:00:0A", **CALL)
+    asked = management_interface(chosen, "")
+    assert asked is not None
+    assert asked.mac == "00:50:56:00:00:0a"
+    assert management_interface(LibvirtSettings(), "virtio") is None
+
+
+def test_only_containers_have_no_kernel_of_their_own() -> None:
+    own = {
+        scheme: LibvirtPlatform(LibvirtSettings(uri=uri)).virtual_machine for scheme, uri in (LOCAL | REMOTE).items()
+    }
+    assert own.pop("lxc") is False
+    assert set(own.values()) == {True}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -182,6 +236,15 @@ def test_an_uri_tells_the_driver_and_whose_machine_it_is(uri: str, scheme: str, 
         ({"uri": "lxc:///", "image": "x.raw"}, "LXC boots no image"),
         ({"networks": ["br0"]}, "are put into the lab: leave networks out"),
         ({"image": ""}, "image"),
+        (CALL | {"management": None}, "listen, credentials without management: .*a port group.* go together"),
+        (CALL | {"listen": None}, "credentials, management without listen"),
+        (CALL | {"image": None}, "listen means nothing without image"),
+        (CALL | {"management": "network:"}, "names no network of the hypervisor"),
+        (CALL | {"management": "br\n0"}, "names no network of the hypervisor"),
+        ({"uri": "esx://h/", "networks": [" "]}, "names no network of the hypervisor"),
+        (CALL | {"management_mac": "01:00:5e:00:00:01"}, "give the hardware address of one device"),
+        ({"management_mac": "52:54:00:00:00:01"}, "management_mac means nothing without management"),
+        (CALL | {"wait_s": 0}, "wait_s"),
         ({"vcpu": 1}, "vcpu"),
     ],
 )
