@@ -73,7 +73,7 @@ def series_figures(found: SeriesComparison) -> ComparisonFigures:
             name = f"course-{measure}-{'relative' if relative else 'own'}-{number}"
             data[name] = PanelData("rows", _course_rows(found, series))
             panels.append(Panel(f"{found.arms[series.arm].label}: {found.cells[series.cell].name}", name))
-        what = f"{measure}, in the reference's" if relative else measure
+        what = f"{measure} as a ratio to the reference" if relative else measure
         figures.append(
             Figure(
                 what,

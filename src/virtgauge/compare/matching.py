@@ -60,7 +60,7 @@ def match(runs: Sequence[ReadRun], measures: Sequence[Measure], wanted: Sequence
             "the runs have no figure in common: " + (_why(set_aside) or _lacking(runs, measures)),
             "compare runs of one plan, or name other figures with --measure (`virtgauge measures`) or --arm",
         )
-    return _numbered(arms, cells, places, set_aside)
+    return _numbered(_told_apart(arms), cells, places, set_aside)
 
 
 def _named_arms(runs: Sequence[ReadRun], wanted: Sequence[str]) -> list[ArmPair]:
@@ -120,6 +120,15 @@ def _common_arms(runs: Sequence[ReadRun], set_aside: list[SetAside]) -> list[Arm
 def _pair(base: ArmRecord, other: ArmRecord) -> ArmPair:
     label = base.label if base.label == other.label else f"{base.label} → {other.label}"
     return ArmPair(base.name, other.name, label, base.emulated)
+
+
+def _told_apart(pairs: Sequence[ArmPair]) -> list[ArmPair]:
+    """With their names where two share a label."""
+    labels = [pair.label for pair in pairs]
+    return [
+        pair if labels.count(pair.label) == 1 else dataclasses.replace(pair, label=f"{pair.label} [{pair.base}]")
+        for pair in pairs
+    ]
 
 
 def _emulation(base_run: ReadRun, base: ArmRecord, other: ReadRun) -> str:

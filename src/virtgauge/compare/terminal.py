@@ -102,7 +102,7 @@ def _series(found: SeriesComparison, console: Console) -> None:
     changing = [series for series in found.series if series.steps]
     for series in changing[:MOST_ROWS]:
         text = _arm(found.arms[series.arm])
-        measure = series.measure.partition(".")[2] + (", in the reference's" if series.relative else "")
+        measure = series.measure.partition(".")[2] + (" as a ratio to the reference" if series.relative else "")
         text.append(f"\n{printable(found.cells[series.cell].name)}, {measure}", "not bold")
         steps = Text("\n").join(
             _text(words.step_text(found, series, step), _STYLES[step.finding]) for step in series.steps

@@ -81,7 +81,7 @@ def multiplicity(found: Comparison | SeriesComparison) -> str:
     if isinstance(found, SeriesComparison):
         return (
             f"Of the series said to change, at most {level} are expected to be chance (Benjamini–Hochberg over "
-            f"{_families(found)}); within one, every further cut takes half of what was left of its level. A step "
+            f"{_families(found)}); within one, further cuts share its level. A step "
             "counts only where it also exceeds what single runs differ by, identical arms (A/A) differ by, and "
             f"±{_percent(found.equivalent)}. Its interval is that of a place which was chosen for its size, so it is a "
             "little too favourable."
