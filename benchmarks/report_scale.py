@@ -9,7 +9,6 @@ in a fresh process, as ``virtgauge report RUN --format html`` would, and prints 
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -50,7 +49,8 @@ def report(folder: Path) -> None:
     rendered, cpu = time.perf_counter(), time.process_time()
     text = report.render_json(built)
     written = time.perf_counter()
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Of this program: getrusage would count what the process was before it began, which had written the run.
+    peak_mib = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
     print(f"imports           {imported - began:6.2f} s")
     print(f"analysis          {analysed - imported:6.2f} s")
     print(f"page              {rendered - analysed:6.2f} s   {len(page.encode()) / 1e6:.2f} MB")
