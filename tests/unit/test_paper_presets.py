@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from suites.simulated_runs import execute, plan_of, simulated
+from typer.testing import CliRunner
 
+from virtgauge.cli import app
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.session import new_run_folder
@@ -74,6 +76,19 @@ def test_a_replay_that_is_shown_and_written_out_is_the_same_plan() -> None:
 
 def test_the_folder_of_a_replay_has_a_plain_name(tmp_path: Path) -> None:
     assert ":" not in new_run_folder(tmp_path, ALL).name
+
+
+@pytest.mark.parametrize("name", paper_names())
+def test_the_commands_take_a_replay_as_any_preset(name: str) -> None:
+    runner = CliRunner()
+    assert name in runner.invoke(app, ["plan", "list"]).stdout
+    shown = runner.invoke(app, ["plan", "show", name])
+    assert tomllib.loads(shown.stdout)["name"] == name
+    checked = runner.invoke(app, ["plan", "check", name])
+    assert checked.exit_code == 0
+    plan, source = load_plan(name)
+    trials = check_plan(plan, source).trials_of_a_repetition(plan) * plan.repetitions
+    assert f"= {trials} trials" in checked.stdout
 
 
 # -- designs for some platforms ----------------------------------------------------------------------
