@@ -28,7 +28,7 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.attached.credentials import Credentials
-from virtgauge.platforms.base import Availability, GuestSpec, LaunchError
+from virtgauge.platforms.base import Availability, GuestSpec
 from virtgauge.platforms.libvirt.connection import library, open_connection
 from virtgauge.platforms.registry import create
 from virtgauge.provision.progress import Silence
@@ -206,16 +206,13 @@ async def test_what_a_suite_asks_for_is_in_the_lab_beside_it(place: Place, priva
     assert domains(place) == []
 
 
-async def test_a_guest_that_never_calls_is_a_launch_error_that_says_what_to_look_at(
-    place: Place, private_state: Path, spec: Spec
-) -> None:
+async def test_a_guest_that_calls_elsewhere_says_nothing_of_the_accelerator(place: Place, private_state: Path) -> None:
     """The guest calls its image's port; we listen on another."""
     elsewhere = f"{HERE}:{free_port(HERE)}"
-    platform = create("libvirt", place.settings | {"uri": place.remote, "listen": elsewhere, "wait_s": 3})
-    with pytest.raises(LaunchError, match=f"has not called {elsewhere} within 3 s") as caught:
-        await platform.launch(spec(ready_timeout_s=1.0))
-    assert f"--dial {elsewhere}" in str(caught.value)
-    assert domains(place) == []
+    platform = create("libvirt", place.settings | {"uri": place.remote, "listen": elsewhere, "wait_s": 1})
     found = await platform.probe()
     assert not found.usable
-    assert elsewhere in found.reason
+    assert (
+        f"tcg: no guest was reached: dial-in: the guest runs, and its agent has not called {elsewhere}" in found.reason
+    )
+    assert domains(place) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.libvirt_domains import DomainRecord, destroy_domains
 from virtgauge.host.policy import Policy
 from virtgauge.host.scope import Scope
+from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.base import Availability, GuestSpec, LaunchError
 from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
 from virtgauge.platforms.libvirt.connection import LibvirtError, called, library, open_connection, waited
@@ -105,6 +107,34 @@ async def test_a_guest_that_never_connects_is_a_launch_error(
     before = names(hypervisor)
     with pytest.raises(LaunchError, match="nothing came over its channel in time"):
         await platform.launch(spec(ready_timeout_s=0.5))
+    assert names(hypervisor) == before
+
+
+async def test_a_guest_whose_agent_never_calls_is_a_launch_error_that_says_what_to_look_at(
+    hypervisor: Any, spec: Spec, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    Credentials.make().save(tmp_path / "credentials")
+    settings = {"listen": listen, "credentials": tmp_path / "credentials", "management": "network:default", "wait_s": 2}
+    platform = LibvirtPlatform(LibvirtSettings(uri=URI, image="/images/guest.raw", **settings))
+    before = names(hypervisor)
+    launch = asyncio.create_task(platform.launch(spec(ready_timeout_s=0.5)))
+    writer = None
+    while writer is None:
+        with contextlib.suppress(ConnectionRefusedError):
+            _, writer = await asyncio.open_connection(*listen.split(":"))
+        await asyncio.sleep(0.01)
+    (defined,) = set(names(hypervisor)) - set(before)
+    assert "<source network='default'/>" in hypervisor.lookupByName(defined).XMLDesc(0)
+    writer.write(b"GET / HTTP/1.0\r\n\r\n")
+    with pytest.raises(LaunchError) as caught:
+        await launch
+    writer.close()
+    assert caught.value.stage == "dial-in"
+    for words in (f"has not called {listen} within 2 s", "1 did not speak TLS", f"--dial {listen}", "wait_s"):
+        assert words in str(caught.value)
     assert names(hypervisor) == before
 
 
