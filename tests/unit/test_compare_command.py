@@ -176,6 +176,21 @@ def test_a_ledger_that_was_damaged(invoke: Invoke, runs: Path, tmp_path: Path, d
     assert "cannot be read" in refused(invoke(runs / "day-1", other)).message
 
 
+def test_a_figure_that_is_no_number(invoke: Invoke, runs: Path, tmp_path: Path) -> None:
+    other = ledger_of(tmp_path / "other", 9, blocks=2)
+    with sqlite3.connect(other / "ledger.sqlite") as db:
+        db.execute("UPDATE histograms SET mean = 9e999")
+    db.close()
+    error = refused(invoke(runs / "day-1", other, "--measure", "timing.timer_cost.mean"))
+    assert "is inf, no number" in error.message
+
+
+def test_an_emulated_platform_of_the_same_run(invoke: Invoke, tmp_path: Path) -> None:
+    arms = [HOST, HOST_AA, arm_record("guest", "qemu", "Guest", emulated=True)]
+    run = ledger_of(tmp_path / "run", 9, arms=arms, blocks=2)
+    assert "one of the two is emulated" in refused(invoke(run, "--arm", "host=guest")).message
+
+
 def test_a_folder_that_is_no_run(invoke: Invoke, runs: Path, tmp_path: Path) -> None:
     assert "no run in" in refused(invoke(runs / "day-1", tmp_path)).message
     assert "neither a run nor a folder of runs" in refused(invoke("--series", tmp_path)).message

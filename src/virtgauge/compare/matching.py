@@ -132,6 +132,8 @@ def _told_apart(pairs: Sequence[ArmPair]) -> list[ArmPair]:
 
 
 def _emulation(base_run: ReadRun, base: ArmRecord, other: ReadRun) -> str:
+    if other is base_run:
+        return "one of the two is emulated: they are not comparable"
     first, second = (base_run, other) if base.emulated else (other, base_run)
     return f"emulated in {first.folder.name} and measured in {second.folder.name}: the two are not comparable"
 

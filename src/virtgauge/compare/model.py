@@ -157,11 +157,11 @@ class Comparison:
         return tuple(range(1, len(self.runs))) or (0,)
 
     def title(self, run: int) -> str:
-        """What is compared with what: ``tuesday against monday``, ``Kata against gVisor in monday``."""
+        """What is compared with what: ``tuesday against monday``, ``gVisor → Kata, within monday``."""
         base = self.runs[0].label
         if run:
             return f"{self.runs[run].label} against {base}"
-        return "; ".join(arm.label.replace(" → ", " and then ") for arm in self.arms) + f", within {base}"
+        return "; ".join(arm.label for arm in self.arms) + f", within {base}"
 
     def count(self, finding: Finding, run: int | None = None) -> int:
         """How many figures have this finding, of one other run or of all."""

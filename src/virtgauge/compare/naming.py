@@ -28,10 +28,10 @@ def cell_names(cells: Sequence[CellKey]) -> dict[CellKey, str]:
 
 def _name(cell: CellKey, levels: Mapping[str, set[str | None]]) -> str:
     suite, probe, items = cell
-    said = [_level(factor, level) for factor, level in items if len(levels[factor]) > 1 and level]
+    said = [_level(factor, str(level)) for factor, level in items if len(levels[factor]) > 1 and level]
     title = probe_title(probe) if suite == "timing" else f"{suite.capitalize()} {probe_title(probe)}"
     if not said:
-        said = [_level(factor, level) for factor, level in items[:1] if level]
+        said = [_level(factor, str(level)) for factor, level in items[:1] if level]
     return f"{title}: {' · '.join(said)}" if said else title
 
 

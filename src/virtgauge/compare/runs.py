@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sqlite3
 import zlib
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME
 from virtgauge.measures.catalogue import Measure, find_measure, headline_measures
-from virtgauge.measures.values import MeasuredValues
+from virtgauge.measures.values import MeasuredValues, read_values
 from virtgauge.report.findings import has_finished
 
 _LIMIT_S = 600.0
@@ -82,12 +83,19 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
     with ReadOnlyLedger.open(folder, _LIMIT_S) as ledger:
         try:
             trials = ledger.trials()
-            values = MeasuredValues.read(ledger, measures, trials)
+            figures = read_values(ledger, measures, trials)
+            values = MeasuredValues(figures)
             manifest, finished = ledger.manifest(), has_finished(ledger.events())
         except (sqlite3.Error, zlib.error, ValueError, TypeError, KeyError) as error:
             raise UsageError(
                 f"{folder}: its {LEDGER_NAME} cannot be read: {error}", "restore it from a copy, or leave this run out"
             ) from error
+    strange = next((one for one in figures if not math.isfinite(one.value)), None)
+    if strange is not None:
+        raise UsageError(
+            f"{folder}: {strange.measure.full_name} of trial {strange.trial.trial_id} is {strange.value}, no number",
+            "leave this run out, or compare other measures with --measure",
+        )
     blocks = {trial.block for trial in trials if trial.status is TrialStatus.VALID}
     if not blocks:
         raise UsageError(
