@@ -45,6 +45,13 @@ def test_interfaces_are_in_their_order_each_on_its_bridge() -> None:
     ]
 
 
+def test_an_interface_may_be_joined_to_its_bridge_by_a_script_of_the_hosts() -> None:
+    vif = Vif("52:54:00:00:00:01", "br-eth1", "/run/vif-join")
+    assert settings(dataclasses.replace(PLAIN, vifs=(vif,)))["vif"] == [
+        "mac=52:54:00:00:00:01,bridge=br-eth1,script=/run/vif-join"
+    ]
+
+
 def test_limits_and_processors_are_there_only_where_they_were_asked_for() -> None:
     found = settings(dataclasses.replace(PLAIN, cpus=(0, 2), cap=40, tsc_mode="native"))
     assert (found["cpus"], found["cap"], found["tsc_mode"]) == ("0,2", 40, "native")

@@ -34,7 +34,7 @@ async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.Exit
     )
     await dom0.check(["ip", "link", "set", "dev", uplink, "mtu", str(nic.mtu), "master", bridge, "up"])
     await dom0.check(["ip", "link", "set", "dev", bridge, "mtu", str(nic.mtu), "up"])
-    return Vif(mac=nic.mac, bridge=bridge)
+    return Vif(mac=nic.mac, bridge=bridge, script=dom0.vif_script)
 
 
 def _remove(dom0: Dom0, bridge: str) -> None:

@@ -49,11 +49,13 @@ class Dom0(abc.ABC):
         where: in words, for labels.
         emulated: the whole host is emulated, so that its timings mean nothing.
         patience: how many times longer than on a real machine things may take.
+        vif_script: in dom0, joins a domain's interface to its bridge; None leaves that to Xen's own.
     """
 
     where: str
     emulated: bool
     patience: float
+    vif_script: str | None = None
 
     @abc.abstractmethod
     async def run(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:

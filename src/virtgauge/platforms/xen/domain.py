@@ -16,10 +16,14 @@ _UNWRITABLE = ('"', "\\", "\n")
 
 @dataclasses.dataclass(frozen=True)
 class Vif:
-    """A network interface of the domain, and the bridge of dom0 that its other end joins."""
+    """A network interface of the domain, the bridge of dom0 that it joins, and by which script (None: Xen's own)."""
 
     mac: str
     bridge: str
+    script: str | None = None
+
+    def __str__(self) -> str:
+        return f"mac={self.mac},bridge={self.bridge}" + (f",script={self.script}" if self.script else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +76,7 @@ class DomainConfig:
         if self.cap is not None:
             yield f"cap = {self.cap}"
         if self.vifs:
-            interfaces = ", ".join(_quoted(f"mac={vif.mac},bridge={vif.bridge}") for vif in self.vifs)
+            interfaces = ", ".join(_quoted(str(vif)) for vif in self.vifs)
             yield f"vif = [{interfaces}]"
         # A guest that ends is gone: nothing of it stays, and nothing starts it again.
         for ending in _ENDINGS:

@@ -83,6 +83,7 @@ class LabDom0(Dom0):
     where = "nested lab, emulated"
     emulated = True
     patience = 4.0
+    vif_script = "/run/vif-join"
 
     def __init__(
         self,
@@ -103,6 +104,8 @@ class LabDom0(Dom0):
             ),
         }
         self._consoles = LabConsoles(folder)
+        self._creating = asyncio.Lock()
+        """Domains are made one at a time: xl bounds what it starts meanwhile as on a real machine."""
         self._uplinks: dict[str, str] = {}
         """dom0's interfaces by hardware address."""
         self._removal = contextlib.ExitStack()
@@ -239,15 +242,17 @@ class LabDom0(Dom0):
 
     async def _run(self, argv: Sequence[str], timeout_s: float | None) -> Ended:
         """In the lab's own thread; without a bound, until it ends or is cancelled."""
+        turn = self._creating if list(argv[:2]) == ["xl", "create"] else contextlib.nullcontext()
         try:
-            reply = await self._channel.request(
-                "run",
-                argv=list(argv),
-                env=self._environment,
-                timeout_ms=86_400_000 if timeout_s is None else round(timeout_s * 1000),
-                output_limit=_OUTPUT_BYTES,
-                timeout_s=None if timeout_s is None else timeout_s + _ANSWER_S,
-            )
+            async with turn:
+                reply = await self._channel.request(
+                    "run",
+                    argv=list(argv),
+                    env=self._environment,
+                    timeout_ms=86_400_000 if timeout_s is None else round(timeout_s * 1000),
+                    output_limit=_OUTPUT_BYTES,
+                    timeout_s=None if timeout_s is None else timeout_s + _ANSWER_S,
+                )
         except (AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
             raise XenError(f"`{' '.join(argv[:3])}` in dom0: {error}") from error
         value = reply.value

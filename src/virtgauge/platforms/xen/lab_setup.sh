@@ -10,6 +10,17 @@ mount -t xenfs xenfs /proc/xen
 read -r capabilities </proc/xen/capabilities
 test "$capabilities" = control_d
 
+# What Xen's vif-bridge comes to.  That starts dozens of programs, for which the 40 s that xl gives it may be too few here.
+cat >/run/vif-join <<'END'
+#!/bin/bash
+set -e
+test "$1" = online || exit 0
+bridge=$(xenstore-read "$XENBUS_PATH/bridge")
+ip link set dev "$vif" mtu "$(<"/sys/class/net/$bridge/mtu")" master "$bridge" up
+xenstore-write "$XENBUS_PATH/hotplug-status" connected
+END
+chmod 755 /run/vif-join
+
 XENSTORED_ROOTDIR=/run/xenstored oxenstored --pid-file /run/xenstore.pid
 for ((tries = 0; tries < 600; tries++)); do
     xenstore-read -s / >/dev/null 2>&1 && break
