@@ -1,6 +1,7 @@
 """Verdicts: each requirement judged for each platform, on the figures of a run.
 
-A requirement that covers several cells is met when every one of them meets it.  Two guards stand above the interval:
+A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Two guards
+stand above the interval:
 
 - **A/A.**  What identical arms still differ by on this machine is the least that a figure may be off; a margin within
   that band decides nothing.  A bound on the ratio to the reference cannot be decided at all without an A/A pair.
@@ -18,8 +19,8 @@ from virtgauge.analysis.comparison import aa_band, paired_difference, paired_rat
 from virtgauge.analysis.differences import band_of
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.decisions.requirements import BoundRequirement
-from virtgauge.ledger.records import ArmRecord, TrialRecord, TrialStatus
-from virtgauge.measures.values import CellKey, MeasuredValues, cell_key
+from virtgauge.ledger.records import ArmRecord, HostRecord, TrialRecord, TrialStatus
+from virtgauge.measures.values import CellKey, MeasuredValue, MeasuredValues, cell_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,7 @@ class CellVerdict:
 
     Attributes:
         suite, probe, factors: the cell.
+        host: of a fleet, that it is judged on; empty where there is one host only.
         outcome: after the guards.
         estimate: the figure with the interval that decided, in the requirement's base unit.
         margin: how far the figure is within the bound (negative: beyond), as a share of the bound.
@@ -39,6 +41,7 @@ class CellVerdict:
     suite: str
     probe: str
     factors: dict[str, str]
+    host: str
     outcome: Outcome
     estimate: Estimate
     margin: float | None
@@ -88,6 +91,7 @@ class Judge:
         requirements: as :func:`virtgauge.decisions.requirements.understand` made them.
         arms: of the manifest, those that were skipped and the A/A arm among them.
         trials: of the run, valid or not: a cell without a figure is a cell that is not decided.
+        hosts: of a fleet's run: a requirement has to be met on each of them.
         any_time_valid: repetitions are added until all is decided, so intervals must hold whenever one stops.
     """
 
@@ -96,6 +100,7 @@ class Judge:
         requirements: Sequence[BoundRequirement],
         arms: Sequence[ArmRecord],
         trials: Sequence[TrialRecord],
+        hosts: Sequence[HostRecord] = (),
         *,
         any_time_valid: bool,
     ) -> None:
@@ -105,6 +110,7 @@ class Judge:
         self._aa = next((arm.name for arm in arms if arm.role == "aa" and arm.usable), None)
         self._any_time_valid = any_time_valid
         self._last = {(cell_key(trial), trial.arm): trial for trial in trials}
+        self._hosts: tuple[HostRecord | None, ...] = tuple(hosts) or (None,)
         self._cells = list(dict.fromkeys(cell for cell, _ in self._last))
 
     def verdicts(self, values: MeasuredValues) -> list[Verdict]:
@@ -122,7 +128,8 @@ class Judge:
             outcome = Outcome.INCONCLUSIVE if requirement.required.platforms else None
             return Verdict(requirement.name, name, outcome, None, (), f"not measured: {arm.reason}")
         keys = [cell for cell in self._cells if requirement.covers(cell) and (cell, name) in self._last]
-        cells = tuple(self._cell(requirement, name, key, len(keys), values) for key in keys)
+        places = [(key, host) for key in keys for host in self._hosts if host is None or name in host.arms]
+        cells = tuple(self._cell(requirement, name, key, host, len(places), values) for key, host in places)
         if arm.emulated:
             reason = "emulated: its figures say nothing of the hypervisor's speed"
             return Verdict(requirement.name, name, None, _decisive(cells), cells, reason)
@@ -133,20 +140,22 @@ class Judge:
         return Verdict(requirement.name, name, decisive.outcome, decisive, cells, decisive.reason)
 
     def _cell(
-        self, requirement: BoundRequirement, arm: str, key: CellKey, cells: int, values: MeasuredValues
+        self,
+        requirement: BoundRequirement,
+        arm: str,
+        key: CellKey,
+        host: HostRecord | None,
+        cells: int,
+        values: MeasuredValues,
     ) -> CellVerdict:
-        measure = requirement.measure
-        own = values.blocks(measure, key, arm)
-        figures = own
-        trials = tuple(one.trial.trial_id for one in values.found(measure, key, arm).values())
+        own = self._of_host(requirement, key, arm, host, values)
+        figures = {block: one.value for block, one in own.items()}
+        trials = tuple(one.trial.trial_id for one in own.values())
         if requirement.relative:
-            base = values.blocks(measure, key, self._reference)
-            figures = {block: own[block] / base[block] for block in own.keys() & base.keys() if base[block] > 0}
-            trials += tuple(
-                one.trial.trial_id
-                for block, one in values.found(measure, key, self._reference).items()
-                if block in figures
-            )
+            base = self._of_host(requirement, key, self._reference, host, values)
+            shared = [block for block in own.keys() & base.keys() if base[block].value > 0]
+            figures = {block: own[block].value / base[block].value for block in shared}
+            trials += tuple(base[block].trial.trial_id for block in sorted(shared))
         decision = decide(
             [figures[block] for block in sorted(figures)],
             requirement.bound,
@@ -156,12 +165,13 @@ class Judge:
             every=requirement.required.of == "every",
             any_time_valid=self._any_time_valid,
         )
-        guard = self._guard(requirement, key, decision, values)
+        guard = self._guard(requirement, key, host, decision, values)
         suite, probe, items = key
         return CellVerdict(
             suite=suite,
             probe=probe,
             factors=dict(items),
+            host="" if host is None else host.name,
             outcome=decision.outcome if guard is None else Outcome.INCONCLUSIVE,
             estimate=decision.estimate,
             margin=decision.margin,
@@ -169,6 +179,14 @@ class Judge:
             more=decision.more if guard is None else None,
             reason=guard or (decision.reason if figures else self._why_missing(key, arm)),
         )
+
+    @staticmethod
+    def _of_host(
+        requirement: BoundRequirement, key: CellKey, arm: str, host: HostRecord | None, values: MeasuredValues
+    ) -> dict[int, MeasuredValue]:
+        """An arm's figures in a cell, by block: all of them, or those of one host of a fleet."""
+        found = values.found(requirement.measure, key, arm).items()
+        return {block: one for block, one in found if host is None or host.owns(block)}
 
     def _why_missing(self, key: CellKey, arm: str) -> str:
         """Why a platform has no figure in a cell, as its last trial there tells."""
@@ -179,13 +197,18 @@ class Judge:
         return f"no valid trial; the last was {last.status.value}: {last.error or fatal}"
 
     def _guard(
-        self, requirement: BoundRequirement, key: CellKey, decision: Decision, values: MeasuredValues
+        self,
+        requirement: BoundRequirement,
+        key: CellKey,
+        host: HostRecord | None,
+        decision: Decision,
+        values: MeasuredValues,
     ) -> str | None:
         """Why identical arms forbid a verdict that the interval allows; None where they do not."""
         point = decision.estimate.point
         if decision.outcome is Outcome.INCONCLUSIVE or point is None or requirement.required.of == "every":
             return None
-        identical, reference = self._identical(requirement, key, values)
+        identical, reference = self._identical(requirement, key, host, values)
         if not identical:
             return "without an A/A pair nothing is shown of a ratio" if requirement.relative else None
         end = requirement.bound.nearest(point)
@@ -205,14 +228,14 @@ class Judge:
         return None
 
     def _identical(
-        self, requirement: BoundRequirement, key: CellKey, values: MeasuredValues
+        self, requirement: BoundRequirement, key: CellKey, host: HostRecord | None, values: MeasuredValues
     ) -> tuple[Mapping[int, float], Mapping[int, float]]:
         """The figures of the A/A arm and of the reference, by block; empty without such an arm."""
         if self._aa is None:
             return {}, {}
-        return values.blocks(requirement.measure, key, self._aa), values.blocks(
-            requirement.measure, key, self._reference
-        )
+        pair = [self._of_host(requirement, key, arm, host, values) for arm in (self._aa, self._reference)]
+        identical, reference = ({block: one.value for block, one in found.items()} for found in pair)
+        return identical, reference
 
 
 def _decisive(cells: Sequence[CellVerdict]) -> CellVerdict | None:

@@ -99,7 +99,7 @@ def decisions_of(ledger: Ledger, manifest: Manifest, trials: Sequence[TrialRecor
     requirements = understand(plan.requirements, None, platforms, plan.confidence, manifest.run_id)
     measures = {one.measure.full_name: one.measure for one in requirements}.values()
     values = MeasuredValues.read(ledger, measures, trials)
-    judge = Judge(requirements, manifest.arms, trials, any_time_valid=plan.budget is not None)
+    judge = Judge(requirements, manifest.arms, trials, manifest.hosts, any_time_valid=plan.budget is not None)
     verdicts = judge.verdicts(values)
     return Decisions(
         requirements=tuple(_reported(one) for one in requirements),

@@ -19,7 +19,8 @@ def conditions_text(cell: CellVerdict | None) -> str:
     """The levels of the cell that a verdict rests on."""
     if cell is None:
         return ""
-    return ", ".join(f"{factor} {level}" for factor, level in cell.factors.items() if level not in ("", "default"))
+    levels = [f"{factor} {level}" for factor, level in cell.factors.items() if level not in ("", "default")]
+    return ", ".join([*([f"host {cell.host}"] if cell.host else []), *levels])
 
 
 def more_text(verdict: Verdict) -> str:

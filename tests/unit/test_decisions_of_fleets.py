@@ -1,0 +1,77 @@
+"""A requirement on a fleet has to be met on each of its hosts."""
+
+from __future__ import annotations
+
+import numpy as np
+from synthetic import arm_record
+
+from virtgauge.analysis.bounds import Outcome
+from virtgauge.decisions.requirements import understand
+from virtgauge.decisions.verdicts import Judge, Verdict
+from virtgauge.ledger.records import BLOCKS_PER_HOST, HostRecord, TrialRecord, TrialStatus
+from virtgauge.measures.catalogue import find_measure
+from virtgauge.measures.values import MeasuredValue, MeasuredValues
+from virtgauge.plan.requirements import Requirement
+
+P50 = find_measure("timing", "timer_cost.p50")
+ARM = arm_record("host", "host", "Host", "reference")
+
+
+def trial(number: int, block: int) -> TrialRecord:
+    return TrialRecord(
+        trial_id=number,
+        key=f"b{block}/host/timer",
+        suite="timing",
+        probe="timer_cost",
+        arm="host",
+        platform="host",
+        block=block,
+        attempt=1,
+        factors={"function": "rdtsc", "load": "idle"},
+        status=TrialStatus.VALID,
+        flags=(),
+        result={},
+        accounting={},
+        error=None,
+        guest_id=None,
+        started_at="2026-01-01T00:00:00.000+00:00",
+        elapsed_ns=1,
+    )
+
+
+def verdict(by_host: dict[str, float], *, as_fleet: bool) -> Verdict:
+    """On "at most 100 ns", with eight repetitions on each host around its own figure."""
+    random = np.random.default_rng(1)
+    hosts, trials, values = [], [], []
+    for index, (name, figure) in enumerate(by_host.items()):
+        hosts.append(HostRecord(name, index, {}, {}, ("host",)))
+        for repetition in range(8):
+            one = trial(len(trials) + 1, index * BLOCKS_PER_HOST + repetition)
+            trials.append(one)
+            values.append(MeasuredValue(P50, one, figure * float(1 + 0.01 * random.standard_normal())))
+    required = Requirement(suite="timing", measure=P50.name, at_most=100, unit="ns")
+    requirements = understand([required], None, ["host"], 0.95, "test")
+    judge = Judge(requirements, [ARM], trials, hosts if as_fleet else (), any_time_valid=False)
+    (found,) = judge.verdicts(MeasuredValues(values))
+    return found
+
+
+def test_met_on_every_host_is_met() -> None:
+    found = verdict({"a": 50, "b": 80}, as_fleet=True)
+    assert found.outcome is Outcome.PASS
+    assert [cell.host for cell in found.cells] == ["a", "b"]
+    assert found.decisive is not None
+    assert found.decisive.host == "b", "the host with the least margin"
+
+
+def test_one_host_that_fails_is_named() -> None:
+    found = verdict({"a": 50, "b": 150, "c": 50}, as_fleet=True)
+    assert found.outcome is Outcome.FAIL
+    assert found.decisive is not None
+    assert (found.decisive.host, found.decisive.estimate.n) == ("b", 8)
+    assert found.decisive.trials == tuple(range(9, 17))
+
+
+def test_pooled_hosts_would_have_hidden_it() -> None:
+    """What judging each host is for: over all of them the median passes."""
+    assert verdict({"a": 50, "b": 150, "c": 50}, as_fleet=False).outcome is not Outcome.FAIL
