@@ -40,4 +40,6 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("storage-ycsb", "Our client on MongoDB and Cassandra beside go-ycsb", "storage_ycsb.py"),
     Benchmark("storage-writes", "A thousand readings in one statement", "storage_writes.py"),
     Benchmark("storage-growth", "Cost of an operation by what is stored", "storage_growth.py"),
+    Benchmark("fleet-overhead", "What a fleet adds to every trial", "fleet_overhead.py"),
+    Benchmark("fleet-disturbance", "An idle worker beside a timing trial", "fleet_disturbance.py"),
 )

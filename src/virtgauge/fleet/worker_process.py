@@ -79,13 +79,16 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
 
 
 class _Ends:
-    """Whether somebody asked for the end."""
+    """Whether somebody asked for the end; ``heard`` becomes readable then, so that nobody has to look now and again."""
 
     def __init__(self) -> None:
         self.asked = False
+        self.heard, self._said = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def note(self, *_: object) -> None:
         self.asked = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._said, b".")
 
 
 def _start(work: Any) -> int:
@@ -95,6 +98,8 @@ def _start(work: Any) -> int:
         return child
     code = ExitCode.DEFECT
     try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # until it has something to give back
         die_with_parent(parent)
         code = work()
     except VirtgaugeError as error:
@@ -113,9 +118,9 @@ def _wait(child: int, lifeline: int | None, ends: _Ends) -> int:
     """Until the child has ended, which it is told to when the end is asked for or the lifeline breaks."""
     descriptor = os.pidfd_open(child)
     try:
-        watched = [descriptor] if lifeline is None else [descriptor, lifeline]
+        watched = [descriptor, ends.heard] if lifeline is None else [descriptor, ends.heard, lifeline]
         while not ends.asked:
-            ready = select.select(watched, [], [], 1.0)[0]  # a signal between test and wait is seen a second later
+            ready = select.select(watched, [], [])[0]
             if descriptor in ready:
                 break
             if lifeline in ready and not os.read(lifeline or 0, 4096):
