@@ -167,5 +167,6 @@ def test_every_change_is_in_the_markup_without_scripts(pair: Comparison, series:
     assert "b against a" in text
     assert "1 worse" in text
     assert text.count('<span class="badge worse">') == 1
+    assert '<li class="tone-slower">' in text
     text = html.unescape(render_html(series))
     assert "between r3 and r4" in text

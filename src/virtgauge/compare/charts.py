@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ import altair as alt
 
 from virtgauge.compare import words
 from virtgauge.compare.model import Change, Comparison, Finding, Series, SeriesComparison
+from virtgauge.measures.quantities import FACTOR, Quantity
 from virtgauge.report.charts import ROWS, Figure, Panel, PanelData, Row, finished, log_ticks
 from virtgauge.report.words import ratio_interval
 
@@ -79,7 +82,7 @@ def series_figures(found: SeriesComparison) -> ComparisonFigures:
                 what,
                 "The median of each run with its interval, in the order in which the runs were made. An upright line "
                 "is a change of level; the level lines are the medians of the runs between changes.",
-                _courses([run.label for run in found.runs]),
+                _courses(len(found.runs), FACTOR if relative else words.measure_of(measure).quantity),
                 tuple(panels),
             )
         )
@@ -139,7 +142,7 @@ def _course_rows(found: SeriesComparison, series: Series) -> list[Row]:
     start = 0
     for end in ends:
         part = [level.point for level in series.levels[start : end + 1] if level.point is not None]
-        level = sorted(part)[len(part) // 2] if part else None
+        level = statistics.median(part) if part else None
         for place in range(start, end + 1):
             estimate = series.levels[place]
             rows.append(
@@ -162,12 +165,12 @@ def _course_rows(found: SeriesComparison, series: Series) -> list[Row]:
     return rows
 
 
-def _courses(labels: Sequence[str]) -> dict[str, Any]:
-    scale = alt.Scale(domain=[-0.5, len(labels) - 0.5], nice=False)
-    every = max(1, math.ceil(len(labels) / 12))
-    axis = alt.Axis(values=list(range(0, len(labels), every)), labelExpr="datum.value + 1", title="run", grid=False)
+def _courses(runs: int, quantity: Quantity) -> dict[str, Any]:
+    scale = alt.Scale(domain=[-0.5, runs - 0.5], nice=False)
+    every = max(1, math.ceil(runs / 12))
+    axis = alt.Axis(values=list(range(0, runs, every)), labelExpr="datum.value + 1", title="run", grid=False)
     x = alt.X("place:Q", scale=scale, axis=axis)
-    up_axis = alt.Axis(title=None, format="~s", tickCount=4)
+    up_axis = alt.Axis(title=None, labelExpr=_label(quantity), tickCount=4)
     up = alt.Scale(zero=False)
     base = alt.Chart(alt.NamedData(name=ROWS))
     ours = base.transform_filter("datum.kind == 'run' && isValid(datum.y)")
@@ -195,6 +198,18 @@ def _courses(labels: Sequence[str]) -> dict[str, Any]:
         )
     )
     return finished(alt.layer(levels, intervals, dots, steps), 150)
+
+
+def _label(quantity: Quantity) -> str:
+    """An axis' labels in a person's units, as an expression of Vega's."""
+    smallest, *larger = quantity.shown
+    factor = quantity.factors[smallest]
+    expression = f"format(datum.value / {factor}, '~g') + {json.dumps(' ' + smallest)}"
+    for unit in larger:
+        factor = quantity.factors[unit]
+        label = f"format(datum.value / {factor}, '~g') + {json.dumps(' ' + unit)}"
+        expression = f"abs(datum.value) >= {factor} ? {label} : {expression}"
+    return expression
 
 
 def _ratio_domain(values: Iterable[float | None]) -> tuple[float, float]:

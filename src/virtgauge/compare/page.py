@@ -16,7 +16,7 @@ import markupsafe
 from virtgauge import __version__
 from virtgauge.compare import words
 from virtgauge.compare.charts import FINDING_COLOURS, ComparisonFigures, change_figures, series_figures
-from virtgauge.compare.model import Comparison, SeriesComparison
+from virtgauge.compare.model import Comparison, Finding, SeriesComparison
 from virtgauge.report.library import drawing_library
 from virtgauge.report.page import asset, content_policy, embeddable
 
@@ -32,7 +32,11 @@ def render_html(found: Comparison | SeriesComparison) -> str:
     return template.render(
         found=found,
         figures=drawn.figures,
-        finding_colours=FINDING_COLOURS,
+        finding_colours={
+            finding: colour
+            for finding, colour in FINDING_COLOURS.items()
+            if not series or finding in (Finding.WORSE, Finding.BETTER)
+        },
         classes=_CLASSES,
         words=words,
         version=__version__,

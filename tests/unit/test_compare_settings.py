@@ -1,0 +1,78 @@
+"""How a cell was measured is known from its plan, and only what concerns it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compared_runs import plan_text
+from synthetic import arm_record, manifest
+
+from virtgauge.compare.settings import differing, plan_of, settings_of
+from virtgauge.plan.load import parse_plan, preset_text
+from virtgauge.plan.model import Plan
+from virtgauge.suites.registry import SUITES
+
+
+def plan_with(suite: str, **settings: Any) -> Plan:
+    platform = [{"name": "a", "kind": "simulated"}]
+    return Plan.model_validate({"platform": platform, "reference": "a", "suite": {suite: [settings]}})
+
+
+def changed(suite: str, common: dict[str, Any], one: dict[str, Any], other: dict[str, Any]) -> dict[str, list[str]]:
+    """By probe and load, what two plans differ in."""
+    first, second = (settings_of(plan_with(suite, **common, **settings)) for settings in (one, other))
+    assert first.keys() == second.keys()
+    return {
+        f"{key[1]} {dict(key[2]).get('load', dict(key[2]).get('operation'))}": differing(first[key], second[key])
+        for key in first
+    }
+
+
+@pytest.mark.parametrize("preset", ["quick", "storage-quick", "forwarding-quick", "isolation-quick", "bandwidth-quick"])
+def test_every_cell_of_a_preset_has_its_settings(preset: str) -> None:
+    plan = parse_plan(preset_text(preset), preset)
+    cells = {
+        (cell.suite, cell.probe, tuple(cell.factors.items()))
+        for name, designs in plan.suite.items()
+        for design in designs
+        for cell in SUITES[name].create(design).cells()
+    }
+    assert settings_of(plan).keys() == cells
+    assert all(settings_of(plan).values())
+
+
+def test_the_number_of_sleeps_concerns_sleeps_only() -> None:
+    common = {"timers": ["rdtsc"], "sleeps": ["usleep"], "slacks": ["default"], "loads": ["idle", "cpu"]}
+    found = changed("timing", common, {"sleep_samples": 500}, {"sleep_samples": 5000})
+    assert {cell for cell, words in found.items() if words} == {"sleep_lateness idle", "sleep_lateness cpu"}
+    assert found["sleep_lateness cpu"] == ["sleep_samples 500 and 5000"]
+    found = changed("timing", common, {"cpu_threads": 10}, {})
+    assert {cell for cell, words in found.items() if words} == {"timer_cost cpu", "sleep_lateness cpu"}
+
+
+def test_the_objective_concerns_the_knee_only() -> None:
+    common = {"databases": ["sqlite"], "operations": ["single-write", "knee"]}
+    found = changed("storage", common, {"objective_ms": 5.0}, {})
+    assert {cell.split()[0] for cell, words in found.items() if words} == {"knee"}
+
+
+def test_what_no_figure_depends_on_does_not_matter_and_durations_do() -> None:
+    assert not any(changed("timing", {}, {"reservoir": 7}, {}).values())
+    assert all(changed("isolation", {}, {"seconds": 1.0}, {}).values())
+
+
+def test_the_first_design_of_a_cell_counts_as_it_was_measured() -> None:
+    design = {"timers": ["rdtsc"], "sleeps": [], "loads": ["idle"]}
+    plan = plan_with("timing", **design, reads=1000)
+    twice = plan.model_copy(update={"suite": {"timing": (*plan.suite["timing"], design | {"reads": 9999})}})
+    (found,) = settings_of(twice).values()
+    assert found["reads"] == 1000
+
+
+def test_a_section_of_a_later_version_is_left_out_and_a_plan_of_one_is_none() -> None:
+    assert settings_of(plan_with("timing", warp=9)) == {}
+    assert settings_of(plan_with("telepathy", minds=2)) == {}
+    arms = [arm_record("host", "host", "Host", "reference")]
+    assert plan_of(manifest(arms, plan_text="warp = 9")) is None
+    assert plan_of(manifest(arms, plan_text=plan_text())) is not None
