@@ -52,16 +52,18 @@ class Quantity:
         for candidate in self.shown:
             if abs(value) >= self.factors[candidate] * (1 - 0.5 * 10**-digits):
                 unit = candidate
-        return f"{_significant(value / self.factors[unit], digits)} {unit}".rstrip()
+        return f"{significant(value / self.factors[unit], digits)} {unit}".rstrip()
 
 
-def _significant(value: float, digits: int) -> str:
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits, without exponent or superfluous zeros after a whole number."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
     rounded = round(value, decimals)
+    # 999.7 rounds up to 1000, which needs one decimal less.
     decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
-    return f"{rounded:,.{max(decimals, 0)}f}"
+    return f"{rounded:.{max(decimals, 0)}f}"
 
 
 def _prefixed(word: str) -> dict[str, float]:

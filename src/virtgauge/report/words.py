@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.errors import printable as printable  # of a report's words it is one
+from virtgauge.measures.quantities import significant
 
 NONE = "–"
 
@@ -44,18 +44,6 @@ def probe_title(probe: str) -> str:
 def probe_meaning(probe: str) -> str:
     """What a probe measures, in a clause; empty for one that is not known here."""
     return PROBES[probe][1] if probe in PROBES else ""
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits, without exponent or superfluous zeros after a whole number."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, decimals)
-    # 999.7 rounds up to 1000, which needs one decimal less.
-    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
-    text = f"{rounded:.{max(decimals, 0)}f}"
-    return text
 
 
 def _unit_of(ns: float) -> tuple[float, str]:

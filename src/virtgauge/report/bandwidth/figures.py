@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.measures.quantities import significant
 from virtgauge.report.arms import row_labels
 from virtgauge.report.bandwidth import charts
 from virtgauge.report.bandwidth import vocabulary as say
@@ -19,7 +20,6 @@ from virtgauge.report.bandwidth.keys import Key, Link, Path
 from virtgauge.report.bandwidth.model import BandwidthFindings, Cell, Curve, Pacing, Series
 from virtgauge.report.bandwidth.published import HOST, is_about, published_figures
 from virtgauge.report.charts import Drawn, Figure, Made, Panel, PanelData, Row, drawn, figure_of_rows
-from virtgauge.report.words import significant
 
 Panels = Mapping[str, list[Row]]
 

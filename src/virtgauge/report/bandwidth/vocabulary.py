@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.bandwidth.rates import rate_text
-from virtgauge.report.words import NONE, amount, significant
+from virtgauge.measures.quantities import significant
+from virtgauge.report.words import NONE, amount
 
 SYSTEM, PRECISE = "system", "hptime"
 TIMINGS = (PRECISE, SYSTEM, "gettimeofday+usleep")

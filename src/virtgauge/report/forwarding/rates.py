@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.report.words import NONE, amount, share, significant
+from virtgauge.measures.quantities import significant
+from virtgauge.report.words import NONE, amount, share
 
 
 def bit_rate(mbps: float | None) -> str:

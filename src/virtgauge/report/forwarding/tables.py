@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.measures.quantities import significant
 from virtgauge.report.forwarding.headlines import NOTABLE_FLAGS, highlights
 from virtgauge.report.forwarding.model import (
     Cell,
@@ -20,7 +21,7 @@ from virtgauge.report.forwarding.model import (
     TesterFigures,
 )
 from virtgauge.report.forwarding.rates import bit_rate
-from virtgauge.report.words import duration, significant
+from virtgauge.report.words import duration
 
 _USUAL_LOADS = (10.0, 50.0, 90.0, 100.0)
 _NUMBER = re.compile(r"(guest |in|out)\d+")

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.measures.quantities import significant
 from virtgauge.report.isolation.model import Cell, IsolationFindings, Series
 from virtgauge.report.isolation.tables import title_of
-from virtgauge.report.words import NONE, share, significant
+from virtgauge.report.words import NONE, share
 
 _STEADY = 0.03
 """A frequency that changed by less did not change."""

@@ -18,10 +18,11 @@ from virtgauge.analysis.storage.limits import (
     round_trip_parts,
 )
 from virtgauge.ledger.records import TrialRecord
+from virtgauge.measures.quantities import significant
 from virtgauge.report.storage.model import Key
 from virtgauge.report.storage.results import settings_of
 from virtgauge.report.storage.vocabulary import PLAIN, flush_words, rate
-from virtgauge.report.words import duration, share, significant
+from virtgauge.report.words import duration, share
 
 _UNACKNOWLEDGED = re.compile(r"\bw ?:? ?0\b|unacknowledged")
 _SERVES_SEVERAL = 1.5

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.storage.limits import Limit, flush_limit_per_s
+from virtgauge.measures.quantities import significant
 from virtgauge.report.storage.model import Cell, Key, PaperCell, ReplayedCell, Series
 from virtgauge.report.storage.paper_cells import Places, paper_cells
 from virtgauge.report.storage.vocabulary import PAPER_LEVELS, database_title, rate
-from virtgauge.report.words import significant
 
 _PAPER_DISK = "rotational:7200"
 _LIKE = 1.25

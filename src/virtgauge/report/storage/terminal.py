@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.measures.quantities import significant
 from virtgauge.report.storage import tables
 from virtgauge.report.storage.model import DurabilityRow, Series, StorageFindings
 from virtgauge.report.storage.vocabulary import (
@@ -22,7 +23,7 @@ from virtgauge.report.storage.vocabulary import (
 )
 from virtgauge.report.tables import rate_class
 from virtgauge.report.verdicts import verdict_counts
-from virtgauge.report.words import printable, ratio, significant
+from virtgauge.report.words import printable, ratio
 
 _STYLES = {"worse": "red", "better": "green", "plain": "dim"}
 _MOST_COLUMNS_NARROW = 4

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.report.words import NONE, amount, exact_duration, significant
+from virtgauge.measures.quantities import significant
+from virtgauge.report.words import NONE, amount, exact_duration
 
 LEVELS = ("none", "os", "periodic", "flushed")
 """Of durability, the weakest first."""

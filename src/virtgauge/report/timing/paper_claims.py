@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from virtgauge.analysis import ranks
 from virtgauge.analysis.effect_sizes import epsilon_squared
+from virtgauge.measures.quantities import significant
 from virtgauge.reference import claims, table, timing_figures
 from virtgauge.report import verdicts
 from virtgauge.report.timing.factor_words import p_value
@@ -31,7 +32,7 @@ from virtgauge.report.timing.table_rows import (
     parts_of,
     selected,
 )
-from virtgauge.report.words import duration, significant
+from virtgauge.report.words import duration
 
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 _MOST_EXCEPTIONS = 3
