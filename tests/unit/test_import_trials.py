@@ -207,6 +207,53 @@ def test_names_of_foreign_files_run_no_script(tmp_path):
     assert "&lt;img src=x" in page
 
 
+REQUIRED = """
+[[require]]
+name = "enough operations"
+suite = "imported"
+measure = "fio.iops"
+at_least = 0.9
+unit = "kop/s"
+"""
+
+
+def test_they_can_be_required(invoke, tmp_path):
+    (tmp_path / "required.toml").write_text(REQUIRED)
+    for arm, rate in (("host", 1000), ("guest", 500)):
+        paths = [fio_file(tmp_path / f"{arm}-{number}.json", rate + number) for number in range(6)]
+        options = ["--new", tmp_path / "r", "--require", tmp_path / "required.toml"]
+        options = options if arm == "host" else ["--into", tmp_path / "r"]
+        assert invoke("import", "fio", *paths, *options, "--arm", arm).exit_code == 0
+    verdict = invoke("verdict", tmp_path / "r", "--json")
+    assert verdict.exit_code == 4
+    outcomes = {one["arm"]: one["outcome"] for one in json.loads(verdict.stdout)["verdicts"]}
+    assert outcomes == {"host": "pass", "guest": "fail"}
+    junit = exported(tmp_path / "r", Format.JUNIT, tmp_path / "r.xml").read_text()
+    assert 'name="enough operations"' in junit
+    assert junit.count("<failure") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("imported", "timing"), "suite = 'timing'"),
+        (("fio.iops", "fio.speed"), "no such measure"),
+        (("kop/s", "ms"), "unit = 'ms'"),
+        (("at_least = 0.9", ""), "needs a bound"),
+        (('unit = "kop/s"', 'unit = "kop/s"\nplatforms = ["x"]'), "leave it out"),
+        (("[[require]]", "[[required]]"), "unknown field"),
+        (("[[require]]", "[[require"), "--require"),
+    ],
+)
+def test_requirements_that_no_import_could_meet_are_refused_before_there_is_a_run(invoke, tmp_path, change, words):
+    (tmp_path / "required.toml").write_text(REQUIRED.replace(*change))
+    options = ["--new", tmp_path / "r", "--require", tmp_path / "required.toml"]
+    result = invoke("import", "fio", RANDREAD, *options, "--arm", "host")
+    assert isinstance(result.exception, UsageError)
+    assert words in str(result.exception)
+    assert not (tmp_path / "r").exists()
+
+
 def test_every_imported_measure_is_of_one_tool():
     assert {measure.name.split(".")[0] for measure in MEASURES["imported"].values()} == {"fio", "cyclictest", "pgbench"}
     assert all({measure.name.split(".")[0]} == measure.probes for measure in MEASURES["imported"].values())

@@ -104,10 +104,14 @@ def import_results(
     condition: Annotated[
         list[str] | None, typer.Option(metavar="FACTOR=LEVEL", help="What the output does not say. May be repeated.")
     ] = None,
+    require: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --new: what the run requires, as [[require]] tables.")
+    ] = None,
     label: Annotated[str | None, typer.Option(help="What reports call a new arm.")] = None,
     emulated: Annotated[bool, typer.Option("--emulated", help="A new arm's figures are never ranked.")] = False,
 ) -> None:
     """Record what fio, cyclictest or pgbench measured as trials that count like others in reports and verdicts."""
+    from virtgauge.exchange.imports.plan import read_requirements
     from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 
     if into is not None and new is None:
@@ -116,6 +120,9 @@ def import_results(
         folder = new
     else:
         raise UsageError("name either --into RUN or --new FOLDER", "a run to add to, or the folder of a new one")
+    if require is not None and new is None:
+        raise UsageError("--require goes with --new", "a run is required the same of from its beginning")
+    requirements = "" if require is None else read_requirements(require)
     conditions = {}
     for text in condition or ():
         factor, equals, level = text.partition("=")
@@ -125,6 +132,12 @@ def import_results(
     with Console(stderr=True).status("importing"):
         repetitions = read_repetitions(tool.value, files)
         imported = import_into(
-            folder, repetitions, ImportedArm(arm, label, emulated), conditions, block, new=new is not None
+            folder,
+            repetitions,
+            ImportedArm(arm, label, emulated),
+            conditions,
+            block,
+            new=new is not None,
+            requirements=requirements,
         )
     print(f"imported: {imported} trials of {arm} in {len(repetitions)} repetitions into {folder}")

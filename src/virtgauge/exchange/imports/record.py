@@ -17,16 +17,11 @@ from virtgauge.exchange.imports.cyclictest import read_cyclictest
 from virtgauge.exchange.imports.fio import read_fio
 from virtgauge.exchange.imports.foreign_trial import ForeignTrial, Repetition
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
+from virtgauge.exchange.imports.plan import NAME, plan_text
 from virtgauge.execution.session import run_to_ourselves
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.model import AA_SUFFIX, PlatformSection
-
-SUITE = "imported"
-PLAN = "imported"
-"""What the plan of a run is called that holds imported trials only."""
-KIND = "imported"
-"""Of an arm that this virtgauge never started."""
 
 _FACTOR = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -76,6 +71,7 @@ def import_into(
     block: int | None = None,
     *,
     new: bool = False,
+    requirements: str = "",
 ) -> int:
     """Record repetitions as the trials of consecutive blocks; returns how many trials they are.
 
@@ -86,6 +82,7 @@ def import_into(
         conditions: levels that the outputs do not name, by factor.
         block: of the first repetition; None: the first that has no trial yet of this arm and these cells.
         new: make the run, with the arm as its reference.
+        requirements: of a new run, as :func:`virtgauge.exchange.imports.plan.read_requirements` has them.
 
     Raises:
         UsageError: there is no such arm, a file was imported before, a block is taken, a condition cannot be one.
@@ -97,7 +94,7 @@ def import_into(
     with contextlib.ExitStack() as stack:
         if new:
             reference = _new_arm(arm, ())  # refuses a name before there is a folder
-            ledger = stack.enter_context(Ledger.create(folder, _manifest(folder, reference)))
+            ledger = stack.enter_context(Ledger.create(folder, _manifest(folder, reference, requirements)))
             arm = ImportedArm(arm.name)
         else:
             ledger = stack.enter_context(Ledger.open(folder))
@@ -133,13 +130,13 @@ def _check_conditions(conditions: Mapping[str, str], repetitions: Sequence[Repet
             )
 
 
-def _manifest(folder: Path, arm: ArmRecord) -> Manifest:
+def _manifest(folder: Path, arm: ArmRecord, requirements: str) -> Manifest:
     return Manifest(
         run_id=folder.resolve().name,
         created_at=utc_now(),
         tool_version=__version__,
-        plan_name=PLAN,
-        plan_text="# measured by other tools and imported: there is no plan to run again\n",
+        plan_name=NAME,
+        plan_text=plan_text(arm.name, requirements),
         seed=0,
         confidence=0.95,
         agent_sha256="",
@@ -152,7 +149,7 @@ def _platform(ledger: Ledger, arm: ImportedArm) -> str:
     """The kind of the arm's platform; the arm is made where it may be new."""
     manifest = ledger.manifest()
     found = next((one for one in manifest.arms if one.name == arm.name), None)
-    if found is None and manifest.plan_name == PLAN:
+    if found is None and manifest.plan_name == NAME:
         found = _new_arm(arm, manifest.arms)
         ledger.put_arm(found)
     if found is None:
@@ -176,13 +173,13 @@ def _new_arm(arm: ImportedArm, known: Sequence[ArmRecord]) -> ArmRecord:
         role = "aa"
     else:
         try:
-            PlatformSection(name=arm.name, kind=KIND)
+            PlatformSection(name=arm.name, kind=NAME)
         except ValidationError as error:
             reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
             raise UsageError(f"--arm {arm.name}: {reason}", "choose another name") from error
     return ArmRecord(
         name=arm.name,
-        kind=KIND,
+        kind=NAME,
         label=arm.label or arm.name,
         role=role,
         emulated=arm.emulated,
@@ -195,7 +192,7 @@ def _new_arm(arm: ImportedArm, known: Sequence[ArmRecord]) -> ArmRecord:
 
 def _refuse_known_files(known: Sequence[TrialRecord], repetitions: Sequence[Repetition]) -> None:
     imported = {
-        source["sha256"]: trial for trial in known if trial.suite == SUITE for source in trial.result.get("sources", ())
+        source["sha256"]: trial for trial in known if trial.suite == NAME for source in trial.result.get("sources", ())
     }
     for source in (source for repetition in repetitions for source in repetition.sources):
         if source.sha256 in imported:
@@ -216,7 +213,7 @@ def _first_block(
     taken = [
         trial.block
         for trial in known
-        if trial.suite == SUITE and trial.arm == arm and (trial.probe, frozenset(trial.factors.items())) in wanted
+        if trial.suite == NAME and trial.arm == arm and (trial.probe, frozenset(trial.factors.items())) in wanted
     ]
     return max(taken, default=-1) + 1
 
@@ -233,8 +230,8 @@ def _records(
             yield (
                 TrialRecord(
                     trial_id=0,
-                    key=f"b{block:04d}/{arm}/{SUITE}/{trial.probe}/{levels}",
-                    suite=SUITE,
+                    key=f"b{block:04d}/{arm}/{NAME}/{trial.probe}/{levels}",
+                    suite=NAME,
                     probe=trial.probe,
                     arm=arm,
                     platform=platform,
