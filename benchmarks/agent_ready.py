@@ -21,12 +21,14 @@ from pathlib import Path
 
 from benchmark import BenchmarkError, Outcome, main, progress, ratios, spread
 from by_hand import Container, Start, UserModeLinux, VirtualMachine, first_line_program, scratch, start
+from elsewhere import Place, by_a_call, by_image, by_libvirt, by_ssh, plain
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
+from virtgauge.platforms.attached.platform import AttachedPlatform
+from virtgauge.platforms.attached.settings import AttachedSettings
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.qemu import QemuGuest
-from virtgauge.platforms.registry import create
 from virtgauge.platforms.uml import UmlGuest
 from virtgauge.provision.gvisor import find_runsc
 from virtgauge.provision.kernel import find_kernel
@@ -38,6 +40,10 @@ _HOW = (
     "By hand, containers are what `RUNTIME spec` and `RUNTIME run` make of the program alone (no system folders, no "
     "overlay); virtual machines have the same machine type, size and kernel words, but no device except the serial "
     "console; User Mode Linux has its console alone.",
+    "Attached is this machine itself, by ssh over its loopback (login, copy and check of the agent included; by hand a "
+    "program that is there already) and by TLS (until its agent's next call: it rests 0.1 s after a guest, longer the "
+    "longer nobody listens). libvirt is a libvirtd of the benchmark's own; the image boots in QEMU by BIOS and GRUB. "
+    "Beside these nothing is started by hand.",
 )
 
 
@@ -49,14 +55,17 @@ class Peer:
     start: Callable[[], Start]
 
 
+Peers = Callable[[Platform, Guest, Path, Path], list[Peer]]
+"""Makes the peers of a guest that runs, of the minimal program, in a folder for what they need."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Subject:
     """A platform, and how its peers are made: from a guest that already ran, so that both are given the same."""
 
     name: str
-    kind: str
-    settings: dict[str, object]
-    peers: Callable[[Guest, Path, Path], list[Peer]]
+    place: Place
+    peers: Peers
 
 
 @dataclasses.dataclass
@@ -69,7 +78,9 @@ class Series:
     peers: dict[str, list[Start]] = dataclasses.field(default_factory=dict)
 
     def rows(self) -> list[list[str]]:
-        """One row a peer."""
+        """One row a peer, or one alone."""
+        if not self.peers:
+            return [[self.label, spread(self.ready_ns, scale=_MS), "–", "–", "–", "–"]]
         return [
             [
                 self.label,
@@ -88,7 +99,7 @@ class Series:
         return f"ours {self.ready_ns[-1] * _MS:.1f} ms; {peers}"
 
 
-def _host_peers(_guest: Guest, program: Path, _folder: Path) -> list[Peer]:
+def _host_peers(_platform: Platform, _guest: Guest, program: Path, _folder: Path) -> list[Peer]:
     agent = find_agent().path
     return [
         Peer("fork and exec of a minimal program", lambda: start([program], b"running\n")),
@@ -96,8 +107,8 @@ def _host_peers(_guest: Guest, program: Path, _folder: Path) -> list[Peer]:
     ]
 
 
-def _container_peers(runtime: Callable[[], Path | None], *options: str) -> Callable[[Guest, Path, Path], list[Peer]]:
-    def peers(_guest: Guest, program: Path, folder: Path) -> list[Peer]:
+def _container_peers(runtime: Callable[[], Path | None], *options: str) -> Peers:
+    def peers(_platform: Platform, _guest: Guest, program: Path, folder: Path) -> list[Peer]:
         path = runtime()
         assert path is not None  # a guest of it has just run
         return [Peer(f"{path.name} run", Container(path, options, program, folder).start)]
@@ -105,7 +116,7 @@ def _container_peers(runtime: Callable[[], Path | None], *options: str) -> Calla
     return peers
 
 
-def _machine_peers(guest: Guest, program: Path, _folder: Path) -> list[Peer]:
+def _machine_peers(_platform: Platform, guest: Guest, program: Path, _folder: Path) -> list[Peer]:
     assert isinstance(guest, QemuGuest)
     packaged = find_kernel()
     assert packaged is not None
@@ -115,9 +126,25 @@ def _machine_peers(guest: Guest, program: Path, _folder: Path) -> list[Peer]:
     ]
 
 
-def _uml_peers(guest: Guest, program: Path, folder: Path) -> list[Peer]:
+def _uml_peers(_platform: Platform, guest: Guest, program: Path, folder: Path) -> list[Peer]:
     assert isinstance(guest, UmlGuest)
     return [Peer("linux.uml, minimal init", UserModeLinux(guest.boot, program, folder).start)]
+
+
+def _ssh_peers(platform: Platform, _guest: Guest, program: Path, _folder: Path) -> list[Peer]:
+    assert isinstance(platform, AttachedPlatform)
+    return [Peer("ssh, a minimal program that is there", _by_login(platform.settings, program))]
+
+
+def _by_login(settings: AttachedSettings, program: Path) -> Callable[[], Start]:
+    """OpenSSH's own client, with the keys of the platform's settings."""
+    options = ("-F", "none", "-o", f"UserKnownHostsFile={settings.known_hosts}", "-o", "BatchMode=yes")
+    far = ("-i", str(settings.identity_file), "-p", str(settings.port), f"{settings.user}@{settings.host}")
+    return lambda: start(["ssh", *options, *far, str(program)], b"running\n")
+
+
+def _no_peers(_platform: Platform, _guest: Guest, _program: Path, _folder: Path) -> list[Peer]:
+    return []
 
 
 def _runc() -> Path | None:
@@ -126,16 +153,20 @@ def _runc() -> Path | None:
 
 
 SUBJECTS = (
-    Subject("host", "host", {}, _host_peers),
-    Subject("runc", "oci", {"runtime": "runc"}, _container_peers(_runc)),
+    Subject("host", plain("host", {}), _host_peers),
+    Subject("runc", plain("oci", {"runtime": "runc"}), _container_peers(_runc)),
     Subject(
         "runsc",
-        "oci",
-        {"runtime": "runsc"},
+        plain("oci", {"runtime": "runsc"}),
         _container_peers(find_runsc, "--platform=systrap", "--network=none", "--overlay2=all:memory"),
     ),
-    Subject("uml", "uml", {}, _uml_peers),
-    Subject("qemu-tcg", "qemu", {"machine": "microvm", "accelerator": "tcg"}, _machine_peers),
+    Subject("uml", plain("uml", {}), _uml_peers),
+    Subject("qemu-tcg", plain("qemu", {"machine": "microvm", "accelerator": "tcg"}), _machine_peers),
+    Subject("attached-ssh", by_ssh, _ssh_peers),
+    Subject("attached-dial-in", by_a_call, _no_peers),
+    Subject("libvirt-lxc", by_libvirt("lxc", {}), _no_peers),
+    Subject("libvirt-qemu-tcg", by_libvirt("qemu", {"accelerator": "tcg"}), _no_peers),
+    Subject("image-tcg", by_image, _no_peers),
 )
 
 
@@ -159,16 +190,14 @@ async def _measure(subjects: list[Subject], program: Path, pairs: int) -> Outcom
     skipped: list[str] = []
     peers: dict[str, str] = {}
     for subject in subjects:
-        platform = create(subject.kind, subject.settings)
-        availability = await platform.probe()
-        if not availability.usable:
-            skipped.append(f"{subject.name} is missing: {availability.reason}")
-            progress(skipped[-1])
-            continue
-        peers |= _versions(availability.details)
         try:
-            measured.append(await _paired(subject, platform, program, pairs))
-        except (LaunchError, BenchmarkError) as error:
+            with subject.place() as platform:
+                availability = await platform.probe()
+                if not availability.usable:
+                    raise BenchmarkError(availability.reason)
+                peers |= _versions(availability.details)
+                measured.append(await _paired(subject, platform, program, pairs))
+        except (AssertionError, ImportError, LaunchError, BenchmarkError) as error:
             skipped.append(f"{subject.name} is missing: {str(error).splitlines()[0]}")
             progress(skipped[-1])
     if not measured:
@@ -209,7 +238,8 @@ async def _paired(subject: Subject, platform: Platform, program: Path, pairs: in
             finally:
                 await guest.close()
 
-        *_, label, peers = await ours("warm-up", lambda guest: subject.peers(guest, program, folder))
+        await platform.begin(scope, find_agent())
+        *_, label, peers = await ours("warm-up", lambda guest: subject.peers(platform, guest, program, folder))
         for peer in peers:
             peer.start()
         series = Series(label, peers={peer.label: [] for peer in peers})
