@@ -9,6 +9,7 @@ from compared_runs import plan_text
 from synthetic import arm_record, manifest
 
 from virtgauge.compare.settings import differing, plan_of, settings_of
+from virtgauge.plan.design_scope import DesignScope
 from virtgauge.plan.load import parse_plan, preset_text
 from virtgauge.plan.model import Plan
 from virtgauge.suites.registry import SUITES
@@ -29,14 +30,16 @@ def changed(suite: str, common: dict[str, Any], one: dict[str, Any], other: dict
     }
 
 
-@pytest.mark.parametrize("preset", ["quick", "storage-quick", "forwarding-quick", "isolation-quick", "bandwidth-quick"])
+@pytest.mark.parametrize(
+    "preset", ["quick", "storage-quick", "forwarding-quick", "isolation-quick", "bandwidth-quick", "paper:all"]
+)
 def test_every_cell_of_a_preset_has_its_settings(preset: str) -> None:
     plan = parse_plan(preset_text(preset), preset)
     cells = {
-        (cell.suite, cell.probe, tuple(cell.factors.items()))
+        cell.figures_key
         for name, designs in plan.suite.items()
         for design in designs
-        for cell in SUITES[name].create(design).cells()
+        for cell in SUITES[name].create(DesignScope.split(design)[1]).cells()
     }
     assert settings_of(plan).keys() == cells
     assert all(settings_of(plan).values())
@@ -60,6 +63,12 @@ def test_the_objective_concerns_the_knee_only() -> None:
 def test_what_no_figure_depends_on_does_not_matter_and_durations_do() -> None:
     assert not any(changed("timing", {}, {"reservoir": 7}, {}).values())
     assert all(changed("isolation", {}, {"seconds": 1.0}, {}).values())
+
+
+def test_which_platforms_a_design_is_for_is_no_setting_of_its_cells() -> None:
+    found = changed("timing", {}, {"platforms": ["a"], "aa": False}, {})
+    assert found
+    assert not any(found.values())
 
 
 def test_the_first_design_of_a_cell_counts_as_it_was_measured() -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import Manifest
 from virtgauge.measures.values import CellKey
+from virtgauge.plan.design_scope import DesignScope
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
 from virtgauge.suites.registry import SUITES
@@ -57,13 +58,12 @@ def settings_of(plan: Plan) -> dict[CellKey, Settings]:
     for name, designs in plan.suite.items():
         for design in designs if name in SUITES else ():
             try:
-                suite, section = SUITES[name].create(design), SUITES[name].Settings.model_validate(design)
+                _, own = DesignScope.split(design)
+                suite, section = SUITES[name].create(own), SUITES[name].Settings.model_validate(own)
             except ValidationError:
                 continue
-            for cell in suite.cells():
-                levels = dict(cell.factors)
-                key = name, cell.probe, tuple(levels.items())
-                found.setdefault(key, _of_cell(section, name, cell.probe, levels))  # measured once, by the first
+            for cell in suite.cells():  # one that several designs have is measured as the first says
+                found.setdefault(cell.figures_key, _of_cell(section, name, cell.probe, cell.factors))
     return found
 
 
