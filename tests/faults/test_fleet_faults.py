@@ -1,23 +1,14 @@
 """A fleet of real worker processes: killed in the middle of a trial, interrupted, and approached by strangers."""
 
-import asyncio
 import signal
-import socket
-import ssl
 import subprocess
 import sys
 import time
 
 import pytest
 from fleet_runs import FakeCluster, go_on
-from typer.testing import CliRunner
 
-from virtgauge.console.fleet import app
-from virtgauge.errors import UsageError
-from virtgauge.fleet import cluster as clusters
-from virtgauge.fleet.cluster import own_cluster
 from virtgauge.fleet.identity import MachineIdentity
-from virtgauge.fleet.tls import TlsFiles
 from virtgauge.host.process import ProcessIdentity, environment_of, stat_fields, tree_pids
 from virtgauge.ledger.records import BLOCKS_PER_HOST
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
@@ -145,55 +136,3 @@ def test_workers_and_coordinator_are_killed_and_nothing_is_lost_or_counted_twice
     assert_every_trial_once(run)
     with Ledger.open(run) as ledger:
         assert ledger.trials()[: len(before)] == before
-
-
-async def test_a_stranger_without_the_certificate_gets_nothing():
-    from distributed import Client
-
-    async with own_cluster("127.0.0.1", TlsFiles.temporary()) as (_, address):
-        host, _, port = address.removeprefix("tls://").rpartition(":")
-        assert await asyncio.to_thread(_answered, host, int(port), tls=False) == b""
-        assert await asyncio.to_thread(_answered, host, int(port), tls=True) == b""
-        stranger = TlsFiles.temporary().security()
-        with pytest.raises(OSError, match=r"(?i)certificate|timed out|ssl"):
-            await Client(address, security=stranger, asynchronous=True, set_as_default=False, timeout=2)
-
-
-def _answered(host, port, *, tls):
-    """What the scheduler says to somebody who does not prove himself."""
-    with socket.create_connection((host, port), timeout=1) as connection:
-        try:
-            if tls:
-                context = ssl.create_default_context()
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-                connection = context.wrap_socket(connection)
-            connection.sendall(b"\0" * 64)
-            return connection.recv(4096)
-        except (TimeoutError, ConnectionError, ssl.SSLError):
-            return b""
-
-
-async def test_only_tls_is_spoken_and_only_its_newest_version():
-    files = TlsFiles.temporary()
-    assert files.security().require_encryption
-    async with own_cluster("127.0.0.1", files) as (cluster, address):
-        assert address.startswith("tls://127.0.0.1:")
-        assert isinstance(cluster, clusters.DaskCluster)
-        assert not await cluster.present("north")
-        host, _, port = address.removeprefix("tls://").rpartition(":")
-        old = ssl.create_default_context()
-        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-        old.maximum_version = ssl.TLSVersion.TLSv1_2
-
-        def shake_hands():
-            with socket.create_connection((host, int(port)), timeout=3) as connection:
-                old.wrap_socket(connection).close()
-
-        with pytest.raises(ssl.SSLError):
-            await asyncio.to_thread(shake_hands)
-
-
-def test_a_worker_refuses_to_work_without_tls():
-    refused = CliRunner().invoke(app, ["worker", "--scheduler", "tcp://127.0.0.1:1", "--name", "north"])
-    assert isinstance(refused.exception, UsageError)
-    assert "speaks TLS only" in str(refused.exception)
