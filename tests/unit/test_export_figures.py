@@ -14,7 +14,7 @@ from synthetic import SyntheticArm, arm_record, cells, hdr_bins, manifest, synth
 
 from virtgauge.exchange.bencher import slug
 from virtgauge.exchange.estimates import read_figures
-from virtgauge.exchange.exports import Format
+from virtgauge.exchange.formats import Format
 from virtgauge.exchange.hdr_log import tag_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure

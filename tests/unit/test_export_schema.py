@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from exported_runs import SUITES, exported, run_of_every_suite
 
-from virtgauge.exchange.exports import Format
+from virtgauge.exchange.formats import Format
 from virtgauge.exchange.report_schema import published_schema, report_schema
 
 

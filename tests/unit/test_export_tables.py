@@ -9,7 +9,7 @@ from exported_runs import exported
 from synthetic import arm_record, cells, manifest, synthetic_ledger, trial
 
 from virtgauge.errors import UsageError
-from virtgauge.exchange.exports import Format
+from virtgauge.exchange.formats import Format
 from virtgauge.exchange.rows import COLUMNS
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.store import Ledger

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from virtgauge.errors import UsageError
-from virtgauge.exchange.exports import BINARY, Format, export
+from virtgauge.exchange.formats import BINARY, Format
 
 
 class Tool(enum.StrEnum):
@@ -63,6 +63,7 @@ def export_run(
         raise UsageError("RUN is missing", "name the folder of a run, as in `virtgauge export runs/today --format csv`")
     if out is None and format in BINARY:
         raise UsageError(f"--format {format} is binary", "name a file with --out")
+    from virtgauge.exchange.exports import export
     from virtgauge.ledger.store import Ledger
 
     with Ledger.open(folder) as ledger, Console(stderr=True).status(f"exporting {format}"):

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
 from virtgauge.errors import UsageError
 from virtgauge.exchange.estimates import RunFigures, chosen_measures, read_figures
+from virtgauge.exchange.formats import Format
 from virtgauge.exchange.rows import read_rows
 from virtgauge.ledger.store import Ledger
-
-
-class Format(enum.StrEnum):
-    """``--format``."""
-
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-    JUNIT = "junit"
-    OPENMETRICS = "openmetrics"
-    HDR = "hdr"
-    BENCHER = "bencher"
-    PHORONIX = "phoronix"
-
-
-BINARY = frozenset({Format.PARQUET})
-"""Those that no terminal should get."""
 
 _TRIAL_TABLES = frozenset({Format.CSV, Format.PARQUET})
 _OF_FIGURES = frozenset({Format.OPENMETRICS, Format.BENCHER, Format.PHORONIX})
