@@ -95,6 +95,20 @@ def evil_series(tmp_path_factory: pytest.TempPathFactory) -> SeriesComparison:
     return compare_series(evil_folders(tmp_path_factory.mktemp("evil"), 4), [MEDIAN])
 
 
+@pytest.fixture(scope="module")
+def pages(
+    pair: Comparison, series: SeriesComparison, evil: Comparison, evil_series: SeriesComparison
+) -> dict[str, tuple[str, Outline]]:
+    """Every page with its outline, made once."""
+    texts = {
+        "pair": render_html(pair),
+        "series": render_html(series),
+        "evil": render_html(evil),
+        "evil_series": render_html(evil_series),
+    }
+    return {name: (text, Outline(text)) for name, text in texts.items()}
+
+
 def printed(found: Comparison | SeriesComparison, width: int = 120) -> str:
     file = io.StringIO()
     render_text(found, Console(file=file, width=width, color_system=None))
@@ -103,9 +117,9 @@ def printed(found: Comparison | SeriesComparison, width: int = 120) -> str:
 
 @pytest.mark.parametrize("name", ["pair", "series"])
 def test_the_page_refers_to_nothing_outside_itself_and_allows_no_script_but_its_own(
-    name: str, request: pytest.FixtureRequest
+    name: str, pages: dict[str, tuple[str, Outline]]
 ) -> None:
-    outline = Outline(render_html(request.getfixturevalue(name)))
+    _, outline = pages[name]
     for tag, attributes in outline.elements:
         for attribute in ("src", "href", "action", "data", "poster", "srcset"):
             target = attributes.get(attribute)
@@ -118,10 +132,9 @@ def test_the_page_refers_to_nothing_outside_itself_and_allows_no_script_but_its_
 
 
 @pytest.mark.parametrize(("name", "tame"), [("evil", "pair"), ("evil_series", "series")])
-def test_names_cannot_leave_their_place(name: str, tame: str, request: pytest.FixtureRequest) -> None:
-    text = render_html(request.getfixturevalue(name))
-    outline = Outline(text)
-    assert len(outline.scripts) == len(Outline(render_html(request.getfixturevalue(tame))).scripts) == 3
+def test_names_cannot_leave_their_place(name: str, tame: str, pages: dict[str, tuple[str, Outline]]) -> None:
+    text, outline = pages[name]
+    assert len(outline.scripts) == len(pages[tame][1].scripts) == 3
     assert not [tag for tag, attributes in outline.elements if tag == "img" or "onerror" in attributes]
     assert "&lt;/script&gt;&lt;script&gt;window.pwned=1" in text  # they are there, as text
     assert "{{7*7}}" in text
@@ -162,11 +175,11 @@ def test_the_courses_mark_every_step(series: SeriesComparison) -> None:
     assert sum(row["kind"] == "run" for row in rows) == len(series.series) * len(series.runs)
 
 
-def test_every_change_is_in_the_markup_without_scripts(pair: Comparison, series: SeriesComparison) -> None:
-    text = html.unescape(render_html(pair))
+def test_every_change_is_in_the_markup_without_scripts(pages: dict[str, tuple[str, Outline]]) -> None:
+    text = html.unescape(pages["pair"][0])
     assert "b against a" in text
     assert "1 worse" in text
     assert text.count('<span class="badge worse">') == 1
     assert '<li class="tone-slower">' in text
-    text = html.unescape(render_html(series))
+    text = html.unescape(pages["series"][0])
     assert "between r3 and r4" in text
