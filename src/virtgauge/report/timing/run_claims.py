@@ -152,13 +152,14 @@ class _Court:
         if not (test.most or test.any):
             yield from (dataclasses.replace(one, measured=change.point is not None) for change, one in found)
             return
-        known = sorted(((change, one) for change, one in found if change.point is not None), key=lambda it: it[0].point or 0.0)
+        known = [(change.point, one) for change, one in found if change.point is not None]
         if known:
             agreeing, undecided = (sum(one.agrees is verdict for _, one in known) for verdict in (True, None))
             needed = 1 if test.any else len(known) // 2 + 1
             agrees = True if agreeing >= needed else None if agreeing + undecided >= needed else False
             yield Evidence(f"within the bounds in {agreeing} of {len(known)} cells, {undecided} undecided", agrees)
             # The two that are furthest apart; they decide nothing by themselves.
+            known.sort(key=lambda found: found[0])
             for name, (_, one) in {"lowest": known[0], "highest": known[-1]}.items():
                 yield Evidence(f"{name}: {one.text}", agrees)
 
