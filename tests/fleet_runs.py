@@ -71,9 +71,9 @@ class FakeCluster:
             answer = await function(data)
             return answer if fault is None else fault(answer)
 
-    async def stop(self) -> None:
+    async def stop(self, token: str) -> None:
         self.stopped = True
-        await work.stop()
+        await work.stop(token)
 
     async def leave(self, token: str) -> list[str]:
         self.left = True

@@ -17,6 +17,7 @@ from storage_results import Design, storage_ledger
 from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
 
 from virtgauge import report
+from virtgauge.ledger.records import HostRecord
 from virtgauge.ledger.store import Ledger
 
 pytestmark = pytest.mark.slow
@@ -157,8 +158,10 @@ def test_names_that_would_run_are_shown_and_do_not(browser: Browser, tmp_path: P
         SyntheticArm(arm_record("bad", "oci", EVIL, usable=False, reason=EVIL, fix=EVIL)),
     ]
     fields = {"plan_name": EVIL, "plan_text": EVIL, "run_id": EVIL, "fingerprint": {EVIL: {"hostname": EVIL}}}
+    facts = {"identity": {"cpu_model": EVIL, "kernel_release": EVIL}}
+    hosts = tuple(HostRecord(f"{EVIL}{index}", index, facts, {}, ("host",)) for index in range(2))
     design = [("timer_cost", {"function": "clock_gettime", "load": "idle", EVIL: EVIL})]
-    ledger = synthetic_ledger(tmp_path / "run", arms, 2, design, run=fields, invalid_share=0.9)
+    ledger = synthetic_ledger(tmp_path / "run", arms, 2, design, run=fields | {"hosts": hosts}, invalid_share=0.9)
     ledger.add_event(EVIL, EVIL)
     context = browser.new_context()
     visit = Visit(context, written(report.build(ledger), tmp_path / "report.html"))
@@ -168,6 +171,7 @@ def test_names_that_would_run_are_shown_and_do_not(browser: Browser, tmp_path: P
     assert visit.page.evaluate("window.pwned") is None
     assert visit.page.locator("img").count() == 0
     assert EVIL in visit.page.locator(".verdicts").inner_text()
+    assert f"{EVIL}1" in visit.page.locator("#hosts").inner_text()
     assert visit.complaints == []
     assert visit.requests == []
     context.close()

@@ -6,12 +6,15 @@ import json
 import msgpack
 import pytest
 from fleet_runs import FakeCluster, execute, fleet_plan, go_on, lost
+from suites.bandwidth_runs import QUICK
 
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution import session as single
 from virtgauge.execution.progress import ProgressDisplay
+from virtgauge.fleet import session
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.roster import DistrustError
+from virtgauge.fleet.slots import Slots
 from virtgauge.fleet.standing import standing
 from virtgauge.host.tag import cache_root
 from virtgauge.ledger.host_view import HostLedger
@@ -218,3 +221,22 @@ def test_old_ledgers_without_hosts_still_open(tmp_path):
         with ledger._db as db:
             db.execute("UPDATE manifest SET value = ?", (json.dumps(old),))
         assert ledger.manifest().hosts == ()
+
+
+def test_a_suite_with_its_tester_elsewhere_claims_both_hosts_at_once(tmp_path, monkeypatch):
+    """What places such suites, with simulated guests, which need no tester; the command refuses them yet."""
+    claims, real = [], Slots.claim
+    monkeypatch.setattr(session, "refuse_pairs", lambda *_: None)
+    monkeypatch.setattr(Slots, "claim", lambda slots, *hosts: claims.append(hosts) or real(slots, *hosts))
+    plan = fleet_plan(
+        "north",
+        "south",
+        fleet={"pair": [{"suite": "bandwidth", "tester": "north", "guests": "south"}]},
+        repetitions=1,
+    )
+    plan = plan.model_copy(update={"suite": {**plan.suite, "bandwidth": (QUICK,)}})
+    assert execute(plan, tmp_path / "run", FakeCluster()).complete
+    with Ledger.open(tmp_path / "run") as ledger:
+        sessions = {(t.suite, t.arm, t.block // BLOCKS_PER_HOST) for t in ledger.trials()}
+    assert len(sessions) == len(claims) == 2 * 2 * 2  # suites, platforms, hosts
+    assert sorted(claims) == [("north",)] * 4 + [("south",)] * 2 + [("south", "north")] * 2

@@ -45,6 +45,7 @@ def check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]) -> 
     print(
         f"{source}: {len(design.platforms)} platforms{' and the A/A arm' if loaded.aa else ''} × "
         f"{len(design.cells)} cells × {loaded.repetitions} repetitions = {trials} trials"
+        + (f", on each of {len(loaded.fleet.hosts)} hosts" if loaded.fleet is not None else "")
     )
     if design.requirements:
         until = f"; until they are decided, at most {loaded.budget.repetitions} repetitions" if loaded.budget else ""

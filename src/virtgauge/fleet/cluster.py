@@ -45,8 +45,8 @@ class Cluster(Protocol):
             WorkerLostError: it is not connected, or went away meanwhile.
         """
 
-    async def stop(self) -> None:
-        """End the sessions under way on the workers that were called; at the end of a run."""
+    async def stop(self, token: str) -> None:
+        """End the run's sessions that are under way."""
 
     async def leave(self, token: str) -> list[str]:
         """Tell the workers that were called that the run is over; what they remark."""
@@ -101,8 +101,8 @@ class DaskCluster:
                 await result
             future.release()
 
-    async def stop(self) -> None:
-        await self._tell(work.stop)
+    async def stop(self, token: str) -> None:
+        await self._tell(work.stop, token)
 
     async def leave(self, token: str) -> list[str]:
         found = await self._tell(work.leave, token)

@@ -176,7 +176,7 @@ async def _execute(
     except asyncio.CancelledError:
         ledger.add_event("interrupted", "by a signal")
         with contextlib.suppress(TimeoutError):
-            await cluster.stop()
+            await cluster.stop(token)
         raise
     if complete:
         with contextlib.suppress(TimeoutError):

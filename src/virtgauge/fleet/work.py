@@ -8,7 +8,6 @@ session that was cut short goes on where it was, and one whose answer was lost i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -28,6 +27,7 @@ from virtgauge.plan.load import parse_plan
 _SENDER = "the coordinator"
 _IDLE_S = 30.0
 """After so long without a session the machine is free for others again."""
+_END_S = 60.0
 
 
 async def enlist(data: bytes) -> bytes:
@@ -40,18 +40,23 @@ async def measure(data: bytes) -> bytes:
     return await _answer(lambda: _measure(data))
 
 
-async def stop() -> None:
-    """End the session under way; its guest is ended, what had finished is kept."""
+async def stop(token: str) -> None:
+    """End a run's session if it is the one under way; its guest is ended, what had finished is kept."""
+    if _state.place is not None and _state.place.token == token:
+        await end()
+
+
+async def end() -> None:
+    """End whatever is under way, and give the machine back."""
     if _state.current is not None:
         _state.current.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([_state.current], timeout=60)
+        await asyncio.wait([_state.current], timeout=_END_S)
     close()
 
 
 async def leave(token: str) -> list[str]:
-    """The run is over: forget what was kept of it; returns what its platforms remark."""
-    remarks = close()
+    """A run is over: forget what was kept of it; returns what its platforms remark."""
+    remarks = close() if _state.place is not None and _state.place.token == token else []
     forget(token)
     return remarks
 

@@ -168,7 +168,7 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None)
         return ExitCode.OK if stopped.is_set() else _SCHEDULER_LOST
     finally:
         starting.cancel()
-        await work.stop()
+        await work.end()
         await worker.close(reason="told to stop")
 
 

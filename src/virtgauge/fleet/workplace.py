@@ -98,6 +98,11 @@ class Workplace:
             )
             return cls(assignment, plan, design, ledger, runner, arms, display, stack.pop_all())
 
+    @property
+    def token(self) -> str:
+        """Of the run."""
+        return self._origin.token
+
     def serves(self, assignment: Assignment) -> bool:
         """Whether an assignment is of the same run and host."""
         mine, theirs = self._origin, assignment
