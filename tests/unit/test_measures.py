@@ -20,7 +20,9 @@ def test_every_measure_has_one_source_and_says_what_it_means() -> None:
         for name, measure in measures.items():
             assert (measure.suite, measure.name) == (suite, name)
             # Other tools give quantiles with or without the histogram behind them.
-            assert (measure.histogram is None) != (measure.scalar is None) or (suite == "imported" and measure.statistic)
+            assert (measure.histogram is None) != (measure.scalar is None) or (
+                suite == "imported" and measure.statistic
+            )
             assert measure.meaning and measure.probes
             assert BY_UNIT[measure.quantity.unit] is measure.quantity
     assert {one.suite for one in headline_measures()} >= {"timing", "bandwidth", "forwarding", "storage", "isolation"}
