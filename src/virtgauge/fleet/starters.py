@@ -12,7 +12,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.execution.progress import Notice, ProgressDisplay
@@ -31,11 +32,12 @@ async def local_workers(
 
     Several of them have a state folder each, for they stand for machines of their own.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        for host in fleet.hosts:
-            own = {STATE_VARIABLE: str(state_root() / f"fleet-{host.name}")} if len(fleet.hosts) > 1 else {}
-            argv = [sys.executable, "-m", "virtgauge.cli", *_command(host, scheduler)]
-            await stack.enter_async_context(_local_worker(host, argv, own, files, display))
+    workers = []
+    for host in fleet.hosts:
+        own = {STATE_VARIABLE: str(state_root() / f"fleet-{host.name}")} if len(fleet.hosts) > 1 else {}
+        argv = [sys.executable, "-m", "virtgauge.cli", *_command(host, scheduler)]
+        workers.append(_local_worker(host, argv, own, files, display))
+    async with _side_by_side(workers):
         yield
 
 
@@ -76,10 +78,32 @@ async def ssh_workers(
     Raises:
         UnavailableError: a host cannot be logged in to.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        for host in fleet.hosts:
-            await stack.enter_async_context(_ssh_worker(fleet, host, scheduler, files, display))
+    async with _side_by_side([_ssh_worker(fleet, host, scheduler, files, display) for host in fleet.hosts]):
         yield
+
+
+@contextlib.asynccontextmanager
+async def _side_by_side(workers: Sequence[AbstractAsyncContextManager[None]]) -> AsyncIterator[None]:
+    """All of them started at once, and ended at once; where one cannot be started, the others are ended."""
+    over = asyncio.Event()
+
+    async def hold(worker: AbstractAsyncContextManager[None], started: asyncio.Event) -> None:
+        async with worker:
+            started.set()
+            await over.wait()
+
+    held = [(asyncio.create_task(hold(worker, started := asyncio.Event())), started) for worker in workers]
+    try:
+        for task, started in held:
+            waiting = asyncio.create_task(started.wait())
+            await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if task.done():
+                await task  # why it could not be started
+        yield
+    finally:
+        over.set()
+        await asyncio.gather(*(task for task, _ in held), return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
