@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 from xen_hosts import LIST, SHARES, VCPUS
 
+from virtgauge.platforms.xen.dom0 import Ended, XenError
 from virtgauge.platforms.xen.outputs import Domain, Share, affinities, domains, facts, shares
 
 
@@ -25,6 +27,15 @@ def test_affinities_are_those_that_bind() -> None:
 def test_facts_keep_what_follows_the_first_colon() -> None:
     text = "xen_version            : 4.17.7\nxen_commandline        : dom0_mem=512M,max:512M\n\n"
     assert facts(text) == {"xen_version": "4.17.7", "xen_commandline": "dom0_mem=512M,max:512M"}
+
+
+def test_a_failure_is_told_by_its_causes_first() -> None:
+    said = 'got a tsc mode string: "native"\n\nlibxl: error: no memory\nlibxl: error: cannot build\na\nb\n'
+    with pytest.raises(XenError) as caught:
+        Ended(3, "", said).checked(["xl", "create", "-q", "/run/g1.cfg"])
+    assert str(caught.value) == (
+        "`xl create -q` ended with status 3: libxl: error: no memory; libxl: error: cannot build; a"
+    )
 
 
 def test_another_output_holds_nothing() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 
+_CHATTER = "got a tsc mode string"
+"""What `xl` begins with on its standard error wherever a domain's configuration names a tsc_mode."""
 COMMAND_S = 60.0
 """Bound on a command of the toolstack that waits for no guest."""
 
@@ -36,7 +38,8 @@ class Ended:
         """
         if self.exit_code == 0:
             return self.stdout
-        said = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
+        said = [line for line in lines if line and _CHATTER not in line]
         ending = "was killed" if self.exit_code is None else f"ended with status {self.exit_code}"
         # libxl tells the cause first, and then what failed because of it
         raise XenError(f"`{' '.join(argv[:3])}` {ending}" + (f": {'; '.join(said[:3])}" if said else ""))
