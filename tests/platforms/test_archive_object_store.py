@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -21,6 +20,7 @@ from virtgauge.exchange.archive.query import Limits, open_archive
 from virtgauge.exchange.archive.write import Archived, ArchiveWriteError, archive_run
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.store import Ledger
+from virtgauge.provision.object_store import OBJECT_STORE
 
 pytestmark = pytest.mark.lab
 
@@ -28,13 +28,8 @@ pytestmark = pytest.mark.lab
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     """A server with an empty bucket; its address."""
-    program = os.environ.get("VIRTGAUGE_VERSITYGW") or shutil.which("versitygw")
-    if program is None:
-        missing = os.environ.get("VIRTGAUGE_ALLOW_MISSING", "").split(",")
-        assert "versitygw" in missing, (
-            "go install github.com/versity/versitygw/cmd/versitygw@latest, and put it on PATH"
-        )
-        pytest.skip("there is no versitygw, as was said")
+    program = OBJECT_STORE.find()
+    assert program is not None, "`make test-labs` builds versitygw; it is not there"
     (tmp_path / "store" / "bucket").mkdir(parents=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

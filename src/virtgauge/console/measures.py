@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 from virtgauge.errors import UsageError
-from virtgauge.measures.catalogue import MEASURES
 
 
 def mount(app: typer.Typer) -> None:
@@ -21,6 +20,8 @@ def measures(
     suite: Annotated[str | None, typer.Argument(help="One suite's only.", show_default=False)] = None,
 ) -> None:
     """List the measures of the suites: what a requirement can bound, with units and which way is better."""
+    from virtgauge.measures.catalogue import MEASURES
+
     if suite is not None and suite not in MEASURES:
         raise UsageError(f"there is no suite {suite!r}", f"use one of {', '.join(MEASURES)}")
     table = Table(box=None, header_style="bold")

@@ -14,6 +14,7 @@ from virtgauge.provision.databases.product import Product
 from virtgauge.provision.ganesha import provision_ganesha
 from virtgauge.provision.gvisor import provision_runsc
 from virtgauge.provision.kernel import provision_kernel
+from virtgauge.provision.object_store import OBJECT_STORE
 from virtgauge.provision.packages import Purpose, provision_packages
 from virtgauge.provision.progress import Outcome, State, showing
 from virtgauge.provision.xen import provision_xen
@@ -73,6 +74,12 @@ def _boot_loader() -> bool:
 def _xen() -> bool:
     with showing("xen") as progress:
         outcome = provision_xen(progress)
+    return _show([outcome])
+
+
+def _object_store() -> bool:
+    with showing(OBJECT_STORE.part) as progress:
+        outcome = OBJECT_STORE.provision(progress)
     return _show([outcome])
 
 
@@ -147,4 +154,5 @@ def everything(
     _boot_loader()
     if Purpose.LABS in purposes:
         _xen()
+        _object_store()
     _databases([DUCKDB, *(SERVERS if Purpose.DATABASES in purposes else ())])

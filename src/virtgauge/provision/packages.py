@@ -24,7 +24,7 @@ class Purpose(enum.StrEnum):
     DATABASES = "databases"  # to store sensor data on real servers
     BROWSER = "browser"  # to test the report in a real browser
     TESTING = "testing"  # to run real programs under the shim in tests
-    LABS = "labs"  # to test hypervisors that run nested in a virtual machine
+    LABS = "labs"  # to test hypervisors that run nested in a virtual machine, and what else takes long or is rare
     LIBVIRT = "libvirt"  # to launch guests through libvirt, by the optional extra of that name
 
 
@@ -105,6 +105,8 @@ NEEDS = (
     ),
     Need("libvirt's schemas", Purpose.TESTING, _LIBVIRT_SCHEMA.is_file, ("libvirt0",)),
     Need("QEMU's user mode", Purpose.TESTING, _on_path("qemu-x86_64"), ("qemu-user",)),
+    Need("the C shell", Purpose.LABS, _on_path("tcsh"), ("tcsh",)),
+    Need("fish", Purpose.LABS, _on_path("fish"), ("fish",)),
     Need("libvirt's headers", Purpose.LIBVIRT, _has_libvirt_headers, ("gcc", "libc6-dev", "pkg-config", "libvirt-dev")),
     # The daemons only: what starts them with the machine is in libvirt-daemon-system.
     Need("libvirt's daemon", Purpose.LIBVIRT, _on_path("libvirtd"), ("libvirt-daemon",)),

@@ -1,0 +1,83 @@
+"""A program at a pinned version, built by the Go tool chain from the module proxy into the user's cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, staged
+from virtgauge.provision.progress import Outcome, Progress, State
+from virtgauge.provision.tools import output_of, run_logged, start_log
+
+GO_FOLDER = "/usr/local/go/bin"
+"""Go's own installation instructions put it there, and leave PATH to the shell's profile."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GoProgram:
+    """What to build.
+
+    Attributes:
+        part: what the set-up calls it: ``gvisor``.
+        name: of the program, and of its folder in the cache.
+        module: import path of its command.
+        version: of the module; the Go checksum database, which the Go tool asks by itself, vouches for the sources.
+    """
+
+    part: str
+    name: str
+    module: str
+    version: str
+
+    def find(self) -> Path | None:
+        """The pinned program from the cache, else one on PATH; None when there is neither.  Builds nothing."""
+        folder = self._folder()
+        if damage(folder, thorough=False) is None and os.access(folder / self.name, os.X_OK):
+            return folder / self.name
+        found = shutil.which(self.name)
+        return Path(found) if found else None
+
+    def provision(self, progress: Progress) -> Outcome:
+        """Build it into the cache, unless it is there with the hash it was made with."""
+        try:
+            with exclusive(self.name, progress):
+                progress.activity(f"checking {self.name} in the cache")
+                if damage(self._folder(), thorough=True) is None:
+                    return Outcome(self.part, State.OK, f"{self.name} {self.version}")
+                self._build(progress)
+        except ProvisionError as error:
+            return Outcome(self.part, State.SKIPPED, error.message, error.remedy)
+        return Outcome(self.part, State.MADE, f"{self.name} {self.version}")
+
+    def _folder(self) -> Path:
+        return cache_root() / self.name / self.version
+
+    def _go(self) -> str:
+        found = shutil.which("go") or shutil.which("go", path=GO_FOLDER)
+        if found is None:
+            raise ProvisionError(
+                f"Go is not installed, and {self.name} is built with it", "install Go from go.dev or golang-go"
+            )
+        return found
+
+    def _build(self, progress: Progress) -> None:
+        go = self._go()
+        facts = {
+            "module": self.module,
+            "version": self.version,
+            "go": (output_of([go, "version"]) or "unknown").strip(),
+        }
+        start_log(self.part)
+        with staged(self._folder(), facts) as folder:
+            progress.activity(f"building {self.name}, which takes a minute or two")
+            environment = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath", "GOBIN": str(folder)}
+            # From a folder of its own: a go.mod or go.work around the present one is none of this build's.
+            argv = [go, "install", "-ldflags", "-s -w", f"{self.module}@{self.version}"]
+            run_logged(argv, log=self.part, environment=environment, folder=folder)
+            (folder / self.name).chmod(0o755)
+            if output_of([str(folder / self.name), "--version"]) is None:
+                raise ProvisionError(
+                    f"the {self.name} that was built does not start here", "see its log below the cache's logs/"
+                )
