@@ -78,11 +78,13 @@ def test_hosts_that_differ_are_said_to_and_a_slower_host_alone_is_no_difference(
     assert {row.arm for row in findings.differing} == {"gvisor"}
 
 
-def test_hosts_that_are_alike_are_not_told_apart(tmp_path):
+def test_hosts_that_are_alike_are_not_told_apart(unlike, tmp_path):
     with write_fleet(tmp_path, ("north", "south"), (1.5, 1.5), (1.0, 2.0)) as ledger:
-        findings = report.build(ledger).hosts
-    assert findings.tested > 0
-    assert findings.differing == ()
+        alike = report.build(ledger)
+    assert alike.hosts.tested > 0
+    assert alike.hosts.differing == ()
+    assert not any("Hosts differ" in caveat for caveat in alike.caveats)
+    assert any("Hosts differ" in caveat for caveat in report.build(unlike).caveats)
 
 
 def test_too_few_repetitions_are_said_to_be_too_few(tmp_path):

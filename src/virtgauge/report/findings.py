@@ -13,6 +13,7 @@ from virtgauge.ledger.store import Ledger
 from virtgauge.measures.figures import TrialFigures, read_figures
 from virtgauge.report.decisions.model import decisions_of
 from virtgauge.report.hosts.model import hosts_of
+from virtgauge.report.hosts.words import host_caveats
 from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine
 from virtgauge.report.replay.replay import replay_of
 from virtgauge.report.sections import SuiteRecords, SuiteReport
@@ -60,10 +61,11 @@ def build(ledger: Ledger) -> Report:
         finished=has_finished(events),
         blocks=len({trial.block for trial in trials if trial.status is TrialStatus.VALID}),
     )
+    hosts = hosts_of(ledger, manifest, trials, lambda *key: _cell_name(suites, *key))
     return Report(
         schema_version=SCHEMA_VERSION,
         run=run,
-        caveats=_caveats(run, suites, trials, agrees, events),
+        caveats=(*_caveats(run, suites, trials, agrees, events), *host_caveats(hosts)),
         decisions=decisions_of(ledger, manifest, trials),
         agreement=agrees,
         arms=arms,
@@ -72,7 +74,7 @@ def build(ledger: Ledger) -> Report:
         trials=_trial_lines(trials, list(cells), figures),
         guests=tuple(guests),
         events=tuple(events),
-        hosts=hosts_of(ledger, manifest, trials, lambda *key: _cell_name(suites, *key)),
+        hosts=hosts,
         replay=replay_of(manifest.plan_name, manifest.arms, suites),
     )
 

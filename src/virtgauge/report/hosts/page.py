@@ -8,7 +8,7 @@ import markupsafe
 
 from virtgauge.report.arms import row_labels
 from virtgauge.report.hosts.model import HostFindings
-from virtgauge.report.hosts.words import figure_text, sentence, test_text
+from virtgauge.report.hosts.words import figure_text, probability, sentence, test_text
 from virtgauge.report.page_frame import PageFrame
 
 
@@ -25,5 +25,6 @@ def hosts_section(findings: HostFindings | None, frame: PageFrame) -> markupsafe
         sentence=sentence(findings),
         figure=figure_text,
         test=test_text,
+        probability=probability,
         by_host=lambda row: {one.host: one for one in row.figures},
     )

@@ -19,6 +19,16 @@ def sentence(findings: HostFindings) -> str:
     return f"{hosts}; they differ in {differing} of {findings.tested} comparisons, so one ratio does not stand for all."
 
 
+def host_caveats(findings: HostFindings | None) -> tuple[str, ...]:
+    """What a reader must know before the figures, in which the hosts stand together."""
+    if findings is None or not findings.differing:
+        return ()
+    return (
+        f"Hosts differ in {len(findings.differing)} of {findings.tested} comparisons: figures of all hosts together do "
+        "not stand for each of them (see Hosts).",
+    )
+
+
 def figure_text(row: HostRow, value: float | None) -> str:
     """A figure of a row in a person's unit."""
     suite, _, name = row.measure.partition(".")
@@ -27,9 +37,13 @@ def figure_text(row: HostRow, value: float | None) -> str:
 
 def test_text(test: HostTest | None) -> str:
     """``differ, p = 0.003``, or why nothing can be said."""
-    if test is None:
-        return NONE
-    if test.differ is None or test.p_adjusted is None:
-        return test.reason
-    said = "p < 0.001" if test.p_adjusted < 0.001 else f"p = {significant(test.p_adjusted, 2)}"
-    return f"{'differ' if test.differ else 'no difference shown'}, {said}"
+    if test is None or test.differ is None:
+        return NONE if test is None else test.reason
+    return f"{'differ' if test.differ else 'no difference shown'}, {probability(test)}"
+
+
+def probability(test: HostTest) -> str:
+    """``p = 0.003``, adjusted; empty where the test could not be made."""
+    if test.p_adjusted is None:
+        return ""
+    return "p < 0.001" if test.p_adjusted < 0.001 else f"p = {significant(test.p_adjusted, 2)}"
