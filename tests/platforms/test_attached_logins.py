@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from platforms.attached_checks import Spec, attached, refused
+from platforms.attached_checks import Spec, attached, gone, guest_of, refused
+from platforms.conftest import require
 from platforms.ssh_server import SshServer, ssh_server
 
 from virtgauge.platforms.attached import ssh_connection
+from virtgauge.platforms.base import Availability
 from virtgauge.platforms.registry import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root")]
@@ -102,3 +105,31 @@ async def test_a_machine_that_never_answers_is_given_up(
     async with silent:
         port = silent.sockets[0].getsockname()[1]
         await refused(attached(server, port=port), spec, "did not answer within 0.5 s")
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("shell", ["tcsh", "fish", "dash"])
+async def test_the_login_shell_may_be_any(shell: str, spec: Spec, tmp_path: Path) -> None:
+    """Of root, for this server alone: it has an /etc/passwd of its own."""
+    program = shutil.which(shell)
+    require(Availability(program is not None, f"{shell} is missing", "virtgauge provision packages --for labs"), shell)
+    passwd = tmp_path / "passwd"
+    lines = [line.rsplit(":", 1) for line in Path("/etc/passwd").read_text().splitlines()]
+    passwd.write_text("".join(f"{line}:{program if line.startswith('root:') else old}\n" for line, old in lines))
+    private = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
+    setup = 'mount --bind "$1" /etc/passwd; shift; exec "$@"'
+    with ssh_server(tmp_path / "server", enter=(*private, setup, "sh", str(passwd))) as server:
+        async with asyncssh.connect(
+            server.address,
+            server.port,
+            username="root",
+            client_keys=[str(server.identity)],
+            known_hosts=str(server.known_hosts),
+            config=None,
+        ) as login:
+            said = await login.run("ps -o comm= -p $fish_pid" if shell == "fish" else "echo $0")
+            assert shell in str(said.stdout)
+        asked = spec()
+        async with guest_of(attached(server), asked) as guest:
+            assert (await guest.channel.facts())["agent_sha256"] == asked.agent.sha256
+        assert await gone(asked.scope.tag)

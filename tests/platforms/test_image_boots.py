@@ -197,6 +197,9 @@ async def test_the_agent_of_an_image_calls_with_the_images_identity(
             facts = await guest.channel.facts()
             assert facts["hypervisor"]["present"] is True
             assert "virtgauge.channel=dial:" in facts["cmdline"]
+            told = platform.emulation(facts)
+            assert told is not None
+            assert told.certain
         finally:
             await guest.close()
 
