@@ -1,0 +1,111 @@
+"""The process that watches over a fleet's worker: starts a killed one again, and ends with whoever started it."""
+
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from virtgauge.errors import ExitCode, UsageError
+from virtgauge.fleet import worker_process
+from virtgauge.fleet.messages import Enrolment, ForeignMessageError, Refusal, SessionAnswer, pack, unpack
+from virtgauge.fleet.tls import TlsFiles
+from virtgauge.fleet.worker_process import facing, read_credentials, serve
+
+FILES = TlsFiles("ca", "certificate", "key")
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    """Stands for the workers: shell scripts, one after the other; the last of them again and again."""
+    started = []
+
+    def start_as(*scripts):
+        def start(work):
+            script = scripts[min(len(started), len(scripts) - 1)]
+            started.append(subprocess.Popen(["sh", "-c", script]))
+            return started[-1].pid
+
+        monkeypatch.setattr(worker_process, "_start", start)
+        return started
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield start_as
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    for process in started:
+        process.returncode = 0  # reaped by the code under test
+
+
+def served(lifeline=None):
+    return serve("tls://127.0.0.1:1", "north", FILES, listen=None, lifeline=lifeline)
+
+
+def test_a_killed_worker_is_started_again(workers, capfd):
+    started = workers("kill -9 $$", "exit 0")
+    assert served() == 0
+    assert len(started) == 2
+    assert "the worker north was ended by SIGKILL; started again" in capfd.readouterr().err
+
+
+def test_a_worker_that_is_always_killed_is_given_up(workers, capfd):
+    started = workers("kill -9 $$")
+    assert served() == ExitCode.FAILED
+    assert len(started) == 5
+    assert "given up" in capfd.readouterr().err
+
+
+def test_a_worker_that_cannot_work_is_not_started_again(workers):
+    started = workers("exit 3")
+    assert served() == ExitCode.UNAVAILABLE
+    assert len(started) == 1
+
+
+def test_a_scheduler_that_went_away_is_sought_again_unless_somebody_holds_the_lifeline(workers):
+    started = workers("exit 75", "exit 0")
+    assert served() == 0
+    assert len(started) == 2
+    ours, theirs = os.pipe()
+    try:
+        started.clear()
+        assert served(lifeline=ours) == 75
+        assert len(started) == 1
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_signal_ends_worker_and_watcher(workers):
+    started = workers("exec sleep 60")
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert served() == ExitCode.OK
+    assert len(started) == 1
+
+
+def test_the_end_of_the_lifeline_ends_worker_and_watcher(workers):
+    started = workers("exec sleep 60")
+    ours, theirs = os.pipe()
+    threading.Timer(0.2, os.close, (theirs,)).start()
+    assert served(lifeline=ours) == ExitCode.OK
+    assert len(started) == 1
+    os.close(ours)
+
+
+@pytest.mark.parametrize("line", ["", "no json\n", '{"ca": "x"}\n', "[]\n"])
+def test_credentials_that_are_none_are_refused(line):
+    with pytest.raises(UsageError, match="no credentials"):
+        read_credentials(line)
+
+
+def test_the_address_that_faces_the_scheduler_is_found_without_sending_anything():
+    assert facing("tls://127.0.0.1:8786") == "127.0.0.1"
+    with pytest.raises(UsageError, match="--scheduler"):
+        facing("tls://nowhere")
+
+
+def test_words_of_a_worker_steer_no_terminal():
+    refusal = unpack(pack(Refusal("clear\x1b[2J", "bell\a")), SessionAnswer, "the worker")
+    assert refusal == Refusal("clear�[2J", "bell�")
+    with pytest.raises(ForeignMessageError, match="cannot be read"):
+        unpack(pack(Refusal("a", "b")).replace(b"remedy", b"malady"), Enrolment, "the worker")
