@@ -6,7 +6,6 @@ What remains to be done is derived from the merged ledger, so running and resumi
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,111 +18,24 @@ from virtgauge.fleet.cluster import Cluster, WorkerLostError
 from virtgauge.fleet.merge import Merger
 from virtgauge.fleet.messages import (
     Assignment,
-    Enlistment,
-    Enrolment,
-    ForeignMessageError,
     Refusal,
     SessionAnswer,
     pack,
     unpack,
 )
+from virtgauge.fleet.muster import Muster, worker_of
 from virtgauge.fleet.placement import Placed, placed_sessions
-from virtgauge.fleet.roster import DistrustError, Roster
+from virtgauge.fleet.progress import Progress
+from virtgauge.fleet.roster import Roster
 from virtgauge.fleet.slots import Slots
 from virtgauge.ledger.records import SCHEDULED, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
-from virtgauge.plan.fleet import FleetHost, FleetSection
+from virtgauge.plan.fleet import FleetHost
 from virtgauge.plan.model import Plan
-
-_SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
-_LOOK_S = 1.0
 
 
 class HostLostError(VirtgaugeError):
     """A host is set aside: nothing more is measured on it in this run, until it is resumed."""
-
-
-@dataclasses.dataclass
-class Progress:
-    """What the merged ledger says of the trials of a fleet, by key."""
-
-    attempts: int
-    known: defaultdict[str, dict[int, TrialStatus]]
-
-    @classmethod
-    def read(cls, ledger: Ledger, attempts: int) -> Progress:
-        """As it stands."""
-        progress = cls(attempts, defaultdict(dict))
-        for trial in ledger.trials():
-            progress.add(trial)
-        return progress
-
-    def add(self, trial: TrialRecord) -> None:
-        self.known[trial.key][trial.attempt] = trial.status
-
-    def is_done(self, key: str) -> bool:
-        """Whether no further attempt is needed, or allowed."""
-        found = self.known.get(key, {})
-        return any(status in _SETTLED for status in found.values()) or max(found, default=0) >= self.attempts
-
-    def done(self, placed: Placed) -> int:
-        """Cells of a session that need no more."""
-        return sum(self.is_done(placed.session.trial_key(cell)) for cell in placed.session.cells)
-
-    def is_complete(self, placed: Placed) -> bool:
-        return self.done(placed) == len(placed.session.cells)
-
-    def of(self, placed: Placed) -> tuple[tuple[str, int, str], ...]:
-        """Key, attempt and status of what is known of a session."""
-        keys = [placed.session.trial_key(cell) for cell in placed.session.cells]
-        return tuple((key, n, status.value) for key in keys for n, status in self.known.get(key, {}).items())
-
-
-class Muster:
-    """Asks workers who they are, until all are there or the time is up."""
-
-    def __init__(self, fleet: FleetSection, roster: Roster, cluster: Cluster, display: ProgressDisplay) -> None:
-        self._fleet, self._roster, self._cluster, self._display = fleet, roster, cluster, display
-
-    async def enrol(self, host: FleetHost, plan_text: str) -> Enrolment:
-        """Wait for a host's worker, ask it, and take it on.
-
-        Raises:
-            UnavailableError: it does not come within the time that the plan gives it, stays busy, or cannot measure
-                the plan.
-            DistrustError, ForeignMessageError: it is not what it must be.
-        """
-        until = time.monotonic() + self._fleet.wait_s
-        told: set[str] = set()
-        while True:
-            try:
-                if not await self._cluster.present(host.worker):
-                    raise WorkerLostError(f"no worker named {host.worker!r} is connected")
-                data = pack(Enlistment(plan_text))
-                answer = unpack(await self._cluster.call(host.worker, work.enlist, data), Enrolment, _said(host))
-                if isinstance(answer, Enrolment):
-                    self._roster.enrol(host, answer)
-                    for words in answer.notices:
-                        self._display.show(Notice(f"host {host.name}: {words}"))
-                    return answer
-                if not answer.busy:
-                    raise UnavailableError(f"host {host.name!r}: {answer.message}", answer.remedy)
-                reason = answer.message
-            except WorkerLostError as error:
-                reason = error.message
-            if time.monotonic() >= until:
-                raise UnavailableError(
-                    f"host {host.name!r} cannot be had within {self._fleet.wait_s:g} s: {reason}",
-                    f"on that host: virtgauge fleet worker --scheduler … --name {host.worker}",
-                )
-            if reason not in told:
-                self._display.show(Notice(f"waiting for host {host.name}: {reason}", warning=False))
-                told.add(reason)
-            await asyncio.sleep(_LOOK_S)
-
-
-def _said(host: FleetHost) -> str:
-    return f"the worker of host {host.name!r}"
 
 
 class Coordinator:
@@ -253,7 +165,7 @@ class Coordinator:
                 await self._muster.enrol(host, self._plan_text)
                 self._tell("worker-back", f"host {host.name}: its worker is back", warning=False)
                 continue
-            answer = unpack(data, SessionAnswer, _said(host))
+            answer = unpack(data, SessionAnswer, worker_of(host))
             if isinstance(answer, SessionAnswer):
                 self._roster.check(host, answer.signature)
                 return answer
@@ -298,7 +210,3 @@ class Coordinator:
                 return None
             expected.append(left * sum(taken) / len(taken) if taken else 0.0)
         return max(expected, default=None)
-
-
-FAILURES_OF_A_HOST = (UnavailableError, DistrustError, ForeignMessageError)
-"""What keeps one host from taking part, and none of the others."""

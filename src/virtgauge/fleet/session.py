@@ -16,9 +16,10 @@ from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.session import interruptible, run_to_ourselves
 from virtgauge.fleet.cluster import Cluster, existing_cluster, own_cluster
-from virtgauge.fleet.coordinator import FAILURES_OF_A_HOST, Coordinator, Muster
+from virtgauge.fleet.coordinator import Coordinator
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import Enrolment
+from virtgauge.fleet.muster import FAILURES_OF_A_HOST, Muster
 from virtgauge.fleet.placement import refuse_pairs
 from virtgauge.fleet.roster import Roster
 from virtgauge.fleet.starters import local_workers, ssh_workers

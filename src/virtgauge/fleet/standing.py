@@ -6,8 +6,8 @@ import dataclasses
 
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.fleet.coordinator import Progress
 from virtgauge.fleet.placement import placed_sessions
+from virtgauge.fleet.progress import Progress
 from virtgauge.ledger.records import ONE_MACHINE, EventRecord, HostRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.load import parse_plan

@@ -20,7 +20,6 @@ import datetime
 import json
 import os
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from virtgauge.errors import UsageError, VirtgaugeError
+from virtgauge.ledger.bins import pack, unpack
 from virtgauge.ledger.records import (
     ArmRecord,
     EventRecord,
@@ -266,7 +266,7 @@ class Ledger:
                         trial_id,
                         measure,
                         histogram.unit,
-                        _pack(histogram),
+                        pack(histogram),
                         histogram.minimum,
                         histogram.maximum,
                         histogram.mean,
@@ -338,14 +338,14 @@ class Ledger:
         )
         for trial_id, *fields in rows:
             if trial_id in wanted:
-                yield trial_id, _unpack(*fields)
+                yield trial_id, unpack(*fields)
 
     def histograms_of(self, trial_id: int) -> dict[str, Histogram]:
         """All histograms of one trial, by measure."""
         rows = self._db.execute(
             "SELECT measure, unit, bins, minimum, maximum, mean FROM histograms WHERE trial_id = ?", (trial_id,)
         )
-        return {measure: _unpack(*fields) for measure, *fields in rows}
+        return {measure: unpack(*fields) for measure, *fields in rows}
 
     def samples_path(self, trial_id: int) -> Path:
         return self.folder / "samples" / f"{trial_id:07d}.parquet"
@@ -379,24 +379,6 @@ def _trial(row: sqlite3.Row) -> TrialRecord:
     decoded = {column: json.loads(row[column]) for column in ("factors", "result", "accounting")}
     flags = tuple(Flag(**flag) for flag in json.loads(row["flags"]))
     return TrialRecord(**dict(row) | decoded | {"status": TrialStatus(row["status"]), "flags": flags})
-
-
-def _pack(histogram: Histogram) -> bytes:
-    steps = np.diff(histogram.values, prepend=np.int64(0)).astype("<i8")  # small steps compress well
-    return zlib.compress(steps.tobytes() + histogram.counts.astype("<u8").tobytes(), level=6)
-
-
-def _unpack(unit: str, bins: bytes, minimum: int, maximum: int, mean: float) -> Histogram:
-    raw = zlib.decompress(bins)
-    half = len(raw) // 2
-    return Histogram(
-        unit=unit,
-        values=np.cumsum(np.frombuffer(raw[:half], dtype="<i8")),
-        counts=np.frombuffer(raw[half:], dtype="<u8"),
-        minimum=minimum,
-        maximum=maximum,
-        mean=mean,
-    )
 
 
 def _sync(path: Path) -> None:
