@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 
 from virtgauge import __version__
-from virtgauge.console import compare as compare_command
 from virtgauge.console import archive as archive_commands
+from virtgauge.console import compare as compare_command
 from virtgauge.console import exchange as exchange_commands
 from virtgauge.console import measures as measures_command
 from virtgauge.console import profiles as profiles_command

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from virtgauge.plan.requirements import load_profile, profile_names
-
 
 def mount(app: typer.Typer) -> None:
     """Add the command."""
@@ -24,6 +22,8 @@ def profiles(
     `virtgauge run NAME` measures what a profile bounds; `virtgauge run PLAN --profile NAME` adds its requirements to a
     plan that measures it.
     """
+    from virtgauge.plan.requirements import load_profile, profile_names
+
     if name is None:
         for known in profile_names():
             print(f"{known:22} {load_profile(known).description}")

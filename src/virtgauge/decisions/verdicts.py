@@ -1,7 +1,7 @@
 """Verdicts: each requirement judged for each platform, on the figures of a run.
 
-A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Two guards
-stand above the interval:
+A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Two
+guards stand above the interval:
 
 - **A/A.**  What identical arms still differ by on this machine is the least that a figure may be off; a margin within
   that band decides nothing.  A bound on the ratio to the reference cannot be decided at all without an A/A pair.
