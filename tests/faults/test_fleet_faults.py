@@ -101,7 +101,7 @@ def assert_every_trial_once(folder):
             assert ledger.histogram(trial.trial_id, trial.probe).n == 20000
 
 
-def test_workers_and_coordinator_are_killed_and_nothing_is_lost_or_counted_twice(tmp_path, command):
+def test_workers_and_coordinator_are_killed_and_nothing_is_lost_or_counted_twice(tmp_path, command, private_state):
     """One run all the way: a worker killed in a trial, then the coordinator; resumed, interrupted, and finished."""
     run = tmp_path / "run"
     process = command("run", tmp_path / "plan.toml", "--out", run, "--progress", "lines")
@@ -129,6 +129,7 @@ def test_workers_and_coordinator_are_killed_and_nothing_is_lost_or_counted_twice
     assert f"virtgauge fleet resume {run}" in errors
     assert "Traceback" not in errors
     assert_gone(everybody)
+    assert [entry.name for entry in private_state.iterdir()] == []
 
     here = FakeCluster()  # in this process, where there is nothing to start
     here.machines = {name: MachineIdentity.read() for name in ("north", "south")}

@@ -28,6 +28,9 @@ from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
 
+LOCK_NAME = "measuring.lock"
+"""In the folder of all scopes: held by whoever measures on this machine."""
+
 
 class InterruptedRunError(VirtgaugeError):
     """Ctrl-C or SIGTERM; what had finished is in the ledger."""
@@ -220,7 +223,7 @@ def machine_to_ourselves() -> Iterator[None]:
     """Trials never share a machine: one measuring controller at a time."""
     state_root().mkdir(parents=True, exist_ok=True)
     with _locked(
-        state_root() / "measuring.lock",
+        state_root() / LOCK_NAME,
         "another virtgauge run is measuring on this machine; two would disturb each other",
     ):
         yield

@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager
 
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.execution.session import LOCK_NAME
 from virtgauge.fleet.tls import TlsFiles
 from virtgauge.host.tag import STATE_VARIABLE, state_root
 from virtgauge.plan.fleet import FleetHost, FleetSection
@@ -37,8 +38,14 @@ async def local_workers(
         own = {STATE_VARIABLE: str(state_root() / f"fleet-{host.name}")} if len(fleet.hosts) > 1 else {}
         argv = [sys.executable, "-m", "virtgauge.cli", *_command(host, scheduler)]
         workers.append(_local_worker(host, argv, own, files, display))
-    async with _side_by_side(workers):
-        yield
+    try:
+        async with _side_by_side(workers):
+            yield
+    finally:
+        for folder in (state_root() / f"fleet-{host.name}" for host in fleet.hosts):
+            with contextlib.suppress(OSError):  # what a killed worker left there is reclaimed by its next start
+                (folder / LOCK_NAME).unlink()
+                folder.rmdir()
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -170,6 +171,7 @@ async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None)
         starting.cancel()
         await work.end()
         await worker.close(reason="told to stop")
+        shutil.rmtree(folder, ignore_errors=True)  # a machine has one worker
 
 
 async def _started(worker: Any) -> None:
