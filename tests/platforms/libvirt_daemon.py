@@ -7,6 +7,7 @@ if there is one, is neither seen nor changed.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -19,6 +20,8 @@ from pathlib import Path
 from virtgauge.host.process import child_setup, end_process
 
 FOLDERS = ("/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/var/log/libvirt")
+MADE = Path(tempfile.gettempdir(), "virtgauge-libvirtd-folders")
+"""Which of them were made, locked by all that use them."""
 CGROUPS = Path("/sys/fs/cgroup")
 START_S = 60.0
 HYPERVISORS_USER = 64055
@@ -55,10 +58,8 @@ def private_libvirtd(tcp_port: int | None = None) -> Iterator[Path]:
         tcp_port: of the loopback, at which it answers as the daemon of another machine does; nobody is asked who he is.
     """
     root = Path(tempfile.mkdtemp(prefix="lvd"))
-    made = [Path(folder) for folder in FOLDERS if not Path(folder).exists()]
     partitions = set(CGROUPS.glob("*/machine"))
     for folder in FOLDERS:
-        Path(folder).mkdir(parents=True, exist_ok=True)
         root.joinpath(folder[1:]).mkdir(parents=True)
     socket = root / "libvirt-sock"
     (root / "etc/libvirt/qemu.conf").write_text('stdio_handler = "file"\nsecurity_driver = "none"\nnamespaces = []\n')
@@ -72,6 +73,8 @@ def private_libvirtd(tcp_port: int | None = None) -> Iterator[Path]:
                 f'tcp_port = "{tcp_port}"\n'
             )
     listen = "--listen" if tcp_port is not None else ""
+    places = contextlib.ExitStack()
+    places.enter_context(mount_points())
     with (root / "libvirtd.log").open("wb") as log:
         daemon = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", str(root), listen, *FOLDERS],
@@ -95,6 +98,33 @@ def private_libvirtd(tcp_port: int | None = None) -> Iterator[Path]:
             daemon.wait(10)
         end_process(daemon)
         shutil.rmtree(root, ignore_errors=True)
-        for folder in [*made, *(set(CGROUPS.glob("*/machine")) - partitions)]:
+        places.close()
+        for folder in set(CGROUPS.glob("*/machine")) - partitions:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
+
+
+@contextlib.contextmanager
+def mount_points() -> Iterator[None]:
+    """The folders on which the daemon's are mounted.
+
+    Of several daemons at a time, the last removes what was made: a folder that goes takes with it what is mounted on it
+    in other namespaces.
+    """
+    with MADE.open("a+") as made:
+        fcntl.flock(made, fcntl.LOCK_SH)
+        for folder in map(Path, FOLDERS):
+            if not folder.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                made.write(f"{folder}\n")
+        made.flush()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                made.seek(0)
+                for path in made.read().splitlines():
+                    with contextlib.suppress(OSError):
+                        os.rmdir(path)
+                made.truncate(0)
