@@ -105,8 +105,9 @@ def test_an_identity_is_in_the_image_for_root_only_and_not_in_its_record(tmp_pat
     assert "BEGIN" not in repr(channel)
     words = made.command_line.split()
     assert "virtgauge.channel=dial:192.0.2.1:7443" in words
-    assert words[-3:] == [
+    assert words[-4:] == [
         "virtgauge.address=192.0.2.10/24",
+        "virtgauge.patience=3600",
         "virtgauge.gateway=192.0.2.254",
         "virtgauge.nic=52:54:00:00:00:01",
     ]
@@ -126,6 +127,7 @@ def test_an_identity_is_in_the_image_for_root_only_and_not_in_its_record(tmp_pat
         ("address", "192.0.2.10", "--address"),
         ("gateway", "gateway", "--gateway"),
         ("nic", "eth0", "--nic"),
+        ("patience_s", 5, "--patience"),
     ],
 )
 def test_a_call_that_cannot_be_is_refused_by_its_option(field: str, value: Any, words: str) -> None:

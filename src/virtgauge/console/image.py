@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from virtgauge.errors import UsageError
-from virtgauge.image.channel import SERIAL_DEVICE, DialChannel, ImageChannel, SerialChannel
+from virtgauge.image.channel import DEFAULT_PATIENCE_S, SERIAL_DEVICE, DialChannel, ImageChannel, SerialChannel
 from virtgauge.image.format import Format, format_of
 
 app = typer.Typer(
@@ -53,6 +53,10 @@ def build(
     nic: Annotated[
         str | None, typer.Option(metavar="MAC", help="With --dial: the interface; the first one by default.")
     ] = None,
+    patience: Annotated[
+        int,
+        typer.Option(metavar="SECONDS", help="With --dial: power off when nobody has answered so long after a guest."),
+    ] = DEFAULT_PATIENCE_S,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -67,7 +71,7 @@ def build(
     chosen = format or format_of(out)
     channel: ImageChannel = SerialChannel(serial)
     if dial is not None:
-        channel = _dialling(dial, identity, address, gateway, nic)
+        channel = _dialling(dial, identity, address, gateway, nic, patience)
     elif stray := [name for name, value in (("identity", identity), ("address", address)) if value is not None]:
         raise UsageError(f"--{stray[0]} means nothing without --dial", "give --dial ADDRESS:PORT, or leave it out")
     ingredients = find_ingredients(channel, chosen)
@@ -83,7 +87,7 @@ def build(
 
 
 def _dialling(
-    controller: str, identity: Path | None, address: str | None, gateway: str | None, nic: str | None
+    controller: str, identity: Path | None, address: str | None, gateway: str | None, nic: str | None, patience: int
 ) -> DialChannel:
     if identity is None or address is None:
         missing = "--identity FILE" if identity is None else "--address ADDRESS/PREFIX"
@@ -92,7 +96,7 @@ def _dialling(
         content = identity.read_bytes()
     except OSError as error:
         raise UsageError(f"--identity: {identity}: {error.strerror}", "make one: virtgauge attach prepare") from error
-    return DialChannel(controller, content, address, gateway, nic)
+    return DialChannel(controller, content, address, gateway, nic, patience)
 
 
 @app.command(epilog="Example: [bold]virtgauge image check virtgauge.iso[/bold]")

@@ -16,6 +16,9 @@ from virtgauge.errors import UsageError
 SERIAL_DEVICE = "/dev/ttyS0"
 """The first serial port (COM1), where every hypervisor can put one."""
 
+DEFAULT_PATIENCE_S = 3600
+"""Longer than the other platforms of a plan take for their part of a block."""
+
 
 class ImageChannel(abc.ABC):
     """A way to the agent."""
@@ -73,6 +76,7 @@ class DialChannel(ImageChannel):
         address: of the guest, with the length of its network's prefix.
         gateway: where the controller is on another network.
         nic: hardware address of the interface; the first one without it.
+        patience_s: the machine powers off when nobody has answered for so long after a guest.
 
     Raises:
         UsageError: one of them is not what it should be, or the identity has expired.
@@ -83,6 +87,7 @@ class DialChannel(ImageChannel):
     address: str
     gateway: str | None = None
     nic: str | None = None
+    patience_s: int = DEFAULT_PATIENCE_S
 
     secret: ClassVar[bool] = True
 
@@ -96,6 +101,8 @@ class DialChannel(ImageChannel):
             raise UsageError(f"--gateway: {self.gateway!r} is no IPv4 address", "such as 192.0.2.254")
         if self.nic is not None and not re.fullmatch(r"([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}", self.nic):
             raise UsageError(f"--nic: {self.nic!r} is no hardware address", "such as 52:54:00:00:00:01")
+        if not 10 <= self.patience_s <= 31 * 86_400:
+            raise UsageError(f"--patience: {self.patience_s} s is not from 10 s to a month", "such as 3600")
         found = re.match(rb"virtgauge identity 1\nexpires (\d{1,12})\n", self.identity)
         remedy = "`virtgauge attach prepare` makes one: identity.pem"
         if not found:
@@ -108,6 +115,7 @@ class DialChannel(ImageChannel):
         return (
             f"virtgauge.channel=dial:{self.controller}",
             f"virtgauge.address={self.address}",
+            f"virtgauge.patience={self.patience_s}",
             *(f"virtgauge.{name}={value}" for name, value in optional if value is not None),
         )
 

@@ -18,6 +18,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::wait::{WaitStatus, wait};
@@ -102,7 +103,7 @@ fn boot(disk: &mut Option<PathBuf>) -> Result<Way, BootError> {
         )
     })?;
     if let Some(controller) = channel.strip_prefix("dial:") {
-        let call = call(controller)?;
+        let call = call(controller, settings.get("patience").copied())?;
         address::set(&settings)?;
         return Ok(Way::Dial(call));
     }
@@ -110,7 +111,7 @@ fn boot(disk: &mut Option<PathBuf>) -> Result<Way, BootError> {
 }
 
 /// The call of a controller with the image's identity.
-fn call(controller: &str) -> Result<Dial, BootError> {
+fn call(controller: &str, patience: Option<&str>) -> Result<Dial, BootError> {
     let accepted = "dial:ADDRESS:PORT, an IP address and a port";
     let controller = controller
         .parse()
@@ -118,7 +119,16 @@ fn call(controller: &str) -> Result<Dial, BootError> {
     if !Path::new(IDENTITY).exists() {
         return Err(BootError(format!("the image has no identity in {IDENTITY} to call {controller} with")));
     }
-    Ok(Dial { controller, identity: IDENTITY.into(), patience: PATIENCE })
+    Ok(Dial { controller, identity: IDENTITY.into(), patience: patience_of(patience)? })
+}
+
+/// How long nobody may answer after a guest before the machine powers off.
+fn patience_of(seconds: Option<&str>) -> Result<Duration, BootError> {
+    let Some(seconds) = seconds else { return Ok(PATIENCE) };
+    let number = seconds
+        .parse()
+        .map_err(|_| BootError(format!("virtgauge.patience is {seconds}; accepted: a whole number of seconds")))?;
+    Ok(Duration::from_secs(number))
 }
 
 /// Waits for every process that dies; orphans become children of the first process.
@@ -147,10 +157,18 @@ mod tests {
 
     #[test]
     fn a_call_needs_an_address_and_an_identity() {
-        let BootError(message) = call("controller:7443").unwrap_err();
+        let BootError(message) = call("controller:7443", None).unwrap_err();
         assert!(message.contains("dial:ADDRESS:PORT"), "{message}");
-        let BootError(message) = call("192.0.2.1:7443").unwrap_err();
+        let BootError(message) = call("192.0.2.1:7443", None).unwrap_err();
         assert!(message.contains("no identity"), "{message}");
+    }
+
+    #[test]
+    fn patience_is_a_number_of_seconds() {
+        assert_eq!(patience_of(None).unwrap(), PATIENCE);
+        assert_eq!(patience_of(Some("3600")).unwrap(), Duration::from_secs(3600));
+        let BootError(message) = patience_of(Some("an hour")).unwrap_err();
+        assert!(message.contains("virtgauge.patience is an hour"), "{message}");
     }
 
     #[test]
