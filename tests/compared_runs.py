@@ -12,7 +12,8 @@ from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, tria
 
 from virtgauge.compare.runs import ReadRun
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.measures.catalogue import MEASURES, Measure
+from virtgauge.measures.catalogue import MEASURES
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import MeasuredValue, MeasuredValues
 from virtgauge.plan.model import Plan
 

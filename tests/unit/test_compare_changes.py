@@ -12,7 +12,7 @@ from virtgauge.compare.changes import Criteria, find_changes
 from virtgauge.compare.matching import match
 from virtgauge.compare.model import Change, Finding
 from virtgauge.compare.runs import ReadRun
-from virtgauge.measures.catalogue import Measure
+from virtgauge.measures.measure import Measure
 
 CRITERIA = Criteria(nominal=0.95, equivalent=0.05)
 USUAL = {"host": 20.0, "host-aa": 20.0, "guest": 30.0}

@@ -10,7 +10,8 @@ from suites.simulated_runs import execute, plan_of, simulated
 
 from virtgauge.errors import UsageError
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES, Better, find_measure, headline_measures
+from virtgauge.measures.catalogue import MEASURES, find_measure, headline_measures
+from virtgauge.measures.measure import Better
 from virtgauge.measures.quantities import BY_UNIT, DURATION, FRAME_RATE, SHARE
 from virtgauge.measures.values import MeasuredValues
 

@@ -10,7 +10,7 @@ from suites.simulated_runs import plan_of, simulated
 from virtgauge.decisions.requirements import understand
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.measures.catalogue import Better
+from virtgauge.measures.measure import Better
 from virtgauge.measures.values import CellKey
 from virtgauge.plan.load import load_plan, parse_plan, preset_names
 from virtgauge.plan.requirements import Requirement, load_profile, profile_names

@@ -16,7 +16,7 @@ from virtgauge.analysis.independent_change import Bounds, Outcome, Shifted, judg
 from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Change, Effect, Finding
 from virtgauge.compare.runs import ReadRun
-from virtgauge.measures.catalogue import Better, Measure
+from virtgauge.measures.measure import Better, Measure
 from virtgauge.measures.values import CellKey
 
 Blocks = Mapping[int, float]

@@ -13,7 +13,7 @@ from virtgauge.compare.naming import cell_names, run_labels
 from virtgauge.compare.refusals import refuse_other_versions, refuse_same_runs, refuse_short_series
 from virtgauge.compare.runs import ReadRun, read_run
 from virtgauge.compare.series import find_series
-from virtgauge.measures.catalogue import Measure
+from virtgauge.measures.measure import Measure
 
 Progress = Callable[[str], None]
 

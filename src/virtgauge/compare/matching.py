@@ -11,7 +11,7 @@ from virtgauge.compare.naming import cell_names
 from virtgauge.compare.runs import ReadRun
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.measures.catalogue import Measure
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import CellKey
 
 

@@ -13,7 +13,8 @@ from virtgauge.errors import UsageError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME
-from virtgauge.measures.catalogue import Measure, find_measure, headline_measures
+from virtgauge.measures.catalogue import find_measure, headline_measures
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import MeasuredValues, read_values
 from virtgauge.report.findings import has_finished
 

@@ -20,7 +20,7 @@ from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Series, Step
 from virtgauge.compare.refusals import LEAST_SERIES
 from virtgauge.compare.runs import ReadRun
-from virtgauge.measures.catalogue import Measure
+from virtgauge.measures.measure import Measure
 
 
 @dataclasses.dataclass(frozen=True)

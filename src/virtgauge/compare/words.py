@@ -6,7 +6,8 @@ import dataclasses
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.compare.model import Change, Comparison, Effect, Finding, Series, SeriesComparison, Step
-from virtgauge.measures.catalogue import Measure, find_measure
+from virtgauge.measures.catalogue import find_measure
+from virtgauge.measures.measure import Measure
 from virtgauge.report.words import NONE, ratio, ratio_interval, share
 
 

@@ -22,7 +22,7 @@ from virtgauge.analysis.comparison import Judgement, compare, paired_ratio
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.measures.catalogue import Better
+from virtgauge.measures.measure import Better
 from virtgauge.measures.values import CellKey, MeasuredValues
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from virtgauge.analysis.bounds import Bound
 from virtgauge.errors import UsageError
 from virtgauge.measures import quantities
-from virtgauge.measures.catalogue import Better, Measure, find_measure
+from virtgauge.measures.catalogue import find_measure
+from virtgauge.measures.measure import Better, Measure
 from virtgauge.measures.quantities import Quantity
 from virtgauge.measures.values import CellKey
 from virtgauge.plan.requirements import Requirement

@@ -9,7 +9,7 @@ from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.decisions.verdicts import CellVerdict, Judge, Verdict
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import Measure
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import CellKey, MeasuredValues
 
 Needed = Callable[[str, CellKey], bool]

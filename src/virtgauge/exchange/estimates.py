@@ -10,7 +10,8 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import ArmRecord, Manifest
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES, Measure, find_measure, headline_measures
+from virtgauge.measures.catalogue import MEASURES, find_measure, headline_measures
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import MeasuredValues
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialRecord
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES, Measure
+from virtgauge.measures.catalogue import MEASURES
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import read_values
 
 TRIALS_AT_ONCE = 2000

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import Measure
 from virtgauge.measures.figures import NS_PER_UNIT, TrialFigures, figures_of
+from virtgauge.measures.measure import Measure
 
 CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
 """Suite, probe, and the levels of the factors in the order of the plan."""

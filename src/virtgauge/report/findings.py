@@ -11,6 +11,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.figures import TrialFigures, read_figures
+from virtgauge.measures.values import CellKey, cell_key
 from virtgauge.report.decisions.model import decisions_of
 from virtgauge.report.hosts.model import hosts_of
 from virtgauge.report.hosts.words import host_caveats
@@ -24,8 +25,6 @@ COMPLETED = "completed"
 """The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""
 CHANGED_HOST = "changed-host"
 """The kind of the event that a run went on although its host had changed."""
-
-CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def build(ledger: Ledger) -> Report:
@@ -47,7 +46,7 @@ def build(ledger: Ledger) -> Report:
             )
             suites.append(suite_report(records))
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
-    cells = {_cell_key(trial): None for trial in trials}
+    cells = {cell_key(trial): None for trial in trials}
     run = Run(
         run_id=manifest.run_id,
         created_at=manifest.created_at,
@@ -77,10 +76,6 @@ def build(ledger: Ledger) -> Report:
         hosts=hosts,
         replay=replay_of(manifest.plan_name, manifest.arms, suites),
     )
-
-
-def _cell_key(trial: TrialRecord) -> CellKey:
-    return trial.suite, trial.probe, tuple(trial.factors.items())
 
 
 def _cell(key: CellKey, suites: Sequence[SuiteReport]) -> Cell:
@@ -170,7 +165,7 @@ def _trial_lines(
         lines.append(
             TrialLine(
                 trial_id=trial.trial_id,
-                cell=places[_cell_key(trial)],
+                cell=places[cell_key(trial)],
                 arm=trial.arm,
                 block=trial.block,
                 attempt=trial.attempt,

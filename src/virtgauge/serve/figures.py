@@ -13,7 +13,8 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import Measure, headline_measures
+from virtgauge.measures.catalogue import headline_measures
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import CellKey, MeasuredValue, cell_key, read_values
 from virtgauge.serve.wording import interval_text, plain
 

@@ -18,7 +18,8 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
 from virtgauge.ledger.records import ArmRecord, HostRecord, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import Measure, headline_measures
+from virtgauge.measures.catalogue import headline_measures
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import CellKey, MeasuredValues
 
 CellName = Callable[[str, str, Mapping[str, str]], str]

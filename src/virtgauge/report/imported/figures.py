@@ -8,8 +8,9 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import compare, paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialRecord
-from virtgauge.measures.catalogue import MEASURES, Measure
+from virtgauge.measures.catalogue import MEASURES
 from virtgauge.measures.figures import NS_PER_UNIT, TrialFigures, figures_of
+from virtgauge.measures.measure import Measure
 from virtgauge.report.imported.model import Figure, Origin, Series
 from virtgauge.report.sections import SuiteRecords
 from virtgauge.report.trial_results import CellTrials, why_missing

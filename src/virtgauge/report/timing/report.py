@@ -9,6 +9,7 @@ from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.measures.values import CellKey
 from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
 from virtgauge.report.timing import page, terminal
 from virtgauge.report.timing.causes import Cause, causes
@@ -21,7 +22,7 @@ from virtgauge.report.timing.paper_claims import examined_claims, on_paper
 from virtgauge.report.timing.published import citations, published_rows
 from virtgauge.report.timing.run_claims import run_claims
 from virtgauge.report.timing.run_figures import RunFigures, in_the_papers_terms
-from virtgauge.report.timing.series import CellBuilder, CellKey, ordered_cells
+from virtgauge.report.timing.series import CellBuilder, ordered_cells
 from virtgauge.report.verdicts import HeardClaim, Hearing
 from virtgauge.report.words import load_label, probe_title
 

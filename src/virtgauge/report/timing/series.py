@@ -14,9 +14,8 @@ from virtgauge.analysis.comparison import Comparison, compare, paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialRecord, TrialStatus
 from virtgauge.measures.figures import STATISTICS, TAILS, TrialFigures
+from virtgauge.measures.values import CellKey, cell_key
 from virtgauge.report.timing.model import COMPARED, SCALARS, Cell, Curve, Scatter, Series
-
-CellKey = tuple[str, str, tuple[tuple[str, str], ...]]
 
 _RAW = "reservoir"
 _NS_PER_RAW = 1e-3
@@ -30,11 +29,6 @@ _FUNCTION_ORDER = (
     *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin"),
 )
 _LOAD_ORDER = ("idle", "cpu", "io")
-
-
-def cell_key(trial: TrialRecord) -> CellKey:
-    """The cell that a trial belongs to, whatever its arm and block."""
-    return trial.suite, trial.probe, tuple(trial.factors.items())
 
 
 def ordered_cells(trials: Iterable[TrialRecord]) -> list[CellKey]:
