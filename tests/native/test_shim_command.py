@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shim_programs import CLEAN, LIBRARY, by_command
 
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.shim.library import needed_glibc, present_glibc
-from virtgauge.shim.session import ShimReport, summed
+from virtgauge.shim.session import ShimReport, run_under_shim, summed
 from virtgauge.shim.target import find_target
 
 PROBE = """
@@ -100,6 +101,17 @@ def test_a_signal_sent_to_the_command_reaches_the_program() -> None:
         process.terminate()
         assert process.stdout.readline() == "caught\n"
         assert process.wait(30) == 9
+
+
+def test_a_signal_that_comes_while_the_program_starts_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    report = run_under_shim(LIBRARY, ["sleep", "60"], Path("/bin/sleep"), "os")
+    assert report.returncode == -signal.SIGTERM
 
 
 def test_a_stripped_environment_is_said_to_be_one(tmp_path: Path) -> None:

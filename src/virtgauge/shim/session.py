@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,9 @@ def run_under_shim(library: Path, command: Sequence[str], executable: Path, rule
             "HPTIME_STATS": str(reports),
             "HPTIME_RULE": rule,
         }
-        process = subprocess.Popen(list(command), executable=executable, env=environment)
-        with _signals_for(process):
+        with _signals_left_to_a_program() as started:
+            process = subprocess.Popen(list(command), executable=executable, env=environment)
+            started(process)
             process.wait()
         return summed(process.pid, process.returncode, reports.read_text(errors="replace"))
 
@@ -119,16 +120,31 @@ def _nameable(library: Path, folder: str) -> str:
 
 
 @contextlib.contextmanager
-def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let the program decide upon signals: what is sent here goes on to it, what the terminal sends it has already."""
+def _signals_left_to_a_program() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Let the program decide upon signals: what is sent here goes on to it, what the terminal sends it has already.
+
+    Entered before the program starts, since whoever waits for its first word may send a signal at once: what comes
+    before the program is named by the function given here goes to it then.  Signals that are ignored stay so.
+    """
+    program: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
 
     def forward(number: int, _frame: object) -> None:
-        process.send_signal(number)
+        if program is None:
+            early.append(number)
+        elif number in _FORWARDED:
+            program.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    before |= {number: signal.signal(number, lambda *_: None) for number in _FROM_THE_TERMINAL}
+    def started(process: subprocess.Popen[bytes]) -> None:
+        nonlocal program
+        program = process
+        for number in early:
+            process.send_signal(number)
+
+    caught = [number for number in _FORWARDED + _FROM_THE_TERMINAL if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, forward) for number in caught}
     try:
-        yield
+        yield started
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
