@@ -32,6 +32,22 @@ class LinuxBridge(Switch):
         self._namespace = namespace
         self._indices: dict[str, int] = {}
 
+    def hand_over(self) -> None:
+        """Let every frame pass to the other port, without a rule: for bridges of two ports, that are part of a wire.
+
+        Raises:
+            NetworkError: the kernel refuses.
+        """
+
+        def flood(route: IPRoute) -> None:
+            for index in self._indices.values():
+                route.brport("set", index=index, unicast_flood=1, mcast_flood=1, bcast_flood=1)
+
+        try:
+            self._namespace.netlink(flood)
+        except (NetlinkError, OSError) as error:
+            raise NetworkError(f"a bridge cannot hand frames over: {error}") from error
+
     def counters(self) -> Mapping[Rule, RuleCount | None]:
         counts = link_counts(self._namespace)
         senders = Counter(rule.in_port for rule in self._rules)

@@ -16,7 +16,7 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.network.offloads import disable_all
+from virtgauge.network.offloads import Offload, disable_all, switch
 
 _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
@@ -74,6 +74,20 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
         if isinstance(error, NetworkError):
             raise
         raise NetworkError(f"a link of {guest.name} cannot be made: {error}") from error
+
+
+def take_live_frames(namespace: Namespace, interface: str) -> None:
+    """Have an interface of a link take what its other end sends by live XDP.
+
+    Only an interface with NAPI does, and a virtual one has it while it joins frames.
+
+    Raises:
+        NetworkError: it is not there, or cannot.
+    """
+    try:
+        namespace.run(lambda: switch(interface, Offload.GENERIC_RECEIVE, True))
+    except OSError as error:
+        raise NetworkError(f"the interface {interface} of {namespace.name} cannot have NAPI: {error}") from error
 
 
 def open_tap(lab: Namespace, nic: Nic) -> int:

@@ -83,6 +83,8 @@ class GuestSpec:
             host's agent keeps the machine's, every other guest has its loopback.
         lab: the namespace in which the other ends of the interfaces appear, up and named after ``Nic.port``.  The
             host's agent, given a lab and no interfaces, runs in the lab itself.
+        loop: a further interface of the host's agent, whose other end is its own as well: what a tester can do without
+            anything between its ends.  The lab's ends of its interfaces then take what it sends by live XDP.
         forwarding: the guest's kernel routes IPv4 between its interfaces.
         cpus: the host's CPUs that its processes may run on; None leaves all.
         cpu_limit: quota of CPU time for all its processes together, in whole CPUs; None is no limit.
@@ -109,6 +111,7 @@ class GuestSpec:
     ready_timeout_s: float = 60.0
     nics: tuple[Nic, ...] = ()
     lab: Namespace | None = None
+    loop: Nic | None = None
     forwarding: bool = False
     cpus: tuple[int, ...] | None = None
     cpu_limit: float | None = None
@@ -118,7 +121,7 @@ class GuestSpec:
     host_root: bool = False
 
     def __post_init__(self) -> None:
-        check_nics(self.nics)
+        check_nics(self.nics if self.loop is None else (*self.nics, self.loop))
         if self.nics and self.lab is None:
             raise NetworkError(f"the interfaces of {self.name} lead nowhere", "give the guest a lab")
         if self.forwarding and not self.nics:

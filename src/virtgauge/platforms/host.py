@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.local import LocalGuest, ProcessAttempt, Routing, guest_namespace, mounted_disk, require_limit
@@ -47,57 +50,93 @@ class HostPlatform(Platform):
 
     async def launch(self, spec: GuestSpec) -> Guest:
         """Start the agent; ``spec.vcpus`` confines it to that many CPUs, ``spec.memory_mib`` has no effect here."""
-        cpus = spec.cpus
-        if cpus is None and spec.vcpus is not None:
-            cpus = tuple(sorted(os.sched_getaffinity(0)))[: spec.vcpus]
         with contextlib.ExitStack() as removal:
-            folder = spec.scope.guest_folder(spec.name)
-            removal.callback(shutil.rmtree, folder, ignore_errors=True)
-            disk = mounted_disk(spec, removal)
-            namespace = guest_namespace(spec, removal) or spec.lab
-            routing = Routing(spec, namespace)
-            cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
-            removal.callback(cgroup.remove)
-            removal.callback(cgroup.kill_all)
-            attempt = ProcessAttempt(spec, "the agent", log_file := folder / "agent.log")
-            pipes = PipePair()
-            removal.callback(pipes.close)
-            with contextlib.ExitStack() as entrances, log_file.open("wb") as log:
-                steps = [entrances.enter_context(cgroup.entrance())]
-                require_limit(spec, cgroup)
-                if namespace is not None:
-                    steps.append(entrances.enter_context(namespace.entrance()))
-                try:
-                    process = subprocess.Popen(
-                        [spec.agent.path],
-                        stdin=pipes.guest_stdin,
-                        stdout=pipes.guest_stdout,
-                        stderr=log,
-                        env=spec.scope.environment(),
-                        cwd=folder,
-                        preexec_fn=child_setup(*steps, cpus=cpus),
-                        start_new_session=True,  # a Ctrl-C in the terminal is for the controller
-                    )
-                except (OSError, subprocess.SubprocessError) as error:
-                    raise LaunchError("start", f"{spec.agent.path}: {error}") from error
-            attempt.process = process
-            removal.callback(end_process, process)
-            pipes.close_guest_ends()
-            routing.charge_to(cgroup, removal)
-            channel = await attempt.open_channel(*await pipes.streams())
+            started = await start_agent(spec, removal)
+            channel = await started.attempt.open_channel(started.reader, started.writer)
 
             async def wait() -> None:
-                await wait_for_exit(process, _EXIT_S)
+                await wait_for_exit(started.process, _EXIT_S)
 
             return LocalGuest(
                 channel=channel,
-                ready_ns=attempt.ready_ns(),
+                ready_ns=started.attempt.ready_ns(),
                 label=self.label,
-                cgroup=cgroup,
-                pid=process.pid,
+                cgroup=started.cgroup,
+                pid=started.process.pid,
                 removal=removal.pop_all(),
                 before_removal=wait,
-                unbound=routing.unbound,
-                disk=disk,
+                unbound=started.unbound,
+                disk=started.disk,
                 disk_folder=None if spec.disk is None else spec.disk.folder,
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class StartedAgent:
+    """An agent of this machine that nobody has spoken to yet.
+
+    Attributes:
+        attempt: at launching it.
+        process: its only one.
+        reader, writer: of its channel.
+        cgroup: that it is in.
+        unbound, disk: as :class:`LocalGuest` has them.
+    """
+
+    attempt: ProcessAttempt
+    process: subprocess.Popen[bytes]
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    cgroup: Cgroup
+    unbound: str | None
+    disk: str | None
+
+
+async def start_agent(spec: GuestSpec, removal: contextlib.ExitStack) -> StartedAgent:
+    """Start the agent as a process, with everything that the specification says.
+
+    Args:
+        spec: of the guest.
+        removal: gets what ends it and removes everything made for it.
+
+    Raises:
+        LaunchError: it does not start.
+    """
+    cpus = spec.cpus
+    if cpus is None and spec.vcpus is not None:
+        cpus = tuple(sorted(os.sched_getaffinity(0)))[: spec.vcpus]
+    folder = spec.scope.guest_folder(spec.name)
+    removal.callback(shutil.rmtree, folder, ignore_errors=True)
+    disk = mounted_disk(spec, removal)
+    namespace = guest_namespace(spec, removal) or spec.lab
+    routing = Routing(spec, namespace)
+    cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
+    removal.callback(cgroup.remove)
+    removal.callback(cgroup.kill_all)
+    attempt = ProcessAttempt(spec, "the agent", log_file := folder / "agent.log")
+    pipes = PipePair()
+    removal.callback(pipes.close)
+    with contextlib.ExitStack() as entrances, log_file.open("wb") as log:
+        steps = [entrances.enter_context(cgroup.entrance())]
+        require_limit(spec, cgroup)
+        if namespace is not None:
+            steps.append(entrances.enter_context(namespace.entrance()))
+        try:
+            process = subprocess.Popen(
+                [spec.agent.path],
+                stdin=pipes.guest_stdin,
+                stdout=pipes.guest_stdout,
+                stderr=log,
+                env=spec.scope.environment(),
+                cwd=folder,
+                preexec_fn=child_setup(*steps, cpus=cpus),
+                start_new_session=True,  # a Ctrl-C in the terminal is for the controller
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise LaunchError("start", f"{spec.agent.path}: {error}") from error
+    attempt.process = process
+    removal.callback(end_process, process)
+    pipes.close_guest_ends()
+    routing.charge_to(cgroup, removal)
+    reader, writer = await pipes.streams()
+    return StartedAgent(attempt, process, reader, writer, cgroup, routing.unbound, disk)

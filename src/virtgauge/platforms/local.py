@@ -225,6 +225,11 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
         namespace = Namespace(spec.scope, spec.name, forwarding=spec.forwarding)
         removal.callback(namespace.close)
         links.connect(spec.lab, namespace, spec.nics)
+        if spec.loop is not None:
+            links.connect(namespace, namespace, [spec.loop], first=len(spec.nics))
+            links.take_live_frames(namespace, spec.loop.port)
+            for nic in spec.nics:
+                links.take_live_frames(spec.lab, nic.port)
     except NetworkError as error:
         raise LaunchError("network", str(error)) from error
     return namespace

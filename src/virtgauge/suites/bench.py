@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Guest, GuestSpec, Platform
+from virtgauge.platforms.far.platform import FarHost
 from virtgauge.platforms.host import HostPlatform
 
 _Connection = TypeVar("_Connection")
@@ -24,9 +25,12 @@ class Stage:
         scope: whatever is made on the host belongs to it.
         guests: launched on the platform under test, in the order of their launch.
         peers: agents on the host that help to measure: a client, a tester.
+        far: the other machine on which peers with interfaces are launched; None where that is this one.
     """
 
-    def __init__(self, platform: Platform, scope: Scope, agent: AgentBinary, name: str) -> None:
+    def __init__(
+        self, platform: Platform, scope: Scope, agent: AgentBinary, name: str, far: FarHost | None = None
+    ) -> None:
         """Begin with nothing.
 
         Args:
@@ -34,8 +38,9 @@ class Stage:
             scope: of the controller.
             agent: for guests and peers alike.
             name: unique within the scope; the names of guests, peers and networks begin with it.
+            far: as the attribute.
         """
-        self.platform, self.scope = platform, scope
+        self.platform, self.scope, self.far = platform, scope, far
         self.guests: list[Guest] = []
         self.peers: list[Guest] = []
         self._agent, self._name = agent, name
@@ -56,12 +61,16 @@ class Stage:
         return await self._launch(self.platform, self.guests, name, wanted)
 
     async def launch_peer(self, name: str, **wanted: Any) -> Guest:
-        """An agent on the host, beside the guests; its CPU time is not theirs.
+        """An agent on the host, beside the guests, or on the tester's; its CPU time is not theirs.
 
         Raises:
             LaunchError: it did not come up.
+            FarHostLostError: the tester's host cannot be reached.
         """
-        return await self._launch(HostPlatform(), self.peers, name, wanted)
+        if self.far is None or not wanted.get("nics"):
+            return await self._launch(HostPlatform(), self.peers, name, wanted)
+        # CPUs are this machine's, and the other's are nobody else's anyway.
+        return await self._launch(self.far, self.peers, name, {**wanted, "cpus": None})
 
     async def _launch(self, platform: Platform, among: list[Guest], name: str, wanted: dict[str, Any]) -> Guest:
         spec = GuestSpec(name=self.name(name), scope=self.scope, agent=self._agent, **wanted)

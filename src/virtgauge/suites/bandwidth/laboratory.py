@@ -26,6 +26,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.receive_threads import receive_in_threads
 from virtgauge.platforms.base import Guest, LaunchError, Share
+from virtgauge.platforms.far.platform import FarHostLostError
 from virtgauge.suites.bandwidth.bench import OTHERS, RECEIVER, TESTED, Address, BandwidthBench, BenchSpec
 from virtgauge.suites.bandwidth.ends import NOWHERE, NOWHERE_NETWORK, OTHERS_END, RECEIVER_END, SENDER_END
 from virtgauge.suites.bandwidth.links import Link, make_link
@@ -45,8 +46,9 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
 
     Raises:
         LaunchError: something did not come up.
+        FarHostLostError: the tester's host cannot be reached.
     """
-    where = Placement.of_this_machine()
+    where = Placement.of_this_machine() if stage.far is None else Placement.beside_a_tester()
     try:
         router = Namespace(stage.scope, stage.name("router"), forwarding=True)
         stage.at_end(router.close)
@@ -102,7 +104,7 @@ async def _launch(
                 receiver = group.create_task(stage.launch(RECEIVER, **at_receiver, **of_guests))
             else:
                 receiver = group.create_task(stage.launch_peer(RECEIVER, **at_receiver, **wanted))
-    except* LaunchError as failures:
+    except* (LaunchError, FarHostLostError) as failures:
         raise failures.exceptions[0] from None
     return tested.result(), receiver.result(), others.result()
 

@@ -16,21 +16,29 @@ class Placement:
         sender: of the tested guest; None leaves it to the scheduler.
         router: on which the path's frames are worked on; None: wherever they are sent.
         others: of the cross traffic, the receiver and the link emulator.
+        apart: the others are on a machine of their own.
     """
 
     sender: tuple[int, ...] | None
     router: int | None
     others: int | None
+    apart: bool = False
 
     @property
     def crowded(self) -> bool:
         """The others have no processor apart from the path's own."""
-        return self.others is None or self.others == self.router
+        return not self.apart and (self.others is None or self.others == self.router)
 
     @classmethod
     def of_this_machine(cls) -> Self:
         """For the processors that this process may use."""
         return cls.of(sorted(os.sched_getaffinity(0)))
+
+    @classmethod
+    def beside_a_tester(cls) -> Self:
+        """For the processors that this process may use, with receiver and others on another machine."""
+        cpus = sorted(os.sched_getaffinity(0))
+        return cls(tuple(cpus[:-1]) or None, cpus[-1] if len(cpus) > 1 else None, None, apart=True)
 
     @classmethod
     def of(cls, cpus: Sequence[int]) -> Self:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import Self
 
 from virtgauge.analysis.forwarding.load_vectors import equal_shares
-from virtgauge.network.links import connect
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.network.offloads import Offload, switch
+from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Guest
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.cpu_plan import CpuPlan
@@ -56,17 +54,16 @@ class AgentEnds(Ends):
         """Start it, linked to the lab, and to itself for the bare loop.
 
         Raises:
-            LaunchError, NetworkError: it did not come up.
+            LaunchError: it did not come up.
         """
-        own = Namespace(stage.scope, stage.name("tester"))
-        stage.at_end(own.close)
-        ends = [Nic(port=cls.transmit_port, mac=_TRANSMIT_MAC), Nic(port=cls.receive_port, mac=_RECEIVE_MAC)]
-        connect(lab, own, ends)
-        connect(own, own, [Nic(port=_LOOP_END, mac=_LOOP_MAC)], first=len(ends))
-        # Only an interface with NAPI takes frames of live XDP, and a virtual one has it while it joins frames.
-        for namespace, interface in ((lab, cls.transmit_port), (own, _LOOP_END)):
-            _take_live_frames(namespace, interface)
-        return cls(settings, await stage.launch_peer("tester-agent", lab=own, cpus=cpus.tester), cpus)
+        tester = await stage.launch_peer(
+            "tester-agent",
+            nics=(Nic(port=cls.transmit_port, mac=_TRANSMIT_MAC), Nic(port=cls.receive_port, mac=_RECEIVE_MAC)),
+            lab=lab,
+            loop=Nic(port=_LOOP_END, mac=_LOOP_MAC),
+            cpus=cpus.tester,
+        )
+        return cls(settings, tester, cpus)
 
     async def measure(
         self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float, manner: Manner = PACED
@@ -76,10 +73,3 @@ class AgentEnds(Ends):
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
         return await self._loop.measure(equal_shares(1), frame_bytes, rate_pps, duration_s)
-
-
-def _take_live_frames(namespace: Namespace, interface: str) -> None:
-    try:
-        namespace.run(lambda: switch(interface, Offload.GENERIC_RECEIVE, True))
-    except OSError as error:
-        raise NetworkError(f"the interface {interface} of {namespace.name} cannot have NAPI: {error}") from error

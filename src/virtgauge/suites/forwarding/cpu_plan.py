@@ -44,6 +44,12 @@ class CpuPlan:
             case _:
                 return cls(cpus[0], cpus[1], tuple(cpus[2:]), shared=False)
 
+    @classmethod
+    def beside(cls, tester: Sequence[int]) -> Self:
+        """The plan for guests on this machine and a tester on another, whose CPUs are given."""
+        own = sorted(os.sched_getaffinity(0))
+        return cls(tester[0], tester[min(1, len(tester) - 1)], tuple(own), shared=False)
+
     @property
     def tester(self) -> tuple[int, ...] | None:
         """CPUs of the tester's agent; None where it shares them."""

@@ -76,7 +76,7 @@ class GuestLab(ForwardingLab):
         Raises:
             LaunchError: something did not come up.
         """
-        cpus = CpuPlan.of_this_machine()
+        cpus = CpuPlan.of_this_machine() if stage.far is None else CpuPlan.beside(stage.far.cpus)
         try:
             lab = Namespace(stage.scope, stage.name("lab"))
             stage.at_end(lab.close)

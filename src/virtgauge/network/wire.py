@@ -1,0 +1,163 @@
+"""A wire between two machines: an interface in a namespace here, whose frames come out of one in a namespace there.
+
+Either a tunnel over the network that both are in (VXLAN, RFC 7348; 50 bytes around each frame), or interfaces of
+theirs that are cabled to each other and lent for the time.  A lab does not see it: its links end as they always do, in
+a namespace where a bridge of two ports hands every frame over, so that their offloads and counters are those of any
+other link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+
+from pyroute2 import IPRoute, NetlinkError
+
+from virtgauge.network.bridge import LinuxBridge
+from virtgauge.network.links import with_a_free_name
+from virtgauge.network.loan import lend
+from virtgauge.network.namespace import Namespace, in_thread
+from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.network.offloads import disable_all
+
+OVERHEAD_BYTES = 50
+"""What VXLAN over IPv4 adds to an IP packet: the inner Ethernet header, and headers of VXLAN, UDP and IP."""
+_UDP_PORT = 4789  # IANA's
+
+
+@dataclasses.dataclass(frozen=True)
+class Tunnel:
+    """One end of a wire over the network.
+
+    Attributes:
+        number: of the wire, 1 to 2^24 - 1 (its VXLAN network identifier); the same at both ends, and no other wire's.
+        here, there: IPv4 addresses of the two machines.
+    """
+
+    number: int
+    here: str
+    there: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Cable:
+    """One end of a wire that is there: an interface of this machine that nothing else uses."""
+
+    interface: str
+
+
+WireEnd = Tunnel | Cable
+
+
+def wire_ends(wires: Iterable[int | str], here: str, there: str) -> list[WireEnd]:
+    """Ends on the machine ``here`` of wires that are known by a number, or by an interface's name."""
+    return [Cable(wire) if isinstance(wire, str) else Tunnel(wire, here, there) for wire in wires]
+
+
+def lay_wire(namespace: Namespace, port: str, end: WireEnd, *, mtu: int = 1500) -> Callable[[], None]:
+    """Join an interface with a wire: what comes in at one goes out at the other.
+
+    Args:
+        namespace: of the interface, and of the bridge and the tunnel that this makes, which go with it.
+        port: name of the interface.
+        end: of the wire.
+        mtu: of a tunnel.
+
+    Returns:
+        what gives back an interface that was lent; it can be called twice.
+
+    Raises:
+        NetworkError: it cannot be; an interface that was lent is given back.
+    """
+    with contextlib.ExitStack() as made:
+        if isinstance(end, Cable):
+            wire = end.interface
+            made.callback(lend(namespace, wire))
+        else:
+            wire = f"vx-{end.number:06x}"
+            _dig(namespace, wire, end, mtu)
+        bridge = LinuxBridge(namespace)
+        bridge.add_bridge(f"br-{port}", [port, wire])
+        bridge.hand_over()
+        return made.pop_all().close
+
+
+def require_room(end: WireEnd, nics: Iterable[Nic]) -> None:
+    """Refuse a tunnel to this machine itself, or one through which whole frames would not fit.
+
+    The kernel would send each of them in two parts.
+
+    Raises:
+        NetworkError: with what to do.
+    """
+    if isinstance(end, Cable):
+        return
+    if end.here == end.there:
+        raise NetworkError(
+            f"both ends of a wire would be at {end.here}, and a machine has no wire to itself",
+            "put the tester on another machine; for trying, its worker into another network namespace",
+        )
+    needed = max(nic.mtu for nic in nics) + OVERHEAD_BYTES
+    if (mtu := path_mtu(end.there)) < needed:
+        raise NetworkError(
+            f"the path to {end.there} carries IP packets of {mtu} bytes, and a wire over it needs {needed}",
+            f"set an MTU of at least {needed} on the interfaces of both hosts, or cable the hosts to each other and "
+            "name the interfaces in fleet.pair.cables",
+        )
+
+
+def path_mtu(address: str) -> int:
+    """The largest IP packet that this machine sends to an address, in bytes, as far as its own interface decides.
+
+    Raises:
+        NetworkError: there is no way to it.
+    """
+
+    def look() -> int:
+        with IPRoute() as route:
+            [found] = route.route("get", dst=address)
+            [link] = route.get_links(found.get("oif"))
+            return int(link.get("mtu"))
+
+    try:
+        return in_thread(look)
+    except (NetlinkError, OSError, ValueError) as error:
+        raise NetworkError(f"there is no way to {address}: {error}") from error
+
+
+def _dig(namespace: Namespace, name: str, tunnel: Tunnel, mtu: int) -> None:
+    """The tunnel's interface, made in the wires' namespace; its packets go through this process's own."""
+
+    def make() -> None:
+        with namespace.descriptor() as inside, IPRoute() as route:
+            add = functools.partial(
+                route.link,
+                "add",
+                ifname=name,
+                kind="vxlan",
+                mtu=mtu,
+                net_ns_fd=inside,
+                vxlan_id=tunnel.number,
+                vxlan_local=tunnel.here,
+                vxlan_group=tunnel.there,
+                vxlan_port=_UDP_PORT,
+                vxlan_learning=0,
+            )
+            with_a_free_name(name, add)
+
+    def bring_up(route: IPRoute) -> None:
+        disable_all([name])
+        [index] = route.link_lookup(ifname=name)
+        route.link("set", index=index, state="up")
+
+    try:
+        in_thread(make)
+        namespace.netlink(bring_up)
+    except (NetlinkError, OSError) as error:
+        raise NetworkError(
+            f"a wire from {tunnel.here} to {tunnel.there} cannot be made: {error}",
+            "the kernel needs its module vxlan; or cable the hosts to each other and name the interfaces in "
+            "fleet.pair.cables",
+        ) from error

@@ -1,0 +1,177 @@
+"""The machine of a laboratory's tester, as the laboratory sees it: where peers with interfaces are launched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+import ssl
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from virtgauge.agent.channel import Channel, ChannelClosedError, HandshakeError
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.errors import VirtgaugeError
+from virtgauge.network.links import connect
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.network.wire import lay_wire, require_room, wire_ends
+from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.far.request import LINE_LIMIT, BadRequestError, PeerAnswer, PeerRequest
+
+_CONNECT_S = 20.0
+_SHUTDOWN_S = 1.5
+_WIRES = 0xFFFFFF
+
+
+class FarHostLostError(VirtgaugeError):
+    """The tester's machine does not answer any more; nothing here is at fault."""
+
+
+class FarPeer(Guest):
+    """A peer on the other machine; what it costs is not this one's."""
+
+    def __init__(self, channel: Channel, ready_ns: int, label: str, removal: contextlib.ExitStack) -> None:
+        self.channel, self.ready_ns, self.label = channel, ready_ns, label
+        self._removal = removal
+
+    def accounting(self) -> Accounting:
+        return Accounting(cpu_ns=None, method="another machine's", of_this_machine=False)
+
+    async def close(self) -> None:
+        removal, self._removal = self._removal, contextlib.ExitStack()
+        with removal:
+            await self.channel.shutdown(_SHUTDOWN_S)
+
+
+class FarHost(Platform):
+    """See the module.
+
+    Attributes:
+        cpus: of that machine.
+    """
+
+    kind: ClassVar[str] = "far"
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        port: int,
+        secret: str,
+        context: ssl.SSLContext,
+        cpus: Sequence[int],
+        cables: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Nothing is said to it yet.
+
+        Args:
+            name: that the plan gives it.
+            address, port, secret: of its server of peers.
+            context: to prove oneself with.
+            cpus: of that machine.
+            cables: names of interfaces that are cabled to each other, here and there; without any, wires are tunnels.
+        """
+        self.name, self.cpus = name, tuple(cpus)
+        self._address, self._port, self._secret, self._context = address, port, secret, context
+        self._cables = None if not cables else list(cables)
+        self._numbers = itertools.count(secrets.randbelow(_WIRES // 2) + 1)
+
+    @property
+    def label(self) -> str:
+        return f"host {self.name}"
+
+    async def probe(self) -> Availability:
+        return Availability(usable=True, reason="another machine of the fleet")
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        """Start an agent there, and join its interfaces with the laboratory here.
+
+        Of the specification its interfaces and their lab, its loop and the time that it may take have an effect.
+
+        Raises:
+            LaunchError: it did not come up, or the wires cannot be.
+            FarHostLostError: nobody is there to launch it.
+        """
+        started_ns = time.monotonic_ns()
+        async with contextlib.AsyncExitStack() as undo:
+            reader, writer = await self._connect()
+            undo.callback(writer.close)
+            removal = undo.enter_context(contextlib.ExitStack())
+            try:
+                request = self._lay(spec, writer, removal)
+            except NetworkError as error:
+                raise LaunchError("network", str(error)) from error
+            await self._ask(request, reader, writer)
+            try:
+                channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
+            except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
+                raise LaunchError("handshake", f"{spec.name} on {self.label}: {error}") from error
+            undo.pop_all()
+            return FarPeer(channel, time.monotonic_ns() - started_ns, self.label, removal)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                return await asyncio.open_connection(self._address, self._port, ssl=self._context, limit=LINE_LIMIT)
+        except (OSError, TimeoutError) as error:
+            raise self._lost(error) from error
+
+    def _lay(self, spec: GuestSpec, writer: asyncio.StreamWriter, removal: contextlib.ExitStack) -> PeerRequest:
+        """This machine's ends of the wires, and what is asked of the other."""
+        assert spec.lab is not None
+        addresses = (str(writer.get_extra_info(end)[0]) for end in ("sockname", "peername"))
+        wires = [self._wire(removal) for _ in spec.nics]
+        request = PeerRequest(
+            secret=self._secret,
+            name=spec.name,
+            nics=spec.nics,
+            wires=tuple(there for _, there in wires),
+            loop=spec.loop,
+            ready_timeout_s=spec.ready_timeout_s,
+        )
+        namespace = Namespace(spec.scope, f"{spec.name}-wires")
+        removal.callback(namespace.close)
+        entries = [Nic(nic.port, f"02:76:67:0c:00:{number:02x}", mtu=nic.mtu) for number, nic in enumerate(spec.nics)]
+        connect(spec.lab, namespace, entries)
+        for number, end in enumerate(wire_ends([here for here, _ in wires], *addresses)):
+            require_room(end, spec.nics)
+            removal.callback(lay_wire(namespace, f"eth{number}", end, mtu=spec.nics[number].mtu))
+        return request
+
+    def _wire(self, removal: contextlib.ExitStack) -> tuple[int | str, int | str]:
+        """What names a wire that no other peer has, here and there.
+
+        Raises:
+            NetworkError: there is no further cable.
+        """
+        if self._cables is None:
+            number = next(self._numbers)
+            return number, number
+        if not self._cables:
+            raise NetworkError("all cables of the pair are in use", "name a further one in fleet.pair.cables")
+        cable = self._cables.pop(0)
+        removal.callback(self._cables.append, cable)
+        return cable
+
+    async def _ask(self, request: PeerRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(request.line())
+            async with asyncio.timeout(request.ready_timeout_s):
+                line = await reader.readline()
+            if not line:
+                raise EOFError("it ended the connection")
+            answer = PeerAnswer.read(line)
+        except TimeoutError as error:
+            raise LaunchError("start", f"{self.label} has not answered in {request.ready_timeout_s:g} s") from error
+        except (OSError, EOFError) as error:
+            raise self._lost(error) from error
+        except (BadRequestError, ValueError) as error:
+            raise LaunchError("start", f"{self.label}: {error}") from error
+        if answer.stage is not None:
+            raise LaunchError(answer.stage, f"{request.name} on {self.label}: {answer.message}")
+
+    def _lost(self, error: Exception) -> FarHostLostError:
+        return FarHostLostError(f"the tester's {self.label} at {self._address}:{self._port} cannot be reached: {error}")
