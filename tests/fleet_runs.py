@@ -18,6 +18,7 @@ from virtgauge.fleet import session, work
 from virtgauge.fleet.cluster import WorkerLostError
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import Signature
+from virtgauge.fleet.tls import TlsFiles
 from virtgauge.plan.model import Plan
 
 Fault = Callable[[bytes], bytes]
@@ -37,6 +38,7 @@ class FakeCluster:
         faults: by worker, what happens to its next answers to assignments; None lets one pass.
         gone: workers that are not connected.
         measured: assignments by worker that were really executed.
+        assisted: workers that were to be a tester's, as often as they were asked.
         left, stopped: whether the workers were told so.
     """
 
@@ -44,6 +46,7 @@ class FakeCluster:
         self.faults: dict[str, list[Fault | None]] = {}
         self.gone: set[str] = set()
         self.measured: list[str] = []
+        self.assisted: list[str] = []
         self.left = self.stopped = False
         self.machines: dict[str, MachineIdentity] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -68,6 +71,8 @@ class FakeCluster:
                 fault = next(iter(self.faults.get(worker, [])), None)
                 self.faults[worker] = self.faults.get(worker, [])[1:]
                 self.measured.append(worker)
+            if function is work.assist:
+                self.assisted.append(worker)
             answer = await function(data)
             return answer if fault is None else fault(answer)
 
@@ -93,7 +98,14 @@ def in_process(cluster: FakeCluster) -> Any:
     async def opened(*_: object) -> Any:
         yield cluster
 
-    with mock.patch.object(session, "_cluster", opened), mock.patch.object(work, "_signature", cluster.signature):
+    security = TlsFiles.temporary().security()
+    ends = [security.get_listen_args("worker"), security.get_connection_args("worker")]
+    own_end = work.OwnEnd("127.0.0.1", *(end["ssl_context"] for end in ends))
+    with (
+        mock.patch.object(session, "_cluster", opened),
+        mock.patch.object(work, "_signature", cluster.signature),
+        mock.patch.object(work, "_own_end", lambda: own_end),
+    ):
         yield
 
 

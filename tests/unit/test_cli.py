@@ -102,8 +102,21 @@ def test_a_run_is_a_success_where_one_platform_has_a_valid_trial(invoke, tmp_pat
     assert invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", "--quiet").exit_code == 0
 
 
-def test_clean_says_when_there_was_nothing(invoke, private_state):
+def test_clean_says_when_there_was_nothing(invoke, private_state, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert "nothing was left behind" in invoke("clean").stdout
+
+
+def test_clean_removes_what_a_worker_has_kept_only_when_it_is_told_to(invoke, private_state, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "virtgauge" / "fleet" / "0123456789abcdef"
+    kept.mkdir(parents=True)
+    (kept / "ledger.sqlite").write_bytes(bytes(3 * 2**20))
+    assert "kept 3.0 MiB of trials of the fleet's run 0123456789abcdef" in invoke("clean").stdout
+    assert kept.exists()
+    assert "removed 3.0 MiB" in invoke("clean", "--fleets").stdout
+    assert not kept.exists()
+    assert "nothing was left behind" in invoke("clean", "--fleets").stdout
 
 
 def test_main_prints_message_and_remedy_and_ends_with_the_errors_code(monkeypatch, capsys):

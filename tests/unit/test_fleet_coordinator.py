@@ -2,23 +2,28 @@
 
 import dataclasses
 import json
+from unittest import mock
 
 import msgpack
 import pytest
-from fleet_runs import FakeCluster, execute, fleet_plan, go_on, lost
+from fleet_runs import FakeCluster, execute, fleet_plan, go_on, in_process, lost
 from suites.bandwidth_runs import QUICK
+from suites.simulated_runs import Recorder
 
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution import session as single
 from virtgauge.execution.progress import ProgressDisplay
-from virtgauge.fleet import session
+from virtgauge.execution.session import OccupiedError
+from virtgauge.fleet import session, work
+from virtgauge.fleet.cluster import WorkerLostError
 from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.fleet.messages import Refusal, pack
 from virtgauge.fleet.roster import DistrustError
 from virtgauge.fleet.slots import Slots
 from virtgauge.fleet.standing import standing
 from virtgauge.host.tag import cache_root
 from virtgauge.ledger.host_view import HostLedger
-from virtgauge.ledger.records import BLOCKS_PER_HOST
+from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER
 from virtgauge.ledger.store import Ledger
 
 TRIALS_OF_A_HOST = 2 * 2 * 2  # platforms, cells, repetitions
@@ -185,12 +190,6 @@ def test_a_resumed_host_that_became_another_machine_is_set_aside(tmp_path):
     assert "host 'north' is not the machine that it was" in fleet.notices
 
 
-def test_what_needs_two_hosts_at_once_is_refused_in_words(tmp_path):
-    pair = {"suite": "bandwidth", "tester": "north", "guests": "south"}
-    with pytest.raises(UsageError, match="both slots would be claimed together"):
-        execute(fleet_plan("north", "south", fleet={"pair": [pair]}), tmp_path / "run", FakeCluster())
-
-
 def test_a_fleet_is_measured_and_resumed_by_its_own_commands_only(tmp_path):
     plan = fleet_plan("north", repetitions=1)
     with pytest.raises(UsageError, match="virtgauge fleet run"):
@@ -223,20 +222,86 @@ def test_old_ledgers_without_hosts_still_open(tmp_path):
         assert ledger.manifest().hosts == ()
 
 
+PAIR = {"suite": "bandwidth", "tester": "north", "guests": "south"}
+
+
+def across(**fleet):
+    """A plan with simulated guests, which need no tester: who is asked, and where sessions take place."""
+    plan = fleet_plan("north", "south", fleet={"pair": [PAIR], **fleet}, repetitions=1)
+    return plan.model_copy(update={"suite": {**plan.suite, "bandwidth": (QUICK,)}})
+
+
+def assert_each_once(folder):
+    trials = trials_of(folder)
+    assert len(trials) == len({trial.key for trial in trials}) == 2 * 2 * (2 + 1)  # hosts, platforms, cells
+
+
 def test_a_suite_with_its_tester_elsewhere_claims_both_hosts_at_once(tmp_path, monkeypatch):
-    """What places such suites, with simulated guests, which need no tester; the command refuses them yet."""
-    claims, real = [], Slots.claim
-    monkeypatch.setattr(session, "refuse_pairs", lambda *_: None)
+    claims, real, cluster = [], Slots.claim, FakeCluster()
     monkeypatch.setattr(Slots, "claim", lambda slots, *hosts: claims.append(hosts) or real(slots, *hosts))
-    plan = fleet_plan(
-        "north",
-        "south",
-        fleet={"pair": [{"suite": "bandwidth", "tester": "north", "guests": "south"}]},
-        repetitions=1,
-    )
-    plan = plan.model_copy(update={"suite": {**plan.suite, "bandwidth": (QUICK,)}})
-    assert execute(plan, tmp_path / "run", FakeCluster()).complete
+    assert execute(across(), tmp_path / "run", cluster).complete
     with Ledger.open(tmp_path / "run") as ledger:
         sessions = {(t.suite, t.arm, t.block // BLOCKS_PER_HOST) for t in ledger.trials()}
+        told = [event.detail for event in ledger.events() if event.kind == TESTER]
     assert len(sessions) == len(claims) == 2 * 2 * 2  # suites, platforms, hosts
     assert sorted(claims) == [("north",)] * 4 + [("south",)] * 2 + [("south", "north")] * 2
+    assert cluster.assisted == ["north"] * 2
+    assert told == ["suite.bandwidth of south: its tester is on north, joined by tunnels (VXLAN)"]
+
+
+def test_a_host_that_is_only_a_tester_is_not_measured(tmp_path):
+    hosts = [{"name": "north", "measured": False}, {"name": "south"}]
+    assert execute(across(hosts=hosts), tmp_path / "run", FakeCluster()).complete
+    assert {trial.block // BLOCKS_PER_HOST for trial in trials_of(tmp_path / "run")} == {1}
+    with Ledger.open(tmp_path / "run") as ledger:
+        north, south = ledger.manifest().hosts
+    assert (north.arms, south.arms) == ((), ("a", "b"))
+
+
+def test_a_tester_that_does_not_answer_the_guests_is_asked_again_as_often_as_the_plan_allows(tmp_path):
+    def unheard(answer):
+        return pack(Refusal("the tester's host north cannot be reached", None, tester_lost=True))
+
+    cluster = FakeCluster()
+    cluster.faults = {"south": [unheard] * 9}
+    fleet = execute(across(losses=2), tmp_path / "run", cluster)
+    assert not fleet.complete
+    assert "host south is set aside" in fleet.notices
+    cluster = FakeCluster()
+    cluster.faults = {"south": [unheard]}
+    assert go_on(tmp_path / "run", cluster).complete
+    assert_each_once(tmp_path / "run")
+
+
+def test_a_tester_whose_worker_is_lost_is_enrolled_again(tmp_path):
+    cluster, losses = FakeCluster(), iter([True])
+    really = cluster.call
+
+    async def call(worker, function, data):
+        if function is work.assist and next(losses, False):
+            raise WorkerLostError("the worker was lost")
+        return await really(worker, function, data)
+
+    cluster.call = call
+    assert execute(across(), tmp_path / "run", cluster).complete
+    assert_each_once(tmp_path / "run")
+
+
+def test_a_host_that_something_else_measures_on_is_no_tester_until_it_is_free(tmp_path):
+    cluster = FakeCluster()
+    folder = tmp_path / "run"
+    plan = across(wait_s=1)
+    with in_process(cluster):
+        held = work.Assistant.open
+        asked = []
+
+        async def busy_once(*given, **named):
+            asked.append(given)
+            if len(asked) == 1:
+                raise OccupiedError("another run is measuring", None)
+            return await held(*given, **named)
+
+        with mock.patch.object(work.Assistant, "open", busy_once):
+            assert session.start_fleet(plan, "test", folder, Recorder())
+    assert len(asked) == 3
+    assert_each_once(folder)

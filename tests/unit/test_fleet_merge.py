@@ -125,3 +125,10 @@ def test_an_answer_that_is_none_leaves_no_trace_in_the_ledger(asked, spoil, word
 def test_a_refusal_comes_in_place_of_an_answer():
     refusal = Refusal("the machine is on fire", "put it out", busy=True)
     assert unpack(pack(refusal), SessionAnswer, "the worker") == refusal
+
+
+def test_what_a_guest_tells_of_emulation_on_one_host_marks_the_arm_of_the_fleet(asked, own_ledger):
+    session, kinds, answer, _ = asked
+    told = changed(answer, "emulated", to=["b"])
+    Merger(own_ledger).merge(session, kinds, read(told))
+    assert {arm.name: arm.emulated for arm in own_ledger.manifest().arms} == {"a": False, "b": True}

@@ -38,6 +38,7 @@ def test_a_plan_with_a_fleet_survives_being_written_out():
     assert parse_plan(plan.to_toml(), "again").fleet == plan.fleet
 
 
+CABLE = '[[fleet.pair.cables]]\ntester = "eth1"\nguests = "eth2"\n'
 PAIR = 'suite = "bandwidth"\ntester = "north"\nguests = "south"\n'
 
 
@@ -60,6 +61,17 @@ PAIR = 'suite = "bandwidth"\ntester = "north"\nguests = "south"\n'
         (HOSTS + CLUSTER + "losses = -1", "fleet.losses"),
         (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR.replace("south", "west"), "'west' is no host"),
         (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR.replace("south", "north"), "both on 'north'"),
+        (HOSTS + CLUSTER + ("[[fleet.pair]]\n" + PAIR) * 2, "has two testers"),
+        (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR + CABLE, "needs 2 cables"),
+        (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR + CABLE * 2, "'eth1' of the host of the tester is in two cables"),
+        (
+            HOSTS.replace('"north"', '"north", measured = false') + CLUSTER,
+            "'north' is not measured and no pair's tester",
+        ),
+        (
+            HOSTS.replace('"south"', '"south", measured = false') + CLUSTER + "[[fleet.pair]]\n" + PAIR,
+            "'south' is not measured and no pair's tester",
+        ),
         (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR.replace("bandwidth", "timing"), "fleet.pair[0].suite"),
         (HOSTS + CLUSTER + "host = 1", "fleet.host: unknown field"),
     ],

@@ -33,6 +33,7 @@ from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Session, schedule, schedule_block
 from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms.far.platform import FarHost
 from virtgauge.suites.base import Cell
 from virtgauge.suites.bench import Bench, Stage
 
@@ -77,6 +78,7 @@ class Runner:
         self._launch_failures: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
         self._benches_set_up = 0
+        self._far: FarHost | None = None
         self._position = 0
         self._total = sum(len(session.cells) for session in self._sessions)
         self._done = 0
@@ -156,7 +158,7 @@ class Runner:
             began = time.monotonic()
             self._benches_set_up += 1
             name = f"g{self._benches_set_up}"
-            stage = Stage(self._arms[session.arm].platform, self._scope, self._agent, name)
+            stage = Stage(self._arms[session.arm].platform, self._scope, self._agent, name, self._far)
             try:
                 bench = await self._set_up(session, stage)
                 if bench is None:

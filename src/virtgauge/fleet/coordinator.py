@@ -16,26 +16,17 @@ from virtgauge.execution.progress import GuestStarting, Notice, ProgressDisplay,
 from virtgauge.fleet import work
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
 from virtgauge.fleet.merge import Merger
-from virtgauge.fleet.messages import (
-    Assignment,
-    Refusal,
-    SessionAnswer,
-    pack,
-    unpack,
-)
-from virtgauge.fleet.muster import Muster, worker_of
+from virtgauge.fleet.messages import Assignment, Refusal, SessionAnswer, Tester, pack, unpack
+from virtgauge.fleet.muster import HostLostError, Muster, worker_of
 from virtgauge.fleet.placement import Placed, placed_sessions
 from virtgauge.fleet.progress import Progress
 from virtgauge.fleet.roster import Roster
 from virtgauge.fleet.slots import Slots
+from virtgauge.fleet.testers import Testers
 from virtgauge.ledger.records import SCHEDULED, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.fleet import FleetHost
 from virtgauge.plan.model import Plan
-
-
-class HostLostError(VirtgaugeError):
-    """A host is set aside: nothing more is measured on it in this run, until it is resumed."""
 
 
 class Coordinator:
@@ -70,6 +61,7 @@ class Coordinator:
         self._settings = {host.name: host for host in self._fleet.hosts}
         self._slots = Slots(self._settings)
         self._muster = Muster(self._fleet, roster, cluster, display)
+        self._testers = Testers(self._fleet, roster, cluster, self._muster, self._plan_text, token)
         self._merger = Merger(ledger)
         self._progress = Progress.read(ledger, plan.attempts)
         everything = [placed for sessions in self._sessions.values() for placed in sessions]
@@ -120,7 +112,7 @@ class Coordinator:
         session, began = placed.session, time.monotonic()
         repetition = session.block - host.first_block
         self._display.show(GuestStarting(f"{session.arm} on {host.name}", repetition))
-        answer = await self._answer(self._settings[host.name], self._assignment(host, placed))
+        answer = await self._answer(host, placed)
         for words in answer.notices:
             self._display.show(Notice(f"host {host.name}: {words}"))
         new = self._merger.merge(session, self._kinds, answer)
@@ -131,7 +123,7 @@ class Coordinator:
             self._done += self._progress.done(placed) - before
             self._show(trial)
 
-    def _assignment(self, host: HostRecord, placed: Placed) -> bytes:
+    def _assignment(self, host: HostRecord, placed: Placed, tester: Tester | None) -> bytes:
         return pack(
             Assignment(
                 token=self._token,
@@ -143,24 +135,24 @@ class Coordinator:
                 bench=placed.session.bench,
                 arm=placed.session.arm,
                 known=self._progress.of(placed),
+                tester=tester,
             )
         )
 
-    async def _answer(self, host: FleetHost, assignment: bytes) -> SessionAnswer:
-        """A session's answer from this host and no other, however often its worker has to come back for it.
+    async def _answer(self, record: HostRecord, placed: Placed) -> SessionAnswer:
+        """A session's answer from this host and no other, however often somebody has to come back for it.
 
         Raises:
             HostLostError: more losses than the plan allows.
-            UnavailableError, DistrustError, ForeignMessageError: the worker cannot, or must not be believed.
+            UnavailableError, DistrustError, ForeignMessageError: a worker cannot, or must not be believed.
         """
-        losses = 0
+        host, losses = self._settings[record.name], 0
         while True:
+            tester = None if placed.pair is None else await self._testers.ready(placed.pair)
             try:
-                data = await self._cluster.call(host.worker, work.measure, assignment)
+                data = await self._cluster.call(host.worker, work.measure, self._assignment(record, placed, tester))
             except WorkerLostError as error:
-                losses += 1
-                if losses > self._fleet.losses:
-                    raise HostLostError(f"{error.message} {losses} times in one session") from error
+                losses = self._lost(losses, error.message)
                 self._tell("worker-lost", f"host {host.name}: {error.message}; its session is measured again there")
                 await self._muster.enrol(host, self._plan_text)
                 self._tell("worker-back", f"host {host.name}: its worker is back", warning=False)
@@ -169,7 +161,16 @@ class Coordinator:
             if isinstance(answer, SessionAnswer):
                 self._roster.check(host, answer.signature)
                 return answer
-            await self._refused(host, answer)
+            if answer.tester_lost:
+                losses = self._lost(losses, answer.message)
+                self._tell("tester-lost", f"host {host.name}: {answer.message}; its session goes on")
+            else:
+                await self._refused(host, answer)
+
+    def _lost(self, losses: int, message: str) -> int:
+        if losses == self._fleet.losses:
+            raise HostLostError(f"{message} {losses + 1} times in one session")
+        return losses + 1
 
     async def _refused(self, host: FleetHost, refusal: Refusal) -> None:
         """Wait until a busy host is free again.

@@ -62,6 +62,9 @@ class Merger:
                 self._ledger.add_trial(dataclasses.replace(record, guest_id=number), histograms, samples)
             for kind, detail in answer.events:
                 self._ledger.add_event(kind, detail)
+            for arm in self._ledger.manifest().arms:
+                if arm.name in answer.emulated and not arm.emulated:  # on one host, and so not to be ranked on any
+                    self._ledger.put_arm(dataclasses.replace(arm, emulated=True))
         self._guests = guests
         self._trials |= {(record.key, record.attempt) for record, _, _ in prepared}
         return [record for record, _, _ in prepared]

@@ -20,7 +20,7 @@ from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
 from virtgauge.ledger.store import Ledger
 
-FORMAT = 1
+FORMAT = 2
 """Of all messages here; raised when one changes."""
 
 _Message = TypeVar("_Message")
@@ -42,6 +42,36 @@ class Enlistment:
 
 
 @dataclasses.dataclass(frozen=True)
+class Assistance:
+    """The question whether a worker's machine can be the tester's for the guests on another.
+
+    Attributes:
+        token: of the fleet's run.
+    """
+
+    token: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tester:
+    """Where the tester of a session is launched.
+
+    Attributes:
+        host: what the plan calls it.
+        address, port, secret: of its server of peers.
+        cpus: of that machine.
+        cables: names of interfaces that are cabled to each other: of the guests' host, and of the tester's.
+    """
+
+    host: str
+    address: str
+    port: int
+    secret: str
+    cpus: tuple[int, ...]
+    cables: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Assignment:
     """One session for one host.
 
@@ -53,6 +83,7 @@ class Assignment:
         arms: those of this host's schedule.
         block, bench, arm: which session of the schedule.
         known: key, attempt and status of the session's trials that are merged already.
+        tester: on another host; None where it is on this one.
     """
 
     token: str
@@ -64,6 +95,7 @@ class Assignment:
     bench: str
     arm: str
     known: tuple[tuple[str, int, str], ...]
+    tester: Tester | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +122,22 @@ class Enrolment:
     fingerprint: dict[str, Any]
     arms: tuple[ArmRecord, ...]
     notices: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Assisting:
+    """A worker's answer to a request for assistance: peers can be launched there.
+
+    Attributes:
+        address, port, secret: of its server of peers.
+        cpus: of its machine.
+    """
+
+    signature: Signature
+    address: str
+    port: int
+    secret: str
+    cpus: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +200,7 @@ class SessionAnswer:
         guests: launched for them, and those that did not come up.
         notices: what the user should know, in words.
         events: kind and detail, for the ledger.
+        emulated: arms of which their guests' own facts, and no probe before, have told that they are emulated.
     """
 
     signature: Signature
@@ -159,6 +208,7 @@ class SessionAnswer:
     guests: tuple[GuestRecord, ...]
     notices: tuple[str, ...]
     events: tuple[tuple[str, str], ...]
+    emulated: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,14 +217,16 @@ class Refusal:
 
     Attributes:
         busy: something else is measuring there; it may be asked again.
+        tester_lost: the tester's machine does not answer it any more.
     """
 
     message: str
     remedy: str | None
     busy: bool = False
+    tester_lost: bool = False
 
 
-def pack(message: Enlistment | Assignment | Enrolment | SessionAnswer | Refusal) -> bytes:
+def pack(message: Enlistment | Assistance | Assignment | Enrolment | Assisting | SessionAnswer | Refusal) -> bytes:
     """A message as bytes."""
     content = {"format": FORMAT, "kind": type(message).__name__, "content": dataclasses.asdict(message)}
     data: bytes = msgpack.packb(content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from virtgauge.errors import UnavailableError
+from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.fleet import work
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
@@ -17,6 +17,10 @@ _LOOK_S = 1.0
 
 FAILURES_OF_A_HOST = (UnavailableError, DistrustError, ForeignMessageError)
 """What keeps one host from taking part, and none of the others."""
+
+
+class HostLostError(VirtgaugeError):
+    """A host is set aside: nothing more is measured on it in this run, until it is resumed."""
 
 
 class Muster:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design
 from virtgauge.ledger.records import ArmRecord, HostRecord
-from virtgauge.plan.fleet import FleetPair, FleetSection
+from virtgauge.plan.fleet import FleetPair
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Session, schedule_block
 from virtgauge.suites.base import Cell
@@ -20,17 +19,17 @@ class Placed:
 
     Attributes:
         host: that the session is measured on, and whose trials it brings.
-        tester: the other host whose slot it needs; None where it needs none.
+        pair: of the plan, that says which other host its tester is on; None where that is this one.
     """
 
     session: Session[Cell]
     host: str
-    tester: str | None = None
+    pair: FleetPair | None = None
 
     @property
     def slots(self) -> tuple[str, ...]:
         """The hosts that must be free."""
-        return (self.host,) if self.tester is None else (self.host, self.tester)
+        return (self.host,) if self.pair is None else (self.host, self.pair.tester)
 
 
 def placed_sessions(plan: Plan, design: Design, host: HostRecord, arms: Mapping[str, ArmRecord]) -> Iterator[Placed]:
@@ -46,26 +45,9 @@ def placed_sessions(plan: Plan, design: Design, host: HostRecord, arms: Mapping[
             lambda cell, arm: design.is_for(cell, arms[arm]),
         )
         for session in sessions:
-            yield Placed(session, host.name, _tester(session, host.name, pairs))
+            yield Placed(session, host.name, _pair(session, host.name, pairs))
 
 
-def _tester(session: Session[Cell], host: str, pairs: Sequence[FleetPair]) -> str | None:
+def _pair(session: Session[Cell], host: str, pairs: Sequence[FleetPair]) -> FleetPair | None:
     suite = session.cells[0].suite
-    return next((pair.tester for pair in pairs if (pair.suite, pair.guests) == (suite, host)), None)
-
-
-def refuse_pairs(fleet: FleetSection, source: str) -> None:
-    """Refuse suites across hosts: their testers can be placed, and do not exist yet.
-
-    Raises:
-        UsageError: the plan has such a pair.
-    """
-    if fleet.pair:
-        pair = fleet.pair[0]
-        raise UsageError(
-            f"{source}: fleet.pair: suite.{pair.suite} with its tester on {pair.tester!r} and its guests on "
-            f"{pair.guests!r} cannot be measured: both slots would be claimed together, but the suite's laboratory is "
-            "made of namespaces of one machine",
-            "leave the pair out: each host is then measured with its own tester; `virtgauge bandwidth listen` and "
-            "`estimate` measure the path between two hosts",
-        )
+    return next((pair for pair in pairs if (pair.suite, pair.guests) == (suite, host)), None)

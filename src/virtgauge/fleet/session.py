@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 
 from virtgauge import __version__
@@ -20,12 +20,11 @@ from virtgauge.fleet.coordinator import Coordinator
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import Enrolment
 from virtgauge.fleet.muster import FAILURES_OF_A_HOST, Muster
-from virtgauge.fleet.placement import refuse_pairs
 from virtgauge.fleet.roster import Roster
 from virtgauge.fleet.starters import local_workers, ssh_workers
 from virtgauge.fleet.tls import TlsFiles
 from virtgauge.host.fingerprint import fingerprint
-from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, HostRecord, Manifest
+from virtgauge.ledger.records import ONE_MACHINE, TESTER, ArmRecord, HostRecord, Manifest
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.plan.fleet import FleetSection, Start
 from virtgauge.plan.load import parse_plan
@@ -89,7 +88,6 @@ def _checked(plan: Plan, source: str) -> FleetSection:
             f"{source}: budget: a fleet measures a fixed number of repetitions on every host",
             "leave [budget] out, and set repetitions",
         )
-    refuse_pairs(plan.fleet, source)
     return plan.fleet
 
 
@@ -101,8 +99,9 @@ async def _start(
         roster = Roster(fleet, agent.sha256)
         muster = Muster(fleet, roster, cluster, display)
         enrolled = {host.name: await muster.enrol(host, plan_text) for host in fleet.hosts}
-        arms = merged_arms(enrolled)
-        hosts = _host_records(plan, enrolled, arms, display)
+        measured = {host.name for host in fleet.hosts if host.measured}
+        arms = merged_arms({name: enrolment for name, enrolment in enrolled.items() if name in measured})
+        hosts = _host_records(plan, enrolled, measured, arms, display)
         assert plan.seed is not None
         manifest = Manifest(
             run_id=folder.name,
@@ -122,6 +121,8 @@ async def _start(
             ledger.add_event("started", f"virtgauge {__version__}, {len(hosts)} hosts")
             if fleet.one_machine:
                 ledger.add_event(ONE_MACHINE, "several hosts of this fleet may be one machine: a try, no comparison")
+            for pair in fleet.pair:
+                ledger.add_event(TESTER, pair.words)
             return await _execute(plan, design, ledger, hosts, roster, cluster, display)
 
 
@@ -223,9 +224,13 @@ def merged_arms(enrolled: Mapping[str, Enrolment]) -> tuple[ArmRecord, ...]:
 
 
 def _host_records(
-    plan: Plan, enrolled: Mapping[str, Enrolment], arms: Sequence[ArmRecord], display: ProgressDisplay
+    plan: Plan,
+    enrolled: Mapping[str, Enrolment],
+    measured: Collection[str],
+    arms: Sequence[ArmRecord],
+    display: ProgressDisplay,
 ) -> tuple[HostRecord, ...]:
-    """Every host with the arms that it can use.
+    """Every host with the arms that it can use; one that is not measured has none.
 
     Raises:
         UnavailableError: a host cannot use the reference as the others do.
@@ -233,7 +238,7 @@ def _host_records(
     records = []
     for index, (name, enrolment) in enumerate(enrolled.items()):
         usable = []
-        for arm, here in zip(arms, enrolment.arms, strict=True):
+        for arm, here in zip(arms, enrolment.arms, strict=True) if name in measured else ():
             reason = here.reason
             if here.usable and here.emulated != arm.emulated:
                 reason = "it is emulated there, and not on every host"

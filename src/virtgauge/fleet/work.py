@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,16 +19,31 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.execution.prepare import check_plan, probe_arms
 from virtgauge.execution.progress import Notice
 from virtgauge.execution.session import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_ambient_load
+from virtgauge.fleet.assistance import Assistant, far_host
 from virtgauge.fleet.identity import MachineIdentity
-from virtgauge.fleet.messages import Assignment, Enlistment, Enrolment, Refusal, SessionAnswer, Signature, pack, unpack
+from virtgauge.fleet.messages import (
+    Assignment,
+    Assistance,
+    Assisting,
+    Enlistment,
+    Enrolment,
+    Refusal,
+    SessionAnswer,
+    Signature,
+    pack,
+    unpack,
+)
 from virtgauge.fleet.workplace import PLAN_SOURCE, Notices, Workplace, forget
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.plan.load import parse_plan
+from virtgauge.platforms.far.platform import FarHostLostError
 
 _SENDER = "the coordinator"
 _IDLE_S = 30.0
 """After so long without a session the machine is free for others again."""
 _END_S = 60.0
+
+Answer = Enrolment | Assisting | SessionAnswer | Refusal
 
 
 async def enlist(data: bytes) -> bytes:
@@ -40,9 +56,15 @@ async def measure(data: bytes) -> bytes:
     return await _answer(lambda: _measure(data))
 
 
+async def assist(data: bytes) -> bytes:
+    """Be ready to launch testers for the guests on another host; a packed answer or refusal."""
+    return await _answer(lambda: _assist(data))
+
+
 async def stop(token: str) -> None:
     """End a run's session if it is the one under way; its guest is ended, what had finished is kept."""
-    if _state.place is not None and _state.place.token == token:
+    opened = _state.assistant or _state.place
+    if opened is not None and opened.token == token:
         await end()
 
 
@@ -51,24 +73,28 @@ async def end() -> None:
     if _state.current is not None:
         _state.current.cancel()
         await asyncio.wait([_state.current], timeout=_END_S)
-    close()
+    await close()
 
 
 async def leave(token: str) -> list[str]:
     """A run is over: forget what was kept of it; returns what its platforms remark."""
-    remarks = close() if _state.place is not None and _state.place.token == token else []
+    opened = _state.assistant or _state.place
+    remarks = await close() if opened is not None and opened.token == token else []
     forget(token)
     return remarks
 
 
-def close() -> list[str]:
+async def close() -> list[str]:
     """Give the machine back; returns what the platforms of the run remark."""
     _stay()
+    assistant, _state.assistant = _state.assistant, None
     place, _state.place = _state.place, None
+    if assistant is not None:
+        await assistant.close()
     return [] if place is None else place.close()
 
 
-async def _answer(work: Callable[[], Coroutine[Any, Any, Enrolment | SessionAnswer | Refusal]]) -> bytes:
+async def _answer(work: Callable[[], Coroutine[Any, Any, Answer]]) -> bytes:
     """What the work says, or why it could not be done; at most one at a time."""
     if _state.current is not None:
         return pack(Refusal("a session is under way already", None, busy=True))
@@ -94,6 +120,28 @@ def _signature() -> Signature:
     return Signature(str(get_worker().name), MachineIdentity.read(), __version__, find_agent().sha256)
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnEnd:
+    """How this worker is reached by others of its fleet, and proves itself to them.
+
+    Attributes:
+        address: of this machine.
+        server, client: what connections are made with, from others and to others.
+    """
+
+    address: str
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+def _own_end() -> OwnEnd:
+    from distributed import get_worker
+
+    worker = get_worker()
+    contexts = [worker.security.get_listen_args("worker"), worker.security.get_connection_args("worker")]
+    return OwnEnd(worker.ip, *(one["ssl_context"] for one in contexts))
+
+
 async def _enlist(data: bytes) -> Enrolment | Refusal:
     message = unpack(data, Enlistment, _SENDER)
     if isinstance(message, Refusal):
@@ -101,7 +149,7 @@ async def _enlist(data: bytes) -> Enrolment | Refusal:
     plan = parse_plan(message.plan_text, PLAN_SOURCE)
     design = check_plan(plan, PLAN_SOURCE)
     display = Notices()
-    close()
+    await close()
     try:
         with machine_to_ourselves():
             report_reclaimed(display)
@@ -120,17 +168,46 @@ async def _measure(data: bytes) -> SessionAnswer | Refusal:
     if isinstance(assignment, Refusal):
         return assignment
     if _state.place is None or not _state.place.serves(assignment):
-        close()
+        await close()
         try:
             _state.place = await Workplace.open(assignment)
         except OccupiedError as error:
             return Refusal(error.message, error.remedy, busy=True)
     place = _state.place
     _stay()
+    far = None if assignment.tester is None else far_host(assignment.tester, _own_end().client)
     try:
-        return await place.measure(assignment, _signature())
+        return await place.measure(assignment, _signature(), far)
+    except FarHostLostError as error:
+        return Refusal(error.message, error.remedy, tester_lost=True)
     finally:
-        _state.leaving = asyncio.get_running_loop().call_later(_IDLE_S, close)
+        _close_later()
+
+
+async def _assist(data: bytes) -> Assisting | Refusal:
+    request = unpack(data, Assistance, _SENDER)
+    if isinstance(request, Refusal):
+        return request
+    await close()
+    own = _own_end()
+    try:
+        _state.assistant = await Assistant.open(
+            request.token, own.address, own.server, idle_s=_IDLE_S, on_idle=_close_soon
+        )
+    except OccupiedError as error:
+        return Refusal(error.message, error.remedy, busy=True)
+    except OSError as error:
+        return Refusal(f"no tester can be asked for at {own.address}: {error}", None)
+    return _state.assistant.answer(_signature())
+
+
+def _close_later() -> None:
+    """Give the machine back unless something comes; called as a session ends."""
+    _state.leaving = asyncio.get_running_loop().call_later(_IDLE_S, _close_soon)
+
+
+def _close_soon() -> None:
+    _state.closing = asyncio.ensure_future(close())
 
 
 def _stay() -> None:
@@ -144,8 +221,10 @@ class _State:
     """What this process has open: one run at a time, and in it one session at a time."""
 
     place: Workplace | None = None
-    current: asyncio.Task[Enrolment | SessionAnswer | Refusal] | None = None
+    current: asyncio.Task[Answer] | None = None
+    assistant: Assistant | None = None
     leaving: asyncio.TimerHandle | None = None
+    closing: asyncio.Task[list[str]] | None = None
 
 
 _state = _State()

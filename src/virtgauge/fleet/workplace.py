@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Session, schedule_block
 from virtgauge.platforms.base import Platform
+from virtgauge.platforms.far.platform import FarHost
 from virtgauge.suites.base import Cell
 
 PLAN_SOURCE = "the fleet's plan"
@@ -113,17 +115,22 @@ class Workplace:
             theirs.arms,
         )
 
-    async def measure(self, assignment: Assignment, signature: Signature) -> SessionAnswer:
-        """Measure what is missing of a session; everything that is known of it, signed so."""
+    async def measure(self, assignment: Assignment, signature: Signature, far: FarHost | None) -> SessionAnswer:
+        """Measure what is missing of a session, with its tester elsewhere; everything that is known of it, signed so.
+
+        Raises:
+            FarHostLostError: the tester's host does not answer any more.
+        """
         session = self._session(assignment)
         known = [(key, attempt, TrialStatus(status)) for key, attempt, status in assignment.known]
-        trials = await self._runner.run_one(session, known)
+        trials = await self._runner.run_one(session, known, far)
         return SessionAnswer(
             signature=signature,
             trials=tuple(PackedTrial.read(self._ledger, trial) for trial in trials),
             guests=tuple(guest for guest in self._ledger.guests() if _is_of(guest, session, trials)),
             notices=tuple(self._display.taken()),
             events=tuple(self._new_events()),
+            emulated=tuple(arm.name for arm in self._ledger.manifest().arms if arm.emulated),
         )
 
     def _session(self, assignment: Assignment) -> Session[Cell]:
@@ -187,6 +194,32 @@ def _is_of(guest: GuestRecord, session: Session[Cell], trials: Sequence[TrialRec
     if guest.error is not None:
         return (guest.arm, guest.block) == (session.arm, session.block)
     return any(trial.guest_id == guest.guest_id for trial in trials)
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptRun:
+    """What this machine's worker has kept of a fleet's run that was not completed yet.
+
+    Attributes:
+        token: of the run.
+        size_bytes: on the disk.
+        last_used: POSIX time.
+    """
+
+    token: str
+    size_bytes: int
+    last_used: float
+
+
+def kept_runs() -> list[KeptRun]:
+    """Runs whose coordinator has not said that they are over, the oldest first."""
+    found = []
+    for folder in _kept().glob("*"):
+        if _TOKEN.fullmatch(folder.name):
+            states = [path.stat() for path in folder.rglob("*")]
+            size, last = sum(state.st_size for state in states), max((state.st_mtime for state in states), default=0)
+            found.append(KeptRun(folder.name, size, last))
+    return sorted(found, key=lambda run: run.last_used)
 
 
 def forget(token: str) -> None:

@@ -211,5 +211,8 @@ class EventRecord:
 SCHEDULED = "scheduled"
 """The kind of the event that says how many trials a run is to make: ``540 trials``; the last one holds."""
 
+TESTER = "tester"
+"""The kind of the event that says which suite of a host has its tester on another."""
+
 ONE_MACHINE = "one-machine"
 """The kind of the event that several hosts of a fleet may be one machine."""

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 MOST_HOSTS = 1000
+CABLES = 2
+"""That a tester needs: there and back, or the receiver's and the others'."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
@@ -35,6 +37,8 @@ class FleetHost(BaseModel):
     """``[user@]host[:port]`` for ssh; of an existing cluster the worker's name, where that is another than ``name``."""
     machine_id: str | None = None
     """Content of /etc/machine-id that the host must have."""
+    measured: bool = True
+    """False: it is there for the testers of other hosts' guests only."""
 
     @field_validator("name")
     @classmethod
@@ -56,6 +60,15 @@ class FleetHost(BaseModel):
         return self.address or self.name
 
 
+class Cable(BaseModel):
+    """Two interfaces that are cabled to each other, and that nothing else uses."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tester: Annotated[str, Field(min_length=1, max_length=15)]
+    guests: Annotated[str, Field(min_length=1, max_length=15)]
+
+
 class FleetPair(BaseModel):
     """A suite whose tester is on one host and whose guests are on another; both are claimed together."""
 
@@ -64,6 +77,25 @@ class FleetPair(BaseModel):
     suite: Literal["bandwidth", "forwarding"]
     tester: str
     guests: str
+    cables: tuple[Cable, ...] = ()
+    """Between the two; without any, the hosts are joined by tunnels over the network that they are in."""
+
+    @field_validator("cables")
+    @classmethod
+    def _are_enough(cls, value: tuple[Cable, ...]) -> tuple[Cable, ...]:
+        ends = [(end, getattr(cable, end)) for cable in value for end in ("tester", "guests")]
+        for end, name in ends:
+            if ends.count((end, name)) > 1:
+                raise ValueError(f"the interface {name!r} of the host of the {end} is in two cables")
+        if value and len(value) < CABLES:
+            raise ValueError(f"a tester needs {CABLES} cables, one for each of its interfaces; or none, for tunnels")
+        return value
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        how = "cables" if self.cables else "tunnels (VXLAN)"
+        return f"suite.{self.suite} of {self.guests}: its tester is on {self.tester}, joined by {how}"
 
 
 class FleetSection(BaseModel):
@@ -141,7 +173,19 @@ class FleetSection(BaseModel):
             )
         for pair in self.pair:
             self._pair_fits(pair, names)
+        self._each_has_its_use()
         return self
+
+    def _each_has_its_use(self) -> None:
+        testers, measured = {pair.tester for pair in self.pair}, {host.name for host in self.hosts if host.measured}
+        if not measured:
+            raise ValueError("no host is measured; leave measured = false out")
+        for host in self.hosts:
+            if not host.measured and host.name not in testers:
+                raise ValueError(f"host {host.name!r} is not measured and no pair's tester; leave it out")
+        for pair in self.pair:
+            if pair.guests not in measured:
+                raise ValueError(f"pair: {pair.guests!r} is to have guests, but measured = false")
 
     def _each_once(self, values: list[Any], field: str) -> None:
         for value in values:
@@ -160,5 +204,7 @@ class FleetSection(BaseModel):
         for end in (pair.tester, pair.guests):
             if end not in names:
                 raise ValueError(f"pair: {end!r} is no host of the fleet; choose from {', '.join(names)}")
+        if len([one for one in self.pair if (one.suite, one.guests) == (pair.suite, pair.guests)]) > 1:
+            raise ValueError(f"pair: suite.{pair.suite} of {pair.guests!r} has two testers; leave one out")
         if pair.tester == pair.guests:
             raise ValueError(f"pair: tester and guests are both on {pair.tester!r}; leave the pair out")

@@ -16,7 +16,7 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
-from virtgauge.ledger.records import ArmRecord, HostRecord, Manifest, TrialRecord, TrialStatus
+from virtgauge.ledger.records import TESTER, ArmRecord, HostRecord, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import headline_measures
 from virtgauge.measures.measure import Measure
@@ -34,6 +34,7 @@ class HostSummary:
         processor, kernel: of its fingerprint; empty where they are not known.
         trials: number by status.
         repetitions: with a valid trial.
+        measured: it is more than a tester's.
         missing: names of the arms that cannot be used there.
     """
 
@@ -42,6 +43,7 @@ class HostSummary:
     kernel: str
     trials: dict[str, int]
     repetitions: int
+    measured: bool
     missing: tuple[str, ...]
 
 
@@ -100,9 +102,14 @@ class HostRow:
 
 @dataclasses.dataclass(frozen=True)
 class HostFindings:
-    """Everything that is said of the hosts of a fleet."""
+    """Everything that is said of the hosts of a fleet.
+
+    Attributes:
+        testers: which suites have their tester on another host, in words.
+    """
 
     hosts: tuple[HostSummary, ...]
+    testers: tuple[str, ...]
     rows: tuple[HostRow, ...]
 
     @property
@@ -131,7 +138,8 @@ def hosts_of(
     summaries = tuple(_summary(host, manifest.arms, trials) for host in manifest.hosts)
     values = MeasuredValues.read(ledger, headline_measures(), trials)
     untested = list(_rows(values, manifest, cell_name))
-    return HostFindings(summaries, tuple(_adjusted(untested, 1 - manifest.confidence)))
+    testers = tuple(event.detail for event in ledger.events() if event.kind == TESTER)
+    return HostFindings(summaries, testers, tuple(_adjusted(untested, 1 - manifest.confidence)))
 
 
 def _summary(host: HostRecord, arms: Sequence[ArmRecord], trials: Sequence[TrialRecord]) -> HostSummary:
@@ -144,7 +152,8 @@ def _summary(host: HostRecord, arms: Sequence[ArmRecord], trials: Sequence[Trial
         kernel=str(identity.get("kernel_release") or ""),
         trials={status: statuses.count(status) for status in sorted(set(statuses))},
         repetitions=len({trial.block for trial in own if trial.status is TrialStatus.VALID}),
-        missing=tuple(arm.name for arm in arms if arm.usable and arm.name not in host.arms),
+        measured=bool(host.arms),
+        missing=tuple(arm.name for arm in arms if host.arms and arm.usable and arm.name not in host.arms),
     )
 
 
