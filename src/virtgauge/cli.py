@@ -124,12 +124,24 @@ def report(
         print(f"report: {written}")
 
 
-@app.command(epilog="Example: virtgauge clean")
-def clean() -> None:
+@app.command(epilog="Examples: virtgauge clean · virtgauge clean --fleets")
+def clean(
+    fleets: Annotated[
+        bool, typer.Option("--fleets", help="Also what was measured here for runs of fleets that were not completed.")
+    ] = False,
+) -> None:
     """Remove whatever a killed run left on this machine: processes, mounts, cgroups, namespaces, folders."""
+    from virtgauge.fleet.workplace import forget, kept_runs
     from virtgauge.host.reclaim import reclaim_dead
 
     lines = reclaim_dead()
+    for run in kept_runs():
+        size = f"{run.size_bytes / 2**20:.1f} MiB of trials of the fleet's run {run.token}"
+        if fleets:
+            forget(run.token)
+            lines.append(f"removed {size}")
+        else:
+            lines.append(f"kept {size}, which may be resumed; --fleets removes them")
     for line in lines:
         print(line)
     if not lines:
