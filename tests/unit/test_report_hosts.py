@@ -12,6 +12,7 @@ from virtgauge import report
 from virtgauge.ledger.host_view import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, ONE_MACHINE, HostRecord
 from virtgauge.ledger.store import Ledger
+from virtgauge.report.hosts.charts import host_figure
 
 REPETITIONS = 8
 SCRIPT = "<script>alert(1)</script>"
@@ -69,6 +70,22 @@ def test_each_host_has_its_own_ratio_to_its_own_reference(unlike):
     reference = {figure.host: figure for figure in row_of(findings, "host").figures}
     assert reference["south"].estimate.point == pytest.approx(2 * reference["north"].estimate.point, rel=0.05)
     assert reference["north"].ratio is None
+
+
+def test_the_figure_of_hosts_draws_every_ratio_and_none_of_the_reference(unlike):
+    built = report.build(unlike)
+    figure, data = host_figure(built.hosts, [arm.record for arm in built.arms])
+    assert [panel.title for panel in figure.panels] == ["timing.timer_cost.p50", "timing.timer_cost.p99"]
+    rows = data[figure.panels[0].data].rows
+    drawn = {(row["host"], row["arm"]): row["x"] for row in rows}
+    assert drawn.keys() == {(host, arm) for host in ("north", "south") for arm in ("host-aa", "gvisor")}
+    assert drawn["south", "gvisor"] == pytest.approx(3.0, rel=0.05)
+    assert all(row["low"] <= row["x"] <= row["high"] for row in rows)
+
+
+def test_one_host_alone_has_no_figure(unlike):
+    findings = report.build(unlike).hosts
+    assert host_figure(dataclasses.replace(findings, hosts=findings.hosts[:1]), []) is None
 
 
 def test_hosts_that_differ_are_said_to_and_a_slower_host_alone_is_no_difference(unlike):
