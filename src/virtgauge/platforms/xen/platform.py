@@ -43,6 +43,7 @@ class XenPlatform(Platform):
     """The agent as the first process of a domain, on its console."""
 
     kind: ClassVar[str] = "xen"
+    virtual_machine = True
 
     class Settings(BaseModel):
         """A plan's section of kind ``xen``."""
