@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from platforms.disk_checks import GUESTS_FIRST
 from suites.isolation_benches import flags, pair
 
 from virtgauge.host.cgroup import Hierarchies
@@ -17,7 +16,9 @@ from virtgauge.suites.isolation.blocks import largest_cache_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state")]
 
-EVERYWHERE = pytest.mark.parametrize("name", GUESTS_FIRST)
+EVERYWHERE = pytest.mark.parametrize(
+    "name", ["runc", "microvm", *(pytest.param(name, marks=pytest.mark.lab) for name in ("host", "runsc"))]
+)
 
 
 @EVERYWHERE

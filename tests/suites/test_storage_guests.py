@@ -23,7 +23,7 @@ PLATFORMS: dict[str, dict[str, Any]] = {
     "qemu": {"kind": "qemu", "machine": "microvm"},
 }
 PAIRS = [(database, "gvisor") for database in ("mongodb", "influxdb", "victoriametrics")]
-PAIRS += [(database, "qemu") for database in ("influxdb", "victoriametrics")]
+PAIRS += [pytest.param("influxdb", "qemu", marks=pytest.mark.lab), ("victoriametrics", "qemu")]
 OF_GO = {"influxdb", "victoriametrics"}
 LEVELS = {"victoriametrics": "none"}
 

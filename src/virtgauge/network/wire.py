@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 
 from pyroute2 import IPRoute, NetlinkError
 
@@ -56,32 +56,44 @@ def wire_ends(wires: Iterable[int | str], here: str, there: str) -> list[WireEnd
     return [Cable(wire) if isinstance(wire, str) else Tunnel(wire, here, there) for wire in wires]
 
 
-def lay_wire(namespace: Namespace, port: str, end: WireEnd, *, mtu: int = 1500) -> Callable[[], None]:
-    """Join an interface with a wire: what comes in at one goes out at the other.
+@contextlib.contextmanager
+def wire_in(namespace: Namespace, end: WireEnd, *, mtu: int = 1500) -> Iterator[str]:
+    """The interface of a wire's end, up, in a namespace; a tunnel goes with that, an interface that was lent goes back.
+
+    A cable has a carrier once both machines have taken their ends: both do so before they :func:`join` them.
 
     Args:
-        namespace: of the interface, and of the bridge and the tunnel that this makes, which go with it.
-        port: name of the interface.
+        namespace: that gets it.
         end: of the wire.
         mtu: of a tunnel.
 
-    Returns:
-        what gives back an interface that was lent; it can be called twice.
+    Yields:
+        its name.
 
     Raises:
-        NetworkError: it cannot be; an interface that was lent is given back.
+        NetworkError: it cannot be had.
     """
-    with contextlib.ExitStack() as made:
-        if isinstance(end, Cable):
-            wire = end.interface
-            made.callback(lend(namespace, wire))
-        else:
-            wire = f"vx-{end.number:06x}"
-            _dig(namespace, wire, end, mtu)
-        bridge = LinuxBridge(namespace)
-        bridge.add_bridge(f"br-{port}", [port, wire])
-        bridge.hand_over()
-        return made.pop_all().close
+    if isinstance(end, Cable):
+        give_back = lend(namespace, end.interface)
+        try:
+            yield end.interface
+        finally:
+            give_back()
+    else:
+        name = f"vx-{end.number:06x}"
+        _dig(namespace, name, end, mtu)
+        yield name
+
+
+def join(namespace: Namespace, port: str, wire: str) -> None:
+    """Hand everything that comes in at an interface over to that of a wire, and the other way round.
+
+    Raises:
+        NetworkError: it cannot be, or there is no carrier.
+    """
+    bridge = LinuxBridge(namespace)
+    bridge.add_bridge(f"br-{port}", [port, wire])
+    bridge.hand_over()
 
 
 def require_room(end: WireEnd, nics: Iterable[Nic]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import secrets
 import ssl
@@ -17,7 +18,7 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.network.links import connect
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.network.wire import lay_wire, require_room, wire_ends
+from virtgauge.network.wire import join, require_room, wire_ends, wire_in
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.far.request import LINE_LIMIT, BadRequestError, PeerAnswer, PeerRequest
 
@@ -44,6 +45,23 @@ class FarPeer(Guest):
         removal, self._removal = self._removal, contextlib.ExitStack()
         with removal:
             await self.channel.shutdown(_SHUTDOWN_S)
+
+
+@dataclasses.dataclass(frozen=True)
+class NearEnds:
+    """This machine's ends of a peer's wires: ``eth0`` … of a namespace, and the wires that they belong to."""
+
+    namespace: Namespace
+    wires: tuple[str, ...]
+
+    def join(self) -> None:
+        """Once the other machine has its ends.
+
+        Raises:
+            NetworkError: it cannot be.
+        """
+        for number, wire in enumerate(self.wires):
+            join(self.namespace, f"eth{number}", wire)
 
 
 class FarHost(Platform):
@@ -101,10 +119,11 @@ class FarHost(Platform):
             undo.callback(writer.close)
             removal = undo.enter_context(contextlib.ExitStack())
             try:
-                request = self._lay(spec, writer, removal)
+                request, near = self._prepare(spec, writer, removal)
+                await self._ask(request, reader, writer)
+                near.join()
             except NetworkError as error:
                 raise LaunchError("network", str(error)) from error
-            await self._ask(request, reader, writer)
             try:
                 channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
             except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
@@ -119,8 +138,10 @@ class FarHost(Platform):
         except (OSError, TimeoutError) as error:
             raise self._lost(error) from error
 
-    def _lay(self, spec: GuestSpec, writer: asyncio.StreamWriter, removal: contextlib.ExitStack) -> PeerRequest:
-        """This machine's ends of the wires, and what is asked of the other."""
+    def _prepare(
+        self, spec: GuestSpec, writer: asyncio.StreamWriter, removal: contextlib.ExitStack
+    ) -> tuple[PeerRequest, NearEnds]:
+        """What is asked of the other machine, and this one's ends of the wires."""
         assert spec.lab is not None
         addresses = (str(writer.get_extra_info(end)[0]) for end in ("sockname", "peername"))
         wires = [self._wire(removal) for _ in spec.nics]
@@ -136,10 +157,11 @@ class FarHost(Platform):
         removal.callback(namespace.close)
         entries = [Nic(nic.port, f"02:76:67:0c:00:{number:02x}", mtu=nic.mtu) for number, nic in enumerate(spec.nics)]
         connect(spec.lab, namespace, entries)
-        for number, end in enumerate(wire_ends([here for here, _ in wires], *addresses)):
+        ends = wire_ends([here for here, _ in wires], *addresses)
+        for end in ends:
             require_room(end, spec.nics)
-            removal.callback(lay_wire(namespace, f"eth{number}", end, mtu=spec.nics[number].mtu))
-        return request
+        taken = [removal.enter_context(wire_in(namespace, end, mtu=spec.nics[0].mtu)) for end in ends]
+        return request, NearEnds(namespace, tuple(taken))
 
     def _wire(self, removal: contextlib.ExitStack) -> tuple[int | str, int | str]:
         """What names a wire that no other peer has, here and there.

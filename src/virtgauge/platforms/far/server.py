@@ -15,7 +15,7 @@ from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
-from virtgauge.network.wire import lay_wire, require_room, wire_ends
+from virtgauge.network.wire import join, require_room, wire_ends, wire_in
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.far.request import LINE_LIMIT, BadRequestError, PeerAnswer, PeerRequest
 from virtgauge.platforms.host import StartedAgent, start_agent
@@ -139,7 +139,7 @@ class PeerServer:
         )
         started = await start_agent(spec, removal)
         for nic, end in zip(request.nics, ends, strict=True):
-            removal.callback(lay_wire(lab, nic.port, end, mtu=nic.mtu))
+            join(lab, nic.port, removal.enter_context(wire_in(lab, end, mtu=nic.mtu)))
         return started
 
 

@@ -66,7 +66,7 @@ class GuestLab(ForwardingLab):
         self._ends = ends
         ends.patience = self.patience
         self._places = DropPlaces(stage, switch, lab)
-        self._arrived = 0
+        self._sent = self._arrived = 0
         self._limit = LimitWatch(stage.guests, settings.cpu_limit)
 
     @classmethod
@@ -164,6 +164,7 @@ class GuestLab(ForwardingLab):
     ) -> TrialResult:
         with self._limit.trial():
             trial = await self._ends.measure(shares, frame_bytes, rate_pps, duration_s, manner)
+        self._sent += sum(flow.sent for flow in trial.flows)
         self._arrived += trial.arrived
         return trial
 
@@ -179,10 +180,18 @@ class GuestLab(ForwardingLab):
 
     async def drop_counters(self) -> list[DropCounter]:
         await self._come_to_rest()
-        counters = await self._places.read()
+        counters, links = await self._places.read(), link_counts(self._places.lab)
         # A slow guest may still be sending when the tester has stopped waiting.
-        came = link_counts(self._places.lab)[self._ends.receive_port].tx_frames
-        return [*counters, DropCounter("tester: came too late", came - self._arrived)]
+        late = links[self._ends.receive_port].tx_frames - self._arrived
+        if self.stage.far is None:
+            return [*counters, DropCounter("tester: came too late", late)]
+        entry = links[self._ends.transmit_port]
+        lost = self._sent - entry.rx_frames - entry.rx_dropped
+        return [
+            *counters,
+            DropCounter("wire: lost on the way to the guests", lost),
+            DropCounter("wire: lost on the way back, or came too late", late),
+        ]
 
     async def _come_to_rest(self) -> None:
         """Wait for the frames that are still under way: counters that are read one after the other must stand still."""
