@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from synthetic import arm_record
+from judged import HOST, P50, trial
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.requirements import understand
 from virtgauge.decisions.verdicts import Judge, Verdict
-from virtgauge.ledger.records import BLOCKS_PER_HOST, HostRecord, TrialRecord, TrialStatus
-from virtgauge.measures.catalogue import find_measure
+from virtgauge.ledger.records import BLOCKS_PER_HOST, HostRecord
 from virtgauge.measures.values import MeasuredValue, MeasuredValues
 from virtgauge.plan.requirements import Requirement
-
-P50 = find_measure("timing", "timer_cost.p50")
-ARM = arm_record("host", "host", "Host", "reference")
-
-
-def trial(number: int, block: int) -> TrialRecord:
-    return TrialRecord(
-        trial_id=number,
-        key=f"b{block}/host/timer",
-        suite="timing",
-        probe="timer_cost",
-        arm="host",
-        platform="host",
-        block=block,
-        attempt=1,
-        factors={"function": "rdtsc", "load": "idle"},
-        status=TrialStatus.VALID,
-        flags=(),
-        result={},
-        accounting={},
-        error=None,
-        guest_id=None,
-        started_at="2026-01-01T00:00:00.000+00:00",
-        elapsed_ns=1,
-    )
 
 
 def verdict(by_host: dict[str, float], *, as_fleet: bool) -> Verdict:
@@ -51,7 +25,7 @@ def verdict(by_host: dict[str, float], *, as_fleet: bool) -> Verdict:
             values.append(MeasuredValue(P50, one, figure * float(1 + 0.01 * random.standard_normal())))
     required = Requirement(suite="timing", measure=P50.name, at_most=100, unit="ns")
     requirements = understand([required], None, ["host"], 0.95, "test")
-    judge = Judge(requirements, [ARM], trials, hosts if as_fleet else (), any_time_valid=False)
+    judge = Judge(requirements, [HOST], trials, hosts if as_fleet else (), any_time_valid=False)
     (found,) = judge.verdicts(MeasuredValues(values))
     return found
 

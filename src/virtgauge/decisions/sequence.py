@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.requirements import BoundRequirement
-from virtgauge.decisions.verdicts import CellVerdict, Judge, Verdict
+from virtgauge.decisions.verdicts import Judge, Verdict
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.measure import Measure
@@ -39,7 +39,7 @@ class Deciding:
         return [
             one
             for one in verdicts
-            if one.outcome is Outcome.INCONCLUSIVE and one.arm in usable and any(map(_open, one.cells))
+            if one.outcome is Outcome.INCONCLUSIVE and one.arm in usable and any(cell.open for cell in one.cells)
         ]
 
     def needed(self, verdicts: Sequence[Verdict]) -> Needed:
@@ -48,7 +48,7 @@ class Deciding:
         places: set[tuple[str, CellKey]] = set()
         for verdict in verdicts:
             for cell in verdict.cells:
-                if _open(cell):
+                if cell.open:
                     for key in _with_baselines(self._measure(verdict.requirement), cell.key):
                         places |= {(arm, key) for arm in {verdict.arm, *against}}
         loose = {(arm, frozenset(key[2]), key[:2]) for arm, key in places}
@@ -56,11 +56,6 @@ class Deciding:
 
     def _measure(self, requirement: str) -> Measure:
         return next(one.measure for one in self._requirements if one.name == requirement)
-
-
-def _open(cell: CellVerdict) -> bool:
-    """Whether more repetitions may decide it: one that has brought no figure so far will bring none."""
-    return cell.outcome is Outcome.INCONCLUSIVE and cell.estimate.n > 0
 
 
 def _with_baselines(measure: Measure, key: CellKey) -> list[CellKey]:

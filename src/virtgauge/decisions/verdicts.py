@@ -1,10 +1,13 @@
 """Verdicts: each requirement judged for each platform, on the figures of a run.
 
-A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Two
+A requirement that covers several cells, or several hosts of a fleet, is met when every one of them meets it.  Three
 guards stand above the interval:
 
 - **A/A.**  What identical arms still differ by on this machine is the least that a figure may be off; a margin within
   that band decides nothing.  A bound on the ratio to the reference cannot be decided at all without an A/A pair.
+- **Silence.**  Valid trials without the figure (too few values for a quantile, for they were cut short) are as a rule
+  the slow ones.  Where more than a tenth of them are silent, the others do not stand for all, and more of them would
+  not help.
 - **Emulation.**  Figures of an emulated machine say nothing of the hypervisor's speed: they are shown, not judged.
 """
 
@@ -12,7 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
 from virtgauge.analysis.bounds import Decision, Outcome, decide
 from virtgauge.analysis.comparison import aa_band, paired_difference, paired_ratio
@@ -20,7 +24,14 @@ from virtgauge.analysis.differences import band_of
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import ArmRecord, HostRecord, TrialRecord, TrialStatus
+from virtgauge.measures.measure import Measure
 from virtgauge.measures.values import CellKey, MeasuredValue, MeasuredValues, cell_key
+
+Levels = frozenset[tuple[str, str]]
+"""Of a cell's factors."""
+
+_SILENT = 0.1
+"""Of the valid repetitions at most this part may be without the figure."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +46,7 @@ class CellVerdict:
         margin: how far the figure is within the bound (negative: beyond), as a share of the bound.
         trials: numbers of the trials behind it.
         more: about how many more repetitions would decide it; 0 when decided, None when that cannot be told.
+        open: further repetitions may decide it.
         reason: in words.
     """
 
@@ -47,6 +59,7 @@ class CellVerdict:
     margin: float | None
     trials: tuple[int, ...]
     more: int | None
+    open: bool
     reason: str
 
     @property
@@ -110,6 +123,10 @@ class Judge:
         self._aa = next((arm.name for arm in arms if arm.role == "aa" and arm.usable), None)
         self._any_time_valid = any_time_valid
         self._last = {(cell_key(trial), trial.arm): trial for trial in trials}
+        self._valid: defaultdict[tuple[str, str, Levels, str], set[int]] = defaultdict(set)
+        for trial in trials:
+            if trial.status is TrialStatus.VALID:
+                self._valid[trial.suite, trial.probe, frozenset(trial.factors.items()), trial.arm].add(trial.block)
         self._hosts: tuple[HostRecord | None, ...] = tuple(hosts) or (None,)
         self._cells = list(dict.fromkeys(cell for cell, _ in self._last))
 
@@ -165,18 +182,23 @@ class Judge:
             every=requirement.required.of == "every",
             any_time_valid=self._any_time_valid,
         )
-        guard = self._guard(requirement, key, host, decision, values)
+        silence = None
+        if decision.outcome is not Outcome.FAIL:
+            silence = self._silence(requirement.measure, key, arm, host, own.keys())
+        guard = silence or self._guard(requirement, key, host, decision, values)
+        outcome = decision.outcome if guard is None else Outcome.INCONCLUSIVE
         suite, probe, items = key
         return CellVerdict(
             suite=suite,
             probe=probe,
             factors=dict(items),
             host="" if host is None else host.name,
-            outcome=decision.outcome if guard is None else Outcome.INCONCLUSIVE,
+            outcome=outcome,
             estimate=decision.estimate,
             margin=decision.margin,
             trials=trials,
             more=decision.more if guard is None else None,
+            open=outcome is Outcome.INCONCLUSIVE and decision.estimate.n > 0 and silence is None,
             reason=guard or (decision.reason if figures else self._why_missing(key, arm)),
         )
 
@@ -187,6 +209,23 @@ class Judge:
         """An arm's figures in a cell, by block: all of them, or those of one host of a fleet."""
         found = values.found(requirement.measure, key, arm).items()
         return {block: one for block, one in found if host is None or host.owns(block)}
+
+    def _silence(
+        self, measure: Measure, key: CellKey, arm: str, host: HostRecord | None, told: Collection[int]
+    ) -> str | None:
+        """Why the figures that there are do not stand for all repetitions; None where they do, or there are none."""
+        suite, probe, items = key
+        levels = dict(items)
+        base = measure.baseline(levels) if measure.baseline else None
+        each = [self._valid[suite, probe, frozenset(one.items()), arm] for one in (levels, base) if one is not None]
+        valid = {block for block in set.intersection(*each) if host is None or host.owns(block)}
+        silent = len(valid.difference(told))
+        if not told or silent <= _SILENT * len(valid):
+            return None
+        return (
+            f"{silent} of {len(valid)} valid repetitions have no such figure (too few values for the quantile, or none "
+            "of the kind): longer trials would, more of them would not"
+        )
 
     def _why_missing(self, key: CellKey, arm: str) -> str:
         """Why a platform has no figure in a cell, as its last trial there tells."""

@@ -1,0 +1,46 @@
+"""Valid trials without the figure: they count against what the others say."""
+
+from __future__ import annotations
+
+import pytest
+from judged import HOST, P50, trial
+
+from virtgauge.analysis.bounds import Outcome
+from virtgauge.decisions.requirements import understand
+from virtgauge.decisions.verdicts import Judge, Verdict
+from virtgauge.measures.values import MeasuredValue, MeasuredValues
+from virtgauge.plan.requirements import Requirement
+
+
+def verdict(figures: int, silent: int, value: float) -> Verdict:
+    """On "at most 100 ns" after so many repetitions with a figure, and so many without."""
+    trials = [trial(number + 1, number) for number in range(figures + silent)]
+    values = [MeasuredValue(P50, one, value + 0.01 * one.trial_id) for one in trials[:figures]]
+    required = Requirement(suite="timing", measure=P50.name, at_most=100, unit="ns")
+    judge = Judge(understand([required], None, ["host"], 0.95, "test"), [HOST], trials, any_time_valid=True)
+    (found,) = judge.verdicts(MeasuredValues(values))
+    return found
+
+
+def test_a_bound_is_not_met_where_many_repetitions_are_silent() -> None:
+    found = verdict(figures=18, silent=3, value=50)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "3 of 21 valid repetitions have no such figure" in found.reason
+    assert found.more is None
+    assert not found.cells[0].open, "more repetitions would be as silent"
+
+
+@pytest.mark.parametrize("silent", [0, 2])
+def test_few_silent_repetitions_change_nothing(silent: int) -> None:
+    assert verdict(figures=18, silent=silent, value=50).outcome is Outcome.PASS
+
+
+def test_a_bound_that_is_not_met_stays_so() -> None:
+    assert verdict(figures=18, silent=6, value=150).outcome is Outcome.FAIL
+
+
+def test_what_a_few_repetitions_leave_undecided_stays_open_unless_they_are_silent() -> None:
+    undecided = verdict(figures=2, silent=0, value=50)
+    assert (undecided.outcome, undecided.cells[0].open) == (Outcome.INCONCLUSIVE, True)
+    hopeless = verdict(figures=2, silent=6, value=50)
+    assert (hopeless.outcome, hopeless.cells[0].open, hopeless.more) == (Outcome.INCONCLUSIVE, False, None)
