@@ -10,6 +10,7 @@ from virtgauge.decisions.requirements import understand
 from virtgauge.decisions.verdicts import Judge, Verdict
 from virtgauge.measures.values import MeasuredValue, MeasuredValues
 from virtgauge.plan.requirements import Requirement
+from virtgauge.report.decisions.words import margin_text
 
 
 def verdict(figures: int, silent: int, value: float) -> Verdict:
@@ -44,3 +45,8 @@ def test_what_a_few_repetitions_leave_undecided_stays_open_unless_they_are_silen
     assert (undecided.outcome, undecided.cells[0].open) == (Outcome.INCONCLUSIVE, True)
     hopeless = verdict(figures=2, silent=6, value=50)
     assert (hopeless.outcome, hopeless.cells[0].open, hopeless.more) == (Outcome.INCONCLUSIVE, False, None)
+
+
+def test_what_is_far_beyond_its_bound_is_told_as_a_multiple_of_it() -> None:
+    assert margin_text(verdict(figures=18, silent=0, value=1190).decisive) == "11.9 times the bound"
+    assert margin_text(verdict(figures=18, silent=0, value=150).decisive) == "50.1 % beyond"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import CellVerdict, Verdict
+from virtgauge.measures.quantities import significant
 from virtgauge.report.decisions.model import Decisions
 from virtgauge.report.words import NONE, confidence, share
 
 
 def margin_text(cell: CellVerdict | None) -> str:
-    """``38 % within``, ``4.1 % beyond``; a dash where there is none."""
+    """``38 % within``, ``4.1 % beyond``, ``11.9 times the bound``; a dash where there is none."""
     if cell is None or cell.margin is None:
         return NONE
+    if cell.margin < -1:
+        return f"{significant(1 - cell.margin)} times the bound"
     return f"{share(abs(cell.margin))} {'within' if cell.margin >= 0 else 'beyond'}"
 
 
