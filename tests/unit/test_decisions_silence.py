@@ -13,11 +13,11 @@ from virtgauge.plan.requirements import Requirement
 from virtgauge.report.decisions.words import margin_text
 
 
-def verdict(figures: int, silent: int, value: float) -> Verdict:
+def verdict(figures: int, silent: int, value: float, *, end: str = "at_most") -> Verdict:
     """On "at most 100 ns" after so many repetitions with a figure, and so many without."""
     trials = [trial(number + 1, number) for number in range(figures + silent)]
     values = [MeasuredValue(P50, one, value + 0.01 * one.trial_id) for one in trials[:figures]]
-    required = Requirement(suite="timing", measure=P50.name, at_most=100, unit="ns")
+    required = Requirement(suite="timing", measure=P50.name, unit="ns", **{end: 100})
     judge = Judge(understand([required], None, ["host"], 0.95, "test"), [HOST], trials, any_time_valid=True)
     (found,) = judge.verdicts(MeasuredValues(values))
     return found
@@ -47,6 +47,7 @@ def test_what_a_few_repetitions_leave_undecided_stays_open_unless_they_are_silen
     assert (hopeless.outcome, hopeless.cells[0].open, hopeless.more) == (Outcome.INCONCLUSIVE, False, None)
 
 
-def test_what_is_far_beyond_its_bound_is_told_as_a_multiple_of_it() -> None:
+def test_what_is_far_from_its_bound_is_told_as_a_multiple_of_it() -> None:
+    assert margin_text(verdict(figures=18, silent=0, value=2900, end="at_least").decisive) == "29.0 times the bound"
     assert margin_text(verdict(figures=18, silent=0, value=1190).decisive) == "11.9 times the bound"
     assert margin_text(verdict(figures=18, silent=0, value=150).decisive) == "50.1 % beyond"

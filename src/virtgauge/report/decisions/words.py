@@ -13,8 +13,8 @@ def margin_text(cell: CellVerdict | None) -> str:
     """``38 % within``, ``4.1 % beyond``, ``11.9 times the bound``; a dash where there is none."""
     if cell is None or cell.margin is None:
         return NONE
-    if cell.margin < -1:
-        return f"{significant(1 - cell.margin)} times the bound"
+    if abs(cell.margin) > 1:
+        return f"{significant(1 + abs(cell.margin))} times the bound"
     return f"{share(abs(cell.margin))} {'within' if cell.margin >= 0 else 'beyond'}"
 
 
