@@ -227,7 +227,8 @@ PAIR = {"suite": "bandwidth", "tester": "north", "guests": "south"}
 
 def across(**fleet):
     """A plan with simulated guests, which need no tester: who is asked, and where sessions take place."""
-    plan = fleet_plan("north", "south", fleet={"pair": [PAIR], **fleet}, repetitions=1)
+    elsewhere = {"workers": None, "scheduler": "tls://192.0.2.1:1", "ca": "c", "certificate": "c", "key": "c"}
+    plan = fleet_plan("north", "south", fleet={"pair": [PAIR], **elsewhere, **fleet}, repetitions=1)
     return plan.model_copy(update={"suite": {**plan.suite, "bandwidth": (QUICK,)}})
 
 

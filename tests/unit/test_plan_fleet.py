@@ -62,6 +62,7 @@ PAIR = 'suite = "bandwidth"\ntester = "north"\nguests = "south"\n'
         (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR.replace("south", "west"), "'west' is no host"),
         (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR.replace("south", "north"), "both on 'north'"),
         (HOSTS + CLUSTER + ("[[fleet.pair]]\n" + PAIR) * 2, "has two testers"),
+        (HOSTS + 'workers = "here"\none_machine = true\n[[fleet.pair]]\n' + PAIR, "no wire to itself"),
         (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR + CABLE, "needs 2 cables"),
         (HOSTS + CLUSTER + "[[fleet.pair]]\n" + PAIR + CABLE * 2, "'eth1' of the host of the tester is in two cables"),
         (

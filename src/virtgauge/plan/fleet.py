@@ -171,6 +171,11 @@ class FleetSection(BaseModel):
                 'workers = "here" makes several hosts of this one machine, which disturb each other; say one_machine = '
                 "true to try it all the same"
             )
+        if self.start is Start.HERE and self.pair:
+            raise ValueError(
+                'pair: workers = "here" are processes of this one machine, which has no wire to itself; give hosts of '
+                "their own, by listen or scheduler"
+            )
         for pair in self.pair:
             self._pair_fits(pair, names)
         self._each_has_its_use()
