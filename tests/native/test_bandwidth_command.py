@@ -131,6 +131,7 @@ def test_a_wrong_token_is_refused_at_both_ends() -> None:
             assert (told["event"], told["reason"]) == ("refused", "it does not know the token")
 
 
+@pytest.mark.lab
 def test_nobody_listening_another_program_and_a_rate_out_of_reach_are_told_with_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])

@@ -280,6 +280,7 @@ async def test_a_path_too_long_for_a_socket_says_what_to_set(
             await platform.launch(GuestSpec(name="g", scope=scope, agent=find_agent()))
 
 
+@pytest.mark.lab
 def test_the_timing_suite_runs_on_it_by_the_command(daemon: Path, private_state: Path, tmp_path: Path) -> None:
     plan, run = tmp_path / "plan.toml", tmp_path / "run"
     plan.write_text(PLAN.format(uri=uri(daemon, "qemu")))

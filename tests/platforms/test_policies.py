@@ -35,6 +35,13 @@ async def usable(name: str) -> Platform:
     return platform
 
 
+CONTAINERS_FIRST = pytest.mark.parametrize(
+    "platform",
+    ["runc", "runsc", *(pytest.param(name, marks=pytest.mark.lab) for name in ("host", "microvm"))],
+    indirect=True,
+)
+
+
 @pytest.fixture(params=GUESTS_FIRST)
 async def platform(request: pytest.FixtureRequest, private_state: Path) -> Platform:
     return await usable(request.param)
@@ -140,6 +147,7 @@ async def test_cores_confine(platform: Platform, spec: Spec) -> None:
         assert 0 < used < 1.05
 
 
+@CONTAINERS_FIRST
 async def test_weights_divide_one_core_in_their_ratio(platform: Platform, spec: Spec) -> None:
     async with running(platform, spec()) as heavy, running(platform, spec()) as light:
         said = await heavy.apply(Policy(weight=300, cores=(CORE,)))
@@ -151,6 +159,7 @@ async def test_weights_divide_one_core_in_their_ratio(platform: Platform, spec: 
         assert ours / theirs == pytest.approx(3.0, rel=0.1)
 
 
+@CONTAINERS_FIRST
 async def test_disk_limits_hold_for_what_is_written_and_read_past_the_cache(
     platform: Platform, scope: Scope, spec: Spec
 ) -> None:

@@ -77,7 +77,9 @@ async def test_threads_that_route_are_in_the_guests_group_and_on_its_cpus(privat
                 assert allowed == ",".join(map(str, lab.cpus.guests)) or "-" in allowed
 
 
-@pytest.mark.parametrize("name", ["runc", "gvisor", "virtio", pytest.param("e1000", marks=pytest.mark.lab)])
+@pytest.mark.parametrize(
+    "name", ["runc", "gvisor", *(pytest.param(name, marks=pytest.mark.lab) for name in ("virtio", "e1000"))]
+)
 async def test_a_cpu_limit_binds_or_is_said_not_to(name, private_state):
     limit = 0.2
     async with laboratory(PLATFORMS[name], cpu_limit=limit) as lab:

@@ -150,6 +150,7 @@ def test_it_is_measured_at_its_own_settings_and_nothing_of_the_run_stays_nor_kee
     assert is_nowhere(owned.password, run)
 
 
+@pytest.mark.parametrize("owned", ["postgresql", pytest.param("mongodb", marks=pytest.mark.lab)], indirect=True)
 def test_a_table_that_is_there_is_kept_without_allow_drop_and_gone_with_it(owned: Owned, tmp_path: Path) -> None:
     owned.fill()
     refused = execute(tmp_path, owned, name="refused")
