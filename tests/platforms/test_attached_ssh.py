@@ -249,7 +249,7 @@ async def test_cancelling_leaves_nothing(server: SshServer, spec: Spec) -> None:
 def test_a_killed_controller_is_reclaimed(server: SshServer, private_state: Path) -> None:
     import json
 
-    tag = check.check_a_killed_controller_is_reclaimed("attached", json.dumps(server.settings()))
+    tag = check.check_a_killed_controller_is_reclaimed("attached", json.dumps(server.settings()), far_side_s=10.0)
     assert asyncio.run(gone(tag))
 
 
