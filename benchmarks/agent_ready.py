@@ -28,8 +28,8 @@ from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.platform import AttachedPlatform
 from virtgauge.platforms.attached.settings import AttachedSettings
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.qemu import QemuGuest
-from virtgauge.platforms.uml import UmlGuest
+from virtgauge.platforms.qemu.platform import QemuGuest
+from virtgauge.platforms.uml.platform import UmlGuest
 from virtgauge.provision.gvisor import find_runsc
 from virtgauge.provision.kernel import find_kernel
 

@@ -19,8 +19,8 @@ from benchmark import FOLDER, BenchmarkError
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.mounts import detach_below
 from virtgauge.platforms.initramfs import build_initramfs
-from virtgauge.platforms.qemu_command import MACHINES, Boot
-from virtgauge.platforms.uml_command import UmlBoot
+from virtgauge.platforms.qemu.command import MACHINES, Boot
+from virtgauge.platforms.uml.command import UmlBoot
 from virtgauge.provision.cache import cache_root
 
 _BOUND_S = 60.0

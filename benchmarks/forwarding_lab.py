@@ -20,7 +20,7 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
 from virtgauge.network.openvswitch import find_openvswitch
 from virtgauge.platforms.base import LaunchError
-from virtgauge.platforms.oci import OciPlatform
+from virtgauge.platforms.oci.platform import OciPlatform
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings

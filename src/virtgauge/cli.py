@@ -91,11 +91,11 @@ def doctor(
     from virtgauge.console.doctor import ReportedDatabase, ReportedPlatform, doctor_json, doctor_text
     from virtgauge.execution.prepare import probe_platforms
     from virtgauge.plan.load import load_plan
-    from virtgauge.platforms import qemu_accelerator
+    from virtgauge.platforms import boot_probe
     from virtgauge.suites.storage.databases.registry import DATABASES
 
     if again:
-        qemu_accelerator.forget()
+        boot_probe.forget()
     loaded, source = load_plan(plan)
     found = [ReportedPlatform(*entry) for entry in probe_platforms(loaded, source)]
     databases = [ReportedDatabase(database, database.find()) for database in DATABASES.values()]

@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from virtgauge.agent.serial_stream import serial_streams
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
+from virtgauge.platforms.attempt import ProcessAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, Platform
-from virtgauge.platforms.local import LocalGuest, ProcessAttempt
+from virtgauge.platforms.local import LocalGuest
 from virtgauge.platforms.streams import SocketPair
 
 FIRMWARE = Path("/usr/share/OVMF")
@@ -116,21 +117,14 @@ class ImageMachines(Platform):
             attempt = ProcessAttempt(spec, "QEMU", folder / "qemu.log", folder / "serial.log")
             pair = SocketPair()
             removal.callback(pair.close)
-            with cgroup.entrance() as join, (folder / "qemu.log").open("wb") as log:
-                line = f"socket,fd={pair.theirs.fileno()}"
-                process = subprocess.Popen(
-                    self._arguments(folder, line, self._wire()),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=spec.scope.environment(),
-                    cwd=folder,
-                    preexec_fn=child_setup(join),
-                    pass_fds=(pair.theirs.fileno(),),
-                    start_new_session=True,
+            with cgroup.entrance() as join:
+                process = attempt.start(
+                    self._arguments(folder, f"socket,fd={pair.theirs.fileno()}", self._wire()),
+                    removal,
+                    log=folder / "qemu.log",
+                    steps=(join,),
+                    descriptors=(pair.theirs.fileno(),),
                 )
-            attempt.process = process
-            removal.callback(end_process, process)
             pair.theirs.close()
             heard = removal.enter_context((folder / "serial.log").open("wb", buffering=0))
             channel = await attempt.open_channel(*serial_streams(*await pair.streams(), heard.write))

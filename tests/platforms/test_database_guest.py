@@ -22,7 +22,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Disk, Guest, GuestSpec, Platform
 from virtgauge.platforms.host import HostPlatform
-from virtgauge.platforms.qemu import QemuGuest
+from virtgauge.platforms.qemu.platform import QemuGuest
 from virtgauge.platforms.registry import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from platforms.conftest import require, running
 
-from virtgauge.platforms import qemu_command
 from virtgauge.platforms.base import GuestSpec
-from virtgauge.platforms.qemu import QemuGuest, QemuPlatform
+from virtgauge.platforms.qemu import command
+from virtgauge.platforms.qemu.platform import QemuGuest, QemuPlatform
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -21,8 +21,8 @@ async def test_a_guest_without_the_invariant_flag_gets_the_kernels_clock_says_wh
 ) -> None:
     platform = QemuPlatform()
     require(await platform.probe(), "qemu")
-    for accelerator, (*words, model) in list(qemu_command._ACCELERATORS.items()):
-        monkeypatch.setitem(qemu_command._ACCELERATORS, accelerator, (*words, f"{model},-invtsc"))
+    for accelerator, (*words, model) in list(command._ACCELERATORS.items()):
+        monkeypatch.setitem(command._ACCELERATORS, accelerator, (*words, f"{model},-invtsc"))
     async with running(platform, spec()) as guest:
         assert isinstance(guest, QemuGuest)
 

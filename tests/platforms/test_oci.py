@@ -13,7 +13,7 @@ from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running
 
 from virtgauge.platforms.base import GuestSpec
-from virtgauge.platforms.oci import OciPlatform
+from virtgauge.platforms.oci.platform import OciPlatform
 
 pytestmark = pytest.mark.slow
 Spec = Callable[..., GuestSpec]

@@ -13,7 +13,7 @@ from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.host import HostPlatform
-from virtgauge.platforms.oci import OciPlatform
+from virtgauge.platforms.oci.platform import OciPlatform
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings

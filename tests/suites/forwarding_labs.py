@@ -11,8 +11,8 @@ from platforms.conftest import traces
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Platform
-from virtgauge.platforms.oci import OciPlatform
-from virtgauge.platforms.qemu import QemuPlatform
+from virtgauge.platforms.oci.platform import OciPlatform
+from virtgauge.platforms.qemu.platform import QemuPlatform
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.cell_measurement import Tally
 from virtgauge.suites.forwarding.guest_lab import GuestLab

@@ -12,12 +12,13 @@ from lxml import etree
 from pydantic import ValidationError
 
 from virtgauge.host.libvirt_domains import DomainRecord, destroy_domains
+from virtgauge.platforms.guest_root import RootPart
 from virtgauge.platforms.libvirt import LibvirtPlatform
 from virtgauge.platforms.libvirt.domain_xml import Domain, Interface, KernelBoot
 from virtgauge.platforms.libvirt.drivers import DRIVERS, ChannelKind, target_of
 from virtgauge.platforms.libvirt.management import management_interface
 from virtgauge.platforms.libvirt.settings import LibvirtSettings
-from virtgauge.platforms.qemu_storage import Drive, RootPart
+from virtgauge.platforms.qemu.storage import Drive
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 KERNEL = KernelBoot(Path("/c/vmlinuz"), Path("/c/initramfs.cpio"), "console=ttyS0 quiet virtgauge.channel=virtio:x")

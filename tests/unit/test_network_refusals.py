@@ -11,7 +11,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Neighbour, NetworkError, Nic, Route
 from virtgauge.network.switch import Rule
 from virtgauge.platforms.base import GuestSpec
-from virtgauge.platforms.qemu import QemuPlatform
+from virtgauge.platforms.qemu.platform import QemuPlatform
 
 MAC = "52:54:00:00:00:01"
 NOWHERE = cast(Any, None)

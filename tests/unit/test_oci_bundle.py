@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from virtgauge.platforms.oci_bundle import AGENT_PATH, Limits, Overlay, write_bundle
+from virtgauge.platforms.oci.bundle import AGENT_PATH, Limits, Overlay, write_bundle
 
 
 @pytest.fixture

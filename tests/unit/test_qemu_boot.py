@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from virtgauge.platforms.base import LaunchError
-from virtgauge.platforms.qemu_accelerator import KVM_BOUND_S, forget, judge
-from virtgauge.platforms.qemu_command import MACHINES, Boot
-from virtgauge.platforms.qemu_storage import Drive, RootPart
+from virtgauge.platforms.boot_probe import KVM_BOUND_S, forget, judge
+from virtgauge.platforms.guest_root import RootPart
+from virtgauge.platforms.qemu.command import MACHINES, Boot
+from virtgauge.platforms.qemu.storage import Drive
 
 BOOT = Boot(
     binary=Path("/usr/bin/qemu-system-x86_64"),
@@ -159,7 +160,7 @@ async def test_another_kernel_agent_or_boot_of_the_host_asks_again(kvm: Path, mo
     machine = Machine()
     await judge("kvm", ("one",), machine.boot, kvm=kvm)
     await judge("kvm", ("two",), machine.boot, kvm=kvm)
-    monkeypatch.setattr("virtgauge.platforms.qemu_accelerator.boot_id", lambda: "another boot")
+    monkeypatch.setattr("virtgauge.platforms.boot_probe.boot_id", lambda: "another boot")
     await judge("kvm", ("two",), machine.boot, kvm=kvm)
     assert len(machine.bounds) == 3
 

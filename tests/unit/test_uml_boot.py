@@ -12,10 +12,11 @@ from pydantic import ValidationError
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.qemu_storage import RootPart
-from virtgauge.platforms.uml import UmlPlatform
-from virtgauge.platforms.uml_command import Link, UmlBoot
-from virtgauge.platforms.uml_view import HostView
+from virtgauge.platforms.guest_root import RootPart
+from virtgauge.platforms.taps import Tap
+from virtgauge.platforms.uml.command import UmlBoot
+from virtgauge.platforms.uml.platform import UmlPlatform
+from virtgauge.platforms.uml.view import HostView
 
 BOOT = UmlBoot(binary=Path("/usr/bin/linux.uml"), memory_mib=128, identity="vg012345-g1")
 
@@ -38,7 +39,7 @@ def test_a_guest_sees_one_empty_folder_of_the_host_and_opens_no_terminal() -> No
 
 def test_interfaces_are_taps_that_it_inherits_and_take_whole_packets() -> None:
     given = BOOT.arguments(
-        agent_descriptor=7, links=(Link(8, "52:54:00:00:00:01", 1500), Link(9, "52:54:00:00:00:02", 9000))
+        agent_descriptor=7, taps=(Tap(8, "52:54:00:00:00:01", 1500), Tap(9, "52:54:00:00:00:02", 9000))
     )
     assert [word for word in given if word.startswith("vec")] == [
         "vec0:transport=fd,fd=8,vec=0,mac=52:54:00:00:00:01,mtu=1500",

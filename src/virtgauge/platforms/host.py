@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from virtgauge.host.cgroup import Cgroup
-from virtgauge.host.process import child_setup, end_process, wait_for_exit
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.local import LocalGuest, ProcessAttempt, Routing, guest_namespace, mounted_disk, require_limit
+from virtgauge.host.process import wait_for_exit
+from virtgauge.platforms.attempt import ProcessAttempt
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, Platform
+from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disk, require_limit
 from virtgauge.platforms.streams import PipePair
 
 _EXIT_S = 0.5
@@ -116,26 +117,20 @@ async def start_agent(spec: GuestSpec, removal: contextlib.ExitStack) -> Started
     attempt = ProcessAttempt(spec, "the agent", log_file := folder / "agent.log")
     pipes = PipePair()
     removal.callback(pipes.close)
-    with contextlib.ExitStack() as entrances, log_file.open("wb") as log:
+    with contextlib.ExitStack() as entrances:
         steps = [entrances.enter_context(cgroup.entrance())]
         require_limit(spec, cgroup)
         if namespace is not None:
             steps.append(entrances.enter_context(namespace.entrance()))
-        try:
-            process = subprocess.Popen(
-                [spec.agent.path],
-                stdin=pipes.guest_stdin,
-                stdout=pipes.guest_stdout,
-                stderr=log,
-                env=spec.scope.environment(),
-                cwd=folder,
-                preexec_fn=child_setup(*steps, cpus=cpus),
-                start_new_session=True,  # a Ctrl-C in the terminal is for the controller
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise LaunchError("start", f"{spec.agent.path}: {error}") from error
-    attempt.process = process
-    removal.callback(end_process, process)
+        process = attempt.start(
+            [str(spec.agent.path)],
+            removal,
+            log=log_file,
+            steps=steps,
+            cpus=cpus,
+            stdin=pipes.guest_stdin,
+            stdout=pipes.guest_stdout,
+        )
     pipes.close_guest_ends()
     routing.charge_to(cgroup, removal)
     reader, writer = await pipes.streams()

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import abc
-import asyncio
 import contextlib
 import dataclasses
 import os
-import subprocess
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.channel import Channel
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
 from virtgauge.host.disk_image import DiskImageError, mount_disk_image, unmount_disk_image
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import tree_cpu_ns, wait_for_exit
+from virtgauge.host.process import tree_cpu_ns
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.receive_threads import receive_in_threads
 from virtgauge.platforms.base import Accounting, Confinement, Guest, GuestSpec, LaunchError
 
-_TAIL_BYTES = 4096
 _SHUTDOWN_S = 1.5
-_EXIT_GRACE_S = 0.5
 
 
 class LocalGuest(Guest):
@@ -128,87 +120,6 @@ class LocalGuest(Guest):
                 await before()
 
 
-class LaunchAttempt(abc.ABC):
-    """What a launch needs to tell a failure well: when it began, until when it may last, and where output goes."""
-
-    def __init__(self, spec: GuestSpec, *logs: Path) -> None:
-        self.spec = spec
-        self.logs = logs
-        self.started_ns = time.monotonic_ns()
-
-    @abc.abstractmethod
-    def end_of_process(self) -> str | None:
-        """How the guest's main process ended, in words; None while it runs."""
-
-    @abc.abstractmethod
-    async def settle(self) -> None:
-        """Give a dying process a moment, so that its end can be named rather than the broken stream."""
-
-    @property
-    def remaining_s(self) -> float:
-        """Of the time the guest may take to become ready; at least a little, so that a bound is never zero."""
-        return max(0.1, self.spec.ready_timeout_s - (time.monotonic_ns() - self.started_ns) / 1e9)
-
-    async def open_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
-        """Shake hands with the agent.
-
-        Raises:
-            LaunchError: the guest died, said something else, or nothing at all in time.
-        """
-        try:
-            return await Channel.open(reader, writer, self.spec.agent.sha256, self.remaining_s)
-        except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
-            if isinstance(error, (ChannelClosedError, OSError)):
-                await self.settle()
-            ended = self.end_of_process()
-            if ended is not None:
-                raise self.failure("boot", f"{ended} before its agent answered") from error
-            raise self.failure("handshake", str(error)) from error
-
-    async def configure_network(self, channel: Channel, interfaces: list[dict[str, Any]]) -> None:
-        """Have the agent set up the interfaces of a guest with a network stack of its own, and its forwarding.
-
-        Raises:
-            LaunchError: it could not.
-        """
-        try:
-            await channel.request(
-                "network", interfaces=interfaces, forwarding=self.spec.forwarding, timeout_s=self.remaining_s
-            )
-        except (AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
-            raise self.failure("network", f"the guest's interfaces cannot be configured: {error}") from error
-
-    def failure(self, stage: str, message: str) -> LaunchError:
-        """The error for a failed stage, with what the guest printed last."""
-        return LaunchError(stage, message, "\n".join(tail for log in self.logs if (tail := log_tail(log))))
-
-    def ready_ns(self) -> int:
-        """From the beginning of the launch until now."""
-        return time.monotonic_ns() - self.started_ns
-
-
-class ProcessAttempt(LaunchAttempt):
-    """An attempt whose guest is a child of the controller.
-
-    Attributes:
-        process: the child, once started.
-        what: what to call it in an error.
-    """
-
-    def __init__(self, spec: GuestSpec, what: str, *logs: Path) -> None:
-        super().__init__(spec, *logs)
-        self.what = what
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def end_of_process(self) -> str | None:
-        code = None if self.process is None else self.process.poll()
-        return None if code is None else f"{self.what} {ending(code)}"
-
-    async def settle(self) -> None:
-        if self.process is not None:
-            await wait_for_exit(self.process, _EXIT_GRACE_S)
-
-
 def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace | None:
     """A namespace with the guest's interfaces, configured and linked to its lab; None for a guest without any.
 
@@ -302,20 +213,3 @@ def require_limit(spec: GuestSpec, cgroup: Cgroup) -> None:
     """
     if spec.cpu_limit is not None and cgroup.applied_cpu_limit() is None:
         raise LaunchError("limit", cgroup.reason or "the CPU time of the guest is not limited")
-
-
-def ending(code: int) -> str:
-    """A return code of subprocess in words."""
-    return f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
-
-
-def log_tail(path: Path) -> str:
-    """The last lines of a log, cleaned of control characters; empty when there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    cleaned = "".join(c for c in text.replace("\r\n", "\n").replace("\r", "\n") if c == "\n" or c.isprintable())
-    return "\n".join(cleaned.splitlines()[-25:])

@@ -15,10 +15,10 @@ _CLASSES = {
     "attached": ("virtgauge.platforms.attached.platform", "AttachedPlatform"),
     "host": ("virtgauge.platforms.host", "HostPlatform"),
     "libvirt": ("virtgauge.platforms.libvirt", "LibvirtPlatform"),
-    "oci": ("virtgauge.platforms.oci", "OciPlatform"),
-    "qemu": ("virtgauge.platforms.qemu", "QemuPlatform"),
+    "oci": ("virtgauge.platforms.oci.platform", "OciPlatform"),
+    "qemu": ("virtgauge.platforms.qemu.platform", "QemuPlatform"),
     "simulated": ("virtgauge.platforms.simulated", "SimulatedPlatform"),
-    "uml": ("virtgauge.platforms.uml", "UmlPlatform"),
+    "uml": ("virtgauge.platforms.uml.platform", "UmlPlatform"),
     "xen": ("virtgauge.platforms.xen", "XenPlatform"),
 }
 

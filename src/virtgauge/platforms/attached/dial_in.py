@@ -15,8 +15,8 @@ from virtgauge.platforms.attached.guest import AttachedGuest
 from virtgauge.platforms.attached.kit import IDENTITY_NAME, write_kit
 from virtgauge.platforms.attached.listener import Listener, Strangers, listening
 from virtgauge.platforms.attached.settings import AttachedSettings, Endpoint
+from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.local import LaunchAttempt
 
 
 class DialInAttempt(LaunchAttempt):

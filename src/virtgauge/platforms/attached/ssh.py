@@ -15,8 +15,8 @@ from virtgauge.platforms.attached.far_shell import Placement, PlacementError, ba
 from virtgauge.platforms.attached.guest import LEASE_S, AttachedGuest
 from virtgauge.platforms.attached.settings import AttachedSettings
 from virtgauge.platforms.attached.ssh_connection import SshError, connected
+from virtgauge.platforms.attempt import LaunchAttempt, log_tail
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.local import LaunchAttempt, log_tail
 from virtgauge.platforms.streams import PipePair
 
 _LOOK_S = 20.0

@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.libvirt.connection import LibvirtError, waited
 from virtgauge.platforms.libvirt.domain import DomainHandle
 from virtgauge.platforms.libvirt.domain_xml import AGENT_IN_CONTAINER
-from virtgauge.platforms.local import LaunchAttempt
 
 _STATE_S = 5.0
 _REMOVE_S = 40.0

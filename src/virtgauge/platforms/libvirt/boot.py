@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.guest_root import root_of
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
 from virtgauge.platforms.libvirt.domain_xml import KernelBoot
 from virtgauge.platforms.libvirt.drivers import Driver
-from virtgauge.platforms.qemu import host_tsc_khz
-from virtgauge.platforms.qemu_command import LONGEST_COMMAND_LINE, NIC_MODULES, Boot
-from virtgauge.platforms.qemu_storage import DISK_MODULES, ROOT_MODULES, drive_of, root_of
+from virtgauge.platforms.qemu.command import LONGEST_COMMAND_LINE, NIC_MODULES, Boot
+from virtgauge.platforms.qemu.platform import host_tsc_khz
+from virtgauge.platforms.qemu.storage import DISK_MODULES, ROOT_MODULES, drive_of
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from virtgauge.platforms.guest_root import RootPart
 from virtgauge.platforms.libvirt.drivers import ChannelKind, Driver
-from virtgauge.platforms.qemu_command import PORT_NAME
-from virtgauge.platforms.qemu_storage import Drive, RootPart
+from virtgauge.platforms.qemu.command import PORT_NAME
+from virtgauge.platforms.qemu.storage import Drive
 
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 ElementTree.register_namespace("qemu", _QEMU)

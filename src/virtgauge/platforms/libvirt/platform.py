@@ -20,7 +20,9 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.settings import Endpoint
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.boot_probe import Verdict, judge
 from virtgauge.platforms.emulation import Emulation, emulation_told
+from virtgauge.platforms.guest_root import root_of
 from virtgauge.platforms.libvirt.arrival import AnyEntrance, conversation
 from virtgauge.platforms.libvirt.attempt import DomainAttempt, container_root, removed
 from virtgauge.platforms.libvirt.boot import kernel_boot
@@ -34,8 +36,7 @@ from virtgauge.platforms.libvirt.management import management_interface
 from virtgauge.platforms.libvirt.policy import DomainPolicy
 from virtgauge.platforms.libvirt.settings import LibvirtSettings
 from virtgauge.platforms.libvirt.taps import LabDevices
-from virtgauge.platforms.qemu_accelerator import Verdict, judge
-from virtgauge.platforms.qemu_storage import drive_of, root_of
+from virtgauge.platforms.qemu.storage import drive_of
 from virtgauge.provision.kernel import find_kernel
 
 _DEFAULT_VCPUS = 2

@@ -21,13 +21,13 @@ from pathlib import Path
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.host.process import child_setup, end_process, wait_for_exit
+from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.platforms.attempt import ProcessAttempt
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import ProcessAttempt
 from virtgauge.platforms.streams import SocketPair
 from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, Ended, XenError
 from virtgauge.platforms.xen.domain import GuestType
@@ -139,30 +139,22 @@ class LabDom0(Dom0):
             removal.callback(taps.close)
             pair = SocketPair()
             removal.callback(pair.close)
-            with cgroup.entrance() as join, messages.open("wb") as log:
-                try:
-                    command = machine.arguments(
-                        console=console,
-                        agent_descriptor=pair.theirs.fileno(),
-                        taps=[
-                            (descriptor, tap.mac) for descriptor, tap in zip(taps.descriptors, taps.taps, strict=True)
-                        ],
-                    )
-                    process = subprocess.Popen(
-                        command,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        env=scope.environment(),
-                        cwd=folder,
-                        preexec_fn=child_setup(join),
-                        pass_fds=(pair.theirs.fileno(), *taps.descriptors),
-                        start_new_session=True,
-                    )
-                except (OSError, ValueError, subprocess.SubprocessError) as error:
-                    raise LaunchError("start", f"the nested Xen lab: {error}") from error
-            attempt.process = process
-            removal.callback(end_process, process)
+            try:
+                command = machine.arguments(
+                    console=console,
+                    agent_descriptor=pair.theirs.fileno(),
+                    taps=[(descriptor, tap.mac) for descriptor, tap in zip(taps.descriptors, taps.taps, strict=True)],
+                )
+            except (OSError, ValueError) as error:
+                raise LaunchError("start", f"the nested Xen lab: {error}") from error
+            with cgroup.entrance() as join:
+                process = attempt.start(
+                    command,
+                    removal,
+                    log=messages,
+                    steps=(join,),
+                    descriptors=(pair.theirs.fileno(), *taps.descriptors),
+                )
             pair.theirs.close()
             taps.close_descriptors()
             channel = await attempt.open_channel(*await pair.streams())

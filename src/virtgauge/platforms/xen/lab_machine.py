@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from virtgauge.platforms.guest_root import RootPart
 from virtgauge.platforms.initramfs import canonical
-from virtgauge.platforms.qemu_command import PORT_NAME
-from virtgauge.platforms.qemu_storage import RootPart
+from virtgauge.platforms.qemu.command import PORT_NAME
 from virtgauge.platforms.system_folders import system_folders
 from virtgauge.platforms.xen.domain import GuestType
 

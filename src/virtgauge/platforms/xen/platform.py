@@ -18,10 +18,10 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
 from virtgauge.host.xen_domains import is_xen_host
 from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.boot_probe import judge
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import LaunchAttempt
-from virtgauge.platforms.qemu_accelerator import judge
 from virtgauge.platforms.vmlinux import direct_kernel
 from virtgauge.platforms.xen.bridging import bridged
 from virtgauge.platforms.xen.dom0 import Dom0, XenError

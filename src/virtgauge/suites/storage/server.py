@@ -12,7 +12,7 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.platforms.local import log_tail
+from virtgauge.platforms.attempt import log_tail
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Server
 from virtgauge.suites.storage.processes import is_alive, kill_tree, last_lines, noted_and_logged, run_well

@@ -8,7 +8,9 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from virtgauge.platforms.qemu_storage import Drive, RootPart
+from virtgauge.platforms.guest_root import RootPart
+from virtgauge.platforms.qemu.storage import Drive
+from virtgauge.platforms.taps import Tap
 
 PORT_NAME = "org.virtgauge.agent"
 """The virtio port on which the agent listens."""
@@ -41,14 +43,6 @@ class Machine:
     nic_devices: Mapping[str, str]
     disk_device: str
     export_device: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Tap:
-    """A guest's link: the open tap that QEMU inherits, and the hardware address of the guest's interface on it."""
-
-    descriptor: int
-    mac: str
 
 
 # No boot ROM: nothing boots from a network here, and the files of the ROMs are a package of their own.

@@ -1,4 +1,4 @@
-"""Which accelerator really works here, found by booting a guest, and remembered until the machine boots again.
+"""Whether guests of a kind really boot here, found by booting one, and remembered until the machine boots again.
 
 ``/dev/kvm`` may exist and be useless: nested and paravirtual KVMs abort on a register or hang a stock kernel.  Nothing
 but a boot tells.

@@ -20,17 +20,10 @@ from virtgauge.host.process import ProcessIdentity, child_setup, end_process, wa
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
+from virtgauge.platforms.attempt import LaunchAttempt, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
-from virtgauge.platforms.local import (
-    LaunchAttempt,
-    LocalGuest,
-    Routing,
-    ending,
-    guest_namespace,
-    mounted_disk,
-    require_limit,
-)
-from virtgauge.platforms.oci_bundle import Limits, Overlay, write_bundle
+from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disk, require_limit
+from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
 from virtgauge.platforms.program_version import said_version
 from virtgauge.platforms.streams import PipePair
 from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -20,19 +19,19 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.disk_image import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import child_setup, end_process, wait_for_exit
+from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
-from virtgauge.network.links import open_tap
-from virtgauge.network.nic import NetworkError
+from virtgauge.platforms.attempt import ProcessAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.boot_probe import judge
+from virtgauge.platforms.guest_root import root_of
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
+from virtgauge.platforms.local import LocalGuest, require_limit
 from virtgauge.platforms.program_version import said_version
-from virtgauge.platforms.qemu_accelerator import judge
-from virtgauge.platforms.qemu_storage import root_of
 from virtgauge.platforms.streams import SocketPair
-from virtgauge.platforms.uml_command import INITRAMFS, LONGEST_COMMAND_LINE, STATE, VIEW, Link, UmlBoot
-from virtgauge.platforms.uml_view import HostView
+from virtgauge.platforms.taps import open_taps
+from virtgauge.platforms.uml.command import INITRAMFS, LONGEST_COMMAND_LINE, STATE, VIEW, UmlBoot
+from virtgauge.platforms.uml.view import HostView
 from virtgauge.provision.cache import cache_root
 
 _EXIT_S = 1.0
@@ -139,29 +138,20 @@ class UmlPlatform(Platform):
             pair = SocketPair()
             removal.callback(pair.close)
             descriptor = pair.theirs.fileno()
-            with _links(spec) as links, cgroup.entrance() as join, console.open("wb") as log:
+            with open_taps(spec) as taps, cgroup.entrance() as join:
                 require_limit(spec, cgroup)
-                words = boot.arguments(agent_descriptor=descriptor, links=links)
+                words = boot.arguments(agent_descriptor=descriptor, taps=taps)
                 if (length := len(" ".join(words))) > LONGEST_COMMAND_LINE:
                     message = f"the kernel would cut its command line of {length} bytes: share fewer folders"
                     raise LaunchError("start", message)
-                command = [*_CONFINEMENT, *words]
-                try:
-                    process = subprocess.Popen(
-                        command,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        env=_environment(spec),
-                        cwd=folder,
-                        preexec_fn=child_setup(join, view.mount, cpus=spec.cpus),
-                        pass_fds=(descriptor, *(link.descriptor for link in links)),
-                        start_new_session=True,
-                    )
-                except (OSError, subprocess.SubprocessError) as error:
-                    raise LaunchError("start", f"{command[0]}: {error}") from error
-            attempt.process = process
-            removal.callback(end_process, process)
+                process = attempt.start(
+                    [*_CONFINEMENT, *words],
+                    removal,
+                    log=console,
+                    steps=(join, view.mount),
+                    environment=_environment(spec),
+                    descriptors=(descriptor, *(tap.descriptor for tap in taps)),
+                )
             pair.theirs.close()
             channel = await attempt.open_channel(*serial_streams(*await pair.streams()))
             if spec.nics:
@@ -282,23 +272,6 @@ def _disk_device(spec: GuestSpec, removal: contextlib.ExitStack) -> Path | None:
         raise LaunchError("disk", str(error)) from error
     removal.callback(os.close, descriptor)
     return path
-
-
-@contextlib.contextmanager
-def _links(spec: GuestSpec) -> Iterator[list[Link]]:
-    """The guest's links, open in its lab until the kernel has its own copies; they are gone when that ends."""
-    links: list[Link] = []
-    try:
-        for nic in spec.nics:
-            assert spec.lab is not None
-            try:
-                links.append(Link(open_tap(spec.lab, nic), nic.mac, nic.mtu))
-            except NetworkError as error:
-                raise LaunchError("network", str(error)) from error
-        yield links
-    finally:
-        for link in links:
-            os.close(link.descriptor)
 
 
 async def _version(binary: Path) -> str | None:

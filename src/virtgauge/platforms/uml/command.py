@@ -8,7 +8,8 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from virtgauge.platforms.qemu_storage import RootPart
+from virtgauge.platforms.guest_root import RootPart
+from virtgauge.platforms.taps import Tap
 
 LONGEST_COMMAND_LINE = 4095
 """Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)."""
@@ -18,15 +19,6 @@ INITRAMFS, VIEW, STATE = "initramfs", "view", "state"
 
 The initramfs; what the guest sees of the host's files; the kernel's own, its pid and the socket of its console.
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class Link:
-    """A guest's interface: the open tap that the kernel inherits, the hardware address, and the longest packet."""
-
-    descriptor: int
-    mac: str
-    mtu: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +41,12 @@ class UmlBoot:
     disk: tuple[Path, Path] | None = None
     root: Sequence[RootPart] = ()
 
-    def arguments(self, *, agent_descriptor: int, links: Sequence[Link] = ()) -> list[str]:
+    def arguments(self, *, agent_descriptor: int, taps: Sequence[Tap] = ()) -> list[str]:
         """The whole command line.
 
         Args:
             agent_descriptor: connected socket for the channel, inherited by the kernel.
-            links: of the guest, in the order of its interfaces.
+            taps: of the guest, in the order of its interfaces.
         """
         return [
             str(self.binary),
@@ -63,7 +55,7 @@ class UmlBoot:
             # The console is written to standard output, and nothing is read; no terminal is opened for the others.
             *("con=null", "con0=null,fd:1", "ssl=null", f"ssl0=fd:{agent_descriptor}"),
             *("quiet", "panic=-1", "noreboot"),
-            *(_vector(number, link) for number, link in enumerate(links)),
+            *(_vector(number, tap) for number, tap in enumerate(taps)),
             # Each write synchronous: this kernel answers a flush of its disk and does nothing for it.
             *(() if self.disk is None else (f"ubd0s={self.disk[0]}",)),
             *self._agent_settings(),
@@ -85,12 +77,12 @@ class UmlBoot:
             yield f"{part.kind}:{_escaped(part.path)}:{source}"
 
 
-def _vector(number: int, link: Link) -> str:
+def _vector(number: int, tap: Tap) -> str:
     """A network interface of the vector driver on a tap; the older driver hangs above some 100,000 packets a second.
 
     Frames are read and written one by one (``vec=0``): what sends and receives many at once is for sockets only.
     """
-    return f"vec{number}:transport=fd,fd={link.descriptor},vec=0,mac={link.mac},mtu={link.mtu}"
+    return f"vec{number}:transport=fd,fd={tap.descriptor},vec=0,mac={tap.mac},mtu={tap.mtu}"
 
 
 def _escaped(text: str | Path) -> str:

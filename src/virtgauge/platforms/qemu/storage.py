@@ -1,15 +1,12 @@
-"""What a virtual machine of QEMU sees of the host's files: a data disk, and the host's programs as its root."""
+"""A data disk of a virtual machine of QEMU, and the modules that its kernel needs for it and for the host's root."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.system_folders import system_folders
 
 DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
@@ -34,21 +31,6 @@ class Drive:
     cache: str
 
 
-@dataclasses.dataclass(frozen=True)
-class RootPart:
-    """Something of the host in the guest's root (docs/protocol.md, ``virtgauge.root``).
-
-    Attributes:
-        kind: ``link``, or how a folder is exported: ``lower`` (below a private layer), ``read``, ``write``.
-        path: in the guest.
-        source: where the link leads, or the folder on the host.
-    """
-
-    kind: Literal["link", "lower", "read", "write"]
-    path: Path
-    source: str
-
-
 def drive_of(spec: GuestSpec) -> Drive | None:
     """The guest's disk, past the host's page cache where the image's filesystem can (memory cannot, as a rule).
 
@@ -67,19 +49,3 @@ def drive_of(spec: GuestSpec) -> Drive | None:
     except OSError:
         return Drive(image, spec.disk.folder, "writeback")
     return Drive(image, spec.disk.folder, "none")
-
-
-def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:
-    """The guest's root: the host's system folders and its shares; empty where it was not asked for."""
-    return tuple(_parts(spec)) if spec.host_root else ()
-
-
-def _parts(spec: GuestSpec) -> Iterator[RootPart]:
-    for system in system_folders():
-        path = Path("/", system.name)
-        if system.target is not None:
-            yield RootPart("link", path, system.target)
-        else:
-            yield RootPart("lower" if system.layered else "read", path, str(system.source))
-    for share in spec.shares:
-        yield RootPart("write" if share.writable else "read", share.path, str(share.path))

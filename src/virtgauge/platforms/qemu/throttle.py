@@ -7,7 +7,7 @@ from typing import Any
 from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.host.policy import DiskLimits, PolicyError
-from virtgauge.platforms.qemu_command import DRIVE_NAME
+from virtgauge.platforms.qemu.command import DRIVE_NAME
 
 _FIELDS = {"read_bps": "bps_rd", "write_bps": "bps_wr", "read_iops": "iops_rd", "write_iops": "iops_wr"}
 

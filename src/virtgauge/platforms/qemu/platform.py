@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -22,20 +21,21 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
-from virtgauge.host.process import child_setup, end_process, wait_for_exit
+from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
-from virtgauge.network.links import open_tap
-from virtgauge.network.nic import NetworkError
+from virtgauge.platforms.attempt import ProcessAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.boot_probe import Verdict, judge
+from virtgauge.platforms.guest_root import root_of
 from virtgauge.platforms.host import HostPlatform
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import LocalGuest, ProcessAttempt, require_limit
+from virtgauge.platforms.local import LocalGuest, require_limit
 from virtgauge.platforms.program_version import said_version
-from virtgauge.platforms.qemu_accelerator import Verdict, judge
-from virtgauge.platforms.qemu_command import LONGEST_COMMAND_LINE, MACHINES, NIC_MODULES, Boot, Tap
-from virtgauge.platforms.qemu_storage import DISK_MODULES, ROOT_MODULES, drive_of, root_of
-from virtgauge.platforms.qemu_throttle import throttle_disk
+from virtgauge.platforms.qemu.command import LONGEST_COMMAND_LINE, MACHINES, NIC_MODULES, Boot
+from virtgauge.platforms.qemu.storage import DISK_MODULES, ROOT_MODULES, drive_of
+from virtgauge.platforms.qemu.throttle import throttle_disk
 from virtgauge.platforms.streams import SocketPair
+from virtgauge.platforms.taps import open_taps
 from virtgauge.platforms.vmlinux import direct_kernel
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import GuestKernel, find_kernel
@@ -177,27 +177,17 @@ class QemuPlatform(Platform):
             removal.callback(channel_pair.close)
             removal.callback(monitor_pair.close)
             descriptors = channel_pair.theirs.fileno(), monitor_pair.theirs.fileno()
-            with _taps(spec) as taps, cgroup.entrance() as join, messages.open("wb") as log:
+            with open_taps(spec) as taps, cgroup.entrance() as join:
                 require_limit(spec, cgroup)
-                command = boot.arguments(
-                    console=console, agent_descriptor=descriptors[0], monitor_descriptor=descriptors[1], taps=taps
+                process = attempt.start(
+                    boot.arguments(
+                        console=console, agent_descriptor=descriptors[0], monitor_descriptor=descriptors[1], taps=taps
+                    ),
+                    removal,
+                    log=messages,
+                    steps=(join,),
+                    descriptors=(*descriptors, *(tap.descriptor for tap in taps)),
                 )
-                try:
-                    process = subprocess.Popen(
-                        command,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        env=spec.scope.environment(),
-                        cwd=folder,
-                        preexec_fn=child_setup(join, cpus=spec.cpus),
-                        pass_fds=(*descriptors, *(tap.descriptor for tap in taps)),
-                        start_new_session=True,
-                    )
-                except (OSError, subprocess.SubprocessError) as error:
-                    raise LaunchError("start", f"{command[0]}: {error}") from error
-            attempt.process = process
-            removal.callback(end_process, process)
             channel_pair.theirs.close()
             monitor_pair.theirs.close()
             channel = await attempt.open_channel(*await channel_pair.streams())
@@ -311,23 +301,6 @@ class QemuGuest(LocalGuest):
         """
         answer: Any = await self._monitor.execute("query-kvm")
         return bool(answer["enabled"])
-
-
-@contextlib.contextmanager
-def _taps(spec: GuestSpec) -> Iterator[list[Tap]]:
-    """The guest's links, open in its lab until QEMU has its own copies; they are gone when that ends."""
-    taps: list[Tap] = []
-    try:
-        for nic in spec.nics:
-            assert spec.lab is not None
-            try:
-                taps.append(Tap(open_tap(spec.lab, nic), nic.mac))
-            except NetworkError as error:
-                raise LaunchError("network", str(error)) from error
-        yield taps
-    finally:
-        for tap in taps:
-            os.close(tap.descriptor)
 
 
 async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClient:

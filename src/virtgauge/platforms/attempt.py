@@ -1,0 +1,165 @@
+"""An attempt at launching a guest: its time, its process where it is one of this host, and a failure told well."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
+from virtgauge.agent.frames import ProtocolError
+from virtgauge.host.process import child_setup, end_process, wait_for_exit
+from virtgauge.platforms.base import GuestSpec, LaunchError
+
+_TAIL_BYTES = 4096
+_EXIT_GRACE_S = 0.5
+
+
+class LaunchAttempt(abc.ABC):
+    """What a launch needs to tell a failure well: when it began, until when it may last, and where output goes."""
+
+    def __init__(self, spec: GuestSpec, *logs: Path) -> None:
+        self.spec = spec
+        self.logs = logs
+        self.started_ns = time.monotonic_ns()
+
+    @abc.abstractmethod
+    def end_of_process(self) -> str | None:
+        """How the guest's main process ended, in words; None while it runs."""
+
+    @abc.abstractmethod
+    async def settle(self) -> None:
+        """Give a dying process a moment, so that its end can be named rather than the broken stream."""
+
+    @property
+    def remaining_s(self) -> float:
+        """Of the time the guest may take to become ready; at least a little, so that a bound is never zero."""
+        return max(0.1, self.spec.ready_timeout_s - (time.monotonic_ns() - self.started_ns) / 1e9)
+
+    async def open_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Channel:
+        """Shake hands with the agent.
+
+        Raises:
+            LaunchError: the guest died, said something else, or nothing at all in time.
+        """
+        try:
+            return await Channel.open(reader, writer, self.spec.agent.sha256, self.remaining_s)
+        except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
+            if isinstance(error, (ChannelClosedError, OSError)):
+                await self.settle()
+            ended = self.end_of_process()
+            if ended is not None:
+                raise self.failure("boot", f"{ended} before its agent answered") from error
+            raise self.failure("handshake", str(error)) from error
+
+    async def configure_network(self, channel: Channel, interfaces: list[dict[str, Any]]) -> None:
+        """Have the agent set up the interfaces of a guest with a network stack of its own, and its forwarding.
+
+        Raises:
+            LaunchError: it could not.
+        """
+        try:
+            await channel.request(
+                "network", interfaces=interfaces, forwarding=self.spec.forwarding, timeout_s=self.remaining_s
+            )
+        except (AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
+            raise self.failure("network", f"the guest's interfaces cannot be configured: {error}") from error
+
+    def failure(self, stage: str, message: str) -> LaunchError:
+        """The error for a failed stage, with what the guest printed last."""
+        return LaunchError(stage, message, "\n".join(tail for log in self.logs if (tail := log_tail(log))))
+
+    def ready_ns(self) -> int:
+        """From the beginning of the launch until now."""
+        return time.monotonic_ns() - self.started_ns
+
+
+class ProcessAttempt(LaunchAttempt):
+    """An attempt whose guest is a child of the controller.
+
+    Attributes:
+        process: the child, once started.
+        what: what to call it in an error.
+    """
+
+    def __init__(self, spec: GuestSpec, what: str, *logs: Path) -> None:
+        super().__init__(spec, *logs)
+        self.what = what
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self,
+        command: Sequence[str],
+        removal: contextlib.ExitStack,
+        *,
+        log: Path,
+        steps: Iterable[Callable[[], None]],
+        cpus: Collection[int] | None = None,
+        environment: dict[str, str] | None = None,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        descriptors: tuple[int, ...] = (),
+    ) -> subprocess.Popen[bytes]:
+        """Start the guest's process, in the guest's folder.
+
+        Args:
+            command: of the process.
+            removal: gets what ends it.
+            log: takes its messages, and its output where that has no place of its own.
+            steps: taken in the process before its program, such as the way into a cgroup.
+            cpus: that it may use; the specification's without it.
+            environment: the scope's without it.
+            stdin, stdout: its own.
+            descriptors: that it inherits besides.
+
+        Raises:
+            LaunchError: it does not start.
+        """
+        try:
+            with log.open("wb") as messages:
+                process = subprocess.Popen(
+                    command,
+                    stdin=stdin,
+                    stdout=messages if stdout is None else stdout,
+                    stderr=messages,
+                    env=environment or self.spec.scope.environment(),
+                    cwd=log.parent,
+                    preexec_fn=child_setup(*steps, cpus=cpus or self.spec.cpus),
+                    pass_fds=descriptors,
+                    start_new_session=True,  # a Ctrl-C in the terminal is for the controller
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise LaunchError("start", f"{command[0]}: {error}") from error
+        self.process = process
+        removal.callback(end_process, process)
+        return process
+
+    def end_of_process(self) -> str | None:
+        code = None if self.process is None else self.process.poll()
+        return None if code is None else f"{self.what} {ending(code)}"
+
+    async def settle(self) -> None:
+        if self.process is not None:
+            await wait_for_exit(self.process, _EXIT_GRACE_S)
+
+
+def ending(code: int) -> str:
+    """A return code of subprocess in words."""
+    return f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+
+
+def log_tail(path: Path) -> str:
+    """The last lines of a log, cleaned of control characters; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    cleaned = "".join(c for c in text.replace("\r\n", "\n").replace("\r", "\n") if c == "\n" or c.isprintable())
+    return "\n".join(cleaned.splitlines()[-25:])

@@ -1,0 +1,1 @@
+"""Virtual machines by QEMU: its command line, its disk, its monitor."""

@@ -1,0 +1,1 @@
+"""User Mode Linux: its command line, and what a guest sees of the host."""
