@@ -8,7 +8,7 @@ from pathlib import Path
 
 import altair
 import pytest
-from forwarding_results import RouterArm, forwarding_ledger, forwarding_of, paper_arms, virtual_machine
+from forwarding_results import RouterArm, forwarding_ledger, forwarding_of, paper_arms, result, virtual_machine
 from rich.console import Console
 from synthetic import arm_record
 
@@ -219,6 +219,15 @@ def test_the_text_form_fits_the_terminal(usual: report.Report, width: int) -> No
     lines = printed(usual, width).splitlines()
     assert max(len(line) for line in lines) <= width
     assert any("para-virtual / emulated" in line for line in lines)
+
+
+def test_the_text_form_shows_latency_at_the_load_that_was_measured(usual: report.Report, tmp_path: Path) -> None:
+    arm = RouterArm(arm_record("runc", "oci", "Container (runc)", "reference"), latency_us=lambda j, s: 123.0)
+    at_half = [level for level in result(arm, 6, 64, 1.0)["latency"] if level["load_percent"] == 50.0]
+    text = printed(report.build(forwarding_ledger(tmp_path / "run", [arm], fields={"latency": at_half})), 100)
+    assert "latency at 50 %" in text
+    assert "123 µs" in text
+    assert "latency at" not in printed(usual, 100)
 
 
 def test_rates_and_losses_are_told_in_a_persons_units() -> None:

@@ -58,22 +58,29 @@ def _detail(table: tables.DetailTable, width: int) -> Table:
     columns = [name for name in _COLUMNS if width >= _WIDE or name not in _ONLY_WHEN_WIDE]
     made = Table(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     made.add_column("platform", overflow="fold")
+    load = _shown_load(table)
     for name in columns:
-        made.add_column(name, justify="right", no_wrap=name not in ("× reference",))
+        title = f"latency at {load:g} %" if name == "latency" and load not in (None, AT_THROUGHPUT) else name
+        made.add_column(title, justify="right", no_wrap=name not in ("× reference",))
     for first, cell, arm, series in table.rows:
         if first:
             made.add_row(Text(printable(cell.vector_label), style="bold"))
         platform = Text(f"  {printable(arm.name)}")
         if arm.emulated:
             platform.append(" (emulated)", style="yellow")
-        figures = _figures(series, arm.emulated)
+        figures = _figures(series, arm.emulated, load)
         made.add_row(platform, *(figures[column] for column in columns))
     if table.left_out:
         made.add_row(Text(f"{table.left_out} load vectors between: see the HTML report", style="dim"))
     return made
 
 
-def _figures(series: Series, emulated: bool) -> dict[str, Text]:
+def _shown_load(table: tables.DetailTable) -> float | None:
+    """The part of the throughput whose latency is shown: all of it, else the largest that was measured below."""
+    return max((load for load in table.loads if load <= AT_THROUGHPUT), default=None)
+
+
+def _figures(series: Series, emulated: bool, load: float | None) -> dict[str, Text]:
     tester = Text(frame_rate(series.tester.limit_pps.point), style="dim")
     if series.missing is not None:
         reason = Text(printable(series.missing)[:24], style="dim")
@@ -84,7 +91,7 @@ def _figures(series: Series, emulated: bool) -> dict[str, Text]:
     else:
         style = _STYLES[rate_class(comparison, emulated)]
         against = Text(f"{ratio(comparison.ratio)} ({ratio_interval(comparison.ratio)})", style=style)
-    level = series.at(AT_THROUGHPUT)
+    level = None if load is None else series.at(load)
     return {
         "throughput": Text(bit_rate(series.throughput_mbps.point), style="bold"),
         "interval": Text(bit_rate_interval(series.throughput_mbps), style="dim"),
