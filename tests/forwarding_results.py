@@ -187,7 +187,7 @@ def _add(
         "cpu_limit": "0.25",
         "search": "mlrsearch",
     }
-    mean_ps = next(entry["total_ns"] for entry in told["latency"] if entry["load_percent"] == 100.0) * 1000
+    mean_ps = max(told["latency"], key=lambda entry: float(entry["load_percent"]))["total_ns"] * 1000
     histogram = hdr_bins(np.full(2000, mean_ps).astype(np.int64))
     record = TrialRecord(
         trial_id=0,
