@@ -64,7 +64,7 @@ class Distribution:
         Raises:
             ValueError: nothing was counted.
         """
-        cumulated = self._cumulated
+        cumulated = np.cumsum(self.counts.astype(np.int64))  # not kept: a report holds every trial's distribution
         total = int(cumulated[-1]) if cumulated.size else 0
         if total == 0:
             raise ValueError("a distribution without values has no quantiles")
@@ -78,10 +78,6 @@ class Distribution:
     def quantile(self, share: float) -> float:
         """One quantile; see :meth:`quantiles`."""
         return float(self.quantiles([share])[0])
-
-    @functools.cached_property
-    def _cumulated(self) -> npt.NDArray[np.int64]:
-        return np.cumsum(self.counts.astype(np.int64))
 
     @functools.cached_property
     def median(self) -> float:
