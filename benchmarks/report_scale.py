@@ -2,18 +2,22 @@
 
 Usage: python benchmarks/report_scale.py [--trials 10000] [--keep FOLDER]
 
-Writes a synthetic run (10 arms × the 18 cells of the full timing suite, a million reads a trial), then makes its report
-in a fresh process, as ``virtgauge report RUN --format html`` would, and prints wall time, peak memory and size.
+Writes a synthetic run (10 arms × the 18 cells of the full timing suite, a million reads a trial; beyond 10,000 trials
+those are repeated as later repetitions), then makes its report in a fresh process, as ``virtgauge report RUN --format
+html`` would, and prints wall time, peak memory and size.
 """
 
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+_MOST_DRAWN = 10_000
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 
@@ -29,9 +33,31 @@ def make_run(folder: Path, trials: int) -> int:
         *(SyntheticArm(arm_record(f"guest-{n}", "oci", f"Guest {n}"), 1 + n / 2, 1 + n / 8) for n in range(8)),
     ]
     design = list(cells())
-    blocks = -(-trials // (len(arms) * len(design)))
+    blocks = -(-min(trials, _MOST_DRAWN) // (len(arms) * len(design)))
     with synthetic_ledger(folder, arms, blocks, design, invalid_share=0.02) as ledger:
-        return len(ledger.trials())
+        drawn = len(ledger.trials())
+    times = max(round(trials / drawn), 1)
+    if times > 1:
+        _repeat(folder / "ledger.sqlite", times, blocks)
+    return drawn * times
+
+
+def _repeat(ledger: Path, times: int, blocks: int) -> None:
+    """Add the trials that are there again and again as later repetitions, until they are there so many times."""
+    with sqlite3.connect(ledger) as database:
+        columns = [str(row[1]) for row in database.execute("PRAGMA table_info(trials)")]
+        (last,) = database.execute("SELECT max(trial_id) FROM trials").fetchone()
+        changed = {"trial_id": "trial_id + :n * :last", "key": "key || '@' || :n", "block": "block + :n * :blocks"}
+        trials = ", ".join(changed.get(column, column) for column in columns)
+        for n in range(1, times):
+            values = {"n": n, "last": last, "blocks": blocks}
+            database.execute(f"INSERT INTO trials SELECT {trials} FROM trials WHERE trial_id <= :last", values)
+            database.execute(
+                "INSERT INTO histograms SELECT trial_id + :n * :last, measure, unit, bins, minimum, maximum, mean "
+                "FROM histograms WHERE trial_id <= :last",
+                values,
+            )
+    database.close()
 
 
 def report(folder: Path) -> None:
