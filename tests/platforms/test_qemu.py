@@ -13,8 +13,8 @@ from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running, traces
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.platforms import qemu
 from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.qemu import platform as qemu
 from virtgauge.platforms.qemu.platform import QemuGuest, QemuPlatform
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
