@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from scipy import special
 from virtgauge.analysis.estimate import Estimate
 
 Values = npt.NDArray[np.float64]
+Signs = npt.NDArray[np.int8]
 
 _MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
 
@@ -37,14 +39,17 @@ def magnitude(delta: float) -> str:
     return next((word for bound, word in _MAGNITUDES if abs(delta) < bound), "large")
 
 
-def dominance(x: Values, y: Values) -> Values:
-    """1 where x is larger than y, −1 where smaller, 0 where equal; shape (x, y)."""
-    return np.sign(np.asarray(x)[:, None] - np.asarray(y)[None, :])
+def dominance(x: Values, y: Values) -> Signs:
+    """1 where x is larger than y, −1 where smaller, 0 where equal or where one of them is NaN; shape (x, y)."""
+    rows, columns = np.asarray(x)[:, None], np.asarray(y)[None, :]
+    signs: Signs = (rows > columns).view(np.int8)
+    signs -= (rows < columns).view(np.int8)
+    return signs
 
 
 def cliffs_delta(x: Values, y: Values, confidence: float) -> Estimate:
     """Cliff's δ of two independent samples with its interval, unit ``delta``."""
-    return delta_of(dominance(x, y), confidence)
+    return _delta_of(dominance(x, y), 1, confidence)
 
 
 def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, float]]], confidence: float) -> Estimate:
@@ -63,39 +68,46 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
     second = sorted({unit for _, y in strata for unit in y})
     if not first or not second:
         return Estimate.missing("delta", "nothing to compare")
-    total, known = np.zeros((len(first), len(second))), np.zeros((len(first), len(second)))
-    for x, y in strata:
-        signs = dominance(
-            np.array([x.get(unit, math.nan) for unit in first]), np.array([y.get(unit, math.nan) for unit in second])
-        )
-        there = ~np.isnan(signs)
-        total[there] += signs[there]
-        known += there
+    # Small integers: with thousands of repetitions, these matrices are what a report takes its time and memory for.
+    total, known = np.zeros((len(first), len(second)), np.int32), np.zeros((len(first), len(second)), np.int32)
+    whole = 0
+    for one, other in strata:
+        x = np.array([one.get(unit, math.nan) for unit in first])
+        y = np.array([other.get(unit, math.nan) for unit in second])
+        total += dominance(x, y)
+        there = ~np.isnan(x)[:, None], ~np.isnan(y)[None, :]
+        if there[0].all() and there[1].all():
+            whole += 1
+        else:
+            known += there[0] & there[1]
+    if whole == len(strata):
+        return _delta_of(total, whole, confidence)
+    known += whole
     # A repetition that shares no stratum with some repetition of the other side cannot be averaged over it.
-    rows = known.all(axis=1) if known.any() else np.zeros(len(first), dtype=bool)
+    rows = known.all(axis=1)
     if not rows.any():
         return Estimate.missing("delta", "the two have no cell in common")
-    return delta_of(total[rows] / known[rows], confidence)
+    return _delta_of(total[rows] / known[rows], 1, confidence)
 
 
-def delta_of(signs: Values, confidence: float) -> Estimate:
-    """δ and its interval from a matrix of dominance with entries in −1…1, shape (n₁, n₂)."""
+def _delta_of(signs: npt.NDArray[Any], of: int, confidence: float) -> Estimate:
+    """δ and its interval from a matrix of dominance, which is ``signs`` divided by ``of``; shape (n₁, n₂)."""
     n1, n2 = signs.shape
-    delta, units = float(signs.mean()), min(n1, n2)
+    delta, units = float(signs.mean(dtype=np.float64)) / of, min(n1, n2)
     if units < 2:
         return Estimate.bare(delta, "delta", "a single repetition: no interval", units)
     critical = float(special.stdtrit(n1 + n2 - 2, 0.5 + confidence / 2))
-    low, high = asymmetric_interval(delta, delta_variance(signs), critical, units)
+    low, high = asymmetric_interval(delta, _variance(signs, of, delta), critical, units)
     return Estimate(delta, low, high, confidence, units, "delta", "Cliff's asymmetric interval, Student's t")
 
 
-def delta_variance(signs: Values) -> float:
+def _variance(signs: npt.NDArray[Any], of: int, delta: float) -> float:
     """Cliff's unbiased estimate of the variance of δ (1996, chapter 5), never below (1 − δ²)/(n₁n₂ − 1)."""
     n1, n2 = signs.shape
-    delta = float(signs.mean())
-    rows = float(((signs.mean(axis=1) - delta) ** 2).sum())
-    columns = float(((signs.mean(axis=0) - delta) ** 2).sum())
-    single = float(((signs - delta) ** 2).sum())
+    rows = float(((signs.mean(axis=1, dtype=np.float64) / of - delta) ** 2).sum())
+    columns = float(((signs.mean(axis=0, dtype=np.float64) / of - delta) ** 2).sum())
+    squares = float(np.einsum("ij,ij->", signs, signs, dtype=np.float64)) / of**2
+    single = max(squares - signs.size * delta**2, 0.0)
     unbiased = (n2**2 * rows + n1**2 * columns - single) / (n1 * n2 * (n1 - 1) * (n2 - 1))
     return max(float(unbiased), (1 - delta * delta) / (signs.size - 1))
 
