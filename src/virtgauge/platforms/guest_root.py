@@ -28,15 +28,17 @@ class RootPart:
 
 def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:
     """The guest's root: the host's system folders and its shares; empty where it was not asked for."""
-    return tuple(_parts(spec)) if spec.host_root else ()
+    if not spec.host_root:
+        return ()
+    shares = (RootPart("write" if share.writable else "read", share.path, str(share.path)) for share in spec.shares)
+    return (*system_parts(), *shares)
 
 
-def _parts(spec: GuestSpec) -> Iterator[RootPart]:
+def system_parts() -> Iterator[RootPart]:
+    """The host's system folders, with a private layer above those that a program may write to."""
     for system in system_folders():
         path = Path("/", system.name)
         if system.target is not None:
             yield RootPart("link", path, system.target)
         else:
             yield RootPart("lower" if system.layered else "read", path, str(system.source))
-    for share in spec.shares:
-        yield RootPart("write" if share.writable else "read", share.path, str(share.path))

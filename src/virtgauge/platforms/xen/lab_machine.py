@@ -9,10 +9,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from virtgauge.platforms.guest_root import RootPart
+from virtgauge.platforms.guest_root import RootPart, system_parts
 from virtgauge.platforms.initramfs import canonical
 from virtgauge.platforms.qemu.command import PORT_NAME
-from virtgauge.platforms.system_folders import system_folders
 from virtgauge.platforms.xen.domain import GuestType
 
 XEN_FOLDER, KERNELS_FOLDER, ARCHIVES_FOLDER = Path("/xen"), Path("/kernels"), Path("/archives")
@@ -113,12 +112,7 @@ class LabMachine:
         return f"dom0_mem={DOM0_MIB}M,max:{DOM0_MIB}M bootscrub=0 sched=credit2 console=com1 com1=115200 noreboot=0"
 
     def _root(self) -> Iterator[RootPart]:
-        for system in system_folders():
-            path = Path("/", system.name)
-            if system.target is not None:
-                yield RootPart("link", path, system.target)
-            else:
-                yield RootPart("lower" if system.layered else "read", path, str(system.source))
+        yield from system_parts()
         yield RootPart("read", XEN_FOLDER, str(self.xen))
         yield RootPart("read", KERNELS_FOLDER, str(self.kernels))
         yield RootPart("read", ARCHIVES_FOLDER, str(self.archives))
