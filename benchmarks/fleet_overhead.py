@@ -70,7 +70,8 @@ def measure(arguments: argparse.Namespace) -> Outcome:
 
 
 def _added(rows: list[list[str]]) -> str:
-    return f"{rows[0][3].split(' (')[0]} (one trial a session) or {rows[1][3].split(' (')[0]} (five)"
+    one, five = (row[3].split(" (")[0] for row in rows)
+    return f"{one} ms (one trial a session) or {five} ms (five)"
 
 
 def _per_trial_s(where: Path, cells: int, repetitions: int, words: list[str], fleet: str) -> float:
