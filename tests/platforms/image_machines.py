@@ -19,7 +19,7 @@ from virtgauge.agent.serial_stream import serial_streams
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.platforms.attempt import ProcessAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, Platform
-from virtgauge.platforms.local import LocalGuest
+from virtgauge.platforms.local import LocalGuest, guest_place
 from virtgauge.platforms.streams import SocketPair
 
 FIRMWARE = Path("/usr/share/OVMF")
@@ -109,11 +109,7 @@ class ImageMachines(Platform):
 
     async def launch(self, spec: GuestSpec) -> Guest:
         with contextlib.ExitStack() as removal:
-            folder = spec.scope.guest_folder(spec.name)
-            removal.callback(shutil.rmtree, folder, ignore_errors=True)
-            cgroup = spec.scope.cgroup(spec.name)
-            removal.callback(cgroup.remove)
-            removal.callback(cgroup.kill_all)
+            folder, cgroup = guest_place(spec, removal)
             attempt = ProcessAttempt(spec, "QEMU", folder / "qemu.log", folder / "serial.log")
             pair = SocketPair()
             removal.callback(pair.close)

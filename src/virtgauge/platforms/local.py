@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -118,6 +119,21 @@ class LocalGuest(Guest):
             if self._before_removal is not None:
                 before, self._before_removal = self._before_removal, None
                 await before()
+
+
+def guest_place(spec: GuestSpec, removal: contextlib.ExitStack) -> tuple[Path, Cgroup]:
+    """The folder and the cgroup of a guest whose kernel is a process of this host.
+
+    Args:
+        spec: of the guest.
+        removal: gets what kills every process in the cgroup, also those that outlive that kernel, and removes both.
+    """
+    folder = spec.scope.guest_folder(spec.name)
+    removal.callback(shutil.rmtree, folder, ignore_errors=True)
+    cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
+    removal.callback(cgroup.remove)
+    removal.callback(cgroup.kill_all)
+    return folder, cgroup
 
 
 def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace | None:

@@ -29,7 +29,7 @@ from virtgauge.platforms.boot_probe import Verdict, judge
 from virtgauge.platforms.guest_root import root_of
 from virtgauge.platforms.host import HostPlatform
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import LocalGuest, require_limit
+from virtgauge.platforms.local import LocalGuest, guest_place, require_limit
 from virtgauge.platforms.program_version import said_version
 from virtgauge.platforms.qemu.command import LONGEST_COMMAND_LINE, MACHINES, NIC_MODULES, Boot
 from virtgauge.platforms.qemu.storage import DISK_MODULES, ROOT_MODULES, drive_of
@@ -165,11 +165,7 @@ class QemuPlatform(Platform):
 
     async def _launch(self, spec: GuestSpec, accelerator: str) -> Guest:
         with contextlib.ExitStack() as removal:
-            folder = spec.scope.guest_folder(spec.name)
-            removal.callback(shutil.rmtree, folder, ignore_errors=True)
-            cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
-            removal.callback(cgroup.remove)
-            removal.callback(cgroup.kill_all)
+            folder, cgroup = guest_place(spec, removal)
             console, messages = folder / "console.log", folder / "qemu.log"
             attempt = ProcessAttempt(spec, "QEMU", messages, console)
             boot = self._boot(spec, accelerator, await host_tsc_khz(spec) if accelerator == "tcg" else None)

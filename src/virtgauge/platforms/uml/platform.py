@@ -26,7 +26,7 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_probe import judge
 from virtgauge.platforms.guest_root import root_of
 from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import LocalGuest, require_limit
+from virtgauge.platforms.local import LocalGuest, guest_place, require_limit
 from virtgauge.platforms.program_version import said_version
 from virtgauge.platforms.streams import SocketPair
 from virtgauge.platforms.taps import open_taps
@@ -125,11 +125,7 @@ class UmlPlatform(Platform):
         if os.geteuid() != 0:
             raise LaunchError("start", f"{_NEEDS_ROOT}: {_AS_ROOT}")
         with contextlib.ExitStack() as removal:
-            folder = spec.scope.guest_folder(spec.name)
-            removal.callback(shutil.rmtree, folder, ignore_errors=True)
-            cgroup = spec.scope.cgroup(spec.name, cpu_limit=spec.cpu_limit)
-            removal.callback(cgroup.remove)
-            removal.callback(cgroup.kill_all)  # its processes outlive their kernel where that is killed
+            folder, cgroup = guest_place(spec, removal)
             console = folder / "console.log"
             attempt = _Attempt(spec, "User Mode Linux", console)
             disk = _disk_device(spec, removal)
