@@ -75,11 +75,11 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
         x = np.array([one.get(unit, math.nan) for unit in first])
         y = np.array([other.get(unit, math.nan) for unit in second])
         total += dominance(x, y)
-        there = ~np.isnan(x)[:, None], ~np.isnan(y)[None, :]
-        if there[0].all() and there[1].all():
+        x_there, y_there = ~np.isnan(x), ~np.isnan(y)
+        if x_there.all() and y_there.all():
             whole += 1
         else:
-            known += there[0] & there[1]
+            known += np.logical_and.outer(x_there, y_there)
     if whole == len(strata):
         return _delta_of(total, whole, confidence)
     known += whole
