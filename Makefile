@@ -1,5 +1,5 @@
 # Everything that a fresh machine needs is set up by the targets themselves; run `make help` for the list.
-# A machine needs Python 3.11+, cargo and make, and Go for gVisor.  What cannot be had is said in one line and skipped.
+# A machine needs Python 3.11+, cargo and make, and Go for gVisor.  Missing tools are skipped; the command that installs each is printed.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -13,33 +13,41 @@ export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/virtgauge/target
 export PYTHONPYCACHEPREFIX ?= $(XDG_CACHE_HOME)/virtgauge/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
-STAMP := .venv/.virtgauge-environment
-LOCK := requirements-dev.lock
-PURPOSES := guests building
-# Quick tests only: what measures, boots or listens has the machine to itself.
-SIDE_BY_SIDE := -n 2
+# What runs, and what develops: the second environment holds the first.
+RUNTIME := .venv/.virtgauge-runtime
+DEVELOPMENT := .venv/.virtgauge-development
+# Parts that the tests need; `virtgauge provision --list` names them all.
+PARTS := testing
+STEP := setup/step.sh
+# Two at a time; those that measure wait until they are alone (tests/conftest.py).
+PYTEST = $(PY) -m pytest -n 2
 
 .PHONY: help
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: setup ## set up, then measure host, container, gVisor and QEMU with the quick preset (ARGS="..." is passed on)
-	.venv/bin/virtgauge run quick $(ARGS)
+run: $(RUNTIME) ## set up what the quick preset needs, then measure host, container, gVisor and QEMU (ARGS="..." is passed on)
+	@code=0; .venv/bin/virtgauge run quick $(ARGS) || code=$$?; [ -e $(DEVELOPMENT) ] || $(PY) setup/agent.py prune >/dev/null; exit $$code
 
 .PHONY: test
-test: PURPOSES += browser testing databases libvirt
-test: setup libvirt lint test-rust pytest ## set up, lint, and run every test
-
-.PHONY: test-labs
-test-labs: PURPOSES += testing labs libvirt
-test-labs: setup libvirt ## the tests in nested laboratories: Xen, an image with every hypervisor's devices (as root; half an hour)
-	$(PY) -m pytest -m lab $(ARGS)
+test: PARTS += databases libvirt
+test: setup libvirt lint test-rust pytest ## set up, lint, and meet every platform, suite and fault once (twenty minutes from nothing)
 
 .PHONY: test-quick
-test-quick: PURPOSES += testing
-test-quick: setup ## the tests that boot nothing, in under two minutes (ARGS="..." is passed on)
-	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow and not lab" $(ARGS)
+test-quick: setup ## the tests that boot nothing, in a minute and a half (ARGS="..." is passed on)
+	@$(STEP) quick $(PYTEST) -m "not slow and not full and not lab" $(ARGS)
+
+.PHONY: test-all
+test-all: PARTS += databases libvirt labs
+test-all: RUST_TESTS := -- --include-ignored
+test-all: setup libvirt xen-lab lint lint-sensorstore test-rust ## every test, those of the labs too, before work counts as finished (as root)
+	@$(STEP) pytest $(PYTEST) -m "" $(ARGS)
+
+.PHONY: test-labs
+test-labs: PARTS += labs libvirt
+test-labs: setup libvirt xen-lab ## the tests in nested laboratories: Xen, an image with every hypervisor's devices (as root; half an hour)
+	@$(STEP) labs $(PYTEST) -m lab $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure virtgauge's own speed beside named peers, into benchmarks/RESULTS.md (as root; minutes)
@@ -47,25 +55,29 @@ bench: setup ## measure virtgauge's own speed beside named peers, into benchmark
 
 .PHONY: databases
 databases: environment ## fetch the database servers of the storage suite, pinned (as root; about 300 MB)
-	@$(PY) -m virtgauge.provision databases
+	@.venv/bin/virtgauge provision databases
 
 .PHONY: setup
-setup: environment provision agent shim sensorstore flushes bandwidth ## everything that `make run` needs, without running it
+setup: environment provision ## everything that the tests need, without running them
 
 .PHONY: lint
 lint: environment ## formatting, lint, types, layering, clippy
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
-	$(PY) -m mypy
-	.venv/bin/lint-imports
-	@setup/rust-lint.sh
+	@$(STEP) ruff $(PY) -m ruff check .
+	@$(STEP) ruff-format $(PY) -m ruff format --check .
+	@$(STEP) mypy $(PY) -m mypy
+	@$(STEP) layers .venv/bin/lint-imports
+	@$(STEP) clippy setup/rust-lint.sh
+
+# Apart, because it reads every driver of every database once more; its tests compile it in any case.
+.PHONY: lint-sensorstore
+lint-sensorstore: environment
+	@$(STEP) clippy-store setup/rust-lint.sh sensorstore
 
 .PHONY: format
 format: environment ## reformat Python and Rust in place
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
 	cd native && cargo fmt --all
-	cd native/sensorstore && cargo fmt --all
 
 .PHONY: lock
 lock: ## resolve the dependencies anew into the lock files (hashes, no addresses)
@@ -80,51 +92,35 @@ clean: ## remove what was built in this checkout; caches and runs stay
 # -- the parts of the set-up ------------------------------------------------------------------------------------
 
 .PHONY: environment
-environment: $(STAMP)
+environment: $(DEVELOPMENT)
 
-$(STAMP): $(LOCK) requirements-uv.lock pyproject.toml hatch_build.py setup/environment.sh
-	@VIRTGAUGE_SKIP_AGENT=1 setup/environment.sh $(LOCK)
+$(RUNTIME): requirements.lock requirements-uv.lock pyproject.toml hatch_build.py setup/environment.sh
+	@setup/start.sh $(if $(wildcard $(DEVELOPMENT)),requirements-dev.lock,requirements.lock)
 	@touch $@
 
-.PHONY: agent
-agent:
-	@$(PY) setup/agent.py
+$(DEVELOPMENT): requirements-dev.lock requirements-uv.lock pyproject.toml hatch_build.py setup/environment.sh
+	@setup/start.sh requirements-dev.lock
+	@touch $@ $(RUNTIME)
 
-.PHONY: shim
-shim:
-	@$(PY) setup/shim.py
-
-.PHONY: sensorstore
-sensorstore:
-	@$(PY) setup/sensorstore.py
-
-.PHONY: flushes
-flushes:
-	@$(PY) setup/flushes.py
-
-.PHONY: bandwidth
-bandwidth:
-	@$(PY) setup/bandwidth.py
-
-# Before the agent, because a linker may have to come first.
 .PHONY: provision
 provision: environment
-	@$(PY) -m virtgauge.provision all $(addprefix --for ,$(PURPOSES))
+	@$(STEP) provision .venv/bin/virtgauge provision $(PARTS)
 
 # After the packages, because it is compiled against the machine's libvirt; nothing else needs it.
 .PHONY: libvirt
-libvirt: provision ## the Python module of libvirt, for guests through it (as root, with PURPOSES=libvirt, its packages too)
+libvirt: provision ## the Python module of libvirt, for guests through it (as root, with PARTS=libvirt, its packages too)
 	@setup/libvirt.sh
+
+.PHONY: xen-lab
+xen-lab: provision ## the distribution's Xen for the nested lab of the tests: extracted into the cache, never installed
+	@PYTHONPATH=tests $(STEP) xen-lab $(PY) -m xen_lab.packages
 
 .PHONY: test-rust
 test-rust:
-	cd native && cargo test --locked --workspace --quiet
-	$(PY) setup/sensorstore.py test --locked --quiet
+	@cd native && ../$(STEP) rust cargo test --config tests.toml --release --locked --quiet $(RUST_TESTS)
+	@$(STEP) rust-store $(PY) setup/sensorstore.py test --config tests.toml --release --locked --quiet $(RUST_TESTS)
 
-# Last, because whoever reads the end of the output shall find pytest's summaries there.
-.PHONY: pytest pytest-quick pytest-slow
-pytest: pytest-quick pytest-slow
-pytest-quick:
-	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow and not lab" $(ARGS)
-pytest-slow:
-	@$(PY) -m pytest -m "slow and not lab" $(ARGS)
+# Last, because whoever reads the end of the output shall find pytest's summary there.
+.PHONY: pytest
+pytest:
+	@$(STEP) pytest $(PYTEST) $(ARGS)

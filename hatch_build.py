@@ -1,4 +1,5 @@
-"""Puts what is built natively into the wheel, which fits every Python of its machine type.
+"""Puts what is built natively, and the drawing library of the pages, into the wheel, which fits every Python of its
+machine type.
 
 Agent and bandwidth estimator are static; shim, flush laboratory, load generator and the estimator for the shim ask for
 the C library's interface of some version, and the wheel's tag says which.
@@ -22,8 +23,9 @@ BUILDS = {
     "flushes": "build_flushes",
     "sensorstore": "build_sensorstore",
     "bandwidth": "build_bandwidth",
+    "page": "build_page",
 }
-"""What is built natively, by scripts in ``setup/`` and a function in each."""
+"""What is built, by scripts in ``setup/`` and a function in each."""
 
 IN_WHEEL = tuple(
     f"virtgauge/native/{name}"
@@ -35,6 +37,7 @@ IN_WHEEL = tuple(
         "sensorstore",
         "bandwidth",
         "bandwidth-dynamic",
+        "vega-embed.js",
     )
 )
 
@@ -50,7 +53,7 @@ def platform_tag(images: list[bytes]) -> str:
 
 
 class AgentBuildHook(BuildHookInterface[Any]):
-    """Builds what is native with cargo and includes it."""
+    """Builds what is native with cargo, bundles the drawing library, and includes both."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build it where that is needed, and put it into a wheel.

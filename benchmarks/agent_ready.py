@@ -30,7 +30,7 @@ from virtgauge.platforms.attached.settings import AttachedSettings
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.qemu.platform import QemuGuest
 from virtgauge.platforms.uml.platform import UmlGuest
-from virtgauge.provision.gvisor import find_runsc
+from virtgauge.provision.go_program import find_runsc
 from virtgauge.provision.kernel import find_kernel
 
 _MS = 1e-6
@@ -42,8 +42,8 @@ _HOW = (
     "console; User Mode Linux has its console alone.",
     "Attached is this machine itself, by ssh over its loopback (login, copy and check of the agent included; by hand a "
     "program that is there already) and by TLS (until its agent's next call: it rests 0.1 s after a guest, longer the "
-    "longer nobody listens). libvirt is a libvirtd of the benchmark's own; the image boots in QEMU by BIOS and GRUB; "
-    "a domain of Xen is that of the nested lab, where Xen itself runs in QEMU. Beside these, nothing.",
+    "longer nobody listens). libvirt is a libvirtd of the benchmark's own; the image boots in QEMU by BIOS and GRUB. "
+    "Beside these, nothing.",
 )
 
 
@@ -167,7 +167,6 @@ SUBJECTS = (
     Subject("libvirt-lxc", by_libvirt("lxc", {}), _no_peers),
     Subject("libvirt-qemu-tcg", by_libvirt("qemu", {"accelerator": "tcg"}), _no_peers),
     Subject("image-tcg", by_image, _no_peers),
-    Subject("xen-lab", plain("xen", {"host": "lab"}), _no_peers),
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import sqlite3
 import statistics
@@ -151,15 +152,14 @@ def _from_archive(name: str, place: str) -> list[list[Any]]:
 def _from_ledgers(run: Path, times: int) -> list[list[Any]]:
     from virtgauge.ledger.store import Ledger
     from virtgauge.measures.catalogue import find_measure
-    from virtgauge.measures.values import MeasuredValue, read_values
+    from virtgauge.results.table import ResultTable
 
-    found: list[MeasuredValue] = []
+    by_arm: dict[str, list[float]] = {}
     for _ in range(times):
         with Ledger.open(run) as ledger:
-            found += read_values(ledger, [find_measure("timing", _MEASURE)])
-    by_arm: dict[str, list[float]] = {}
-    for one in found:
-        by_arm.setdefault(one.trial.arm, []).append(one.value)
+            table, measure = ResultTable(ledger), find_measure("timing", _MEASURE)
+            for cell, arm in itertools.product(table.cells("timing"), table.trials.arms):
+                by_arm.setdefault(arm, []).extend(table.values(measure, cell, arm).values())
     return [[arm, statistics.median(values)] for arm, values in sorted(by_arm.items())]
 
 

@@ -26,7 +26,7 @@ from benchmark import BenchmarkError, Outcome, figure, main, progress, spread
 
 CAPACITIES_MBPS = (300, 1000)
 SHARES = (0.0, 0.5, 0.8)
-_ESTIMATORS = ("yaz-original", "yaz", "kite2")
+_ESTIMATORS = ("yaz-original", "kite2")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
                     path.cross_traffic(estimator, share * capacity_mbps * 1e6, arguments.traffic),
                 ):
                     for turn in range(rounds):
-                        for name in _ESTIMATORS[turn % 3 :] + _ESTIMATORS[: turn % 3]:
+                        for name in _ESTIMATORS[turn % 2 :] + _ESTIMATORS[: turn % 2]:
                             words = _words(name, capacity_mbps, arguments)
                             found = _estimate(path, estimator, words) | {"measured_capacity_bps": measured_bps}
                             values.setdefault(f"{capacity_mbps} {share} {name}", []).append(found)

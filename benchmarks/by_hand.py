@@ -18,7 +18,7 @@ from benchmark import FOLDER, BenchmarkError
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.mounts import detach_below
-from virtgauge.platforms.initramfs import build_initramfs
+from virtgauge.platforms.boot_files import build_initramfs
 from virtgauge.platforms.qemu.command import MACHINES, Boot
 from virtgauge.platforms.uml.command import UmlBoot
 from virtgauge.provision.cache import cache_root

@@ -23,7 +23,7 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.host.process import end_process
 from virtgauge.image.build import build, find_ingredients
 from virtgauge.image.channel import SerialChannel
-from virtgauge.image.format import Format
+from virtgauge.image.formats import Format
 from virtgauge.platforms.attached.credentials import Credentials, write_secret
 from virtgauge.platforms.base import Platform
 from virtgauge.platforms.registry import create

@@ -28,8 +28,8 @@ from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
-from virtgauge.measures.values import MeasuredValues
-from virtgauge.report.words import confidence, ratio, ratio_interval
+from virtgauge.results.table import ResultTable
+from virtgauge.results.words import confidence, ratio, ratio_interval
 
 _MEASURES = ("timer_cost.p50", "timer_cost.p99.9", "sleep_lateness.p50", "sleep_lateness.p99")
 _SETTLE_S = 3.0
@@ -119,13 +119,13 @@ def _trial(plan: Path, folder: Path) -> dict[tuple[str, str], float]:
         raise BenchmarkError(f"the probe could not be run: {done.stderr.strip()}")
     measures = [find_measure("timing", name) for name in _MEASURES]
     with Ledger.open(folder) as ledger:
-        values = MeasuredValues.read(ledger, measures)
-    return {
-        (measure.name, cell[2][0][1]): value
-        for measure in measures
-        for cell in values.cells(measure)
-        for value in values.blocks(measure, cell, "host").values()
-    }
+        table = ResultTable(ledger)
+        return {
+            (measure.name, cell.levels[0][1]): value
+            for measure in measures
+            for cell in table.cells(measure.suite)
+            for value in table.values(measure, cell, "host").values()
+        }
 
 
 class _Cluster:

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmark import ROOT, BenchmarkError, progress
 
-_CRATE = ROOT / "native" / "hptime-bench"
+_WORKSPACE = ROOT / "native"
 _PEERS = ("quanta", "minstant", "fastant", "spin_sleep")
 
 
@@ -31,7 +31,7 @@ def measured(kind: str, amount: int) -> list[dict[str, Any]]:
 
 def peers(*names: str) -> dict[str, str]:
     """Versions of the crates beside hptime, as locked."""
-    lock = tomllib.loads((_CRATE / "Cargo.lock").read_text(encoding="utf-8"))
+    lock = tomllib.loads((_WORKSPACE / "Cargo.lock").read_text(encoding="utf-8"))
     return {package["name"]: package["version"] for package in lock["package"] if package["name"] in (names or _PEERS)}
 
 
@@ -42,10 +42,11 @@ def in_order(records: Iterable[dict[str, Any]], *keys: str) -> list[tuple[Any, .
 
 def _built() -> Path:
     target = Path(os.environ.get("CARGO_TARGET_DIR") or Path.home() / ".cache" / "virtgauge" / "target")
-    command = ["cargo", "build", "--release", "--locked", "--message-format", "json-render-diagnostics"]
+    command = ["cargo", "build", "--release", "--locked", "--package", "hptime-bench"]
+    command += ["--message-format", "json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
     try:
-        done = subprocess.run(command, cwd=_CRATE, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(command, cwd=_WORKSPACE, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     except FileNotFoundError:
         raise BenchmarkError("cargo is not on PATH; install Rust with rustup, then try again") from None
     if done.returncode != 0:

@@ -19,7 +19,7 @@ from by_hand import scratch
 from virtgauge.errors import VirtgaugeError
 from virtgauge.image.build import build, find_ingredients
 from virtgauge.image.channel import SerialChannel
-from virtgauge.image.format import Format
+from virtgauge.image.formats import Format
 from virtgauge.provision.progress import Silence
 
 PUBLISHED = "https://cloud.debian.org/images/cloud/bookworm/latest"

@@ -24,7 +24,7 @@ from typing import Any
 from benchmark import BenchmarkError, Outcome, figure, main, progress, ratios, said, spread
 from kernel_runs import BLOCK, KERNELS, host_guest, output_within, rate
 
-from virtgauge.host.disk_image import make_disk_image
+from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Disk
 

@@ -17,7 +17,9 @@ class Benchmark:
 BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("agent-ready", "Time until a guest's agent is ready", "agent_ready.py"),
     Benchmark("image", "The image that boots anywhere: build time and size", "image.py"),
+    Benchmark("bare-root", "The first run on a bare machine, step by step", "bare_root.py"),
     Benchmark("overhead-share", "Share of a run that is not measurement", "overhead_share.py"),
+    Benchmark("noisy-neighbour", "Trials lost beside a neighbour that burns CPU time in bursts", "noisy_neighbour.py"),
     Benchmark("memory-flat", "Peak memory by number of samples", "memory_flat.py"),
     Benchmark("hptime-clock", "Cost and error of the clock", "hptime_clock.py"),
     Benchmark("hptime-sleep", "Lateness and CPU use of the sleep", "hptime_sleep.py"),

@@ -10,6 +10,7 @@ html`` would, and prints wall time, peak memory and size.
 from __future__ import annotations
 
 import argparse
+import io
 import sqlite3
 import subprocess
 import sys
@@ -57,6 +58,12 @@ def _repeat(ledger: Path, times: int, blocks: int) -> None:
                 "FROM histograms WHERE trial_id <= :last",
                 values,
             )
+            told = [str(row[1]) for row in database.execute("PRAGMA table_info(statistics)")][1:]
+            names = ", ".join(f'"{name}"' for name in told)
+            database.execute(
+                f"INSERT INTO statistics SELECT trial_id + :n * :last, {names} FROM statistics WHERE trial_id <= :last",
+                values,
+            )
     database.close()
 
 
@@ -64,24 +71,28 @@ def report(folder: Path) -> None:
     """Make the page of a run, and say how long each part took."""
     began = time.perf_counter()
     from virtgauge import report
+    from virtgauge.exchange import tidy
     from virtgauge.ledger.store import Ledger
+    from virtgauge.results.table import ResultTable
 
     imported = time.perf_counter()
-    with Ledger.open(folder) as ledger:
-        built = report.build(ledger)
+    ledger = Ledger.open(folder)
+    built = report.build(ledger)
     analysed = time.perf_counter()
     page = report.render_html(built)
     (folder / "report.html").write_text(page, encoding="utf-8")
     rendered, cpu = time.perf_counter(), time.process_time()
-    text = report.render_json(built)
+    text = io.StringIO()
+    tidy.write(ResultTable(ledger), text)
     written = time.perf_counter()
+    ledger.close()
     # Of this program: getrusage would count what the process was before it began, which had written the run.
     peak_mib = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
     print(f"imports           {imported - began:6.2f} s")
     print(f"analysis          {analysed - imported:6.2f} s")
     print(f"page              {rendered - analysed:6.2f} s   {len(page.encode()) / 1e6:.2f} MB")
     print(f"report.html total {rendered - began:6.2f} s   (CPU time of the process so far {cpu:.2f} s)")
-    print(f"(JSON besides     {written - rendered:6.2f} s   {len(text.encode()) / 1e6:.2f} MB)")
+    print(f"(JSON besides     {written - rendered:6.2f} s   {len(text.getvalue().encode()) / 1e6:.2f} MB)")
     print(f"peak memory       {peak_mib:6.0f} MiB")
 
 

@@ -77,7 +77,9 @@ def _trial_moments(trials: Sequence[TrialRecord]) -> Iterator[_Moment]:
         begun = seconds(trial.started_at)
         yield _Moment(begun, Activity.AROUND)
         after = Activity.CLOSING if last[trial.guest_id] == trial.trial_id else Activity.RECORDING
-        yield _Moment(begun + trial.elapsed_ns / 1e9, after)
+        left_out_ns = sum(one["elapsed_ns"] for one in trial.accounting.get("left_out", ()))
+        spent_ns = trial.elapsed_ns + left_out_ns + trial.accounting.get("waited_ns", 0)
+        yield _Moment(begun + spent_ns / 1e9, after)
 
 
 def _sessions(events: Sequence[EventRecord], moments: Sequence[_Moment]) -> Iterator[tuple[float, float]]:

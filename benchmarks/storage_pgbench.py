@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmark import BenchmarkError, Outcome, main, said
 from storage_server import Rate, Serving, client, compared, compared_columns, cpu_of, in_turns, measured, serving
 
-from virtgauge.provision.postgresql import find_postgresql
+from virtgauge.provision.packages import find_postgresql
 from virtgauge.suites.storage.databases.base import Durability
 
 _PRELOAD = 100_000

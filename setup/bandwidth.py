@@ -7,7 +7,6 @@ preloaded shim can stand in for its clock and its sleep.  Standard library only,
 from __future__ import annotations
 
 import runpy
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,8 +30,4 @@ def build_bandwidth() -> list[Path]:
 
 
 if __name__ == "__main__":
-    try:
-        for path in build_bandwidth():
-            print(f"{'bandwidth':<10} {path.relative_to(ROOT)}")
-    except _agent["AgentBuildError"] as error:
-        sys.exit(f"{'bandwidth':<10} failed: {error}")
+    _agent["step"]("bandwidth", build_bandwidth)

@@ -4,6 +4,7 @@
 #
 #   setup/environment.sh LOCK          make or refresh .venv
 #   setup/environment.sh --uv          print the path of uv, fetching it if need be
+#   setup/environment.sh --python      print the path of the Python that is used
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -37,16 +38,16 @@ find_python() {
 ensure_pip() {
     "$1" -c 'import ensurepip' 2>/dev/null && return
     "$1" -m pip --version >/dev/null 2>&1 && return
-    version=$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    package=$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        say "installing $version"
+        say "installing $package"
         DEBIAN_FRONTEND=noninteractive
         export DEBIAN_FRONTEND
-        quietly apt-get install -y --no-install-recommends "$version" ||
-            { quietly apt-get update && quietly apt-get install -y --no-install-recommends "$version"; } ||
-            fail "apt-get could not install $version"
+        quietly apt-get install -y --no-install-recommends "$package" ||
+            { quietly apt-get update && quietly apt-get install -y --no-install-recommends "$package"; } ||
+            fail "apt-get could not install $package"
     else
-        fail "$1 has neither pip nor ensurepip (sudo apt-get install $version)"
+        fail "$1 has neither pip nor ensurepip (sudo apt-get install $package)"
     fi
 }
 
@@ -80,6 +81,10 @@ find_uv() {
     echo "$private"
 }
 
+if [ "${1:-}" = --python ]; then
+    find_python
+    exit
+fi
 : >"$log"
 uv=$(find_uv)
 if [ "${1:-}" = --uv ]; then
@@ -98,6 +103,7 @@ say "installing $lock"
 # --no-config: nobody's own uv.toml decides what is installed here; the lock does.
 quietly "$uv" pip sync --no-config --python .venv/bin/python --require-hashes "$lock" ||
     fail "uv could not install $lock"
-quietly "$uv" pip install --no-config --python .venv/bin/python --no-deps --no-build-isolation --editable . ||
+quietly "$uv" pip install --no-config --python .venv/bin/python --no-deps \
+    --build-constraints requirements-build.lock --editable . ||
     fail "virtgauge could not be installed into .venv"
 say "ok: $(.venv/bin/python --version), $(grep -c '^[a-zA-Z0-9].*==' "$lock") locked packages"

@@ -6,7 +6,6 @@ Standard library only, as for the agent.
 from __future__ import annotations
 
 import runpy
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,8 +28,4 @@ def build_flushes() -> list[Path]:
 
 
 if __name__ == "__main__":
-    try:
-        for path in build_flushes():
-            print(f"{'flushes':<10} {path.relative_to(ROOT)}")
-    except (_agent["AgentBuildError"], _shim["AgentBuildError"]) as error:
-        sys.exit(f"{'flushes':<10} failed: {error}")
+    _agent["step"]("flushes", build_flushes)

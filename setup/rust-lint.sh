@@ -1,5 +1,9 @@
 #!/bin/sh
-# Formatting and lints of the Rust workspaces; a distribution's cargo may come without either tool.
+# Formatting of all Rust, and lints of the default members or of sensorstore; a distribution's cargo may come without either tool.
+#
+#   setup/rust-lint.sh [sensorstore]
+#
+# In release mode: build scripts and procedural macros are there from the build.
 set -eu
 cd "$(dirname "$0")/../native"
 
@@ -9,11 +13,16 @@ have() {
     return 1
 }
 
+lints="--locked --release --all-targets --quiet"
+if [ "${1:-}" = sensorstore ]; then
+    have clippy clippy || exit 0
+    # shellcheck disable=SC2086
+    exec ../.venv/bin/python ../setup/sensorstore.py clippy $lints -- --deny warnings
+fi
 if have fmt rustfmt; then
     cargo fmt --all --check
-    (cd sensorstore && cargo fmt --all --check)
 fi
 if have clippy clippy; then
-    cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
-    ../.venv/bin/python ../setup/sensorstore.py clippy --locked --all-targets --quiet -- --deny warnings
+    # shellcheck disable=SC2086
+    cargo clippy $lints -- --deny warnings
 fi

@@ -6,7 +6,6 @@ The workspace links statically, for the agent; a shared object needs flags, and 
 from __future__ import annotations
 
 import runpy
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,7 +13,6 @@ SHIM = ROOT / "src" / "virtgauge" / "native" / "libhptime_preload.so"
 PACKAGE = "hptime-preload"
 
 _agent = runpy.run_path(str(Path(__file__).with_name("agent.py")))
-AgentBuildError: type[Exception] = _agent["AgentBuildError"]
 
 
 def build_shim() -> Path:
@@ -34,7 +32,4 @@ def build_shared(package: str, destination: Path) -> Path:
 
 
 if __name__ == "__main__":
-    try:
-        print(f"{'shim':<10} {build_shim().relative_to(ROOT)}")
-    except AgentBuildError as error:
-        sys.exit(f"{'shim':<10} failed: {error}")
+    _agent["step"]("shim", lambda: [build_shim()])

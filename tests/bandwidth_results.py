@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shown import shown, told, value
 from synthetic import STARTED, arm_record, hdr_bins, manifest
 
+from virtgauge.analysis.differences import Difference
+from virtgauge.claims.verdicts import HeardClaim
 from virtgauge.ledger.records import ArmRecord, Flag, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report import Report
-from virtgauge.report.bandwidth.model import BandwidthFindings, Cell, Series, TimingEffect
+from virtgauge.specs.blocks import Finding, Value
 
 IP_SHARE = 1500 / 1514
 """Of what a shaper counts."""
@@ -301,40 +304,38 @@ def _trial(
     )
 
 
-def bandwidth_of(built: Report) -> BandwidthFindings:
-    """What a report says of the bandwidth suite."""
-    findings = built.suite("bandwidth").findings
-    assert isinstance(findings, BandwidthFindings)
-    return findings
+def claims_of(built: Report) -> tuple[HeardClaim, ...]:
+    """What a report says of the paper's conclusions about bandwidth."""
+    return built.suite("bandwidth").claims
 
 
-def cell_of(found: BandwidthFindings, **levels: Any) -> Cell:
-    """The one cell that has these levels, of its key or of its path."""
-
-    def level(cell: Cell, name: str) -> Any:
-        for place in (cell.key, cell.key.path, cell.key.path.link):
-            if hasattr(place, name):
-                return getattr(place, name)
-        raise KeyError(name)
-
-    (cell,) = [cell for cell in found.cells if all(level(cell, name) == at for name, at in levels.items())]
-    return cell
+def named(levels: Mapping[str, Any]) -> list[str]:
+    """Levels as a figure's place has them."""
+    return [f"{name}={level}" for name, level in levels.items()]
 
 
-def series_of(found: BandwidthFindings, arm: str, **levels: Any) -> Series:
-    series = cell_of(found, **levels).of(arm)
-    assert series is not None
-    return series
+def figure(built: Report, measure: str, arm: str, **levels: Any) -> Value:
+    """The one figure of the one cell that has these levels."""
+    return value(built, "bandwidth", measure, arm, "estimate", *named(levels))
 
 
-def effect_of(found: BandwidthFindings, arm: str, through: str = "inside", **levels: Any) -> TimingEffect:
-    """The one effect of hptime that has these levels of its path."""
-    (one,) = [
-        one
-        for one in found.effects
-        if (one.arm, one.key.through, one.key.timing) == (arm, through, "hptime")
-        and all(
-            getattr(one.key.path, name, getattr(one.key.path.link, name, None)) == at for name, at in levels.items()
-        )
-    ]
-    return one
+def point(built: Report, measure: str, arm: str, **levels: Any) -> float | None:
+    """Its median or number."""
+    return figure(built, measure, arm, **levels).estimate.point
+
+
+def effect(built: Report, arm: str, **levels: Any) -> tuple[Difference, str]:
+    """What hptime changes the error of the system's timing by in one cell, and what that means."""
+    error = figure(built, "timing_effect.error", arm, timing="hptime", **levels).compared
+    assert isinstance(error, Difference)
+    return error, helps(built, arm, **levels)
+
+
+def helps(built: Report, arm: str, **levels: Any) -> str:
+    """What hptime does to the one cell that has these levels."""
+    return told(built, "bandwidth", "timing_effect.help", arm, *named(levels)).text
+
+
+def all_helps(built: Report, arm: str) -> set[str]:
+    """What hptime does, wherever it was measured."""
+    return {one.text for one in shown(built, "bandwidth", "timing_effect.help", arm) if isinstance(one, Finding)}

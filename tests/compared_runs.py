@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, trial
+from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger
 
 from virtgauge.compare.runs import ReadRun
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.measures.catalogue import MEASURES
-from virtgauge.measures.measure import Measure
-from virtgauge.measures.values import MeasuredValue, MeasuredValues
 from virtgauge.plan.model import Plan
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
 
 HOST = arm_record("host", "host", "Host", "reference")
 HOST_AA = arm_record("host-aa", "host", "Host (A/A)", "aa")
@@ -67,18 +66,17 @@ def run_in_memory(
     """
     rng = np.random.default_rng(seed)
     (probe, *_) = sorted(measure.probes)
-    values = []
-    for cell in range(cells):
+    figures: dict[tuple[str, Cell, str], dict[int, float]] = {}
+    for number in range(cells):
+        cell = Cell(measure.suite, probe, (("function", f"f{number}"),))
         for block in range(blocks):
             common = rng.normal(0, drift)
             for arm in arms:
                 if arm.name in truth:
-                    record = trial(arm, probe, {"function": f"f{cell}"}, block)
-                    record = dataclasses.replace(record, suite=measure.suite)
                     figure = truth[arm.name] * float(np.exp(common + rng.normal(0, spread)))
-                    values.append(MeasuredValue(measure, record, figure))
+                    figures.setdefault((measure.full_name, cell, arm.name), {})[block] = figure
     known = {"run_id": name, "created_at": f"2025-03-{day:02d}T10:00:00.000+00:00"}
-    return ReadRun(Path(name), manifest(arms, **(known | fields)), MeasuredValues(values), blocks, True)
+    return ReadRun(Path(name), manifest(arms, **(known | fields)), figures, blocks, True)
 
 
 def plan_text(sleep_samples: int = 1000, **fields: Any) -> str:

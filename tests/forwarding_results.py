@@ -14,8 +14,6 @@ from virtgauge.analysis.forwarding.line_rate import bits_per_s
 from virtgauge.analysis.forwarding.load_vectors import jain_index, two_level_shares
 from virtgauge.ledger.records import ArmRecord, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report import Report
-from virtgauge.report.forwarding.model import ForwardingFindings
 
 SIZES = (64, 512, 1518)
 STRONG = (1, 6, 12)
@@ -149,6 +147,7 @@ def forwarding_ledger(
     spread: float = 0.01,
     fields: Mapping[str, Any] | None = None,
     flags: Sequence[Flag] = (),
+    renamed: Mapping[int, str] | None = None,
 ) -> Ledger:
     """Write a run of which the truth is known.
 
@@ -160,6 +159,7 @@ def forwarding_ledger(
         spread: log standard deviation of a repetition's throughput.
         fields: of every result, to set.
         flags: of every trial; a fatal one makes it invalid.
+        renamed: load vectors that are findings, by their k: their fairness is in results alone.
     """
     random = np.random.default_rng(1)
     arms = paper_arms() if arms is None else arms
@@ -170,17 +170,18 @@ def forwarding_ledger(
             for k in strong:
                 for size in sizes:
                     told = result(arm, k, size, factor, **(fields or {}))
-                    _add(ledger, arm.record, k, size, block, told, tuple(flags))
+                    vector = (renamed or {}).get(k, f"k={k}")
+                    _add(ledger, arm.record, vector, size, block, told, tuple(flags))
     ledger.add_event("completed", "")
     return ledger
 
 
 def _add(
-    ledger: Ledger, arm: ArmRecord, k: int, size: int, block: int, told: dict[str, Any], flags: tuple[Flag, ...]
+    ledger: Ledger, arm: ArmRecord, vector: str, size: int, block: int, told: dict[str, Any], flags: tuple[Flag, ...]
 ) -> None:
     factors = {
-        "vector": f"k={k}",
-        "jain": f"{told['jain']:.3f}",
+        "vector": vector,
+        "jain": f"{told['jain']:.3f}" if vector.startswith("k=") else "",
         "frame_bytes": str(size),
         "guests": "12",
         "switch": "openvswitch",
@@ -191,7 +192,7 @@ def _add(
     histogram = hdr_bins(np.full(2000, mean_ps).astype(np.int64))
     record = TrialRecord(
         trial_id=0,
-        key=f"b{block}/{arm.name}/forwarding/{k}/{size}",
+        key=f"b{block}/{arm.name}/forwarding/{vector}/{size}",
         suite="forwarding",
         probe="throughput",
         arm=arm.name,
@@ -209,10 +210,3 @@ def _add(
         elapsed_ns=1_000_000_000,
     )
     ledger.add_trial(record, {"latency@100%": histogram, "latency@100%/guest0": histogram}, {})
-
-
-def forwarding_of(built: Report) -> ForwardingFindings:
-    """What a report says of the forwarding suite."""
-    findings = built.suite("forwarding").findings
-    assert isinstance(findings, ForwardingFindings)
-    return findings

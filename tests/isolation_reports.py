@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from isolation_results import Design, isolation_arms, isolation_ledger
+from shown import findings_of, tables, value
 
 from virtgauge import report
-from virtgauge.report.isolation.model import Cell, Interference, IsolationFindings, ResourceSentence, Series
-from virtgauge.report.isolation.vocabulary import Resource
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.specs.blocks import Chart, Finding, Row, Value
+from virtgauge.specs.isolation_insights import Degree
+from virtgauge.specs.isolation_words import Resource
 
 HOST, AA, RUNC, GVISOR, QEMU = isolation_arms()
 MEMORY = "memory-write-integer"
@@ -20,26 +24,45 @@ def built(folder: Path, *designs: Design, arms: Any = (HOST, AA, RUNC), **fields
     return report.build(isolation_ledger(folder / "run", list(arms), designs, **fields))
 
 
-def cell_of(found: IsolationFindings, **levels: Any) -> Cell:
-    """The one cell that has these levels."""
-    (cell,) = [cell for cell in found.cells if all(getattr(cell.key, name) == at for name, at in levels.items())]
-    return cell
+def shown_at(result: report.Report, arm: str, measure: str, **levels: Any) -> Value:
+    """A figure in the one cell that has these levels."""
+    return value(result, "isolation", measure, arm, *(f"{factor}={level}" for factor, level in levels.items()))
 
 
-def series_of(found: IsolationFindings, arm: str, **levels: Any) -> Series:
-    series = cell_of(found, **levels).of(arm)
-    assert series is not None
-    return series
+def at(result: report.Report, arm: str, measure: str, **levels: Any) -> Estimate:
+    """The same without what stands beside it."""
+    return shown_at(result, arm, measure, **levels).estimate
 
 
-def interference_of(found: IsolationFindings, arm: str, **levels: Any) -> Interference:
-    (one,) = [
-        one
-        for one in found.interference
-        if one.arm == arm and all(getattr(one.key, name) == at for name, at in levels.items())
-    ]
-    return one
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """What is said of a resource."""
+
+    degree: Degree
+    text: str
+    kept: Estimate
 
 
-def sentence_of(found: IsolationFindings, arm: str, resource: Resource) -> ResourceSentence:
-    return next(one for one in found.sentences if (one.arm, one.resource) == (arm, resource))
+def sentence_of(result: report.Report, arm: str, resource: Resource) -> Sentence:
+    """What is said of a resource on an arm."""
+    rows = (row for table in tables(result, "isolation", "resources") for row in table.rows)
+    (row,) = [row for row in rows if (row.heads, row.arm) == ((resource.value,), arm)]
+    degree, kept, *_, text = row.cells
+    assert isinstance(degree, Finding) and isinstance(kept, Value) and isinstance(text, str)
+    return Sentence(Degree(degree.text), text, kept.estimate)
+
+
+def rows_of(result: report.Report, anchor: str) -> list[Row]:
+    """The rows of all tables of a section."""
+    return [row for table in tables(result, "isolation", anchor) for row in table.rows]
+
+
+def charts(result: report.Report) -> dict[str, Chart]:
+    """Every chart by its title."""
+    return {one.title: one for one in findings_of(result, "isolation").blocks if isinstance(one, Chart)}
+
+
+def panel_of(result: report.Report, chart: str, panel: str) -> list[dict[str, Any]]:
+    """The rows of one panel."""
+    (found,) = [one for one in charts(result)[chart].panels if one.title == panel]
+    return [dict(row) for row in found.rows]

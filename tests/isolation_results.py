@@ -20,9 +20,7 @@ from virtgauge.analysis.isolation.entitlement import Claim, entitled_cpus
 from virtgauge.host.policy import weight_for_share
 from virtgauge.ledger.records import ArmRecord, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report import Report
-from virtgauge.report.isolation.model import IsolationFindings
-from virtgauge.report.isolation.vocabulary import Resource, resource_of
+from virtgauge.specs.isolation_words import Resource, resource_of
 
 HOST_CORES = 2
 SECONDS, SLICE_NS = 5, 100_000_000
@@ -377,10 +375,3 @@ def _trial(
         started_at=STARTED,
         elapsed_ns=7_000_000_000,
     )
-
-
-def isolation_of(built: Report) -> IsolationFindings:
-    """What a report says of the isolation suite."""
-    findings = built.suite("isolation").findings
-    assert isinstance(findings, IsolationFindings)
-    return findings

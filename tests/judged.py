@@ -1,30 +1,43 @@
-"""Trials to judge by hand: a timer's cost on the host, one for each repetition."""
+"""Runs to judge by hand: how long an estimate took on the host, one for each repetition."""
 
 from __future__ import annotations
 
-from synthetic import arm_record
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from virtgauge.ledger.records import TrialRecord, TrialStatus
+from synthetic import arm_record, manifest
+
+from virtgauge.ledger.records import HostRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
+from virtgauge.results.table import ResultTable
 
-P50 = find_measure("timing", "timer_cost.p50")
+DURATION = find_measure("bandwidth", "duration")
 HOST = arm_record("host", "host", "Host", "reference")
 
 
-def trial(number: int, block: int) -> TrialRecord:
+def run_of(folder: Path, durations_ns: Mapping[int, float | None], hosts: Sequence[HostRecord] = ()) -> ResultTable:
+    """A run of one cell with these durations by block; None of a valid trial that has none."""
+    with Ledger.create(folder, manifest([HOST], hosts=tuple(hosts))) as ledger:
+        for block, duration in durations_ns.items():
+            ledger.add_trial(_trial(block, {} if duration is None else {"duration_ns": duration}))
+    return ResultTable.open(folder)
+
+
+def _trial(block: int, result: dict[str, float]) -> TrialRecord:
     return TrialRecord(
-        trial_id=number,
-        key=f"b{block}/host/timer",
-        suite="timing",
-        probe="timer_cost",
+        trial_id=0,
+        key=f"b{block}/host/estimate",
+        suite="bandwidth",
+        probe="estimate",
         arm="host",
         platform="host",
         block=block,
         attempt=1,
-        factors={"function": "rdtsc", "load": "idle"},
+        factors={"estimator": "kite2", "load": "idle"},
         status=TrialStatus.VALID,
         flags=(),
-        result={},
+        result=result,
         accounting={},
         error=None,
         guest_id=None,

@@ -17,8 +17,6 @@ from synthetic import STARTED, arm_record, hdr_bins, manifest
 from virtgauge.analysis.storage.limits import flush_limit_per_s
 from virtgauge.ledger.records import ArmRecord, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report import Report
-from virtgauge.report.storage.model import StorageFindings
 
 VALUES = 1000
 DISK_PER_S = 2000.0
@@ -201,6 +199,7 @@ class _Writer:
             "missing_rows": lost,
             "wrong_rows": 0,
             "newest_lost_ms": 3.5 if lost else None,
+            "recovery_ns": 250_000_000,
             "settings": SETTINGS[database, level],
         }
         factors = _factors(database, level, design.flushes, "crash", 1, True, "closed") | {"crash": of}
@@ -265,7 +264,7 @@ class _Writer:
             trial_id=0,
             key=f"b{block}/{arm.name}/storage/{levels}",
             suite="storage",
-            probe="operations",
+            probe=operation if (operation := factors["operation"]) in ("knee", "mixed", "crash") else "operations",
             arm=arm.name,
             platform=arm.kind,
             block=block,
@@ -341,10 +340,3 @@ def _factors(
         "loop": loop,
         "write_mode": "default",
     }
-
-
-def storage_of(built: Report) -> StorageFindings:
-    """What a report says of the storage suite."""
-    findings = built.suite("storage").findings
-    assert isinstance(findings, StorageFindings)
-    return findings

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from virtgauge.ledger.records import ArmRecord, Flag, Histogram, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report import Report
-from virtgauge.report.timing.model import TimingFindings
 
 STARTED = "2025-03-01T10:00:00.000+00:00"
 
@@ -26,13 +24,6 @@ SLEEPS_NS = {
     ("clock_nanosleep", "default"): 58_000.0,
     ("clock_nanosleep", "minimal"): 11_000.0,
 }
-
-
-def timing_of(built: Report) -> TimingFindings:
-    """What a report says of the timing suite."""
-    findings = built.suite("timing").findings
-    assert isinstance(findings, TimingFindings)
-    return findings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.xen.dom0 import COMMAND_S, Dom0, Ended
-from virtgauge.platforms.xen.domain import DomainConfig
+from virtgauge.platforms.xen.toolstack import DomainConfig
 
 PLAIN = DomainConfig(
     name="vg12ab34-g1",
@@ -52,9 +52,6 @@ class NotedDom0(Dom0):
         refusals: what a command says as it fails, likewise.
         stored: files by name.
     """
-
-    where = "nowhere"
-    patience = 1.0
 
     def __init__(self, *, emulated: bool = False) -> None:
         self.emulated = emulated

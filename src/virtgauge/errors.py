@@ -6,7 +6,9 @@ code with which the command ends.  Anything else that reaches the top is a defec
 
 from __future__ import annotations
 
+import difflib
 import enum
+from collections.abc import Iterable
 
 
 class ExitCode(enum.IntEnum):
@@ -46,6 +48,12 @@ class UnavailableError(VirtgaugeError):
     """This machine cannot do what was asked."""
 
     exit_code = ExitCode.UNAVAILABLE
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'quick'?`` for a misspelt name, nothing where no known one is near."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def printable(text: str) -> str:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-DRAWN = "document.documentElement.dataset.figures === 'drawn'"
+DRAWN = "html[data-figures=drawn]"
 MARKS = """[...document.querySelectorAll('.chart')].map(
     chart => chart.querySelectorAll('svg .mark-symbol path, svg .mark-rule line').length)"""
 EVIL = '</script><script>window.pwned=1</script><img src=x onerror="window.pwned=2">\'"><svg onload=window.pwned=3>'
@@ -79,7 +79,7 @@ def test_hostile_names_are_drawn_and_do_nothing(
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto((tmp_path / "compare.html").as_uri())
-    page.wait_for_function(DRAWN, timeout=120_000)
+    page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
     marks = page.evaluate(MARKS)
     assert marks
     assert min(marks) >= 4, marks

@@ -30,7 +30,7 @@ def test_every_claim_is_shown_with_its_verdict_and_no_name_acts(tmp_path: Path, 
     assert page.locator("#papers tr[id^='claim-'] td.judged .verdict").count() == claims
     row = page.locator("#claim-timing-cost-tsc-faster")
     assert row.locator(".verdict").first.inner_text() == "confirmed"
-    assert "TSC ÷ System Call, Host, Idle System" in row.locator(".evidence li").first.inner_text()
+    assert "System Call ÷ TSC, Host, Idle System" in row.locator(".evidence li").first.inner_text()
     assert row.bounding_box() is not None
     # Nothing is wider than the page: a table that must be scrolled sideways would hide its verdicts.
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

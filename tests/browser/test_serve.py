@@ -185,7 +185,7 @@ def test_the_token_opens_once_and_a_finished_report_opens_and_reaches_nothing(
         assert visit.page.evaluate("document.cookie") == ""  # it is there, and no script's business
         visit.page.click("text=whole")
         visit.page.click("#to-report")
-        visit.page.wait_for_function("document.documentElement.dataset.figures === 'drawn'")
+        visit.page.wait_for_selector("html[data-figures=drawn]", state="attached")
         assert visit.page.locator(".chart svg").count() >= 2
         assert visit.complaints == []
         visit.page.goto(address)

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 from platforms.conftest import traces
+from sampled import sampled
 from suites.bandwidth_benches import ANYTHING, BEFORE_OTHERS, Laid, path
 
 from virtgauge.agent.channel import AgentError
@@ -69,7 +70,7 @@ def router(laid: Laid):
 
 @marked
 @pytest.mark.parametrize(
-    ("part", "words"), [("receiver", "the receiver"), ("others", "the sender of the cross traffic")]
+    ("part", "words"), sampled([("others", "the sender of the cross traffic")], [("receiver", "the receiver")])
 )
 async def test_who_vanishes_beside_an_estimate_is_a_failure_with_its_name_and_the_next_bench_is_fresh(part, words):
     async with path("host", **LONG) as laid:
@@ -93,6 +94,7 @@ async def test_a_link_emulator_that_is_killed_is_named():
         assert laid.bench.closed
 
 
+@pytest.mark.full
 @marked
 async def test_an_address_that_nobody_listens_at_another_program_and_no_way_are_failures_with_a_remedy(monkeypatch):
     """… of the trial alone: the next one on the same bench is of use."""
@@ -201,6 +203,7 @@ kind = "host"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("section", "said"),
     [

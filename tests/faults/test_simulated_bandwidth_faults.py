@@ -9,13 +9,13 @@ from virtgauge.ledger.records import TrialStatus
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
-BOTH = {"estimators": ["yaz", "kite2"]}
+BOTH = {"estimators": ["yaz-original", "kite2"]}
 
 
 @pytest.mark.parametrize("kind", ["peer-lost", "peer-version", "clock-step", "refuse"])
 def test_an_estimate_that_fails_is_a_failed_trial_in_words_and_the_run_goes_on(tmp_path, kind):
-    trials = bandwidth_trials(tmp_path / "run", designs=[BOTH], faults=[{"kind": kind, "function": "yaz"}])
-    failed = only(trials, estimator="yaz")
+    trials = bandwidth_trials(tmp_path / "run", designs=[BOTH], faults=[{"kind": kind, "function": "yaz-original"}])
+    failed = only(trials, estimator="yaz-original")
     assert failed.status is TrialStatus.FAILED
     assert {"refuse": "internal"}.get(kind, kind) in failed.error
     assert only(trials, estimator="kite2").status is TrialStatus.VALID
@@ -24,9 +24,9 @@ def test_an_estimate_that_fails_is_a_failed_trial_in_words_and_the_run_goes_on(t
 
 def test_a_path_that_gives_no_answer_is_no_estimate_and_is_measured_again(tmp_path):
     trials = bandwidth_trials(
-        tmp_path / "run", designs=[BOTH], attempts=2, faults=[{"kind": "no-answer", "function": "yaz"}]
+        tmp_path / "run", designs=[BOTH], attempts=2, faults=[{"kind": "no-answer", "function": "yaz-original"}]
     )
-    silent = [trial for trial in trials if trial.factors["estimator"] == "yaz"]
+    silent = [trial for trial in trials if trial.factors["estimator"] == "yaz-original"]
     assert [trial.status for trial in silent] == [TrialStatus.INVALID] * 2
     for trial in silent:
         assert flags(trial) == {"no-estimate"}

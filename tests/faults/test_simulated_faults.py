@@ -1,8 +1,8 @@
 """Guests that break: every fault is recorded, repeated up to the limit, and never averaged in."""
 
 import pytest
+from shown import value
 from suites.simulated_runs import execute, plan_of, report_of, simulated
-from synthetic import timing_of
 
 from virtgauge.errors import UnavailableError
 from virtgauge.execution import prepare
@@ -46,14 +46,14 @@ def test_a_fault_that_stays_is_tried_as_often_as_the_plan_says_and_the_run_goes_
     assert all(t.error for t in broken)
     others = [t for t in trials_of(tmp_path / "run") if t not in broken]
     assert {t.status for t in others} == {TrialStatus.VALID}
-    (cell,) = [c for c in timing_of(report_of(tmp_path / "run")).cells if c.factors["function"] == "rdtsc"]
-    assert cell.of("faulty").statistics["p50"].point is None
-    assert cell.of("faulty").missing
+    figure = value(report_of(tmp_path / "run"), "timing", "timer_cost.p50", "faulty", "function=rdtsc")
+    assert figure.estimate.point is None
+    assert figure.estimate.method
 
 
 def test_a_guest_that_hangs_is_timed_out_and_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(timing, "_SET_UP_S", 0.1)
-    monkeypatch.setattr(Bench, "patience", 2.0)
+    monkeypatch.setattr(Bench, "timeout_factor", 2.0)
     plan = plan_of(simulated("good"), faulty("hang"), repetitions=1, attempts=2, design={"max_seconds": 0.1})
     execute(plan, tmp_path / "run")
     hung = trials_of(tmp_path / "run", "faulty")
@@ -94,7 +94,7 @@ def test_a_platform_whose_guests_never_come_up_is_given_up_and_said_so(tmp_path)
 
 
 def test_an_unusable_platform_is_skipped_with_its_reason(tmp_path):
-    plan = plan_of(simulated("good"), simulated("missing", usable=False), repetitions=1)
+    plan = plan_of(simulated("good"), simulated("other"), simulated("missing", usable=False), repetitions=1)
     complete, recorder = execute(plan, tmp_path / "run")
     assert complete
     (arm,) = [arm for arm in report_of(tmp_path / "run").arms if arm.record.name == "missing"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from suites.isolation_runs import cell, cells_of, isolation_trials
+from isolation_reports import rows_of
+from suites.isolation_runs import cell, isolation_trials
+from suites.simulated_runs import report_of
 
 from virtgauge.ledger.records import TrialStatus
 
@@ -24,9 +26,9 @@ def test_a_loader_that_is_not_there_makes_a_trial_invalid_and_never_optimistic(t
     assert [trial.status for trial in beside] == [TrialStatus.INVALID] * 2
     assert all("loader-died" in flags(trial) for trial in beside)
     assert [trial.status for trial in trials if trial not in beside] == [TrialStatus.VALID]
-    series = cell(cells_of(tmp_path / "run"), load="integer")
-    assert series.relative.point is None
-    assert "loader-died" in series.missing
+    found = report_of(tmp_path / "run")
+    assert cell(found, load="integer").at("relative_work") is None
+    assert "loader-died" in str(rows_of(found, "missing")[0].cells[-1])
 
 
 def test_a_loader_that_was_lost_once_is_measured_again_beside_a_fresh_one(tmp_path):
@@ -35,7 +37,7 @@ def test_a_loader_that_was_lost_once_is_measured_again_beside_a_fresh_one(tmp_pa
     beside = [trial for trial in trials if trial.factors["load"] == "integer"]
     assert [trial.status for trial in beside] == [TrialStatus.INVALID, TrialStatus.VALID]
     assert beside[0].guest_id != beside[1].guest_id
-    assert cell(cells_of(tmp_path / "run"), load="integer").relative.point == pytest.approx(0.5)
+    assert cell(report_of(tmp_path / "run"), load="integer").at("relative_work") == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("kernel", "guest"), [(READ, "tested"), (WRITE, "loading")])

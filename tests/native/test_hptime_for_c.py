@@ -1,4 +1,4 @@
-"""The C example is built with what pkg-config says of an installed hptime, and runs, shared and static."""
+"""The C examples are built with what pkg-config says of an installed hptime, and run, shared and static."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "native" / "hptime-c" / "examples" / "metronome.c"
+README = ROOT / "native" / "hptime" / "README.md"
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +29,13 @@ def prefix(tmp_path_factory) -> Path:
     return folder
 
 
-def built(prefix: Path, program: Path, *options: str) -> Path:
+def built(prefix: Path, program: Path, *options: str, source: Path = EXAMPLE) -> Path:
     linking = [option for option in options if option == "-static"]
     asked = ["--static"] if linking else []
     flags = said(
         "pkg-config", *asked, "--cflags", "--libs", "hptime", PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig")
     ).split()
-    said("cc", "-std=gnu99", "-Wall", "-Wextra", "-Werror", *options, EXAMPLE, *flags, "-o", program)
+    said("cc", "-std=gnu99", "-Wall", "-Wextra", "-Werror", *options, source, *flags, "-o", program)
     return program
 
 
@@ -50,6 +51,15 @@ def test_the_example_keeps_its_beat(prefix, tmp_path, options):
     # Twenty beats of 2 ms: never less, but for the difference of two clocks, and not without end.
     assert took is not None
     assert 39_990_000 <= int(took[1]) < 10_000_000_000
+
+
+def test_the_program_that_the_readme_shows_sleeps_for_a_millisecond(prefix, tmp_path):
+    (shown,) = re.findall(r"^```c\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "wake.c").write_text(shown)
+    program = built(prefix, tmp_path / "wake", source=tmp_path / "wake.c")
+    took = re.fullmatch(r"(\d+) ns, late by -?\d+ ns\n", said(program, LD_LIBRARY_PATH=str(prefix / "lib")))
+    assert took is not None
+    assert 999_000 <= int(took[1]) < 10_000_000_000
 
 
 def test_a_negative_period_is_an_error_of_the_call(prefix, tmp_path):

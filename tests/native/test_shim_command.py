@@ -173,6 +173,7 @@ def test_a_go_program_is_known_as_one() -> None:
         find_target(os.path.realpath(go))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_go_program_with_c_in_it_is_warned_of(tmp_path: Path) -> None:
     source = 'package main\n\n// int one(void) { return 1; }\nimport "C"\n\nfunc main() { println(C.one()) }\n'

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from virtgauge.host.disk_image import make_disk_image
+from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Disk, Guest
 
@@ -16,10 +14,6 @@ PLATFORMS = {
     "runsc": ("oci", {"runtime": "runsc"}),
     "microvm": ("qemu", {"machine": "microvm", "accelerator": "tcg"}),
 }
-
-GUESTS_FIRST = tuple(pytest.param(name, marks=[pytest.mark.lab] if name == "host" else []) for name in PLATFORMS)
-"""The same for tests that take long: what holds of a container's control groups holds of the host's agent, which labs
-try as well."""
 
 
 def disk(scope: Scope, mib: int, name: str = "data") -> Disk:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,15 @@ from virtgauge.platforms.base import GuestSpec, LaunchError, Platform
 CONTROLLER = """
 import asyncio, json, os, sys
 from virtgauge.agent.binary import find_agent
-from virtgauge.host.disk_image import make_disk_image
+from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Disk, GuestSpec
-from virtgauge.platforms.registry import create
+from virtgauge.platforms.registry import KINDS, create
 
 async def main():
     scope = Scope()
     print(scope.tag, flush=True)
+    KINDS.update(json.loads(sys.argv[4]))
     platform = create(sys.argv[1], json.loads(sys.argv[2]))
     disk = None
     if mib := int(sys.argv[3]):
@@ -140,7 +142,9 @@ async def check_a_killed_guest_ends_the_channel(platform: Platform, spec: GuestS
         assert guest.channel.closed
 
 
-def check_a_killed_controller_is_reclaimed(kind: str, settings: str, disk_mib: int = 0, far_side_s: float = 0.0) -> str:
+def check_a_killed_controller_is_reclaimed(
+    kind: str, settings: str, disk_mib: int = 0, far_side_s: float = 0.0, register: Mapping[str, str] | None = None
+) -> str:
     """Kill -9 of the controller while a guest, which may have a disk, runs under load; the reclaim removes every trace.
 
     Args:
@@ -148,13 +152,16 @@ def check_a_killed_controller_is_reclaimed(kind: str, settings: str, disk_mib: i
         settings: its, as JSON.
         disk_mib: the size of the guest's disk; 0 for none.
         far_side_s: how long a guest's own machine, which is this one here, may take to notice that nobody is there.
+        register: kinds of platform that only the tests have.
 
     Returns:
         the tag of its scope.
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, kind, settings, str(disk_mib)], stdout=subprocess.PIPE, env=environment
+        [sys.executable, "-c", CONTROLLER, kind, settings, str(disk_mib), json.dumps(dict(register or {}))],
+        stdout=subprocess.PIPE,
+        env=environment,
     ) as controller:
         assert controller.stdout is not None
         tag = controller.stdout.readline().decode().strip()

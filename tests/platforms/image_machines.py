@@ -17,10 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from virtgauge.agent.serial_stream import serial_streams
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
-from virtgauge.platforms.attempt import ProcessAttempt
+from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, Platform
 from virtgauge.platforms.local import LocalGuest, guest_place
-from virtgauge.platforms.streams import SocketPair
 
 FIRMWARE = Path("/usr/share/OVMF")
 MAC = "52:54:00:12:34:56"
@@ -85,7 +84,8 @@ class ImageMachines(Platform):
     """A platform of these machines, for whatever takes one."""
 
     kind: ClassVar[str] = "qemu"
-    virtual_machine: bool = True
+    is_virtual: bool = True
+    emulated: bool = True
 
     class Settings(BaseModel):
         model_config = ConfigDict(extra="forbid", frozen=True)
@@ -105,7 +105,7 @@ class ImageMachines(Platform):
 
     async def probe(self) -> Availability:
         usable = shutil.which("qemu-system-x86_64") is not None and FIRMWARE.is_dir()
-        return Availability(usable, "QEMU and OVMF" if usable else "QEMU or OVMF is missing", emulated=True)
+        return Availability(usable, "QEMU and OVMF" if usable else "QEMU or OVMF is missing")
 
     async def launch(self, spec: GuestSpec) -> Guest:
         with contextlib.ExitStack() as removal:

@@ -20,7 +20,7 @@ from virtgauge.exchange.archive.query import Limits, open_archive
 from virtgauge.exchange.archive.write import Archived, ArchiveWriteError, archive_run
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.store import Ledger
-from virtgauge.provision.object_store import OBJECT_STORE
+from virtgauge.provision.go_program import OBJECT_STORE
 
 pytestmark = pytest.mark.lab
 

@@ -15,7 +15,7 @@ from platforms.attached_checks import Spec, attached, gone, guest_of, refused
 from platforms.conftest import require
 from platforms.ssh_server import SshServer, ssh_server
 
-from virtgauge.platforms.attached import ssh_connection
+from virtgauge.platforms.attached import ssh
 from virtgauge.platforms.base import Availability
 from virtgauge.platforms.registry import create
 
@@ -100,7 +100,7 @@ async def test_a_closed_port_and_a_name_that_is_none_are_told_apart(server: SshS
 async def test_a_machine_that_never_answers_is_given_up(
     server: SshServer, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_connection, "CONNECT_S", 0.5)
+    monkeypatch.setattr(ssh, "CONNECT_S", 0.5)
     silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     async with silent:
         port = silent.sockets[0].getsockname()[1]

@@ -21,7 +21,7 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.execution.validity import clock_flags
 from virtgauge.plan.model import ValidityLimits
-from virtgauge.platforms.attached import guest as attached_guest
+from virtgauge.platforms.attached import platform as attached_guest
 from virtgauge.platforms.attached import ssh
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.suites.answers import elapsed_by_clock
@@ -68,9 +68,10 @@ async def test_each_launch_is_a_fresh_process(server: SshServer, spec: Spec) -> 
 
 
 async def test_its_probe_names_what_answers(server: SshServer) -> None:
-    found = await attached(server).probe()
+    platform = attached(server)
+    found = await platform.probe()
     assert found.usable
-    assert not found.emulated
+    assert not platform.emulated
     assert found.details["machine"] == "x86_64"
     assert found.details["host_key"] == asyncssh.read_public_key(server.folder / "host_key.pub").get_fingerprint()
 
@@ -273,5 +274,5 @@ async def test_its_clock_is_bounded_by_request_and_answer_over_a_slow_network(se
 async def test_what_it_cannot_be_given_is_refused_before_anything_is_started(
     server: SshServer, spec: Spec, asked: dict[str, object]
 ) -> None:
-    with pytest.raises(LaunchError, match="measured as it is"):
+    with pytest.raises(LaunchError, match="an attached machine has no interfaces"):
         await attached(server, port=1).launch(spec(**asked))  # where nobody would answer

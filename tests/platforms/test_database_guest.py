@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from platforms.conftest import loop_files, require, running
 from platforms.disk_checks import PLATFORMS, disk, shell
+from sampled import sampled
 
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
@@ -52,7 +53,7 @@ def programs() -> Path:
     return found[-1].parent
 
 
-@pytest_asyncio.fixture(params=PLATFORMS)
+@pytest_asyncio.fixture(params=sampled(["runc"], ["host", "runsc", "microvm"]))
 async def platform(request: pytest.FixtureRequest) -> Platform:
     kind, settings = PLATFORMS[request.param]
     platform = create(kind, settings)

@@ -16,7 +16,7 @@ from virtgauge.console.displays import ProgressStyle, create_display
 from virtgauge.execution.session import start_run
 from virtgauge.image.build import build, find_ingredients
 from virtgauge.image.channel import DialChannel, SerialChannel
-from virtgauge.image.format import Format
+from virtgauge.image.formats import Format
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.load import parse_plan
@@ -236,7 +236,7 @@ steal = 1.0
 def test_the_timing_suite_runs_through_an_image(
     images: Any, tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(registry._CLASSES, "qemu", ("platforms.image_machines", "ImageMachines"))
+    monkeypatch.setitem(registry.KINDS, "qemu", "platforms.image_machines:ImageMachines")
     plan = parse_plan(PLAN.format(image=images(Format.RAW)), "plan")
     assert start_run(plan, "plan", tmp_path / "run", create_display(ProgressStyle.NONE))
     with Ledger.open(tmp_path / "run") as ledger:

@@ -146,7 +146,7 @@ async def test_it_answers_counts_and_is_gone(platform: Platform, daemon: Path, s
 async def test_kvm_is_used_only_where_a_guest_boots_with_it(daemon: Path, private_state: Path) -> None:
     platform = create("libvirt", {"uri": uri(daemon, "qemu"), "accelerator": "kvm"})
     found = await platform.probe()
-    assert not found.emulated
+    assert not platform.emulated
     assert found.reason.startswith("kvm: ")
     assert found.usable or found.fix
 

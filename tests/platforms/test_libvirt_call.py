@@ -22,7 +22,7 @@ from pyroute2 import IPRoute
 from virtgauge.errors import UnavailableError
 from virtgauge.image.build import build, find_ingredients
 from virtgauge.image.channel import DialChannel
-from virtgauge.image.format import Format
+from virtgauge.image.formats import Format
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.network.namespace import Namespace

@@ -18,14 +18,13 @@ from platforms.conftest import require, running
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
-from virtgauge.host.libvirt_domains import DomainRecord, destroy_domains
+from virtgauge.host.domains import DomainRecord, destroy_domains
 from virtgauge.host.policy import Policy
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.base import Availability, GuestSpec, LaunchError
 from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
-from virtgauge.platforms.libvirt.connection import LibvirtError, called, library, open_connection, waited
-from virtgauge.platforms.libvirt.domain import DomainHandle
+from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, open_connection, waited
 from virtgauge.platforms.libvirt.drivers import DRIVERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

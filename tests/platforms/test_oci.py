@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from platforms import guest_checks as check
 from platforms.conftest import burnt_share, require, running
+from sampled import on
 
 from virtgauge.platforms.base import GuestSpec
 from virtgauge.platforms.oci.platform import OciPlatform
@@ -19,7 +20,10 @@ pytestmark = pytest.mark.slow
 Spec = Callable[..., GuestSpec]
 
 
-@pytest_asyncio.fixture(params=["runc", "runsc"])
+BOTH, ONE = on("runc runsc"), on("runc", "runsc")
+
+
+@pytest_asyncio.fixture
 async def platform(request: pytest.FixtureRequest, private_state: Path) -> AsyncIterator[OciPlatform]:
     platform = OciPlatform(OciPlatform.Settings(runtime=request.param))
     require(await platform.probe(), request.param)
@@ -39,12 +43,14 @@ async def run(platform: OciPlatform, spec: GuestSpec, script: str) -> tuple[int,
     return reply.value["exit_code"], (reply.value["stdout"] + reply.value["stderr"]).decode()
 
 
+@BOTH
 async def test_it_answers_counts_and_is_gone(platform: OciPlatform, spec: Spec) -> None:
     facts = await check.check_a_guest_answers_and_is_gone(platform, spec())
     assert facts["hostname"] == "virtgauge"
     assert facts["init"] is False
 
 
+@BOTH
 async def test_the_hosts_folders_are_there_writable_and_unchanged_outside(platform: OciPlatform, spec: Spec) -> None:
     name = f"virtgauge-test-{secrets.token_hex(4)}"
     folders = ("usr", "etc", "tmp", "var")
@@ -55,6 +61,7 @@ async def test_the_hosts_folders_are_there_writable_and_unchanged_outside(platfo
         assert not Path("/", folder, name).exists()
 
 
+@BOTH
 async def test_the_hosts_processes_and_interfaces_are_not_seen(platform: OciPlatform, spec: Spec) -> None:
     code, output = await run(platform, spec(), "ls /sys/class/net /proc | tr '\\n' ' '")
     assert code == 0
@@ -65,6 +72,7 @@ async def test_the_hosts_processes_and_interfaces_are_not_seen(platform: OciPlat
     assert interfaces == ["lo"]
 
 
+@ONE
 async def test_accounting_covers_the_whole_sandbox(platform: OciPlatform, spec: Spec) -> None:
     async with running(platform, spec()) as guest:
         idle, _ = await burnt_share(guest, 1.0, 0)
@@ -72,12 +80,14 @@ async def test_accounting_covers_the_whole_sandbox(platform: OciPlatform, spec: 
     assert outside > idle + 0.1, "a load in the sandbox is work of its cgroup"
 
 
+@ONE
 async def test_a_cpu_limit_holds(platform: OciPlatform, spec: Spec) -> None:
     async with running(platform, spec(vcpus=1)) as guest:
         outside, _ = await burnt_share(guest, 2.0, 4)
     assert outside < 1.25
 
 
+@BOTH
 async def test_a_memory_limit_is_set(platform: OciPlatform, spec: Spec) -> None:
     asked = spec(memory_mib=256)
     async with running(platform, asked):
@@ -99,6 +109,7 @@ async def test_a_memory_limit_is_set(platform: OciPlatform, spec: Spec) -> None:
         ("sleep 60", "handshake", "no agent answered within"),
     ],
 )
+@ONE
 async def test_a_broken_agent_is_a_launch_error(
     platform: OciPlatform, spec: Spec, tmp_path: Path, script: str, stage: str, words: str
 ) -> None:
@@ -106,10 +117,12 @@ async def test_a_broken_agent_is_a_launch_error(
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.03, 0.12])
+@BOTH
 async def test_cancelling_leaves_nothing(platform: OciPlatform, spec: Spec, after_s: float) -> None:
     await check.check_cancelling_leaves_nothing(platform, spec, after_s)
 
 
+@BOTH
 async def test_a_killed_guest_ends_the_channel(platform: OciPlatform, spec: Spec) -> None:
     await check.check_a_killed_guest_ends_the_channel(platform, spec())
 

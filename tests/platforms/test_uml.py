@@ -71,6 +71,7 @@ async def test_accounting_covers_the_guests_processes(platform: UmlPlatform, spe
     assert 0.1 < outside < inside + 0.15
 
 
+@pytest.mark.full
 async def test_what_limits_it_holds(platform: UmlPlatform, scope: Scope, spec: Spec) -> None:
     data = disk(scope, 32)
     async with running(platform, spec(cpus=(0,), cpu_limit=0.75, disk=data)) as guest:

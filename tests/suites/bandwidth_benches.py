@@ -26,7 +26,7 @@ from virtgauge.suites.base import Cell
 from virtgauge.suites.bench import Stage
 
 QUICK = {
-    "estimators": ["yaz"],
+    "estimators": ["kite2"],
     "timings": ["hptime"],
     "capacities_mbps": [50],
     "cross_mbps": [25],

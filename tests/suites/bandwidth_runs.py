@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bandwidth_results import bandwidth_of
-from suites.simulated_runs import execute, plan_of, report_of, simulated
+from suites.simulated_runs import execute, plan_of, simulated
 
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.bandwidth.model import BandwidthFindings
 
 QUICK = {"estimators": ["kite2"], "timings": ["hptime"], "cross_mbps": [0], "estimates": 10}
 REFERENCE, TEST = "reference", "test"
@@ -45,11 +43,6 @@ def bandwidth_trials(
     execute(plan, folder)
     with Ledger.open(folder) as ledger:
         return ledger.trials()
-
-
-def findings_of(folder: Path) -> BandwidthFindings:
-    """What the report says."""
-    return bandwidth_of(report_of(folder))
 
 
 def valid(trials: Sequence[TrialRecord]) -> list[TrialRecord]:

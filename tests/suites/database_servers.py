@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import virtgauge
+from virtgauge.suites.storage.client import find_sensorstore
 from virtgauge.suites.storage.databases.base import Database, Durability, Found, Layout, Profile
 from virtgauge.suites.storage.databases.registry import account
-from virtgauge.suites.storage.sensorstore import find_sensorstore
 
 DATA = {"seed": 7, "sensors": 4, "step_ms": 1000}
 PATIENCE = 4.0

@@ -1,17 +1,20 @@
-"""Isolation runs of the simulated platform for tests: truth in, ledger and cells of the report out."""
+"""Isolation runs of the simulated platform for tests: truth in, ledger and figures of the report out."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from isolation_results import isolation_of
-from suites.simulated_runs import execute, plan_of, report_of, simulated
+from isolation_reports import rows_of
+from shown import value
+from suites.simulated_runs import execute, plan_of, simulated
 
 from virtgauge.ledger.records import TrialRecord
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.isolation.model import Cell, IsolationFindings, Series
+from virtgauge.report import Report
+from virtgauge.specs.blocks import Row, Value
 
 QUICK = {"seconds": 2.0, "warmup_s": 0.5, "benchmarks": ["integer"], "loads": ["none"], "policies": ["none"]}
 REFERENCE, TEST = "reference", "test"
@@ -49,20 +52,39 @@ def isolation_trials(
         return ledger.trials()
 
 
-def findings_of(folder: Path) -> IsolationFindings:
-    """What the report says."""
-    return isolation_of(report_of(folder))
+def cell(result: Report, **factors: Any) -> CellFigures:
+    """Of the arm under test, the only cell with these factors, without load and policy but those named."""
+    levels = {"load": "none", "policy": "none", "on": "tested" if "policy" in factors else "none"} | factors
+    if "share" in levels:
+        levels["share"] = f"{100 * levels['share']:g}"
+    return CellFigures(result, tuple(f"{name}={level}" for name, level in levels.items()))
 
 
-def cells_of(folder: Path) -> tuple[Cell, ...]:
-    """The report's cells."""
-    return findings_of(folder).cells
+@dataclasses.dataclass(frozen=True)
+class CellFigures:
+    """What a report shows of a cell."""
 
+    result: Report
+    levels: tuple[str, ...]
 
-def cell(cells: Sequence[Cell], **factors: Any) -> Series:
-    """The series of the arm under test in the only cell with these factors, without load and policy but those named."""
-    wanted = {"load": "none", "policy": "none", "on": "tested" if "policy" in factors else "none"} | factors
-    (found,) = [one for one in cells if all(getattr(one.key, name) == level for name, level in wanted.items())]
-    series = found.of(TEST)
-    assert series is not None
-    return series
+    def __getitem__(self, measure: str) -> Value:
+        return value(self.result, "isolation", measure, TEST, *self.levels)
+
+    def at(self, measure: str) -> Any:
+        """A figure in its measure's unit."""
+        return self[measure].estimate.point
+
+    @property
+    def efficiencies(self) -> tuple[float | None, ...]:
+        """q, and the two that it is the product of."""
+        return self.at("q"), self.at("entitlement") / 100, self.at("q_rate")
+
+    @property
+    def flags(self) -> str:
+        """How many repetitions are valid, and the flags of all."""
+        (row,) = [row for row in rows_of(self.result, "tables") if self._is(row)]
+        return str(row.cells[-1])
+
+    def _is(self, row: Row) -> bool:
+        of = next(one.place for one in row.cells if isinstance(one, Value))
+        return of.arm == TEST and set(self.levels) <= set(of.cell.split(";"))

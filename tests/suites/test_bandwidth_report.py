@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from bandwidth_results import bandwidth_of, effect_of, series_of
+from bandwidth_results import effect, figure, helps, point
+from shown import findings_of, tables, value
 from suites.simulated_runs import execute, plan_of, report_of, simulated
 
 from virtgauge import report
-from virtgauge.report.bandwidth.model import Help
 from virtgauge.report.headline import Tone
+from virtgauge.specs.bandwidth_figures import Help
 from virtgauge.suites.bandwidth import program
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
@@ -25,7 +24,7 @@ FINE = {
 POOR = FINE | {"error": {"hptime": -0.06, "system": 0.2}, "honest_mbps": {"hptime": 5000.0, "system": 700.0}}
 SWAPPED = {"timings": ["system", "hptime"], "through": ["inside", "shim"], "estimates": 10}
 DESIGNS = [
-    SWAPPED | {"estimators": ["yaz"], "capacities_mbps": [300], "cross_mbps": [0, 150]},
+    SWAPPED | {"estimators": ["yaz-original"], "capacities_mbps": [300], "cross_mbps": [0, 150]},
     SWAPPED | {"estimators": ["kite2"], "capacities_mbps": [1000, 10_000], "cross_mbps": [0]},
 ]
 
@@ -47,37 +46,41 @@ def two(simulated_machine, tmp_path_factory):
 @pytest.mark.parametrize(("arm", "timing", "error"), [("fine", "hptime", 0.01), ("poor", "hptime", -0.06)])
 def test_the_signed_error_comes_back_with_its_interval(two, arm, timing, error, through):
     for cross in (0, 150):
-        levels = {"estimator": "yaz", "timing": timing, "through": through, "cross_mbps": cross}
-        series = series_of(bandwidth_of(two), arm, **levels)
-        assert series.error.point == pytest.approx(error, abs=0.006)
-        assert series.error.low <= series.error.point <= series.error.high
-        assert series.error.confidence >= 0.95
-        assert series.truth_mbps.point == pytest.approx((300 - cross) * 1500 / 1514, rel=0.001)
+        levels = {"estimator": "yaz-original", "timing": timing, "through": through, "cross_mbps": cross}
+        signed = figure(two, "signed_error", arm, **levels).estimate
+        assert signed.point == pytest.approx(100 * error, abs=0.6)
+        assert signed.low <= signed.point <= signed.high
+        assert signed.confidence >= 0.95
+        assert point(two, "truth", arm, **levels) == pytest.approx((300 - cross) * 1e6 * 1500 / 1514, rel=0.001)
         # Intervals reach 2 % to either side.
-        assert (series.covered, series.intervals) == (6 if abs(error) < 0.02 else 0, 6)
+        held, of = (point(two, name, arm, **levels) for name in ("intervals.covered", "intervals"))
+        assert (held, of) == (6 if abs(error) < 0.02 else 0, 6)
 
 
 def test_precise_timing_helps_by_what_it_was_told_to(two):
     for arm, change in (("fine", 0.01 - 0.08), ("poor", 0.06 - 0.2)):
         for through in ("inside", "shim"):
-            one = effect_of(bandwidth_of(two), arm, through, capacity_mbps=300, cross_mbps=150)
-            assert one.error.estimate.point == pytest.approx(change, abs=0.05)
-            assert one.help is Help.HELPS
-            assert one.spread.ratio.point == pytest.approx(0.125, rel=0.8)
+            levels = {"through": through, "capacity_mbps": 300, "cross_mbps": 150}
+            error, means = effect(two, arm, **levels)
+            assert error.estimate.point == pytest.approx(100 * change, abs=5)
+            assert means == Help.HELPS
+            spread = figure(two, "timing_effect.spread", arm, timing="hptime", **levels).compared
+            assert spread.ratio.point == pytest.approx(0.125, rel=0.8)
 
 
 def test_what_is_not_paced_is_a_refusal_with_the_rate_that_was_told(two):
-    found = bandwidth_of(two)
-    assert effect_of(found, "fine", capacity_mbps=10_000).help is Help.ENABLES
-    assert effect_of(found, "poor", capacity_mbps=10_000).help is Help.REFUSED
-    assert effect_of(found, "poor", capacity_mbps=1000).help is Help.ENABLES
-    refused = series_of(found, "poor", capacity_mbps=1000, timing="system", through="inside")
-    assert (refused.refused, refused.honest_mbps.point) == (6, pytest.approx(700))
-    assert "cannot pace more than 700 Mbit/s" in report.render_html(two)
+    assert helps(two, "fine", capacity_mbps=10_000, through="inside") == Help.ENABLES
+    assert helps(two, "poor", capacity_mbps=10_000, through="inside") == Help.REFUSED
+    assert helps(two, "poor", capacity_mbps=1000, through="inside") == Help.ENABLES
+    at = {"capacity_mbps": 1000, "timing": "system", "through": "inside"}
+    assert point(two, "refused", "poor", **at) == 6
+    paced = figure(two, "max_paced", "poor", **at)
+    assert (paced.estimate.point, paced.note) == (pytest.approx(700e6), "cannot pace more in 6 of 6")
+    assert "cannot pace more in 6 of 6" in report.render_html(two)
 
 
 def test_sentences_and_tones_follow_the_truth(two):
-    fine, poor = bandwidth_of(two).headlines
+    fine, poor = findings_of(two, "bandwidth").headlines
     assert (fine.tone, poor.tone) == (Tone.REFERENCE, Tone.SLOWER)
     assert "points off the error of system timing, the shim" in fine.text
     assert "system timing cannot pace 1 of 4 cases" in fine.text
@@ -85,21 +88,16 @@ def test_sentences_and_tones_follow_the_truth(two):
 
 
 def test_lateness_is_that_of_the_timing(two):
-    rows = {one.arrangement: one for one in bandwidth_of(two).pacing if one.arm == "fine"}
-    assert rows["system timing"].late_p50_ns > 20 * rows["hptime"].late_p50_ns
-    assert all(one.gap is not None for one in rows.values())
+    at = ("through=inside", "+method=send")
+    late = {
+        timing: value(two, "bandwidth", "pacing.lateness.p50", "fine", f"timing={timing}", *at).estimate.point
+        for timing in ("system", "hptime")
+    }
+    assert late["system"] > 20 * late["hptime"]
 
 
 def test_identical_machines_are_told_to_be_identical(two):
     assert two.agreement.ok
-
-
-def test_the_json_form_holds_the_same(two):
-    read = json.loads(report.render_json(two))
-    (suite,) = [one for one in read["suites"] if one["suite"] == "bandwidth"]
-    found = bandwidth_of(two)
-    assert [cell["key"]["timing"] for cell in suite["cells"]] == [cell.key.timing for cell in found.cells]
-    assert suite["cells"][0]["series"][0]["error"]["point"] == found.cells[0].series[0].error.point
 
 
 def test_cross_traffic_that_falls_short_spoils_its_trials_and_says_why(tmp_path):
@@ -108,13 +106,13 @@ def test_cross_traffic_that_falls_short_spoils_its_trials_and_says_why(tmp_path)
         simulated("short", bandwidth=truth, seed=1),
         repetitions=2,
         attempts=1,
-        suite={"bandwidth": [{"estimators": ["yaz"], "cross_mbps": [0, 150], "timings": ["hptime"]}]},
+        suite={"bandwidth": [{"cross_mbps": [0, 150], "timings": ["hptime"]}]},
     )
     execute(plan, tmp_path / "run")
     built = report_of(tmp_path / "run")
-    found = bandwidth_of(built)
-    assert series_of(found, "short", cross_mbps=0).missing is None
-    assert "cross-traffic-short" in series_of(found, "short", cross_mbps=150).missing
-    assert found.flags["short"]["cross-traffic-short"] == 2
-    assert any("150 Mbit/s constant" in row.what for row in found.not_measured)
-    assert "cross-traffic-short" in report.render_html(built)
+    assert point(built, "signed_error", "short", cross_mbps=0) is not None
+    spoilt = figure(built, "signed_error", "short", cross_mbps=150).estimate
+    assert spoilt.point is None and "cross-traffic-short" in spoilt.method
+    (missing,) = tables(built, "bandwidth", "missing")
+    assert any("150 Mbit/s constant" in str(row.cells[0]) for row in missing.rows)
+    assert "cross-traffic-short: 2" in report.render_html(built)

@@ -82,6 +82,7 @@ def test_a_real_nfs_server_serves_from_a_disk_where_the_guest_shares_the_kernel(
     assert result["load"]["achieved"]["interrupts_per_s"] > 0
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_sandbox_serves_too_and_says_what_it_cannot_tell() -> None:
     bench, result = measured("oci", {"runtime": "runsc"})

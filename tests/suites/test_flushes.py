@@ -16,6 +16,7 @@ import pytest
 from flush_programs import CLEAN, Run, bare, compile_programs, flushed, supervisors
 
 from virtgauge.errors import UnavailableError
+from virtgauge.suites.storage.client import find_sensorstore
 from virtgauge.suites.storage.flushes import (
     LABORATORY_FAILED,
     LAUNCHER,
@@ -24,7 +25,6 @@ from virtgauge.suites.storage.flushes import (
     find_launcher,
     launcher_prefix,
 )
-from virtgauge.suites.storage.sensorstore import find_sensorstore
 
 pytestmark = pytest.mark.slow  # programs that wait for a disk's revolutions, compiled first
 
@@ -267,7 +267,7 @@ def test_a_missing_laboratory_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("VIRTGAUGE_FLUSHLAB", str(tmp_path))
     with pytest.raises(UnavailableError, match="virtgauge-flushes") as caught:
         launcher_prefix(tmp_path / "counters", "as-is")
-    assert "make" in caught.value.remedy
+    assert "virtgauge provision flushes" in caught.value.remedy
     assert os.listdir(tmp_path) == []
 
 

@@ -73,7 +73,7 @@ def test_every_commit_of_a_server_is_a_flush(cluster: Path, tmp_path: Path, stat
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(command, cwd="/", env=CLEAN, stdout=log, stderr=log)
     try:
-        until_ready(cluster, server)
+        until_ready(cluster, server, tmp_path / "log")
         client(cluster, "psql", "-qc", "create table if not exists readings (s int, t bigint, v float8)", "postgres")
         client(cluster, "psql", "-qc", "checkpoint", "postgres")
         before = FlushCounters.decode(counters.read_bytes())
@@ -90,10 +90,10 @@ def test_every_commit_of_a_server_is_a_flush(cluster: Path, tmp_path: Path, stat
     assert supervisors(counters) == []
 
 
-def until_ready(cluster: Path, server: subprocess.Popen[Any]) -> None:
+def until_ready(cluster: Path, server: subprocess.Popen[Any], log: Path) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        assert server.poll() is None, "the server ended"
+        assert server.poll() is None, f"the server ended with {server.returncode}: {log.read_text()}"
         ready = subprocess.run(
             [*AS_POSTGRES, server_program("pg_isready"), "-q", "-h", cluster, "-p", "5432"], cwd="/", env=CLEAN
         )

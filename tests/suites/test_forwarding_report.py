@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from forwarding_results import forwarding_of
+from shown import shown, value
 from suites.simulated_runs import execute, plan_of, report_of, simulated
 
 from virtgauge import report
@@ -39,31 +37,32 @@ def two(simulated_machine):
     )
 
 
-def truth_mbps(told, strong, size):
+def truth_bps(told, strong, size):
     shares = two_level_shares(3, strong, 0.01)
-    return bits_per_s(ForwardingTruth(**told).throughput_pps(shares, size), size) / 1e6
+    return bits_per_s(ForwardingTruth(**told).throughput_pps(shares, size), size)
 
 
-def test_throughput_fairness_and_ratio_come_back(two):
-    cells = forwarding_of(two).cells
-    assert [(cell.vector, cell.frame_bytes) for cell in cells] == [
-        ("k=1", 64),
-        ("k=1", 1518),
-        ("k=3", 64),
-        ("k=3", 1518),
-    ]
-    for cell in cells:
-        strong = int(cell.vector.removeprefix("k="))
-        assert cell.jain == pytest.approx(jain_index(two_level_shares(3, strong, 0.01)))
-        fast, slow = truth_mbps(FAST, strong, cell.frame_bytes), truth_mbps(SLOW, strong, cell.frame_bytes)
-        for arm, wanted in (("fast", fast), ("fast-aa", fast), ("slow", slow)):
-            series = cell.of(arm)
-            assert series.throughput_mbps.point == pytest.approx(wanted, rel=0.03)
-            assert series.throughput_mbps.low < series.throughput_mbps.point < series.throughput_mbps.high
-            assert series.throughput_mbps.confidence >= 0.95
-            assert len(series.blocks) == 6
-        assert cell.of("slow").comparison.ratio.point == pytest.approx(slow / fast, rel=0.05)
-        assert cell.of("slow").comparison.distinguishable
+CELLS = [(strong, size) for strong in (1, 3) for size in (64, 1518)]
+
+
+def figure(built, measure, arm, strong=3, size=64, *levels):
+    return value(built, "forwarding", measure, arm, f"vector=k={strong}", f"frame_bytes={size}", *levels)
+
+
+@pytest.mark.parametrize(("strong", "size"), CELLS)
+def test_throughput_fairness_and_ratio_come_back(two, strong, size):
+    fairness = figure(two, "jain", "", strong, size).estimate.point
+    assert fairness == pytest.approx(jain_index(two_level_shares(3, strong, 0.01)))
+    fast, slow = truth_bps(FAST, strong, size), truth_bps(SLOW, strong, size)
+    for arm, wanted in (("fast", fast), ("fast-aa", fast), ("slow", slow)):
+        found = figure(two, "throughput_bits", arm, strong, size).estimate
+        assert found.point == pytest.approx(wanted, rel=0.03)
+        assert found.low < found.point < found.high
+        assert found.confidence >= 0.95
+        assert found.n == 6
+    compared = figure(two, "throughput_bits", "slow", strong, size).compared
+    assert compared.ratio.point == pytest.approx(slow / fast, rel=0.05)
+    assert compared.distinguishable
 
 
 def test_identical_devices_are_told_to_be_identical_and_the_slower_one_to_be_slower(two):
@@ -74,36 +73,32 @@ def test_identical_devices_are_told_to_be_identical_and_the_slower_one_to_be_slo
     ]
 
 
-def test_latency_at_each_load_is_what_it_was_told(two):
-    for cell in forwarding_of(two).cells:
-        for arm, wanted_ns in (("fast", 50e3), ("slow", 120e3)):
-            levels = cell.of(arm).latency
-            assert [level.load_percent for level in levels] == [10, 50, 90, 100]
-            for level in levels:
-                assert level.total_ns.point == pytest.approx(wanted_ns, rel=0.05)
-                assert level.p50_ns.point == pytest.approx(wanted_ns, rel=0.03)
-                throughput = cell.of(arm).throughput_mbps.point
-                assert level.load_mbps.point == pytest.approx(throughput * level.load_percent / 100, rel=1e-6)
+@pytest.mark.parametrize(("strong", "size"), CELLS)
+def test_latency_at_each_load_is_what_it_was_told(two, strong, size):
+    for arm, wanted_ns in (("fast", 50e3), ("slow", 120e3)):
+        throughput = figure(two, "throughput_bits", arm, strong, size).estimate.point
+        for percent in (10, 50, 90, 100):
+            at = f"at_{percent}"
+            mean = figure(two, f"latency_{at}.weighted_mean", arm, strong, size)
+            assert mean.estimate.point == pytest.approx(wanted_ns, rel=0.05)
+            median = figure(two, f"latency_{at}.p50", arm, strong, size)
+            assert median.estimate.point == pytest.approx(wanted_ns, rel=0.03)
+            offered = figure(two, f"offered_{at}", arm, strong, size)
+            assert offered.estimate.point == pytest.approx(throughput * percent / 100, rel=1e-6)
+
+
+def of_arm(built, measure, arm):
+    """A count over all cells; 0 where there is none."""
+    return sum(one.estimate.point for one in shown(built, "forwarding", measure, arm) if not one.place.cell)
 
 
 def test_every_lost_frame_has_its_place_in_the_report(two):
-    accounts = forwarding_of(two).accounts
-    assert set(accounts) == {"fast", "fast-aa", "slow"}
-    for account in accounts.values():
-        assert account.trials == 24
-        assert account.unclosed == account.unattributed == account.excess == 0
-        assert 0 < account.lost == sum(account.places.values()) < account.sent
-        assert set(account.places) <= {"shared path", "guest 0", "guest 1", "guest 2"}
-
-
-def test_the_json_form_holds_the_same(two):
-    read = json.loads(report.render_json(two))
-    (suite,) = [one for one in read["suites"] if one["suite"] == "forwarding"]
-    assert len(suite["cells"]) == 4
-    assert suite["cells"][0]["series"][0]["throughput_mbps"]["point"] == pytest.approx(
-        forwarding_of(two).cells[0].series[0].throughput_mbps.point
-    )
-    assert {claim["verdict"] for claim in suite["paper_claims"]} == {"not testable here"}
+    for arm in ("fast", "fast-aa", "slow"):
+        assert of_arm(two, "loss.trials", arm) == 24
+        assert [of_arm(two, f"loss.{name}", arm) for name in ("unclosed", "unattributed", "excess")] == [0, 0, 0]
+        places = ("shared path", "guest …")
+        dropped = sum(of_arm(two, f"loss.dropped:{place}", arm) for place in places)
+        assert 0 < of_arm(two, "loss.lost", arm) == dropped < of_arm(two, "loss.sent", arm)
 
 
 def test_a_tester_that_is_too_slow_is_said_and_its_results_do_not_count(tmp_path):
@@ -114,11 +109,9 @@ def test_a_tester_that_is_too_slow_is_said_and_its_results_do_not_count(tmp_path
         k=[3],
         frame_bytes=[64],
     )
-    (cell,) = forwarding_of(limited).cells
-    series = cell.of("limited")
-    assert series.missing is not None and "generator-limited" in series.missing
-    assert series.tester.limit_pps.point == pytest.approx(0.42e6, rel=0.06)
-    assert forwarding_of(limited).flags["limited"]["generator-limited"] == 6
+    assert "generator-limited" in figure(limited, "throughput_bits", "limited").estimate.method
+    assert figure(limited, "tester.limit", "limited").estimate.point == pytest.approx(0.42e6, rel=0.06)
+    assert "generator-limited: 6" in report.render_html(limited)
     headline = next(one for one in limited.suite("forwarding").headlines if one.arm == "limited")
     assert headline.tone is Tone.MISSING
 
@@ -131,7 +124,6 @@ def test_an_unclosed_ledger_is_counted_and_shown(tmp_path):
         k=[3],
         frame_bytes=[64],
     )
-    account = forwarding_of(hiding).accounts["hiding"]
-    assert account.unclosed > 0
-    assert account.unattributed > 0
+    assert of_arm(hiding, "loss.unclosed", "hiding") > 0
+    assert of_arm(hiding, "loss.unattributed", "hiding") > 0
     assert "no counter explains" in report.render_html(hiding)

@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from sampled import sampled
 from suites.isolation_benches import flags, pair
 
 from virtgauge.host.cgroup import Hierarchies
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.suites.isolation.blocks import largest_cache_bytes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state")]
 
-EVERYWHERE = pytest.mark.parametrize(
-    "name", ["runc", "microvm", *(pytest.param(name, marks=pytest.mark.lab) for name in ("host", "runsc"))]
-)
+EVERYWHERE = pytest.mark.parametrize("name", sampled(["runc"], ["host", "runsc", "microvm"]))
 
 
 @EVERYWHERE
@@ -62,7 +61,7 @@ async def test_two_guests_divide_one_core_as_their_policies_say(name):
         assert (await lab.measure()).result["throttling"]["tested"]["throttled"] == 0
 
 
-@EVERYWHERE
+@pytest.mark.parametrize("name", sampled(["runc", "microvm"], ["host", "runsc"]))
 async def test_a_result_says_everything_in_a_form_that_can_be_kept(name):
     async with pair(name, loads=["fork"]) as lab:
         outcome = await lab.measure(load="fork")
@@ -149,9 +148,7 @@ async def test_each_guest_has_a_disk_of_its_own_and_a_bound_holds_for_one_alone(
             assert not folder.exists() or {path.name for path in folder.iterdir()} <= {"lost+found"}
 
 
-@pytest.mark.parametrize(
-    "name", ["runc", "runsc", *(pytest.param(name, marks=pytest.mark.lab) for name in ("host", "microvm"))]
-)
+@EVERYWHERE
 async def test_every_family_of_benchmarks_and_loads_is_at_hand(name):
     design = {
         "benchmarks": ["floating", "memory-copy-simd", "latency", "disk-random-write-flush", "wake"],

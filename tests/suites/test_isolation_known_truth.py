@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from suites.isolation_runs import cell, cells_of, findings_of, isolation_trials
+from isolation_reports import rows_of, sentence_of
+from suites.isolation_runs import TEST, cell, isolation_trials
+from suites.simulated_runs import report_of
 
 from virtgauge.ledger.records import TrialStatus
-from virtgauge.report.isolation.model import Degree
-from virtgauge.report.isolation.vocabulary import Resource
+from virtgauge.specs.isolation_insights import Degree
+from virtgauge.specs.isolation_words import Resource
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
@@ -19,14 +21,10 @@ LOADED = {"loads": ["none", "integer"]}
 
 
 def measured(folder, **told):
-    """The cells of a run, none of whose trials may be anything but valid."""
+    """The report of a run, none of whose trials may be anything but valid."""
     trials = isolation_trials(folder, **told)
     assert [(one.key, one.error, one.flags) for one in trials if one.status is not TrialStatus.VALID] == []
-    return cells_of(folder)
-
-
-def efficiencies(series):
-    return tuple(estimate.point for estimate in (series.q, series.q_share, series.q_rate))
+    return report_of(folder)
 
 
 def flags(trial):
@@ -40,14 +38,14 @@ def test_a_limit_is_no_reservation_and_a_reservation_is_one(tmp_path):
     design = LOADED | {"policies": ["none", "limit", "limit+reservation"], "shares": [75]}
     cells = measured(tmp_path / "run", design=design)
     for policy in ("limit", "limit+reservation"):
-        assert efficiencies(cell(cells, policy=policy)) == pytest.approx((1, 1, 1))
+        assert cell(cells, policy=policy).efficiencies == pytest.approx((1, 1, 1))
     unprotected = cell(cells, load="integer", policy="limit")
-    assert efficiencies(unprotected) == pytest.approx((2 / 3, 1, 1))  # it got what it was entitled to: half
-    assert unprotected.received_cpus.point == pytest.approx(0.5)
+    assert unprotected.efficiencies == pytest.approx((2 / 3, 1, 1))  # it got what it was entitled to: half
+    assert unprotected.at("received_cpus") == pytest.approx(0.5)
     protected = cell(cells, load="integer", policy="limit+reservation")
-    assert efficiencies(protected) == pytest.approx((1, 1, 1))
-    assert (protected.received_cpus.point, protected.loading_cpus.point) == pytest.approx((0.75, 0.25))
-    assert cell(cells, load="integer").relative.point == pytest.approx(0.5)
+    assert protected.efficiencies == pytest.approx((1, 1, 1))
+    assert (protected.at("received_cpus"), protected.at("loading_cpus")) == pytest.approx((0.75, 0.25))
+    assert cell(cells, load="integer").at("relative_work") == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("benchmark", ["integer", "floating", READ, "latency"])
@@ -56,8 +54,11 @@ def test_every_benchmark_has_the_rate_that_the_machine_was_told(tmp_path, benchm
     expected = {"integer": 1e4, "floating": 42.0, READ: 9500.0, "latency": 80.0}
     cells = measured(tmp_path / "run", design={"benchmarks": [benchmark]}, rates=rates)
     series = cell(cells, benchmark=benchmark)
-    assert series.value.point == pytest.approx(expected[benchmark], rel=1e-3)
-    assert series.value_unit == {"integer": "DMIPS", "floating": "MWIPS", READ: "MB/s", "latency": "ns"}[benchmark]
+    assert series.at("value") == pytest.approx(expected[benchmark], rel=1e-3)
+    assert (
+        series["value"].estimate.unit
+        == {"integer": "DMIPS", "floating": "MWIPS", READ: "MB/s", "latency": "ns"}[benchmark]
+    )
 
 
 def test_the_share_that_is_declared_is_the_share_that_is_got_whatever_it_is(tmp_path):
@@ -66,8 +67,8 @@ def test_the_share_that_is_declared_is_the_share_that_is_got_whatever_it_is(tmp_
     for share in (0.1, 0.25, 0.5, 0.9, 1.0):
         for load in ("none", "integer"):
             series = cell(cells, load=load, policy="limit+reservation", share=share)
-            assert series.q.point == pytest.approx(1, rel=0.01)
-            assert series.received_cpus.point == pytest.approx(share, rel=0.01)
+            assert series.at("q") == pytest.approx(1, rel=0.01)
+            assert series.at("received_cpus") == pytest.approx(share, rel=0.01)
 
 
 def test_a_reservation_for_the_neighbour_leaves_what_is_left_and_idle_time_is_given_on(tmp_path):
@@ -75,18 +76,20 @@ def test_a_reservation_for_the_neighbour_leaves_what_is_left_and_idle_time_is_gi
     design = LOADED | {"policies": ["limit+reservation"], "on": ["loading"], "shares": [95]}
     told = {"policy": "limit+reservation", "on": "loading"}
     exact = measured(tmp_path / "exact", design=design)
-    assert cell(exact, load="integer", **told).q.point == pytest.approx(1, rel=0.01)
-    assert cell(exact, **told).relative.point == pytest.approx(1)
+    assert cell(exact, load="integer", **told).at("q") == pytest.approx(1, rel=0.01)
+    assert cell(exact, **told).at("relative_work") == pytest.approx(1)
     loose = cell(measured(tmp_path / "loose", design=design, limit_overshoot=0.92 / 0.95), load="integer", **told)
-    assert (loose.received_cpus.point, loose.q.point, loose.q_share.point) == pytest.approx((0.08, 1.6, 1.6), rel=0.01)
+    assert (loose.at("received_cpus"), loose.at("q"), loose.at("entitlement") / 100) == pytest.approx(
+        (0.08, 1.6, 1.6), rel=0.01
+    )
 
 
 def test_a_weight_conserves_work_and_a_limit_does_not(tmp_path):
     design = LOADED | {"policies": ["weight", "limit"], "shares": [25]}
     cells = measured(tmp_path / "run", design=design)
-    assert cell(cells, policy="weight").relative.point == pytest.approx(1)
-    assert cell(cells, policy="limit").relative.point == pytest.approx(0.25)
-    assert cell(cells, policy="weight", load="integer").relative.point == pytest.approx(0.25, rel=0.01)
+    assert cell(cells, policy="weight").at("relative_work") == pytest.approx(1)
+    assert cell(cells, policy="limit").at("relative_work") == pytest.approx(0.25)
+    assert cell(cells, policy="weight", load="integer").at("relative_work") == pytest.approx(0.25, rel=0.01)
 
 
 @pytest.mark.parametrize("cores", ["1", "all"])
@@ -94,9 +97,9 @@ def test_on_all_cores_a_share_is_of_all_of_them(tmp_path, cores):
     design = LOADED | {"policies": ["limit"], "shares": [40], "cores": [cores]}
     trials = isolation_trials(tmp_path / "run", design=design)
     capacity = {trial.result["capacity_cpus"] for trial in trials}.pop()
-    series = cell(cells_of(tmp_path / "run"), policy="limit")
-    assert series.received_cpus.point == pytest.approx(0.4 * capacity)
-    assert efficiencies(series) == pytest.approx((1, 1, 1))
+    series = cell(report_of(tmp_path / "run"), policy="limit")
+    assert series.at("received_cpus") == pytest.approx(0.4 * capacity)
+    assert series.efficiencies == pytest.approx((1, 1, 1))
 
 
 def test_a_load_of_less_intensity_leaves_more(tmp_path):
@@ -104,8 +107,8 @@ def test_a_load_of_less_intensity_leaves_more(tmp_path):
     cells = measured(tmp_path / "run", design=design)
     for intensity, left in ((10, 0.9), (30, 0.7), (50, 0.5), (100, 0.5)):
         series = cell(cells, load="integer", intensity=intensity)
-        assert series.relative.point == pytest.approx(left)
-        assert series.loading_cpus.point == pytest.approx(1 - left)
+        assert series.at("relative_work") == pytest.approx(left)
+        assert series.at("loading_cpus") == pytest.approx(1 - left)
 
 
 # -- knobs that do not do what they say ------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ def test_an_ignored_limit_is_found_out_by_measuring(tmp_path):
     assert limited.status is TrialStatus.VALID
     assert flags(limited) == {"limit-unbound", "never-throttled"}
     assert limited.result["policy_applied"]["tested"]["in_force"]["cpu_limit"] == "0.5"
-    assert efficiencies(cell(cells_of(tmp_path / "run"), policy="limit")) == pytest.approx((2, 2, 1))
+    assert cell(report_of(tmp_path / "run"), policy="limit").efficiencies == pytest.approx((2, 2, 1))
 
 
 def test_a_limit_that_holds_is_not_accused(tmp_path):
@@ -133,22 +136,22 @@ def test_a_limit_that_overshoots_by_little_is_a_result_and_by_much_a_flag(tmp_pa
         folder = tmp_path / str(overshoot)
         trials = isolation_trials(folder, design=design | {"seconds": 20}, limit_overshoot=overshoot)
         assert [flags(trial) for trial in trials if trial.factors["policy"] == "limit"] == [accused]
-        assert cell(cells_of(folder), policy="limit").q_share.point == pytest.approx(overshoot)
+        assert cell(report_of(folder), policy="limit").at("entitlement") / 100 == pytest.approx(overshoot)
 
 
 def test_ignored_weights_show_in_the_share_and_not_in_the_rate(tmp_path):
     design = LOADED | {"policies": ["limit+reservation"], "shares": [75]}
     cells = measured(tmp_path / "run", design=design, weight="ignored", reservation="ignored")
     series = cell(cells, load="integer", policy="limit+reservation")
-    assert efficiencies(series) == pytest.approx((2 / 3, 2 / 3, 1))
+    assert series.efficiencies == pytest.approx((2 / 3, 2 / 3, 1))
 
 
 def test_a_platform_without_reservations_has_them_by_weights(tmp_path):
     design = LOADED | {"policies": ["reservation"], "shares": [75]}
     cells = measured(tmp_path / "run", design=design, reservation="absent")
     series = cell(cells, load="integer", policy="reservation")
-    assert efficiencies(series) == pytest.approx((1, 1, 1))
-    assert series.flags == {}
+    assert series.efficiencies == pytest.approx((1, 1, 1))
+    assert series.flags == "1 valid"
 
 
 def test_a_setting_that_a_platform_does_not_have_is_named(tmp_path):
@@ -167,7 +170,8 @@ def test_a_setting_that_is_refused_is_unsupported_in_words_and_the_run_goes_on(t
     assert by_policy["none"].status is TrialStatus.VALID
     assert by_policy["limit"].status is TrialStatus.UNSUPPORTED
     assert "cpu_limit" in by_policy["limit"].error
-    assert cell(cells_of(tmp_path / "run"), policy="limit").missing
+    reasons = {row.heads: str(row.cells[-1]) for row in rows_of(report_of(tmp_path / "run"), "missing")}
+    assert "cpu_limit" in reasons["integer",]
 
 
 # -- what CPU time is worth ------------------------------------------------------------------------------------------
@@ -176,18 +180,18 @@ def test_a_setting_that_is_refused_is_unsupported_in_words_and_the_run_goes_on(t
 def test_memory_contention_shows_in_the_rate_and_not_in_the_share(tmp_path):
     design = {"benchmarks": ["integer", READ], "loads": ["none", "integer", WRITE]}
     cells = measured(tmp_path / "run", design=design, memory_contention=0.5)
-    assert efficiencies(cell(cells, benchmark=READ, load=WRITE))[1:] == pytest.approx((1, 0.8))  # half a CPU of it
-    assert efficiencies(cell(cells, benchmark=READ, load="integer"))[1:] == pytest.approx((1, 1))
-    assert efficiencies(cell(cells, benchmark="integer", load=WRITE))[1:] == pytest.approx((1, 1))
-    assert cell(cells, benchmark=READ, load=WRITE).relative.point == pytest.approx(0.4)
+    assert cell(cells, benchmark=READ, load=WRITE).efficiencies[1:] == pytest.approx((1, 0.8))  # half a CPU of it
+    assert cell(cells, benchmark=READ, load="integer").efficiencies[1:] == pytest.approx((1, 1))
+    assert cell(cells, benchmark="integer", load=WRITE).efficiencies[1:] == pytest.approx((1, 1))
+    assert cell(cells, benchmark=READ, load=WRITE).at("relative_work") == pytest.approx(0.4)
 
 
 def test_the_cache_is_lost_to_a_neighbour_that_fills_it(tmp_path):
     design = {"benchmarks": ["integer", READ, "latency"], "loads": ["none", "cache"], "load_cache_block": "32MiB"}
     cells = measured(tmp_path / "run", design=design, cache_contention=2.0)
-    assert cell(cells, benchmark="integer", load="cache").q_rate.point == pytest.approx(0.5)
-    assert cell(cells, benchmark="latency", load="cache").q_rate.point == pytest.approx(0.5)
-    assert cell(cells, benchmark=READ, load="cache").q_rate.point == pytest.approx(1)
+    assert cell(cells, benchmark="integer", load="cache").at("q_rate") == pytest.approx(0.5)
+    assert cell(cells, benchmark="latency", load="cache").at("q_rate") == pytest.approx(0.5)
+    assert cell(cells, benchmark=READ, load="cache").at("q_rate") == pytest.approx(1)
 
 
 def test_the_papers_frequency_case_shows_in_the_rate_and_vanishes_under_load(tmp_path):
@@ -196,25 +200,25 @@ def test_the_papers_frequency_case_shows_in_the_rate_and_vanishes_under_load(tmp
     cells = measured(tmp_path / "run", design=design, idle_frequency=0.25, reservation="absent")
     for share, q in ((0.4, 0.25), (0.7, 0.25), (0.9, 0.625), (0.95, 1.0), (1.0, 1.0)):
         alone = cell(cells, policy="limit+reservation", share=share)
-        assert efficiencies(alone) == pytest.approx((q, 1, q), rel=0.01)
+        assert alone.efficiencies == pytest.approx((q, 1, q), rel=0.01)
         beside = cell(cells, policy="limit+reservation", share=share, load="integer")
-        assert beside.q_rate.point == pytest.approx(1)
+        assert beside.at("q_rate") == pytest.approx(1)
 
 
 def test_a_frequency_that_changes_meanwhile_is_said(tmp_path):
     (trial,) = isolation_trials(tmp_path / "run", frequency_drift=0.9)
     assert trial.status is TrialStatus.VALID
     assert flags(trial) == {"frequency-changed"}
-    assert cell(cells_of(tmp_path / "run")).frequency_ratio.point == pytest.approx(0.9)
+    assert cell(report_of(tmp_path / "run")).at("frequency_ratio") == pytest.approx(0.9)
 
 
 def test_a_slower_platform_is_slower_by_its_factor_beside_the_reference(tmp_path):
     design = LOADED | {"policies": ["none", "limit"], "shares": [50]}
     told = {"reference": {"rates": {"integer": 2e7}}, "rates": {"integer": 1.6e7}}
     cells = measured(tmp_path / "run", design=design, repetitions=6, **told)
-    assert cell(cells).relative.point == pytest.approx(0.8)
-    assert efficiencies(cell(cells, policy="limit")) == pytest.approx((0.8, 1, 0.8))
-    assert cell(cells, load="integer").comparison.ratio.point == pytest.approx(0.8)
+    assert cell(cells).at("relative_work") == pytest.approx(0.8)
+    assert cell(cells, policy="limit").efficiencies == pytest.approx((0.8, 1, 0.8))
+    assert cell(cells, load="integer")["relative_work"].compared.ratio.point == pytest.approx(0.8)
 
 
 # -- what is seen from inside ----------------------------------------------------------------------------------------
@@ -227,17 +231,17 @@ def test_a_guest_that_believes_to_run_all_the_time_is_blind(tmp_path, sees, seen
     design = {"policies": ["limit"], "shares": [50]}
     cells = measured(tmp_path / "run", design=design, guest_sees=sees)
     series = cell(cells, policy="limit")
-    assert series.guest_seen_cpus.point == pytest.approx(seen)
-    assert series.stopped_share.point == pytest.approx(0.5)
-    assert series.received_cpus.point == pytest.approx(0.5)
+    assert series.at("guest_seen_cpus") == pytest.approx(seen)
+    assert series.at("stopped_share") == pytest.approx(50)
+    assert series.at("received_cpus") == pytest.approx(0.5)
     assert ("guest-blind" in series.flags) == blind
 
 
 def test_throttled_periods_are_those_in_which_the_limit_stopped_it(tmp_path):
     design = LOADED | {"policies": ["limit"], "shares": [75]}
     cells = measured(tmp_path / "run", design=design)
-    assert cell(cells, policy="limit").throttled_share.point == 1
-    assert cell(cells, policy="limit", load="integer").throttled_share.point == 0  # the neighbour came first
+    assert cell(cells, policy="limit").at("throttled_share") == 100
+    assert cell(cells, policy="limit", load="integer").at("throttled_share") == 0  # the neighbour came first
 
 
 # -- disk and waking up ----------------------------------------------------------------------------------------------
@@ -249,18 +253,18 @@ DISK_DESIGN = {"benchmarks": [DISK], "loads": ["none", DISK], "policies": ["none
 @pytest.mark.parametrize(("shared", "left"), [(True, 0.5), (False, 1.0)])
 def test_a_shared_disk_is_shared_and_an_isolated_one_is_not(tmp_path, shared, left):
     cells = measured(tmp_path / "run", design=DISK_DESIGN, rates={"disk": 1e8}, disk_shared=shared)
-    assert cell(cells, benchmark=DISK).value.point == pytest.approx(100, rel=0.001)
+    assert cell(cells, benchmark=DISK).at("value") == pytest.approx(100, rel=0.001)
     beside = cell(cells, benchmark=DISK, load=DISK)
-    assert beside.relative.point == pytest.approx(left, rel=0.001)
-    assert beside.latency_p50_ns.point == pytest.approx(math.log(2) * 65536 / (1e8 * left) * 1e9, rel=0.1)
+    assert beside.at("relative_work") == pytest.approx(left, rel=0.001)
+    assert beside.at("disk.p50") == pytest.approx(math.log(2) * 65536 / (1e8 * left) * 1e9, rel=0.1)
     bounded = cell(cells, benchmark=DISK, policy="disk-limit")
-    assert bounded.value.point == pytest.approx(25, rel=0.001)
+    assert bounded.at("value") == pytest.approx(25, rel=0.001)
 
 
 def test_a_bound_on_the_neighbours_disk_leaves_the_rest(tmp_path):
     cells = measured(tmp_path / "run", design=DISK_DESIGN | {"on": ["loading"]}, rates={"disk": 1e8})
     series = cell(cells, benchmark=DISK, load=DISK, policy="disk-limit", on="loading")
-    assert series.relative.point == pytest.approx(0.75, rel=0.001)
+    assert series.at("relative_work") == pytest.approx(0.75, rel=0.001)
 
 
 def test_a_page_cache_in_between_is_said(tmp_path):
@@ -276,8 +280,8 @@ def test_waking_up_is_late_by_what_was_told_and_later_under_load(tmp_path):
     tail = math.exp(0.3 * 2.3263)
     for load, median in (("none", 40e3), ("integer", 40e3 * (1 + 4 * 0.995))):  # waking up itself uses 0.5 %
         series = cell(cells, benchmark="wake", load=load)
-        assert series.latency_p50_ns.point == pytest.approx(median, rel=0.05)
-        assert series.latency_p99_ns.point == pytest.approx(median * tail, rel=0.1)
+        assert series.at("wake.p50") == pytest.approx(median, rel=0.05)
+        assert series.at("wake.p99") == pytest.approx(median * tail, rel=0.1)
 
 
 def test_simulated_time_is_not_held_against_the_real_machine(tmp_path):
@@ -298,16 +302,17 @@ EVERYTHING |= {"policies": ["none", "limit+reservation"], "shares": [50]}
     [
         ({}, None, Degree.ISOLATED),
         ({"memory_contention": 0.5}, Resource.MEMORY, Degree.PARTLY),  # 80 % is left beside half a CPU of writing
-        ({"memory_contention": 2.0}, Resource.MEMORY, Degree.NOT),  # half
-        ({"disk_shared": True}, Resource.DISK, Degree.NOT),
-        ({"wake_inflation": 9.0}, Resource.WAKE, Degree.NOT),
+        pytest.param({"memory_contention": 2.0}, Resource.MEMORY, Degree.NOT, marks=pytest.mark.slow),  # half
+        pytest.param({"disk_shared": True}, Resource.DISK, Degree.NOT, marks=pytest.mark.slow),
+        pytest.param({"wake_inflation": 9.0}, Resource.WAKE, Degree.NOT, marks=pytest.mark.slow),
         ({"weight": "ignored", "reservation": "ignored"}, Resource.CPU, Degree.NOT),  # of 90 %, half a core
     ],
 )
 def test_each_resource_is_judged_by_what_the_machine_does_with_it_and_no_other_is(tmp_path, told, resource, degree):
     design = EVERYTHING | ({"shares": [90]} if "weight" in told else {})
     measured(tmp_path / "run", design=design, repetitions=6, **{"disk_shared": False} | told)
-    degrees = {one.resource: one.degree for one in findings_of(tmp_path / "run").sentences}
+    found = report_of(tmp_path / "run")
+    degrees = {resource: sentence_of(found, TEST, resource).degree for resource in Resource}
     if resource is None:
         assert set(degrees.values()) == {degree}
         return
@@ -321,13 +326,14 @@ def test_each_resource_is_judged_by_what_the_machine_does_with_it_and_no_other_i
 
 def test_slices_spread_as_the_machine_does(tmp_path):
     cells = measured(tmp_path / "run", design={"seconds": 200}, slice_sigma=0.2)
-    low, _, median, _, high = cell(cells).slice_quantiles
+    low, median, high = (cell(cells).at(f"slices.p{at}") / 100 for at in (5, 50, 95))
     mean = math.exp(-(0.2**2) / 2)  # of the logarithm, where that of the values is one
     assert median == pytest.approx(mean, rel=0.02)
     assert low == pytest.approx(mean * math.exp(-0.2 * 1.645), rel=0.04)
     assert high == pytest.approx(mean * math.exp(0.2 * 1.645), rel=0.04)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
@@ -351,8 +357,9 @@ def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
             series = cell(cells, policy=policy, load=load)
             total += 1
             for name, expected in truth.items():
-                interval = getattr(series, name)
-                covered[name] += interval.low <= expected <= interval.high
+                interval = series["entitlement" if name == "q_share" else name].estimate
+                scale = 100 if name == "q_share" else 1
+                covered[name] += interval.low <= scale * expected <= interval.high
                 confidences.add(interval.confidence)
     shares = {name: round(count / total, 3) for name, count in covered.items()}
     print(f"coverage of {total} intervals each: {shares}")

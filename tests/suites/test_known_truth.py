@@ -3,20 +3,18 @@
 import math
 
 import pytest
+from shown import value
 from suites.simulated_runs import TIMERS, execute, plan_of, report_of, simulated
-from synthetic import timing_of
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
 
 def estimate(report, arm, function, statistic="p50"):
-    (cell,) = [cell for cell in timing_of(report).cells if cell.factors["function"] == function]
-    return cell.of(arm).statistics[statistic]
+    return value(report, "timing", f"timer_cost.{statistic}", arm, f"function={function}").estimate
 
 
 def ratio(report, arm, function, statistic="p50"):
-    (cell,) = [cell for cell in timing_of(report).cells if cell.factors["function"] == function]
-    return cell.of(arm).comparisons[statistic].ratio
+    return value(report, "timing", f"timer_cost.{statistic}", arm, f"function={function}").compared.ratio
 
 
 def test_medians_and_ratios_come_back(tmp_path):
@@ -62,9 +60,10 @@ def test_load_multiplies_what_it_was_told_to(tmp_path):
         simulated("only", truth=truth, load_factor=3.0), design={"timers": ["rdtsc"], "loads": ["idle", "cpu"]}
     )
     execute(plan, tmp_path / "run")
+    built = report_of(tmp_path / "run")
     by_load = {
-        cell.factors["load"]: cell.of("only").statistics["p50"].point
-        for cell in timing_of(report_of(tmp_path / "run")).cells
+        load: value(built, "timing", "timer_cost.p50", "only", f"load={load}").estimate.point
+        for load in ("idle", "cpu")
     }
     assert by_load["cpu"] / by_load["idle"] == pytest.approx(3.0, rel=0.02)
 

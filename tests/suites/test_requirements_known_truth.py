@@ -20,6 +20,7 @@ from virtgauge.errors import ExitCode
 from virtgauge.execution.progress import Notice
 from virtgauge.execution.session import resume_run
 from virtgauge.ledger.store import Ledger
+from virtgauge.plan.model import Plan
 from virtgauge.report.decisions.model import Decisions
 
 TIMER = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns"}
@@ -101,7 +102,7 @@ def test_emulated_and_skipped_platforms_are_neither_judged_nor_ranked(tmp_path: 
 
 
 def test_a_platform_that_is_named_and_missing_is_undecided(tmp_path: Path) -> None:
-    platforms = [platform("a", 20), platform("gone", 20, usable=False)]
+    platforms = [platform("a", 20), platform("b", 20), platform("gone", 20, usable=False)]
     decisions = decided(tmp_path / "run", platforms, {"at_most": 100, "platforms": ["gone"]})
     assert verdict_on(decisions, "gone").outcome is Outcome.INCONCLUSIVE
 
@@ -169,7 +170,40 @@ def test_an_undecidable_bound_ends_with_the_budget_and_says_so(tmp_path: Path) -
     with Ledger.open(tmp_path / "run") as ledger:
         assert {trial.block for trial in ledger.trials()} == set(range(12))
     assert any("the budget of 12 repetitions is spent" in text for text in notices(recorder))
+    assert sum("follow" in text for text in notices(recorder)) == 1, "told once, not with every repetition"
     assert verdict_on(report_of(tmp_path / "run").decisions, "a").outcome is Outcome.INCONCLUSIVE
+
+
+P99 = {"suite": "timing", "measure": "sleep_lateness.p99", "unit": "us", "at_most": 1000}
+
+
+def sleeping(samples: int) -> Plan:
+    """A plan that requires the p99 of so many sleeps."""
+    design = {"timers": [], "sleeps": ["clock_nanosleep"], "slacks": ["default"], "sleep_samples": samples}
+    return plan_of(platform("a", 100), repetitions=2, design=design, require=[P99], budget={"repetitions": 12})
+
+
+def test_a_quantile_that_trials_are_too_short_for_is_never_promised(tmp_path: Path) -> None:
+    _, recorder = execute(sleeping(100), tmp_path / "run")
+    told = notices(recorder)
+    assert any("p99 needs 1000 values in each trial, and sleep_samples = 100" in text for text in told)
+    assert any("no further repetition would decide the rest" in text for text in told)
+    assert not any("every requirement is decided" in text for text in told)
+    decisions = report_of(tmp_path / "run").decisions
+    assert verdict_on(decisions, "a").outcome is Outcome.INCONCLUSIVE
+    assert "longer trials would help" in verdict_on(decisions, "a").reason
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert {trial.block for trial in ledger.trials()} == {0, 1}, "repetitions would not help"
+
+
+@pytest.mark.parametrize(("samples", "warned"), [(999, True), (1000, False)])
+def test_checking_a_plan_warns_of_trials_too_short_for_a_required_quantile(
+    tmp_path: Path, samples: int, warned: bool
+) -> None:
+    (tmp_path / "p.toml").write_text(sleeping(samples).to_toml())
+    result = CliRunner().invoke(app, ["plan", "check", str(tmp_path / "p.toml")])
+    assert result.exit_code == 0
+    assert ("warning: sleep_lateness.p99" in result.output) == warned
 
 
 def test_a_budget_of_minutes_ends_it_too(tmp_path: Path) -> None:

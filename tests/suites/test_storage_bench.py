@@ -13,14 +13,16 @@ from virtgauge.suites.base import Cell
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.laboratory import StorageBench
-from virtgauge.suites.storage.processes import kill_tree, run
+from virtgauge.suites.storage.server import kill_tree, run
 from virtgauge.suites.storage.suite import StorageSuite
 
 pytestmark = pytest.mark.slow
 
 
-def test_sqlite_flushes_once_for_each_write_and_loses_nothing_when_it_is_killed():
-    design = {"databases": ["sqlite"], "operations": ["single-write", "multi-read", "crash"], "crash_after_s": 0.3}
+@pytest.mark.parametrize("database", ["sqlite", "duckdb"])
+def test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing(database):
+    require(database)
+    design = {"databases": [database], "operations": ["single-write", "multi-read", "crash"], "crash_after_s": 0.3}
     found = on_bench(design, each)
     write, read, crash = (found[name].result for name in ("single-write", "multi-read", "crash"))
     assert write["operations"] > 0
@@ -100,7 +102,7 @@ def test_a_server_that_dies_in_a_trial_is_a_failure_with_its_last_words_and_the_
         assert "the server has ended" in caught.value.message
         assert bench.closed
 
-    on_bench({"databases": ["postgresql"], "seconds": 8.0}, work)
+    on_bench({"databases": ["postgresql"], "seconds": 5.0, "timeout_ms": 1500}, work)
 
 
 def test_a_server_that_hangs_in_a_trial_times_out():
@@ -116,7 +118,7 @@ def test_a_server_that_hangs_in_a_trial_times_out():
             await trial
         assert caught.value.code == "timeout"
 
-    on_bench({"databases": ["postgresql"], "seconds": 8.0}, work)
+    on_bench({"databases": ["postgresql"], "seconds": 5.0, "timeout_ms": 1500}, work)
 
 
 def test_a_full_disk_is_a_failure_in_words():

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sampled import sampled
 from suites.database_servers import DATA, RunningServer, answer_of, running, stream
 from suites.storage_benches import passable_state
 
@@ -88,7 +89,7 @@ class Owned(Address):
         return made
 
 
-@pytest.fixture(scope="module", params=["postgresql", "mongodb"])
+@pytest.fixture(scope="module")
 def owned(request: pytest.FixtureRequest) -> Iterator[Owned]:
     name = request.param
     with running(database(name), Durability.FLUSHED) as server:
@@ -134,6 +135,7 @@ def is_nowhere(secret: str, run: Run) -> bool:
     return secret not in run.output and not any(secret.encode() in path.read_bytes() for path in kept)
 
 
+@pytest.mark.parametrize("owned", sampled(["mongodb"], ["postgresql"]), indirect=True)
 def test_it_is_measured_at_its_own_settings_and_nothing_of_the_run_stays_nor_keeps_its_password(
     owned: Owned, tmp_path: Path
 ) -> None:
@@ -150,7 +152,7 @@ def test_it_is_measured_at_its_own_settings_and_nothing_of_the_run_stays_nor_kee
     assert is_nowhere(owned.password, run)
 
 
-@pytest.mark.parametrize("owned", ["postgresql", pytest.param("mongodb", marks=pytest.mark.lab)], indirect=True)
+@pytest.mark.parametrize("owned", sampled(["postgresql"], ["mongodb"]), indirect=True)
 def test_a_table_that_is_there_is_kept_without_allow_drop_and_gone_with_it(owned: Owned, tmp_path: Path) -> None:
     owned.fill()
     refused = execute(tmp_path, owned, name="refused")
@@ -165,6 +167,7 @@ def test_a_table_that_is_there_is_kept_without_allow_drop_and_gone_with_it(owned
     assert owned.has_no_table()
 
 
+@pytest.mark.parametrize("owned", sampled(["mongodb"], ["postgresql"]), indirect=True)
 def test_a_wrong_password_is_denied_and_repeated_nowhere_either(owned: Owned, tmp_path: Path) -> None:
     wrong = "an0ther-s3cret"
     run = execute(tmp_path, owned, password=wrong)

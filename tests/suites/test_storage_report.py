@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from storage_results import storage_of
+from shown import shown, tables
 from suites.storage_runs import storage_trials
 
 from virtgauge import report
@@ -28,35 +28,34 @@ def test_equal_durability_makes_the_papers_ranking_vanish(tmp_path):
         "flushes": ["rotational:7200"],
         "operations": ["single-write"],
     }
-    found = storage_of(
-        built(
-            tmp_path / "run",
-            repetitions=3,
-            design=design,
-            flush_us={"flushed": TURN_US},
-            flushes_per_write={"flushed": 1.0, "periodic": 0.001},
-        )
+    found = built(
+        tmp_path / "run",
+        repetitions=3,
+        design=design,
+        flush_us={"flushed": TURN_US},
+        flushes_per_write={"flushed": 1.0, "periodic": 0.001},
     )
-    (share,) = found.ranking
-    assert share.mixed.spread.point is not None and share.mixed.spread.point > 10
-    assert share.equal[0].durability == "flushed"
-    assert share.equal[0].spread.point == pytest.approx(1, abs=0.02)
-    flushed = [cell.series[0] for cell in found.cells if cell.key.durability == "flushed"]
-    assert {series.explanation.limit for series in flushed} == {Limit.FLUSHES}
-    counted = [row.flushes_per_operation.point for row in found.durability if row.durability == "flushed"]
-    assert counted == [pytest.approx(1.0, abs=0.02)] * 3
+    (mixed,) = shown(found, "storage", "durability_share.spread", "device", "durability=mixed")
+    (flushed,) = shown(found, "storage", "durability_share.spread", "device", "durability=flushed")
+    assert mixed.estimate.point is not None and mixed.estimate.point > 10
+    assert flushed.estimate.point == pytest.approx(1, abs=0.02)
+    assert {one.text for one in shown(found, "storage", "limit", "device", "durability=flushed")} == {Limit.FLUSHES}
+    counted = shown(found, "storage", "durability.flushes_per_operation", "device", "durability=flushed")
+    assert [one.estimate.point for one in counted] == [pytest.approx(1.0, abs=0.02)] * 3
     # Named once, with the database's own words.
-    lacking = {row.database: row.reason for row in found.not_measured if row.durability == "os"}
+    (table,) = tables(found, "storage", "missing")
+    lacking = {row.heads[0]: row.cells[2] for row in table.rows if row.cells[0] == "in the OS"}
     assert set(lacking) == {"MongoDB", "Cassandra"}
     assert "its log stays in the process" in lacking["MongoDB"]
 
 
 def test_a_knee_and_a_mixed_load_reach_the_page(tmp_path):
     whole = built(tmp_path / "run", design={"operations": ["knee", "mixed"]})
-    found = storage_of(whole)
-    knee, mixed = ([cell.series[0] for cell in found.cells if cell.key.operation == name] for name in ("knee", "mixed"))
-    assert knee[0].knee_per_s.point is not None and knee[0].steps
-    assert set(mixed[0].service) == set(mixed[0].response) == {"write", "read"}
+    (knee,) = shown(whole, "storage", "knee", "device")
+    assert knee.estimate.point is not None and shown(whole, "storage", "knee.step.p99", "device")
+    for stream in ("write", "read"):
+        for time in ("service", "response"):
+            assert shown(whole, "storage", f"{time}.p50", "device", f"+stream={stream}")
     page = report.render_html(whole)
     assert "the paper’s Figure 1" in page and "Knees" in page
 
@@ -68,6 +67,11 @@ def test_crashes_show_what_was_lost(tmp_path):
         "databases": ["mongodb"],
         "crash_after_s": 0.05,
     }
-    rows = {row.durability: row for row in storage_of(built(tmp_path / "run", design=design)).durability}
-    assert rows["flushed"].server.missing == 0 < rows["flushed"].server.acknowledged
-    assert rows["none"].server.missing > 0
+    found = built(tmp_path / "run", design=design)
+
+    def lost(level, what):
+        (one,) = shown(found, "storage", f"crash.server.{what}", "device", f"durability={level}")
+        return one.estimate.point
+
+    assert lost("flushed", "missing") == 0 < lost("flushed", "acknowledged")
+    assert lost("none", "missing") > 0

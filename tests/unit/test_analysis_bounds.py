@@ -35,7 +35,7 @@ def test_two_ends() -> None:
 def test_five_repetitions_never_reach_95_percent_and_say_so() -> None:
     decision = decide([1.0, 2.0, 3.0, 4.0, 5.0], AT_MOST, "ns", 0.95)
     assert decision.outcome is Outcome.INCONCLUSIVE
-    assert "93.8%" in decision.reason
+    assert "93.8 %" in decision.reason
     assert decision.more == 1
 
 
@@ -63,7 +63,7 @@ def test_every_repetition() -> None:
     assert outcome([0, 0, 0, 0, 0, 7], Bound(at_most=0.0), every=True) is Outcome.FAIL
     passed = decide([0.0] * 8, Bound(at_most=0.0), "", 0.95, every=True)
     assert passed.outcome is Outcome.PASS
-    assert "up to 31% of further ones" in passed.reason
+    assert "up to 31 % of further ones" in passed.reason
     assert decide([0.0] * 2, Bound(at_most=0.0), "", 0.95, every=True).more == 4
 
 

@@ -68,6 +68,14 @@ def test_a_change_smaller_than_identical_arms_differ_by_is_not_shown() -> None:
     assert judged.needed is None  # more repetitions do not make the machine quieter
 
 
+def test_an_interval_that_includes_no_change_says_of_which_figure() -> None:
+    rng = np.random.default_rng(1)
+    change = shifted(run(rng, 100), run(rng, 100), "ns", 0.95)
+    assert judge(change, change.p, dataclasses.replace(BOUNDS, margin=0.001)).reason.startswith(
+        "the interval includes 1 (no change)"
+    )
+
+
 def test_without_an_aa_pair_no_change_is_called_one() -> None:
     rng = np.random.default_rng(1)
     change = shifted(run(rng, 100), run(rng, 200), "ns", 0.95)

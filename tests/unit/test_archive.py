@@ -20,7 +20,7 @@ from virtgauge.exchange.archive.write import Archived, ArchiveWriteError, archiv
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
-from virtgauge.measures.values import MeasuredValues
+from virtgauge.results.table import ResultTable
 
 P50 = find_measure("timing", "timer_cost.p50")
 
@@ -106,13 +106,12 @@ def test_figures_are_those_of_the_ledger(place, tmp_path):
     folder = make_run(tmp_path, blocks=5)
     archived(place, folder)
     with Ledger.open(folder) as ledger:
-        values = MeasuredValues.read(ledger, [P50])
-        expected = {
-            arm.name: statistics.median(
-                value for cell in values.cells(P50) for value in values.blocks(P50, cell, arm.name).values()
-            )
-            for arm in ledger.manifest().arms
+        table = ResultTable(ledger)
+        values = {
+            arm.name: [value for cell in table.cells() for value in table.values(P50, cell, arm.name).values()]
+            for arm in table.arms
         }
+    expected = {arm: statistics.median(own) for arm, own in values.items() if own}
     found = asked(place, *summary_sql("timing", P50.name, ["arm"], []))
     assert {arm: median for arm, _, _, median, *_ in found} == pytest.approx(expected)
     assert {row[0] for row in found if row[-1]} == {"qemu-microvm"}, "emulated figures are marked"
@@ -229,8 +228,9 @@ def test_an_entry_that_is_none_is_refused(place, tmp_path, change, words):
 
 
 def test_where_there_is_no_archive_it_is_said(place):
-    with pytest.raises(UsageError, match="holds no archive"):
+    with pytest.raises(UsageError, match="holds no archive") as refusal:
         asked(place, "SELECT 1")
+    assert "--to FOLDER" in str(refusal.value)
 
 
 @pytest.mark.parametrize("location", ["http://host/x", "s3://", "s3://key:secret@bucket/x", "s3://bucket/x?y=z"])

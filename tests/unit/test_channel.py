@@ -100,7 +100,7 @@ async def test_an_error_answer_keeps_its_code_and_leaves_the_session_open():
 
 async def test_a_slow_guest_is_waited_for_as_much_longer_as_it_declares():
     async with connected() as (peer, channel):
-        channel.patience = 4.0
+        channel.timeout_factor = 4.0
         request = asyncio.create_task(channel.request("probe", name="x", params={}, timeout_s=0.01))
         await peer.receive()
         with pytest.raises(TimeoutError, match=r"did not answer the request 'probe' within 0.04 s"):

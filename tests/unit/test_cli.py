@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
+from virtgauge.host import reclaim
+from virtgauge.host.tag import StateFolder
 
 
 @pytest.fixture
@@ -102,12 +104,18 @@ def test_a_run_is_a_success_where_one_platform_has_a_valid_trial(invoke, tmp_pat
     assert invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", "--quiet").exit_code == 0
 
 
-def test_clean_says_when_there_was_nothing(invoke, private_state, tmp_path, monkeypatch):
+@pytest.fixture
+def nobody_else(private_state, monkeypatch):
+    """As on a machine without any other state folder: other tests' dead runs are not these tests' concern."""
+    monkeypatch.setattr(reclaim, "known_state_folders", lambda: [StateFolder.own()])
+
+
+def test_clean_says_when_there_was_nothing(invoke, nobody_else, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert "nothing was left behind" in invoke("clean").stdout
 
 
-def test_clean_removes_what_a_worker_has_kept_only_when_it_is_told_to(invoke, private_state, tmp_path, monkeypatch):
+def test_clean_removes_what_a_worker_has_kept_only_when_it_is_told_to(invoke, nobody_else, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = tmp_path / "virtgauge" / "fleet" / "0123456789abcdef"
     kept.mkdir(parents=True)
@@ -136,3 +144,78 @@ def test_a_defect_is_called_one(monkeypatch, capsys):
         cli.main()
     assert ended.value.code == ExitCode.DEFECT
     assert "defect of virtgauge itself" in capsys.readouterr().err
+
+
+WITHOUT_RUNC = """
+repetitions = 1
+[[platform]]
+name = "host"
+kind = "host"
+[[platform]]
+name = "runc"
+kind = "oci"
+runtime = "/no/such/runc"
+[[platform]]
+name = "other"
+kind = "simulated"
+usable = {usable}
+[[suite.timing]]
+timers = ["rdtsc"]
+sleeps = []
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "usable", "wanted"),
+    [
+        (["--platform", "runc"], "true", ["--platform runc", "/no/such/runc is not installed"]),
+        (["--platform", "runc", "--platform", "other"], "true", ["--platform runc", "is not installed"]),
+        ([], "false", ["no platform of the plan can be compared with host", "runc:", "other:", "set usable = true"]),
+    ],
+)
+def test_a_run_that_cannot_measure_what_was_asked_ends_before_it_starts_anything(
+    invoke, tmp_path, private_state, any_agent, options, usable, wanted
+):
+    (tmp_path / "p.toml").write_text(WITHOUT_RUNC.format(usable=usable))
+    result = invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", *options)
+    assert isinstance(result.exception, VirtgaugeError)
+    assert result.exception.exit_code == ExitCode.UNAVAILABLE == 3
+    for words in wanted:
+        assert words in str(result.exception)
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_platforms_of_a_plan_may_be_missing(invoke, tmp_path, private_state, any_agent):
+    plan = plan_of(simulated("a"), simulated("b"), simulated("gone", usable=False), repetitions=1)
+    (tmp_path / "p.toml").write_text(plan.to_toml())
+    result = invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", "--progress", "lines")
+    assert result.exit_code == 0
+    assert "skipped gone" in result.output
+    alone = invoke("run", tmp_path / "p.toml", "--out", tmp_path / "alone", "--platform", "a", "--quiet")
+    assert alone.exit_code == 0
+
+
+def test_a_misspelt_platform_option_is_answered_with_the_nearest(invoke):
+    assert "did you mean 'gvisor'?" in str(invoke("run", "quick", "--platform", "gviser").exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["run", "quik"], "did you mean 'quick'?"),
+        (["plan", "show", "quik"], "did you mean 'quick'?"),
+        (["plan", "show", "/tmp"], "cannot read the plan /tmp"),
+        (["plan", "check", "/no/such.toml"], "cannot read the plan /no/such.toml"),
+        (["doctor", "--plan", "platfroms"], "did you mean 'platforms'?"),
+        (["measures", "timin"], "did you mean 'timing'?"),
+        (["profiles", "iiot-gatway"], "did you mean 'iiot-gateway'?"),
+        (["run", "quick", "--profile", "iiot-gatway"], "did you mean 'iiot-gateway'?"),
+        *(([command, "/tmp"], "no run in /tmp") for command in ("report", "resume", "verdict", "export")),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, list) else "",
+)
+def test_typical_mistakes_are_answered_with_code_2_and_a_way_on(invoke, words, wanted):
+    result = invoke(*words)
+    assert isinstance(result.exception, UsageError)
+    assert wanted in str(result.exception)
+    assert result.exception.remedy

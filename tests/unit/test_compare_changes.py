@@ -12,7 +12,7 @@ from virtgauge.compare.changes import Criteria, find_changes
 from virtgauge.compare.matching import match
 from virtgauge.compare.model import Change, Finding
 from virtgauge.compare.runs import ReadRun
-from virtgauge.measures.measure import Measure
+from virtgauge.results.measure import Measure
 
 CRITERIA = Criteria(nominal=0.95, equivalent=0.05)
 USUAL = {"host": 20.0, "host-aa": 20.0, "guest": 30.0}
@@ -130,6 +130,7 @@ def test_two_arms_of_one_run_are_compared_within_its_blocks() -> None:
     assert change.relative is None
 
 
+@pytest.mark.slow
 def test_among_many_cells_few_false_changes_are_called() -> None:
     """Of 40 pairs of runs with 20 unchanged figures each, hardly any has a change: all figures are held together."""
     alarms = 0
@@ -166,3 +167,18 @@ def test_few_repetitions_are_asked_for_more() -> None:
     assert guest.own.finding is Finding.NOT_SHOWN
     assert guest.own.ratio.confidence == pytest.approx(0.9)
     assert guest.own.needed == 5  # the first of two comparisons to hold: 2 / C(10, 5) ≤ 0.05 / 2
+
+
+def labels(*runs: ReadRun, arms: tuple[str, ...] = ()) -> list[str]:
+    return [pair.label for pair in match(runs, [MEDIAN], arms).arms]
+
+
+def test_platforms_of_one_label_are_told_apart() -> None:
+    other = dataclasses.replace(GUEST, name="other")
+    truth = {"host": 20.0, "host-aa": 20.0, "guest": 30.0, "other": 33.0}
+    run, again = (run_in_memory(name, n, truth, arms=(*ARMS, other)) for n, name in enumerate("ab"))
+    single = run_in_memory("c", 3, USUAL)
+    assert labels(run, again) == ["Host", "Guest [guest]", "Guest [other]"]
+    assert labels(run, arms=("guest=other",)) == ["Guest [guest] → Guest [other]"]
+    assert labels(run, single) == ["Host", "Guest [guest]"]
+    assert labels(single, single, arms=("guest=host",)) == ["Guest → Host"]

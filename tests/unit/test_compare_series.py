@@ -67,6 +67,7 @@ def test_constant_series_seldom_have_a_step() -> None:
     assert np.mean(alarms) <= 0.05
 
 
+@pytest.mark.slow
 def test_days_that_differ_by_chance_are_seldom_steps() -> None:
     """Repetitions of a run share its day: by their ranks alone nearly every such series would change."""
     alarms: list[bool] = []

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
-from judged import HOST, P50, trial
+from judged import DURATION, run_of
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.requirements import understand
 from virtgauge.decisions.verdicts import Judge, Verdict
 from virtgauge.ledger.records import BLOCKS_PER_HOST, HostRecord
-from virtgauge.measures.values import MeasuredValue, MeasuredValues
 from virtgauge.plan.requirements import Requirement
 
 
 def verdict(by_host: dict[str, float], *, as_fleet: bool) -> Verdict:
     """On "at most 100 ns", with eight repetitions on each host around its own figure."""
     random = np.random.default_rng(1)
-    hosts, trials, values = [], [], []
-    for index, (name, figure) in enumerate(by_host.items()):
-        hosts.append(HostRecord(name, index, {}, {}, ("host",)))
-        for repetition in range(8):
-            one = trial(len(trials) + 1, index * BLOCKS_PER_HOST + repetition)
-            trials.append(one)
-            values.append(MeasuredValue(P50, one, figure * float(1 + 0.01 * random.standard_normal())))
-    required = Requirement(suite="timing", measure=P50.name, at_most=100, unit="ns")
+    hosts = [HostRecord(name, index, {}, {}, ("host",)) for index, name in enumerate(by_host)]
+    durations = {
+        index * BLOCKS_PER_HOST + repetition: figure * float(1 + 0.01 * random.standard_normal())
+        for index, figure in enumerate(by_host.values())
+        for repetition in range(8)
+    }
+    required = Requirement(suite="bandwidth", measure=DURATION.name, at_most=100, unit="ns")
     requirements = understand([required], None, ["host"], 0.95, "test")
-    judge = Judge(requirements, [HOST], trials, hosts if as_fleet else (), any_time_valid=False)
-    (found,) = judge.verdicts(MeasuredValues(values))
+    with tempfile.TemporaryDirectory() as folder:
+        table = run_of(Path(folder) / "run", durations, hosts if as_fleet else ())
+        (found,) = Judge(requirements, table, any_time_valid=False).verdicts()
+        table.ledger.close()
     return found
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
-from judged import HOST, P50, trial
+from judged import DURATION, run_of
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.requirements import understand
 from virtgauge.decisions.verdicts import Judge, Verdict
-from virtgauge.measures.values import MeasuredValue, MeasuredValues
 from virtgauge.plan.requirements import Requirement
-from virtgauge.report.decisions.words import margin_text
+from virtgauge.report.decisions.words import margin_text, more_text
 
 
 def verdict(figures: int, silent: int, value: float, *, end: str = "at_most") -> Verdict:
     """On "at most 100 ns" after so many repetitions with a figure, and so many without."""
-    trials = [trial(number + 1, number) for number in range(figures + silent)]
-    values = [MeasuredValue(P50, one, value + 0.01 * one.trial_id) for one in trials[:figures]]
-    required = Requirement(suite="timing", measure=P50.name, unit="ns", **{end: 100})
-    judge = Judge(understand([required], None, ["host"], 0.95, "test"), [HOST], trials, any_time_valid=True)
-    (found,) = judge.verdicts(MeasuredValues(values))
+    durations = {block: value + 0.01 * block if block < figures else None for block in range(figures + silent)}
+    required = Requirement(suite="bandwidth", measure=DURATION.name, unit="ns", **{end: 100})
+    requirements = understand([required], None, ["host"], 0.95, "test")
+    with tempfile.TemporaryDirectory() as folder:
+        table = run_of(Path(folder) / "run", durations)
+        (found,) = Judge(requirements, table, any_time_valid=True).verdicts()
+        table.ledger.close()
     return found
 
 
@@ -29,6 +33,13 @@ def test_a_bound_is_not_met_where_many_repetitions_are_silent() -> None:
     assert "3 of 21 valid repetitions have no such figure" in found.reason
     assert found.more is None
     assert not found.cells[0].open, "more repetitions would be as silent"
+
+
+def test_no_number_of_repetitions_is_promised_where_every_one_is_silent() -> None:
+    found = verdict(figures=0, silent=6, value=50)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "6 of 6 valid repetitions have no such figure" in found.reason
+    assert (found.cells[0].open, found.more, more_text(found)) == (False, None, "")
 
 
 @pytest.mark.parametrize("silent", [0, 2])

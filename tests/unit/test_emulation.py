@@ -10,7 +10,7 @@ from suites.simulated_runs import execute, plan_of, report_of, simulated
 
 from virtgauge.execution.progress import Notice
 from virtgauge.ledger.store import Ledger
-from virtgauge.platforms.emulation import emulation_told
+from virtgauge.platforms.base import emulation_told
 from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
 from virtgauge.platforms.registry import create
 from virtgauge.platforms.simulated.platform import SimulatedPlatform

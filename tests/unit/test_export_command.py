@@ -35,7 +35,7 @@ def test_standard_output_and_a_file_get_the_same(invoke, run, tmp_path, kind):
 
 
 def test_json_is_the_default_and_the_schema_is_printed_without_a_run(invoke, run):
-    assert json.loads(invoke(run).stdout)["run"]["run_id"] == "synthetic-1"
+    assert json.loads(invoke(run).stdout)["run"]["run"] == "synthetic-1"
     assert json.loads(invoke("--schema").stdout)["$schema"].endswith("2020-12/schema")
 
 
@@ -45,7 +45,7 @@ def test_json_is_the_default_and_the_schema_is_printed_without_a_run(invoke, run
         ((), "RUN is missing"),
         (("RUN", "--format", "parquet"), "name a file with --out"),
         (("RUN", "--format", "hdr", "--measure", "timing.timer_cost.p50"), "hdr always holds the whole run"),
-        (("RUN", "--format", "csv", "--out", "/no/such/folder/x"), "choose another file with --out"),
+        (("RUN", "--format", "csv", "--out", "/no/such/folder/x"), "/no/such/folder/x: cannot be written"),
         (("/no/such/run",), "no run in"),
     ],
 )

@@ -16,9 +16,11 @@ from virtgauge.exchange.bencher import slug
 from virtgauge.exchange.estimates import read_figures
 from virtgauge.exchange.formats import Format
 from virtgauge.exchange.hdr_log import tag_of
+from virtgauge.ledger.statistics import distribution_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure
-from virtgauge.measures.figures import figures_of
+from virtgauge.results.columns import Cell
+from virtgauge.results.table import ResultTable
 
 HOSTILE = 'a"b\\c\nd,e f'
 P50 = find_measure("timing", "timer_cost.p50")
@@ -39,7 +41,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def estimates(run):
     with Ledger.open(run) as ledger:
-        return {(one.arm.name, one.probe): one.estimate for one in read_figures(ledger, [P50]).figures}
+        return {(one.arm.name, one.probe): one.estimate for one in read_figures(ResultTable(ledger), [P50]).figures}
 
 
 def families(path):
@@ -154,9 +156,9 @@ def test_an_hdr_log_says_the_quantiles_of_the_report(run, tmp_path):
         assert len(found) == len(trials)
         for one, read in zip(trials, found, strict=True):
             histogram = ledger.histogram(one.trial_id, one.probe)
-            assert read.tag == tag_of(one, one.probe)
+            assert read.tag == tag_of(one.arm, Cell(one.suite, one.probe, tuple(one.factors.items())), one.probe)
             assert read.get_total_count() == histogram.n
-            known = figures_of(histogram).distribution
+            known = distribution_of(histogram)
             for share in (0.25, 0.5, 0.9, 0.99):
                 assert read.get_value_at_percentile(share * 100) == pytest.approx(known.quantile(share), rel=1.1e-3)
             assert read.get_max_value() == pytest.approx(histogram.maximum, rel=1.1e-3)

@@ -12,9 +12,9 @@ from virtgauge.errors import UsageError
 from virtgauge.exchange.formats import Format
 from virtgauge.exchange.rows import COLUMNS
 from virtgauge.ledger.records import Flag, TrialStatus
+from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure
-from virtgauge.measures.values import read_values
 
 HOSTILE = 'a "quoted", comma\nand =1+1 \x1b[31m'
 
@@ -54,10 +54,14 @@ def test_trials_that_do_not_count_are_there_without_a_value(rows):
 
 def test_values_are_those_of_the_catalogue(run, rows):
     p99 = find_measure("timing", "sleep_lateness.p99")
+    valid = {int(row["trial_id"]) for row in rows if row["status"] == "valid"}
     with Ledger.open(run) as ledger:
-        expected = {one.trial.trial_id: one.value for one in read_values(ledger, [p99])}
+        expected = {
+            number: statistics_of(distribution_of(histogram))["p99"] * NS_PER_UNIT[histogram.unit]
+            for number, histogram in ledger.histograms(valid, "sleep_lateness")
+        }
     found = {int(r["trial_id"]): float(r["value"]) for r in rows if r["measure"] == p99.name and r["value"]}
-    assert found == expected
+    assert found == pytest.approx(expected)
 
 
 def test_a_quantile_that_a_trial_cannot_say_is_empty_and_not_zero(rows):
@@ -112,9 +116,8 @@ def test_texts_of_a_trial_cannot_leave_their_field(tmp_path):
     assert [row["measure"] for row in rows if row["probe"] == "no_such_probe"] == [""]
 
 
-def test_blocks_are_read_in_parts_without_losing_a_relation(tmp_path, monkeypatch):
-    """What a guest kept is work beside a load over work without it: both trials have to be in hand."""
-    monkeypatch.setattr("virtgauge.exchange.rows.TRIALS_AT_ONCE", 1)
+def test_a_relation_of_two_trials_is_a_value_of_the_one_that_is_divided(tmp_path):
+    """What a guest kept is work beside a load over work without it."""
     arm = arm_record("host", "host", "Host", "reference")
     with Ledger.create(tmp_path / "run", manifest([arm])) as ledger:
         for block in range(3):

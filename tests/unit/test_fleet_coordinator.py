@@ -117,7 +117,7 @@ def test_a_worker_that_stays_away_is_waited_for_no_longer_than_the_plan_says(tmp
     cluster.faults = {"north": [lambda answer: [cluster.gone.add("north"), lost(answer)]]}
     fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
     assert not fleet.complete
-    assert "cannot be had within 1 s" in fleet.notices
+    assert "is not available within 1 s" in fleet.notices
     assert len(trials_of(tmp_path / "run")) == TRIALS_OF_A_HOST
 
 
@@ -147,7 +147,7 @@ def test_two_workers_of_one_machine_are_refused_before_anything_is_measured(tmp_
 def test_a_host_that_never_comes_is_named_with_the_command_that_would_bring_it(tmp_path):
     cluster = FakeCluster()
     cluster.gone = {"south"}
-    with pytest.raises(UnavailableError, match=r"host 'south' cannot be had.*\n.*virtgauge fleet worker"):
+    with pytest.raises(UnavailableError, match=r"host 'south' is not available.*\n.*virtgauge fleet worker"):
         execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
     assert not (tmp_path / "run").exists()
 

@@ -9,16 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtgauge.analysis.forwarding.back_to_back import corrected_buffer_s, implied_buffer_s
-from virtgauge.analysis.forwarding.latency import two_level_latency, weighted_latency
+from virtgauge.analysis.forwarding.latency import weighted_latency
 from virtgauge.analysis.forwarding.line_rate import bits_per_s, wire_frames_per_s
 from virtgauge.analysis.forwarding.load_vectors import (
     equal_shares,
     jain_index,
-    jain_limit,
     jain_of_two_levels,
-    offered_loads,
     shares_of,
-    total_load,
     two_level_shares,
     zipf_shares,
 )
@@ -50,14 +47,12 @@ def test_the_closed_form_is_jains_index_of_the_vector(guests: int, data: st.Data
 def test_two_levels_by_hand() -> None:
     assert two_level_shares(12, 3, 0.01) == pytest.approx([0.33] * 3 + [0.01 / 9] * 9)
     assert two_level_shares(12, 12, 0.01) == pytest.approx([1 / 12] * 12)
-    loads = offered_loads(1200.0, two_level_shares(4, 1, 0.1))
-    assert loads == pytest.approx([1080, 40, 40, 40])
-    assert total_load(loads) == pytest.approx(1200)
+    assert two_level_shares(4, 1, 0.1) == pytest.approx([0.9, 0.1 / 3, 0.1 / 3, 0.1 / 3])
 
 
 def test_without_light_load_j_is_k_over_n() -> None:
-    assert jain_of_two_levels(12, 5, 0.0) == pytest.approx(jain_limit(12, 5)) == pytest.approx(5 / 12)
-    assert jain_of_two_levels(12, 5, 1e-9) == pytest.approx(jain_limit(12, 5))
+    assert jain_of_two_levels(12, 5, 0.0) == pytest.approx(5 / 12)
+    assert jain_of_two_levels(12, 5, 1e-9) == pytest.approx(5 / 12)
 
 
 @pytest.mark.parametrize(
@@ -93,19 +88,11 @@ def test_weights_that_are_no_load_are_refused(weights: list[float]) -> None:
 
 def test_latency_by_hand() -> None:
     # q = 0.1, two strong guests at 100 and 120, one light at 50: 0.1 * 50 + 0.9 * 110
-    assert two_level_latency([100, 120], [50], 0.1) == pytest.approx(104)
     assert weighted_latency([100, 120, 50], two_level_shares(3, 2, 0.1)) == pytest.approx(104)
 
 
 def test_latency_of_equally_loaded_guests_is_the_plain_mean() -> None:
-    assert two_level_latency([80, 100, 120], [], 0.01) == pytest.approx(100)
-
-
-def test_latency_needs_a_loaded_guest() -> None:
-    with pytest.raises(ValueError, match="strongly loaded"):
-        two_level_latency([], [1.0], 0.01)
-    with pytest.raises(ValueError, match="q = 1"):
-        two_level_latency([1.0], [1.0], 1.0)
+    assert weighted_latency([80, 100, 120], two_level_shares(3, 3, 0.01)) == pytest.approx(100)
 
 
 def test_line_rates_of_gigabit_ethernet() -> None:

@@ -23,6 +23,7 @@ messages = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(sent=messages, data=st.data())
 def test_messages_survive_any_fragmentation(sent, data):
     stream = b"".join(encode(message, number) for number, message in enumerate(sent))

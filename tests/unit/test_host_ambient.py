@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
-from virtgauge.host.ambient import ambient_load
+import pytest
+
+from virtgauge.host.load import ambient_load
 
 
+@pytest.mark.alone
 async def test_a_busy_process_is_named_and_counted():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:

@@ -170,12 +170,6 @@ def test_the_root_is_trusted_only_where_it_is_one(tmp_path: Path) -> None:
     assert root_cpu_ns(found) is None, "a container's own group has no release_agent"
     (root / "release_agent").touch()
     assert root_cpu_ns(found) == 5
-    v2 = tmp_path / "pure"
-    v2.mkdir()
-    (v2 / "cpu.stat").write_text("usage_usec 9\n")
-    assert root_cpu_ns(Hierarchies(v1={}, v2=v2)) == 9000
-    (v2 / "cgroup.type").write_text("domain\n")
-    assert root_cpu_ns(Hierarchies(v1={}, v2=v2)) is None
 
 
 def test_a_real_group_counts_kills_and_vanishes() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from virtgauge.host import disk_image
-from virtgauge.host.disk_image import DiskImageError, make_disk_image, mount_disk_image, unmount_disk_image
+from virtgauge.host import mounts
+from virtgauge.host.mounts import DiskImageError, make_disk_image, mount_disk_image, unmount_disk_image
 
 MIB = 1024 * 1024
 
@@ -47,7 +47,7 @@ def test_a_size_that_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path) -> 
 
 
 def test_a_machine_without_mkfs_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_image, "_MKFS", ("mkfs.ext4-that-is-not-there",))
+    monkeypatch.setattr(mounts, "_MKFS", ("mkfs.ext4-that-is-not-there",))
     with pytest.raises(DiskImageError, match="not installed") as caught:
         make_disk_image(tmp_path / "image", 16)
     assert caught.value.remedy == "apt install e2fsprogs"
@@ -55,7 +55,7 @@ def test_a_machine_without_mkfs_is_told_what_to_install(tmp_path: Path, monkeypa
 
 
 def test_what_mkfs_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_image, "_MKFS", ("sh", "-c", "echo first; echo the reason >&2; exit 1"))
+    monkeypatch.setattr(mounts, "_MKFS", ("sh", "-c", "echo first; echo the reason >&2; exit 1"))
     with pytest.raises(DiskImageError, match="the reason"):
         make_disk_image(tmp_path / "image", 16)
     assert list(tmp_path.iterdir()) == []
@@ -87,7 +87,7 @@ def test_a_mount_keeps_what_was_written_and_goes_without_a_trace(tmp_path: Path)
 def test_a_program_that_never_leaves_loses_sight_of_the_mount_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_image, "_UNMOUNT_S", 0.2)
+    monkeypatch.setattr(mounts, "_UNMOUNT_S", 0.2)
     image, folder = tmp_path / "image", tmp_path / "folder"
     make_disk_image(image, 16)
     mount_disk_image(image, folder)
@@ -114,7 +114,7 @@ def test_a_machine_that_gives_no_loop_device_is_told_what_would_help(
     def refuse(*_: object, **_options: object) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), "/dev/loop-control")
 
-    monkeypatch.setattr(disk_image, "open", refuse, raising=False)
+    monkeypatch.setattr(mounts, "open", refuse, raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: user)
     image = tmp_path / "image"
     make_disk_image(image, 16)

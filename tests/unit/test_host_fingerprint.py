@@ -20,6 +20,7 @@ def fake_root(tmp_path: Path) -> Path:
         "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
         "sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc hpet \n",
         "sys/devices/system/cpu/intel_pstate/no_turbo": "1\n",
+        "proc/stat": "cpu  1 2 3 4 5 6 7 0 9 10\ncpu0 1 2 3 4 5 6 7 0 9 10\n",
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -49,6 +50,7 @@ def test_the_context_explains(tmp_path: Path) -> None:
     context = fingerprint(fake_root(tmp_path))["context"]
     assert context["memory_bytes"] == 1024 * 1024
     assert context["hypervisor"]["present"] is True
+    assert context["hypervisor"]["steal_ticks"] == 0
     assert context["clocksource"] == {"current": "tsc", "available": ["tsc", "hpet"]}
     assert context["cpufreq"]["boost"] == "0"
     assert context["distribution"] == "Test Linux 1"
@@ -60,6 +62,7 @@ def test_what_cannot_be_read_is_none_and_not_zero(tmp_path: Path) -> None:
     assert found["identity"]["mitigations"] is None
     assert found["context"]["memory_bytes"] is None
     assert found["context"]["hypervisor"]["present"] is None
+    assert found["context"]["hypervisor"]["steal_ticks"] is None
     assert found["context"]["smt"] is None
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from virtgauge.host.cgroup import Hierarchies
+from virtgauge.host.cgroup import Hierarchies, group_times_ns, root_cpu_ns, times_below_ns
 from virtgauge.host.load import CpuSnapshot, load_between
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -60,6 +63,79 @@ def test_snapshots_that_cannot_be_compared_are_refused() -> None:
         load_between(one, CpuSnapshot(busy_ns=1, steal_ns=None, taken_at=6, cpus=1, method="/proc/stat"))
     with pytest.raises(ValueError, match="older"):
         load_between(one, CpuSnapshot(busy_ns=1, steal_ns=None, taken_at=4, cpus=1, method="cgroup root"))
+
+
+def in_parts(taken_at: int, **parts_ns: int) -> CpuSnapshot:
+    return CpuSnapshot(sum(parts_ns.values()), 0, taken_at, 2, "cgroup groups", parts_ns)
+
+
+def test_groups_that_vanish_or_appear_between_snapshots_neither_take_busy_time_away_nor_add_what_is_older() -> None:
+    before = in_parts(0, stays=1000, vanishes=50_000, made_anew=300)
+    assert load_between(before, in_parts(100, stays=1040, made_anew=20)).busy_ns == 60
+    assert load_between(before, in_parts(100, stays=1040, appears=150)).busy_ns == 190
+    moved_here = in_parts(100, stays=1040, moved=201)  # more than two CPUs can have done meanwhile
+    assert load_between(before, moved_here).busy_ns == 40
+
+
+def test_groups_of_the_v2_tree_are_counted_where_all_processes_are_in_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, used_us in (("init.scope", 5), ("system.slice", 700)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cpu.stat").write_text(f"usage_usec {used_us}\nuser_usec 1\n")
+    (tmp_path / "cgroup.procs").write_text("2\n17\n18\n")
+    clocks = {1: 5, 2: 100, 17: 30}  # 18 has ended
+    monkeypatch.setattr("virtgauge.host.cgroup.cpu_clock_ns", clocks.get)
+    monkeypatch.setattr("virtgauge.host.cgroup.kernel_threads_visible", lambda: True)
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  1 1 1 1 1 1 1 1\ncpu0 1\n")
+    tree = Hierarchies(v1={}, v2=tmp_path)
+    taken = CpuSnapshot.take(stat, tree)
+    assert (taken.busy_ns, taken.method) == (705_130, "cgroup groups")
+    (tmp_path / "cgroup.procs").write_text("1\n2\n17\n")
+    assert CpuSnapshot.take(stat, tree).method == "/proc/stat", "short-lived processes would be missed"
+    (tmp_path / "cgroup.procs").write_text("17\n")
+    assert CpuSnapshot.take(stat, tree).method == "/proc/stat", "the kernel's threads are not counted"
+    (tmp_path / "cgroup.procs").write_text("2\n17\n")
+    (tmp_path / "cgroup.events").touch()
+    assert CpuSnapshot.take(stat, tree).method == "/proc/stat", "a container's own group has events"
+    (tmp_path / "cgroup.events").unlink()
+    monkeypatch.setattr("virtgauge.host.cgroup.kernel_threads_visible", lambda: False)
+    assert CpuSnapshot.take(stat, tree).method == "/proc/stat", "a PID namespace hides processes"
+
+
+def test_the_v2_tree_tells_what_a_group_and_a_process_in_none_have_used_and_no_more_than_the_v1_root() -> None:
+    found = Hierarchies.detect()
+    if found.v2 is None or not os.access(found.v2 / "cgroup.procs", os.W_OK):  # no such tree here, or not ours
+        assert os.geteuid() != 0 or group_times_ns(found) is None
+        return
+    group = found.v2 / f"vgtest-{os.getpid()}"
+    group.mkdir()
+    burn = "import time\nwhile time.process_time() < 0.4: pass\nprint(time.process_time_ns(), flush=True)\ninput()"
+    command = [sys.executable, "-c", burn]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        (group / "cgroup.procs").write_text(str(processes[0].pid))
+        exact, before = root_cpu_ns(found), times_below_ns(found.v2)
+        used = [int(process.stdout.readline()) for process in processes if process.stdout]
+        after, exact_then = times_below_ns(found.v2), root_cpu_ns(found)
+        inside = after[group.name] - before.get(group.name, 0)
+        outside = after[str(processes[1].pid)] - before.get(str(processes[1].pid), 0)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+        deadline = time.monotonic() + 10
+        while group.is_dir() and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+    # Each has used a little before the first look, and after its own.
+    assert 0.2e9 < inside < used[0] + 0.1e9
+    assert 0.2e9 < outside < used[1] + 0.1e9
+    whole = load_between(in_parts(0, **before), in_parts(10**12, **after)).busy_ns
+    assert inside + outside <= whole
+    if exact is not None and exact_then is not None:
+        assert whole <= exact_then - exact + TICK_NS * (os.cpu_count() or 1)  # v1 counts what runs at its next tick
 
 
 def test_this_machine_is_seen_to_work() -> None:

@@ -15,8 +15,7 @@ from virtgauge.cli import app
 from virtgauge.errors import UsageError
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
-from virtgauge.host.policy import DiskLimits, Policy, PolicyError, weight_for_share
-from virtgauge.host.policy_commands import Hypervisor, Target, commands
+from virtgauge.host.policy import DiskLimits, Hypervisor, Policy, PolicyError, Target, commands, weight_for_share
 from virtgauge.host.scope import Scope
 
 
@@ -182,3 +181,19 @@ def test_the_command_prints_what_can_be_pasted_and_refuses_what_cannot_be() -> N
         assert isinstance(refusal, UsageError)
         assert named in refusal.message
         assert refusal.remedy
+
+
+@pytest.mark.parametrize("asked", [("--cpu-limit", "0.5"), ("--reservation", "1")])
+def test_megahertz_of_esxi_are_asked_for_where_they_are_needed(asked: tuple[str, str]) -> None:
+    def told(*options: str) -> Result:
+        named = ["policy", "commands", "--name", "G", *options]
+        return CliRunner().invoke(app, named)
+
+    refused = told("--hypervisor", "esxi", *asked)
+    assert isinstance(refused.exception, UsageError)
+    assert "add --core-mhz" in str(refused.exception)
+    assert refused.stdout == ""
+    given = told("--hypervisor", "esxi", *asked, "--core-mhz", "2600")
+    assert f"Mhz {round(float(asked[1]) * 2600)}" in given.stdout
+    assert told("--hypervisor", "esxi", "--weight", "200").exit_code == 0
+    assert told("--hypervisor", "hyper-v", *asked).exit_code == 0

@@ -138,6 +138,13 @@ def test_an_environment_is_read_and_a_missing_process_has_none() -> None:
     assert environment_of(process.pid) == {}
 
 
+@pytest.mark.parametrize("clock", [None, 0])
+def test_the_kernels_threads_are_visible_only_where_their_cpu_time_can_be_read(clock, monkeypatch) -> None:
+    monkeypatch.setattr("virtgauge.host.process.is_kernel_thread", lambda pid: True)
+    monkeypatch.setattr("virtgauge.host.process.cpu_clock_ns", lambda pid: clock)
+    assert KernelThreads().visible is (clock is not None)
+
+
 def test_the_kernels_threads_only_ever_add_to_what_they_used() -> None:
     threads = KernelThreads()
     first = threads.cpu_ns()

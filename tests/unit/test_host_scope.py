@@ -12,11 +12,31 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from virtgauge import cli
+from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.process import ProcessIdentity, environment_of, tree_pids, wait_until_gone
-from virtgauge.host.reclaim import find_dead_scopes, reclaim_dead, reclaim_folder
+from virtgauge.host.reclaim import (
+    RUNTIME_FILE,
+    RUNTIME_STATE,
+    DeadScope,
+    find_dead_scopes,
+    reclaim_dead,
+    reclaim_folder,
+)
 from virtgauge.host.scope import Scope
-from virtgauge.host.tag import OWNER_FILE, OWNER_VARIABLE, TAG_PATTERN, TAG_VARIABLE, scratch_root
+from virtgauge.host.tag import (
+    CGROUP_PARENT,
+    OWNER_FILE,
+    OWNER_VARIABLE,
+    STATE_FOLDER_VARIABLE,
+    TAG_PATTERN,
+    TAG_VARIABLE,
+    StateFolder,
+    known_state_folders,
+    scratch_root,
+)
 
 DEAD = dataclasses.replace(ProcessIdentity.current(), start_ticks=1)
 
@@ -26,17 +46,26 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+def own_dead_scopes() -> list[DeadScope]:
+    """Those of this state folder: other tests leave dead runs in theirs on purpose."""
+    return [scope for scope in find_dead_scopes() if scope.own]
+
+
 def dead_folder(state: Path, tag: str, owner: ProcessIdentity = DEAD) -> Path:
     folder = state / tag
     folder.mkdir(parents=True)
-    (folder / OWNER_FILE).write_text(json.dumps(owner.as_dict()))
+    (folder / OWNER_FILE).write_text(json.dumps(owner.as_dict() | {"state_folder": StateFolder.own().as_text()}))
     return folder
 
 
 def sleeper(tag: str, owner: ProcessIdentity) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        ["sh", "-c", "sleep 60 & wait"], env={TAG_VARIABLE: tag, OWNER_VARIABLE: owner.as_text(), "PATH": "/bin"}
-    )
+    environment = {
+        TAG_VARIABLE: tag,
+        OWNER_VARIABLE: owner.as_text(),
+        STATE_FOLDER_VARIABLE: StateFolder.own().as_text(),
+        "PATH": "/bin",
+    }
+    process = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], env=environment)
     deadline = time.monotonic() + 10
     while TAG_VARIABLE not in environment_of(process.pid) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -50,7 +79,7 @@ def test_a_scope_has_a_folder_that_none_can_list_with_its_owner_and_is_gone_at_i
         owner = ProcessIdentity.from_dict(json.loads((scope.folder / OWNER_FILE).read_text()))
         assert owner == ProcessIdentity.current()
         assert scope.guest_folder("a-1.b").stat().st_mode & 0o777 == 0o700
-        assert find_dead_scopes() == []
+        assert own_dead_scopes() == []
     assert not private_state.exists()
 
 
@@ -79,11 +108,11 @@ def test_scratch_is_in_the_cache_private_and_gone_with_its_scope(private_state: 
         assert scope.scratch_folder("more").parent == folder.parent
         with pytest.raises(FileExistsError):
             scope.scratch_folder("files")
-        assert find_dead_scopes() == []
+        assert own_dead_scopes() == []
     assert not scratch_root().exists()
 
 
-def test_scratch_of_a_dead_owner_is_removed_whatever_state_folder_it_had_and_that_of_a_living_one_is_not(
+def test_scratch_of_a_dead_owner_is_removed_and_that_of_a_living_one_is_not(
     private_state: Path,
 ) -> None:
     dead = dead_folder(scratch_root(), "vg0000f1")
@@ -102,6 +131,9 @@ def test_an_environment_names_scope_and_owner_and_hands_on_little(
         environment = scope.environment()
         assert environment[TAG_VARIABLE] == scope.tag
         assert ProcessIdentity.from_text(environment[OWNER_VARIABLE]) == ProcessIdentity.current()
+        assert StateFolder.from_text(environment[STATE_FOLDER_VARIABLE]) == StateFolder(
+            os.geteuid(), str(private_state)
+        )
         assert "SECRET_TOKEN" not in environment
 
 
@@ -134,10 +166,10 @@ def test_a_dead_scope_is_found_by_its_owner_by_another_boot_and_by_an_unreadable
 def test_a_folder_that_may_be_just_in_the_making_is_spared_and_an_old_one_is_not(private_state: Path) -> None:
     folder = private_state / ".vg0000c1"
     folder.mkdir(parents=True)
-    assert find_dead_scopes() == []
+    assert own_dead_scopes() == []
     long_ago = time.time() - 3600
     os.utime(folder, (long_ago, long_ago))
-    assert [scope.folder for scope in find_dead_scopes()] == [folder]
+    assert folder in [scope.folder for scope in find_dead_scopes()]  # other tests' dead runs may stand beside it
     reclaim_dead()
 
 
@@ -218,20 +250,163 @@ def test_network_namespaces_and_interfaces_that_begin_with_the_tag_are_removed(p
     assert not Path("/sys/class/net/vg0000a9b").exists()
 
 
-def test_a_scope_whose_owner_was_killed_is_reclaimed(private_state: Path) -> None:
-    script = (
-        "import subprocess, time\nfrom virtgauge.host.scope import Scope\n"
-        "scope = Scope()\n"
-        "p = subprocess.Popen(['sleep', '60'], env=scope.environment(), start_new_session=True)\n"
-        "print(scope.tag, p.pid, flush=True)\ntime.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
+KILLED = """
+import subprocess, time
+from virtgauge.host.scope import Scope
+scope = Scope()
+scope.scratch_folder("files")
+p = subprocess.Popen(["sleep", "60"], env=scope.environment(), start_new_session=True)
+print(scope.tag, p.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rest:
+    """What a killed run left."""
+
+    state: Path
+    tag: str
+    child: ProcessIdentity
+
+    def whole(self) -> bool:
+        return self.child.alive() and (self.state / self.tag).is_dir() and (scratch_root() / self.tag).is_dir()
+
+    def gone(self) -> bool:
+        nothing = wait_until_gone([self.child], 10) == [] and not (scratch_root() / self.tag).exists()
+        return nothing and not self.state.exists()
+
+
+def killed_run(state: Path) -> Rest:
+    environment = os.environ | {"VIRTGAUGE_STATE": str(state)}
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, env=environment) as owner:
         assert owner.stdout is not None
         tag, pid = owner.stdout.readline().decode().split()
         child = ProcessIdentity.of(int(pid))
         assert child is not None
         assert tag not in {scope.tag for scope in find_dead_scopes()}
         owner.kill()
+    return Rest(state, tag, child)
+
+
+def test_a_scope_whose_owner_was_killed_is_reclaimed(private_state: Path) -> None:
+    rest = killed_run(private_state)
+    assert rest.whole()
     reclaim_dead()
-    assert wait_until_gone([child], 10) == []
-    assert not private_state.exists()
+    assert rest.gone()
+
+
+def test_what_another_state_folders_dead_run_left_is_removed_by_clean_all_only(
+    private_state: Path, tmp_path: Path
+) -> None:
+    own, other = killed_run(private_state), killed_run(tmp_path / "other")
+    try:
+        lines = reclaim_dead()  # as every run does at its beginning
+        assert lines
+        assert all(line.startswith(own.tag) for line in lines)
+        assert own.gone()
+        assert other.whole()
+        told = CliRunner().invoke(cli.app, ["clean"]).stdout
+        assert f"left alone, --all removes it: {other.tag}" in told
+        assert f"state folder {other.state}" in told
+        assert "killed" not in told
+        assert other.whole()
+        told = CliRunner().invoke(cli.app, ["clean", "--all"]).stdout
+        assert (
+            0 <= told.index(f"will remove {other.tag}") < told.index(f"{other.tag}: killed process {other.child.pid}")
+        )
+        assert other.gone()
+        assert CliRunner().invoke(cli.app, ["clean", "--all"]).stdout == "nothing was left behind\n"
+    finally:
+        for rest in (own, other):
+            rest.child.kill()
+
+
+def test_a_run_of_another_state_folder_that_lives_is_spared_by_clean_all(
+    private_state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Scope() as living:
+        scratch = living.scratch_folder("files")
+        monkeypatch.setenv("VIRTGAUGE_STATE", str(tmp_path / "other"))
+        # A process that claims to be of the living run, with an owner that is dead, opens no way to it.
+        liar = sleeper(living.tag, DEAD)
+        try:
+            assert reclaim_dead(everyone=True) == []
+            assert living.folder.is_dir()
+            assert scratch.is_dir()
+        finally:
+            for pid in tree_pids(liar.pid):
+                os.kill(pid, signal.SIGKILL)
+            liar.wait()
+
+
+def test_a_state_folder_below_ones_own_is_ones_own(private_state: Path) -> None:
+    rest = killed_run(private_state / "fleet-a")
+    reclaim_dead()
+    assert wait_until_gone([rest.child], 10) == []
+    assert not (rest.state / rest.tag).exists()
+
+
+def test_a_tag_tells_state_folder_and_user() -> None:
+    one, other, someone = StateFolder(0, "/run/a"), StateFolder(0, "/run/b"), StateFolder(1000, "/run/a")
+    for state in (one, other, someone):
+        assert all(TAG_PATTERN.fullmatch(tag) and state.has_marked(tag) for tag in (state.new_tag(), state.new_tag()))
+    assert len({state.mark for state in (one, other, someone)}) == 3
+    assert one.holds(one)
+    assert one.holds(StateFolder(0, "/run/a/fleet-x"))
+    assert not one.holds(other)
+    assert not one.holds(someone)
+    assert not one.holds(StateFolder(0, "/run/ab"))
+
+
+@pytest.mark.usefixtures("root")
+def test_an_empty_cgroup_of_another_state_folder_is_left_alone(private_state: Path, tmp_path: Path) -> None:
+    long_ago = time.time() - 3600
+    own, other = StateFolder.own(), StateFolder(os.geteuid(), str(tmp_path / "other"))
+    groups = {state: Cgroup(f"{CGROUP_PARENT}/{state.new_tag()}") for state in (own, other)}
+    folders = {state: [r / g.name for r in Hierarchies.detect().all_roots()] for state, g in groups.items()}
+    try:
+        for each in folders.values():
+            for folder in each:
+                folder.mkdir(parents=True, exist_ok=True)
+                os.utime(folder, (long_ago, long_ago))
+        reclaim_dead()
+        assert not any(folder.exists() for folder in folders[own])
+        assert all(folder.exists() for folder in folders[other])
+        reclaim_dead(everyone=True)
+        assert not any(folder.exists() for folder in folders[other])
+    finally:
+        for group in groups.values():
+            group.remove()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_command_that_another_user_wrote_is_not_executed(private_state: Path, tmp_path: Path) -> None:
+    guest = dead_folder(private_state, "vg0000e9") / "g"
+    (guest / RUNTIME_STATE).mkdir(parents=True)
+    (guest / RUNTIME_FILE).write_text(json.dumps({"command": ["sh", "-c", f"touch {tmp_path}/here"], "container": "x"}))
+    os.chown(guest / RUNTIME_FILE, 12345, 12345)
+    reclaim_dead()
+    assert not (tmp_path / "here").exists()
+    assert not guest.exists()
+
+
+def test_a_state_folder_is_listed_as_long_as_it_has_scopes(private_state: Path) -> None:
+    registry = scratch_root().parent / "states"
+    with Scope():
+        with Scope():
+            assert len(list(registry.iterdir())) == 1
+        assert len(list(registry.iterdir())) == 1
+    assert list(registry.iterdir()) == []
+
+
+def test_the_word_of_a_state_folder_that_belongs_to_somebody_else_is_not_believed(
+    private_state: Path, tmp_path: Path
+) -> None:
+    with Scope():
+        (registry,) = scratch_root().parent.glob("states")
+        (registry / "lie").write_text(f"{os.geteuid() + 1}:{tmp_path}")
+        (registry / "rubbish").write_bytes(b"\xff\x00")
+        states = known_state_folders()
+        assert StateFolder(os.geteuid(), str(private_state)) in states
+        assert str(tmp_path) not in {state.path for state in states}

@@ -11,8 +11,7 @@ import pytest
 
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.image.channel import DialChannel, SerialChannel
-from virtgauge.image.contents import Contents, contents_of, digest_of
-from virtgauge.image.drivers import driver_names
+from virtgauge.image.contents import Contents, contents_of, digest_of, driver_names
 
 
 def entries(contents: Contents) -> dict[str, tuple[int, bytes]]:

@@ -9,11 +9,8 @@ import zlib
 import image_parts as parts
 import pytest
 
-from virtgauge.image import gpt
-from virtgauge.image.cd import make_cd
 from virtgauge.image.contents import Contents
-from virtgauge.image.disk import make_disk
-from virtgauge.image.loader import boot_config
+from virtgauge.image.disk import BIOS_BOOT, EFI_SYSTEM, boot_config, make_cd, make_disk
 
 SECTOR = 512
 NEW_YEAR_1980 = 0x0021  # as FAT has a date
@@ -85,7 +82,7 @@ def test_the_partitions_are_grubs_and_the_firmwares(disks: list[bytes], small: C
         names.append(name.decode("utf-16-le").rstrip("\0"))
         assert 34 <= first <= last <= len(disks[0]) // SECTOR - 34
         assert uuid.UUID(bytes_le=own).version == 4
-    assert kinds == [gpt.BIOS_BOOT, gpt.EFI_SYSTEM]
+    assert kinds == [BIOS_BOOT, EFI_SYSTEM]
     assert names == ["GRUB", "virtgauge"]
     assert table[256:384] == bytes(128)
 

@@ -15,18 +15,18 @@ from pathlib import Path
 import image_parts as parts
 import pytest
 
-from virtgauge.image import ova, vdi, vhd, vhdx, vmdk
+from virtgauge.image import formats
 from virtgauge.image.build import _qcow2
 from virtgauge.image.contents import Contents
 from virtgauge.image.disk import make_disk
 
 MAKERS: dict[str, tuple[str, Callable[[Path, Path, Contents], None]]] = {
     "qcow2": ("qcow2", _qcow2),
-    "vmdk": ("vmdk", vmdk.make_sparse),
-    "stream.vmdk": ("vmdk", vmdk.make_stream),
-    "vhd": ("vpc", vhd.make_vhd),
-    "vhdx": ("vhdx", vhdx.make_vhdx),
-    "vdi": ("vdi", vdi.make_vdi),
+    "vmdk": ("vmdk", formats.make_sparse),
+    "stream.vmdk": ("vmdk", formats.make_stream),
+    "vhd": ("vpc", formats.make_vhd),
+    "vhdx": ("vhdx", formats.make_vhdx),
+    "vdi": ("vdi", formats.make_vdi),
 }
 
 
@@ -91,8 +91,8 @@ def test_a_vhd_ends_with_its_footer_and_begins_with_a_copy(made: Callable[[str],
 
 
 def test_the_checksum_of_a_vhdx_is_castagnolis() -> None:
-    assert vhdx.crc32c(b"123456789") == 0xE3069283
-    assert vhdx.crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
+    assert formats.crc32c(b"123456789") == 0xE3069283
+    assert formats.crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
 
 
 def test_a_vhdx_has_two_good_headers_the_second_in_force_and_no_log(made: Callable[[str], Path]) -> None:
@@ -102,7 +102,7 @@ def test_a_vhdx_has_two_good_headers_the_second_in_force_and_no_log(made: Callab
         header = image[place : place + 4096]
         signature, checksum, number = struct.unpack_from("<4sIQ", header)
         assert (signature, number) == (b"head", sequence)
-        assert checksum == vhdx.crc32c(header[:4] + bytes(4) + header[8:])
+        assert checksum == formats.crc32c(header[:4] + bytes(4) + header[8:])
         assert header[48:64] == bytes(16)
         length, offset = struct.unpack_from("<IQ", header, 68)
         assert image[offset : offset + length] == bytes(length)
@@ -140,9 +140,9 @@ def test_a_content_identifier_shorter_than_eight_digits_is_replaced_whole(
         image[512 : 512 + 20 * 512] = shorter.ljust(len(room), b"\0")
         target.write_bytes(image)
 
-    original = vmdk.convert
-    monkeypatch.setattr(vmdk, "convert", with_few_digits)
-    vmdk.make_sparse(raw, tmp_path / "disk", small)
+    original = formats.convert
+    monkeypatch.setattr(formats, "convert", with_few_digits)
+    formats.make_sparse(raw, tmp_path / "disk", small)
     assert (tmp_path / "disk").read_bytes() == made("vmdk").read_bytes()
 
 
@@ -153,7 +153,7 @@ RASD = "{http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocatio
 @pytest.fixture(scope="module")
 def archive(raw: Path, small: Contents, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ova") / "image.ova"
-    ova.make_ova(raw, path, small)
+    formats.make_ova(raw, path, small)
     return path
 
 
@@ -188,6 +188,6 @@ def test_an_ovas_descriptor_names_disk_and_hardware_in_the_order_of_the_schema(a
 
 
 def test_the_same_contents_are_the_same_ova(archive: Path, raw: Path, small: Contents, tmp_path: Path) -> None:
-    ova.make_ova(raw, tmp_path / "another.ova", small)
+    formats.make_ova(raw, tmp_path / "another.ova", small)
     assert (tmp_path / "another.ova").read_bytes() == archive.read_bytes()
     assert len(list(tmp_path.iterdir())) == 1

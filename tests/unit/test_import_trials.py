@@ -16,7 +16,7 @@ from virtgauge.exchange.imports.record import ImportedArm, import_into, read_rep
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure
-from virtgauge.measures.values import MeasuredValues
+from virtgauge.results.table import ResultTable
 
 DATA = Path(__file__).parents[1] / "data"
 RANDREAD, MIXED = DATA / "fio-3.33-randread.json", DATA / "fio-3.33-mixed.json"
@@ -83,7 +83,7 @@ def test_the_page_and_the_json_form_hold_them(run):
     page = report.render_html(built)
     assert "Imported results" in page
     assert "host-0.json" in page
-    assert {suite["suite"] for suite in json.loads(report.render_json(built))["suites"]} == {"imported"}
+    assert [suite.suite for suite in built.suites] == ["imported"]
 
 
 def test_they_are_exported_like_others(run, tmp_path):
@@ -193,7 +193,9 @@ def test_a_failed_job_is_a_failed_trial_and_no_figure(tmp_path):
     (trial,) = trials_of(tmp_path / "r")
     assert trial.status is TrialStatus.FAILED
     with Ledger.open(tmp_path / "r") as ledger:
-        assert MeasuredValues.read(ledger, [IOPS]).measures() == []
+        table = ResultTable(ledger)
+        (cell,) = table.cells()
+        assert table.values(IOPS, cell, "host") == {}
     assert "error 28" in report_of(tmp_path / "r").suite("imported").headlines[0].text
 
 
@@ -255,5 +257,6 @@ def test_requirements_that_no_import_could_meet_are_refused_before_there_is_a_ru
 
 
 def test_every_imported_measure_is_of_one_tool():
-    assert {measure.name.split(".")[0] for measure in MEASURES["imported"].values()} == {"fio", "cyclictest", "pgbench"}
+    tools = {"fio", "cyclictest", "pgbench", "trex"}
+    assert {measure.name.split(".")[0] for measure in MEASURES["imported"].values()} == tools
     assert all({measure.name.split(".")[0]} == measure.probes for measure in MEASURES["imported"].values())

@@ -222,15 +222,6 @@ def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():
         kind_of("no-such")
 
 
-@pytest.mark.parametrize("name", ["isolation-2014", "isolation-quick"])
-def test_the_presets_are_accepted(name):
-    plan, source = load_plan(name)
-    design = check_plan(plan, source)
-    assert {cell.suite for cell in design.cells} == {"isolation"}
-    assert list(design.platforms) == ["host", "runc", "gvisor", "qemu-microvm"]
-    assert plan.aa
-
-
 def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():
     found = [cell.factors for cell in check_plan(*load_plan("isolation-2014")).cells]
     paper = [one for one in found if one["policy"] == "limit+reservation" and one["block"] in ("", "64MiB")]

@@ -13,6 +13,7 @@ import pytest
 import synthetic
 
 from virtgauge.errors import UsageError
+from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
 
@@ -127,7 +128,7 @@ WRITER = """
 """
 
 
-@pytest.mark.parametrize("after", [1, 7, 40])
+@pytest.mark.parametrize("after", [7, *(pytest.param(more, marks=pytest.mark.slow) for more in (1, 40))])
 def test_every_trial_whose_recording_returned_survives_kill_9(tmp_path, after):
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path / "run")]
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -144,3 +145,12 @@ def test_every_trial_whose_recording_returned_survives_kill_9(tmp_path, after):
         assert len(trials) <= len(acknowledged) + 1  # one may have been committed but not yet said
         assert all(len(ledger.samples(trial.trial_id, "reservoir")) == 50 for trial in trials)
         assert all(trial.status is TrialStatus.VALID for trial in trials)
+
+
+def test_a_folder_that_holds_runs_names_them(tmp_path):
+    for name in ("first", "second"):
+        synthetic.synthetic_ledger(tmp_path / name, blocks=1).close()
+    for kind in (Ledger, ReadOnlyLedger):
+        with pytest.raises(UsageError, match="it holds 2") as refusal:
+            kind.open(tmp_path)
+        assert f"{tmp_path}/first, {tmp_path}/second" in refusal.value.remedy

@@ -63,6 +63,7 @@ def test_a_writer_goes_on_and_closes_cleanly_while_somebody_reads(run):
     assert [path.name for path in run.iterdir() if path.is_file()] == [LEDGER_NAME]
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_is_read_and_stays_as_it_is(run, tmp_path):
     paths = [path for path in sys.path if path]
     killed = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(run), *paths], check=False)

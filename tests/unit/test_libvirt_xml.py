@@ -11,14 +11,14 @@ import pytest
 from lxml import etree
 from pydantic import ValidationError
 
-from virtgauge.host.libvirt_domains import DomainRecord, destroy_domains
+from virtgauge.host.domains import DomainRecord, destroy_domains
 from virtgauge.platforms.guest_root import RootPart
 from virtgauge.platforms.libvirt import LibvirtPlatform
+from virtgauge.platforms.libvirt.boot import management_interface
 from virtgauge.platforms.libvirt.domain_xml import Domain, Interface, KernelBoot
 from virtgauge.platforms.libvirt.drivers import DRIVERS, ChannelKind, target_of
-from virtgauge.platforms.libvirt.management import management_interface
 from virtgauge.platforms.libvirt.settings import LibvirtSettings
-from virtgauge.platforms.qemu.storage import Drive
+from virtgauge.platforms.qemu.command import Drive
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 KERNEL = KernelBoot(Path("/c/vmlinuz"), Path("/c/initramfs.cpio"), "console=ttyS0 quiet virtgauge.channel=virtio:x")
@@ -136,9 +136,7 @@ def test_the_interface_for_calls_has_the_same_address_in_every_guest_and_none_of
 
 
 def test_only_containers_have_no_kernel_of_their_own() -> None:
-    own = {
-        scheme: LibvirtPlatform(LibvirtSettings(uri=uri)).virtual_machine for scheme, uri in (LOCAL | REMOTE).items()
-    }
+    own = {scheme: LibvirtPlatform(LibvirtSettings(uri=uri)).is_virtual for scheme, uri in (LOCAL | REMOTE).items()}
     assert own.pop("lxc") is False
     assert set(own.values()) == {True}
 

@@ -11,9 +11,9 @@ from suites.simulated_runs import execute, plan_of, simulated
 from virtgauge.errors import UsageError
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure, headline_measures
-from virtgauge.measures.measure import Better
-from virtgauge.measures.quantities import BY_UNIT, DURATION, FRAME_RATE, SHARE
-from virtgauge.measures.values import MeasuredValues
+from virtgauge.results.measure import Better, Statistic
+from virtgauge.results.quantities import BY_UNIT, DURATION, FRAME_RATE, SHARE
+from virtgauge.results.table import ResultTable
 
 
 def test_every_measure_has_one_source_and_says_what_it_means() -> None:
@@ -21,9 +21,8 @@ def test_every_measure_has_one_source_and_says_what_it_means() -> None:
         for name, measure in measures.items():
             assert (measure.suite, measure.name) == (suite, name)
             # Other tools give quantiles with or without the histogram behind them.
-            assert (measure.histogram is None) != (measure.scalar is None) or (
-                suite == "imported" and measure.statistic
-            )
+            otherwise = isinstance(measure.source, Statistic) and measure.source.otherwise is not None
+            assert otherwise == (suite == "imported" and isinstance(measure.source, Statistic))
             assert measure.meaning and measure.probes
             assert BY_UNIT[measure.quantity.unit] is measure.quantity
     assert {one.suite for one in headline_measures()} >= {"timing", "bandwidth", "forwarding", "storage", "isolation"}
@@ -38,25 +37,18 @@ def test_units_convert_and_unknown_ones_are_refused_with_those_that_there_are() 
     assert "unit = 'msec'" in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 ns"), (62_140, "62.1 µs"), (999.7, "1.00 µs"), (1e9, "1.00 s"), (-1500, "-1.50 µs"), (0.184, "0.184 ns")],
-)
-def test_figures_as_a_person_reads_them(value: float, text: str) -> None:
-    assert DURATION.text(value) == text
-
-
 def test_figures_of_a_run_are_those_of_its_truth(tmp_path: Path) -> None:
     truth = {"*": {"median_ns": 500.0, "guest_sigma": 0.0}}
     plan = plan_of(simulated("a", truth=truth), repetitions=3)
     execute(plan, tmp_path / "run")
     p50 = find_measure("timing", "timer_cost.p50")
     with Ledger.open(tmp_path / "run") as ledger:
-        values = MeasuredValues.read(ledger, [p50])
-    for cell in values.cells(p50):
-        blocks = values.blocks(p50, cell, "a")
+        table = ResultTable(ledger)
+        found = [table.values(p50, cell, "a") for cell in table.cells("timing", "timer_cost")]
+    for blocks in found:
         assert sorted(blocks) == [0, 1, 2]
         assert all(value == pytest.approx(500, rel=0.05) for value in blocks.values())
+    assert found
     assert p50.better is Better.LOWER
 
 
@@ -65,15 +57,14 @@ def test_work_kept_is_of_the_same_repetition_without_the_load(tmp_path: Path) ->
     isolation_trials(tmp_path / "run", repetitions=2, design=design)
     kept, work = find_measure("isolation", "kept"), find_measure("isolation", "work")
     with Ledger.open(tmp_path / "run") as ledger:
-        values = MeasuredValues.read(ledger, [kept, work])
-    (cell,) = values.cells(kept)
-    levels = dict(cell[2])
-    assert levels["load"] == "integer"
-    alone = next(one for one in values.cells(work) if dict(one[2])["load"] == "none")
-    beside = next(one for one in values.cells(work) if dict(one[2])["load"] == "integer")
-    for block, share in values.blocks(kept, cell, "test").items():
-        quotient = values.blocks(work, beside, "test")[block] / values.blocks(work, alone, "test")[block]
-        assert share == pytest.approx(100 * quotient)
+        table = ResultTable(ledger)
+        alone, beside = (table.cells("isolation", load=load)[0] for load in ("none", "integer"))
+        shares = table.values(kept, beside, "test")
+        works = [table.values(work, cell, "test") for cell in (beside, alone)]
+        assert table.values(kept, alone, "test") == {}
+    assert len(shares) == 2
+    for block, share in shares.items():
+        assert share == pytest.approx(100 * works[0][block] / works[1][block])
 
 
 def test_an_unknown_measure_is_refused_with_the_nearest() -> None:

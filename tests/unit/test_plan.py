@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from virtgauge.errors import UsageError
-from virtgauge.execution.prepare import check_plan
+from virtgauge.execution.prepare import check_plan, load_checked
 from virtgauge.plan.load import load_plan, parse_plan, preset_names
 from virtgauge.platforms.registry import KINDS
 from virtgauge.suites.timing import TimingSuite
@@ -140,3 +140,93 @@ def test_a_cell_names_its_idle_states_only_where_they_are_not_the_default():
     both = [cell.key for cell in TimingSuite.create(settings | {"idle_states": ["default", "shallow"]}).cells()]
     assert both == [*plain, f"{plain[0]},idle_states=shallow"]
     assert "idle_states" not in plain[0]  # so that a run from before this factor can be resumed
+
+
+MANY_MISTAKES = """
+repetitons = 3
+confidence = 1.5
+[[platform]]
+name = "host"
+kind = "host"
+[[platform]]
+name = "vm one"
+kind = "qemu"
+[[platform]]
+name = "q"
+kind = "qemu"
+machine = "mircovm"
+[[platform]]
+name = "w"
+kind = "vmwar"
+[[suite.timing]]
+timers = ["rdtcs"]
+platforms = ["hots"]
+[[suite.tming]]
+[[require]]
+suite = "timing"
+measure = "sleep_latenes.p99"
+at_most = 1
+unit = "us"
+"""
+
+
+def test_all_that_is_wrong_with_a_plan_is_told_at_once_a_line_each(tmp_path):
+    (tmp_path / "p.toml").write_text(MANY_MISTAKES)
+    with pytest.raises(UsageError) as caught:
+        load_checked(str(tmp_path / "p.toml"))
+    assert caught.value.exit_code == 2
+    head, *lines = caught.value.message.splitlines()
+    wanted = [
+        ("repetitons", "did you mean 'repetitions'"),
+        ("confidence = 1.5", "less than 1"),
+        ("platform[1].name = 'vm one'", "letters"),
+        ("platform[2].machine = 'mircovm'", "microvm"),
+        ("platform[3].kind = 'vmwar'", "use one of"),
+        ("suite.timing[0].platforms: 'hots'", "did you mean 'host'"),
+        ("suite.timing[0].timers[0] = 'rdtcs'", "'rdtscp'"),
+        ("suite.tming", "did you mean 'timing'"),
+        ("require[0]", "sleep_lateness.p99"),
+    ]
+    assert [[field in line and remedy in line for line in lines].count(True) for field, remedy in wanted] == [1] * 9
+    assert len(lines) == len(wanted)
+    assert "9 problems" in head
+
+
+def test_what_does_not_fit_together_is_told_beside_a_wrong_field(tmp_path):
+    twice = MINIMAL + MINIMAL.replace("[[suite.timing]]", "") + "[budget]\nrepetitions = 2\n"
+    (tmp_path / "p.toml").write_text('confidence = 1.5\nreference = "hots"\n' + twice)
+    with pytest.raises(UsageError) as caught:
+        load_checked(str(tmp_path / "p.toml"))
+    for words in (
+        "confidence = 1.5",
+        "two platforms are named 'host'",
+        "did you mean 'host'?",
+        "budget: there is nothing to decide",
+        "budget.repetitions = 2 is less than",
+    ):
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a b/c", "../../evil", "", "-x", "a" * 81, "a\\nb"])
+def test_a_plans_name_names_one_folder(tmp_path, name):
+    (tmp_path / "p.toml").write_text(f'name = "{name}"\n{MINIMAL}')
+    with pytest.raises(UsageError, match=r"name = .*: use 1 to 80 letters, digits"):
+        load_plan(str(tmp_path / "p.toml"))
+
+
+def test_a_scalar_in_place_of_a_list_is_shown_as_a_list():
+    text = refusal(MINIMAL + "targets_us = 10000\nloads = 'cpu'\n")
+    assert "targets_us = 10000: write a list: [10000]" in text
+    assert 'write a list: ["cpu"]' in text
+
+
+def test_type_in_place_of_kind_is_told():
+    assert "kind: missing; write kind instead of type" in refusal(MINIMAL.replace("kind", "type"))
+
+
+def test_the_folder_of_a_run_is_no_plan(tmp_path):
+    (tmp_path / "ledger.sqlite").touch()
+    with pytest.raises(UsageError, match="is the folder of a run") as caught:
+        load_plan(str(tmp_path))
+    assert f"virtgauge resume {tmp_path}" in str(caught.value)
+    assert f"{tmp_path}/plan.toml" in str(caught.value)

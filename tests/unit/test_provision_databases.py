@@ -11,13 +11,10 @@ import pytest
 from provision_machine import Machine
 
 from virtgauge.provision.cache import ProvisionError
-from virtgauge.provision.databases.catalogue import INFLUXDB, QUESTDB, SERVERS
-from virtgauge.provision.databases.product import Product
-from virtgauge.provision.java import find_java
-from virtgauge.provision.maven import check_jars
-from virtgauge.provision.postgresql import find_postgresql
+from virtgauge.provision.databases import INFLUXDB, QUESTDB, SERVERS, Product
+from virtgauge.provision.packages import find_java, find_postgresql
 from virtgauge.provision.progress import Progress, Silence, State
-from virtgauge.provision.wheels import Wheel, take_from_wheel
+from virtgauge.provision.registries import Wheel, check_jars, take_from_wheel
 
 
 @pytest.fixture
@@ -199,7 +196,7 @@ def test_java_is_taken_only_in_the_version_that_the_servers_run_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    monkeypatch.setattr("virtgauge.provision.java.VIRTUAL_MACHINES", tmp_path)
+    monkeypatch.setattr("virtgauge.provision.packages.VIRTUAL_MACHINES", tmp_path)
     for version in ("25.0.1", "11.0.2"):
         home = tmp_path / f"java-{version}"
         (home / "bin").mkdir(parents=True)
@@ -214,7 +211,7 @@ def test_the_newest_postgresql_is_found_by_number_and_not_by_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    monkeypatch.setattr("virtgauge.provision.postgresql.VERSIONS", tmp_path)
+    monkeypatch.setattr("virtgauge.provision.packages.VERSIONS", tmp_path)
     assert find_postgresql() is None
     for version in ("9", "15"):
         (tmp_path / version / "bin").mkdir(parents=True)

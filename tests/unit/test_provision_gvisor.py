@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from provision_machine import Machine
 
-from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc, provision_runsc
+from virtgauge.provision.go_program import RUNSC_VERSION, find_runsc, provision_runsc
 from virtgauge.provision.progress import Silence, State
 
 GO = """#!/bin/sh
@@ -28,6 +28,14 @@ def test_without_go_there_is_no_gvisor_and_the_reason_is_said(machine: Machine) 
     assert "Go is not installed" in outcome.detail
     assert outcome.fix is not None
     assert find_runsc() is None
+
+
+def test_a_go_that_fetches_no_newer_tool_chain_is_refused(machine: Machine) -> None:
+    machine.add_program("go", GO.replace("go9.9", "go1.19.8"))
+    outcome = provision_runsc(Silence())
+    assert outcome.state is State.SKIPPED
+    assert "version 1.19" in outcome.detail
+    assert "1.21" in str(outcome.fix)
 
 
 def test_the_pinned_version_is_built_without_c_and_without_paths(machine: Machine) -> None:

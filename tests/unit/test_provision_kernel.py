@@ -166,10 +166,10 @@ def test_a_package_without_modules_is_refused(machine: Machine) -> None:
 def test_two_set_ups_at_once_download_once(machine: Machine) -> None:
     machine.add_kernel(FILES)
     (machine.folder / "slow").touch()
-    command = [sys.executable, "-m", "virtgauge.provision", "kernel"]
-    both = [subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    command = [sys.executable, "-m", "virtgauge.cli", "provision", "kernel"]
+    both = [subprocess.Popen(command, env=os.environ, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     try:
-        said = sorted(process.communicate(timeout=200)[0].split()[1] for process in both)
+        said = sorted(process.communicate(timeout=200)[1].split()[1] for process in both)
     finally:
         for process in both:
             process.kill()

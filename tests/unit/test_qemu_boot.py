@@ -10,8 +10,7 @@ import pytest
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.boot_probe import KVM_BOUND_S, forget, judge
 from virtgauge.platforms.guest_root import RootPart
-from virtgauge.platforms.qemu.command import MACHINES, Boot
-from virtgauge.platforms.qemu.storage import Drive
+from virtgauge.platforms.qemu.command import Boot
 
 BOOT = Boot(
     binary=Path("/usr/bin/qemu-system-x86_64"),
@@ -30,16 +29,6 @@ def arguments(boot: Boot, console: str = "/s/console.log") -> list[str]:
     return boot.arguments(console=Path(console), agent_descriptor=7, monitor_descriptor=9)
 
 
-def test_a_guest_has_nothing_but_console_channel_and_monitor() -> None:
-    for machine, described in MACHINES.items():
-        given = arguments(dataclasses.replace(BOOT, machine=machine))
-        assert {"-nodefaults", "-no-user-config", "-no-reboot"} <= set(given)
-        assert given.count("-device") == 2
-        assert described.serial_device in given
-        assert "socket,id=agent,fd=7" in given
-        assert "socket,id=monitor,fd=9" in given
-
-
 def test_an_emulated_guest_is_told_its_clock_and_a_virtualized_one_asks_its_hypervisor() -> None:
     words = BOOT.kernel_command_line().split()
     assert {"tsc=reliable", "tsc_early_khz=2596120", "no_timer_check"} <= set(words)
@@ -49,24 +38,8 @@ def test_an_emulated_guest_is_told_its_clock_and_a_virtualized_one_asks_its_hype
     assert not [word for word in kvm if word.startswith(("tsc", "no_timer"))]
 
 
-def test_the_agent_is_told_its_modules_in_order_and_its_channel() -> None:
-    words = BOOT.kernel_command_line().split()
-    assert "virtgauge.modules=virtio_ring,virtio" in words
-    assert "virtgauge.channel=virtio:org.virtgauge.agent" in words
-    assert {"panic=-1", "reboot=t"} <= set(words), "a guest that panics ends"
-
-
 def test_a_comma_in_a_path_does_not_end_an_option() -> None:
     assert "file,id=console,path=/s/a,,b" in arguments(BOOT, "/s/a,b")
-
-
-def test_a_disk_hands_on_every_flush_and_its_folder_is_told() -> None:
-    for machine, described in MACHINES.items():
-        boot = dataclasses.replace(BOOT, machine=machine, drive=Drive(Path("/s/a,b.img"), Path("/run/vg/data"), "none"))
-        given = arguments(boot)
-        assert "if=none,id=disk,file=/s/a,,b.img,format=raw,cache=none" in given
-        assert f"{described.disk_device},drive=disk" in given
-        assert "virtgauge.disk=/run/vg/data" in boot.kernel_command_line().split()
 
 
 def test_the_hosts_folders_are_exported_for_reading_and_shares_as_asked() -> None:
@@ -84,12 +57,6 @@ def test_the_hosts_folders_are_exported_for_reading_and_shares_as_asked() -> Non
     ]
     told = "virtgauge.root=lower:/usr:root0,link:/bin:usr/bin,write:/a%2C%20b:root2"
     assert told in boot.kernel_command_line().split()
-
-
-def test_a_guest_that_asked_for_neither_is_told_of_neither() -> None:
-    assert not {"-drive", "-fsdev"} & set(arguments(BOOT))
-    words = BOOT.kernel_command_line().split()
-    assert not [word for word in words if word.startswith(("virtgauge.disk", "virtgauge.root"))]
 
 
 @pytest.fixture(autouse=True)

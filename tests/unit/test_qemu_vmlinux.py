@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 
-from virtgauge.platforms.vmlinux import direct_kernel, extract, has_pvh_entry
+from virtgauge.platforms.boot_files import direct_kernel, extract, has_pvh_entry
 
 
 def elf(note_type: int = 18, name: bytes = b"Xen\0") -> bytes:

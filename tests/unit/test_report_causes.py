@@ -1,12 +1,13 @@
 """The why-report: each cause is found where it is, not where it is not, with the measured effect of its remedy."""
 
-import dataclasses
-
+import numpy as np
 import pytest
 import synthetic
 
+from virtgauge import report
 from virtgauge.ledger.records import TrialStatus
-from virtgauge.report.timing.causes import causes, summary
+from virtgauge.ledger.store import Ledger
+from virtgauge.specs.timing_causes import causes, steal_shares, summary
 
 HEALTHY = {
     "hypervisor": {"present": True, "signature": "KVMKVMKVM"},
@@ -51,8 +52,21 @@ IDLE = {
 }
 
 
-def found(topic, facts=HEALTHY, medians=MEDIANS, trials=(), reference=None):
-    return next(cause for cause in causes(facts, medians, trials, 0.95, reference) if cause.topic == topic)
+def found(topic, facts=HEALTHY, medians=MEDIANS, reference=None, **more):
+    return next(cause for cause in causes(facts, medians, 0.95, reference, **more) if cause.topic == topic)
+
+
+def steal_of(tmp_path, *accounts):
+    """The steal of a run with a trial for each of these accounts, all of one repetition."""
+    ledger = Ledger.create(tmp_path / "run", synthetic.manifest([HOST]))
+    for number, accounting in enumerate(accounts):
+        told = {"steal_at_most_ns": 0, "waited_ns": 0} | accounting
+        levels = {"function": f"clock {number}", "load": "idle"}
+        ledger.add_trial(synthetic.trial(HOST, "timer_cost", levels, 0, elapsed_ns=SECOND, accounting=told))
+    return steal_shares(report.build(ledger).suite("timing").context)["host"]
+
+
+SECOND = 1_000_000_000
 
 
 def test_the_slacks_measured_effect_stands_with_its_interval():
@@ -123,9 +137,8 @@ def test_without_a_fifo_cell_the_one_that_is_needed_is_named():
 
 
 def test_a_class_that_the_guest_refused_is_told_with_its_reason():
-    refused = synthetic.trial(HOST, "sleep_lateness", {"function": "usleep", "policy": "fifo", "load": "idle"}, 0)
-    refused = dataclasses.replace(refused, status=TrialStatus.UNSUPPORTED, error="unsupported: reads back as other")
-    cause = found("scheduling class", medians={sleep(): blocks(1.0)}, trials=[refused])
+    refusals = {("policy", "fifo"): "unsupported: reads back as other"}
+    cause = found("scheduling class", medians={sleep(): blocks(1.0)}, refusals=refusals)
     assert "reads back as other" in cause.sentence
     assert cause.needs is None
 
@@ -144,29 +157,29 @@ def test_hypervisors_are_named_from_their_signature(signature, name):
     assert name in found("hypervisor", facts).observed
 
 
-def test_steal_is_the_worst_trial_of_a_block_and_told_when_it_is_worth_it():
-    trial = synthetic.trial(HOST, "timer_cost", {"function": "rdtsc", "load": "idle"}, 0)
+def test_steal_is_the_worst_trial_of_a_block_and_told_when_it_is_worth_it(tmp_path):
     quiet = {"steal_ns": 0, "processors": 2}
-    taken = {"steal_ns": int(0.05 * 2 * trial.elapsed_ns), "processors": 2}
-    trials = [dataclasses.replace(trial, accounting=accounting) for accounting in (quiet, taken)]
-    assert "reserve CPU" in found("steal", trials=trials).sentence
-    assert "nothing worth naming" in found("steal", trials=trials[:1]).sentence
+    taken = {"steal_ns": int(0.05 * 2 * SECOND), "processors": 2}
+    assert steal_of(tmp_path, quiet, taken) == (pytest.approx(0.05), None)
+    assert "reserve CPU" in found("steal", steal=(0.05, None)).sentence
+    assert "a negligible amount" in found("steal", steal=(0.0, None)).sentence
     assert "Neither" in found("steal").sentence
 
 
-def test_steal_inside_is_told_apart_from_steal_outside():
-    trial = synthetic.trial(HOST, "timer_cost", {"function": "rdtsc", "load": "idle"}, 0)
-    accounting = {"steal_ns": 0, "processors": 2, "guest_steal_ns": int(0.1 * trial.elapsed_ns)}
-    cause = found("steal", trials=[dataclasses.replace(trial, accounting=accounting)])
+def test_steal_that_was_left_out_counts_and_that_inside_is_told_apart(tmp_path):
+    left_out = [{"reason": "steal", "share": 0.5, "elapsed_ns": SECOND}]
+    inside = {"steal_ns": 0, "processors": 2, "left_out": left_out, "guest_steal_ns": int(0.1 * SECOND)}
+    assert steal_of(tmp_path, inside) == (pytest.approx(0.25), pytest.approx(0.1))
+    cause = found("steal", steal=(0.0, 0.1))
     assert cause.observed == (
         "seen from the host: at most 0.0 % of its CPU time in a trial; "
         "seen inside: at most 10.0 % of its CPU time in a trial"
     )
-    assert "takes time from this guest" in cause.sentence
+    assert "takes CPU time from this guest" in cause.sentence
 
 
 def test_a_guest_that_never_came_up_has_no_causes():
-    assert causes({}, MEDIANS, (), 0.95) == ()
+    assert causes({}, MEDIANS, 0.95) == ()
 
 
 def test_a_trapped_counter_and_a_slow_clock_source_cost_what_the_reference_does_not():
@@ -201,12 +214,13 @@ def test_a_guest_that_sees_no_idle_state_is_told_who_decides():
 
 
 def test_a_guest_that_cannot_hold_idle_states_off_gets_the_references_effect():
-    factors = {"function": "usleep", "policy": "other", "load": "idle", "idle_states": "shallow"}
-    refused = dataclasses.replace(
-        synthetic.trial(HOST, "sleep_lateness", factors, 0), status=TrialStatus.UNSUPPORTED, error="no such device"
-    )
     reference = MEDIANS | {sleep(idle_states="shallow"): blocks(60_000.0)}
-    cause = found("C-states", HEALTHY | {"idle": IDLE}, trials=[refused], reference=reference)
+    cause = found(
+        "C-states",
+        HEALTHY | {"idle": IDLE},
+        reference=reference,
+        refusals={("idle_states", "shallow"): "no such device"},
+    )
     assert "Only the host can hold them off: no such device" in cause.sentence
     assert "On the reference, holding them off lets a sleep wake 15.0 µs sooner." in cause.sentence
     assert cause.needs is None
@@ -220,11 +234,26 @@ def test_an_effect_compares_cells_that_differ_in_nothing_else():
 
 
 def test_the_summary_names_what_helps_most():
-    said = summary(causes(HEALTHY, MEDIANS, (), 0.95))
+    said = summary(causes(HEALTHY, MEDIANS, 0.95))
     assert said.startswith("Scheduling class first: `chrt -f 50 PROGRAM`")  # 500 times; slack 3 times
 
 
 def test_the_summary_recommends_nothing_that_was_not_shown():
-    said = summary(causes(HEALTHY, {sleep(): blocks(75_000.0)}, (), 0.95))
+    said = summary(causes(HEALTHY, {sleep(): blocks(75_000.0)}, 0.95))
     assert said.startswith("No remedy was shown to help here; not measured: vDSO, ")
     assert summary(()) == ""
+
+
+def test_an_arms_refusals_are_those_of_its_trials(tmp_path):
+    ledger = Ledger.create(tmp_path / "run", synthetic.manifest([HOST]))
+    facts = HEALTHY | {"idle": IDLE}
+    ledger.add_guest(arm="host", platform="host", block=0, launched_at="", ready_ns=1, facts=facts)
+    rng = np.random.default_rng(1)
+    levels = dict(sleep()[1])
+    ledger.add_trial(
+        synthetic.trial(HOST, "sleep_lateness", levels, 0), {"sleep_lateness": synthetic.sleep_histogram(rng, 1e5)}
+    )
+    refused = {"status": TrialStatus.UNSUPPORTED, "error": "no such device", "result": {}}
+    ledger.add_trial(synthetic.trial(HOST, "sleep_lateness", levels | {"idle_states": "shallow"}, 0, **refused))
+    page = report.render_html(report.build(ledger))
+    assert "Only the host can hold them off: no such device." in page

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import html
 import io
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
-from synthetic import SyntheticArm, arm_record, synthetic_ledger, timing_of, usual_arms
+from shown import findings_of, shown
+from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
-from virtgauge.report.timing.factor_tables import factor_sections, labels_of
-from virtgauge.report.timing.factor_words import p_value, sentences
-from virtgauge.report.timing.factors import ParameterFactors, Place, ProbeFactors, Repetitions, probe_factors
+from virtgauge.analysis.factor_tests import ParameterFactors, Place, ProbeFactors, Repetitions, probe_factors
+from virtgauge.report.spec_report import SpecReport
+from virtgauge.specs.blocks import Chart, Text
+from virtgauge.specs.timing_factors import factors_of
 
-ARMS = [
-    arm_record("host", "host", "Host", "reference"),
-    arm_record("host-aa", "host", "Host (A/A)", "aa"),
-    arm_record("gvisor", "oci", "gVisor"),
-    arm_record("runc", "oci", "Container"),
-    arm_record("tcg", "qemu", "QEMU (tcg)", emulated=True),
-]
+EMULATED = ("tcg",)
 
 
 def cells(
@@ -41,7 +36,7 @@ def cells(
     rng = np.random.default_rng(seed)
     found: dict[Place, Repetitions] = {}
     for function in functions:
-        for arm in ("host", "host-aa", "runc", "gvisor", "tcg"):
+        for arm in ("host", "runc", "gvisor", "tcg"):
             for load in loads:
                 truth = (10 if function == functions[0] else 40) * factors.get(arm, 1.0)
                 truth *= factors.get("gvisor_under_cpu", 1.0) if (arm, load) == ("gvisor", "cpu") else 1.0
@@ -58,7 +53,7 @@ def cells(
 
 
 def analysed(**options: float | int) -> ProbeFactors:
-    found = probe_factors("timing", "timer_cost", cells(**options), ARMS, 0.95)
+    found = probe_factors(cells(**options), EMULATED, 0.95)
     assert found is not None
     return found
 
@@ -126,26 +121,22 @@ def test_an_emulated_platform_is_never_ranked_but_described() -> None:
     assert of(found, "p50").test("function") == of(analysed(), "p50").test("function")
 
 
-def test_the_second_reference_is_no_level() -> None:
-    assert all("host-aa" not in test.levels for one in analysed().parameters for test in one.tests)
-
-
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_too_few_repetitions_test_nothing_and_say_so(blocks: int) -> None:
     found = analysed(blocks=blocks)
     assert found.parameters == ()
-    assert "cannot show what is chance" in found.notes[0]
+    assert "these tests need" in found.notes[0]
 
 
 def test_a_design_without_factors_has_nothing_to_test() -> None:
     only = {place: values for place, values in cells().items() if place == ("rdtscp", "host", "idle")}
-    assert probe_factors("timing", "timer_cost", only, ARMS, 0.95) is None
+    assert probe_factors(only, EMULATED, 0.95) is None
 
 
 def test_what_was_not_measured_everywhere_is_left_out_of_interactions_by_name() -> None:
     values = cells(functions=("rdtscp", "clock_gettime", "rdtsc"))
     del values["rdtsc", "gvisor", "cpu"]
-    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    found = probe_factors(values, EMULATED, 0.95)
     assert found is not None
     assert any("left out of the interactions: rdtsc." in note for note in found.notes)
     function = of(found, "p50").effect(("function",))
@@ -155,7 +146,7 @@ def test_what_was_not_measured_everywhere_is_left_out_of_interactions_by_name() 
 def test_a_missing_repetition_takes_the_same_number_from_every_platform() -> None:
     values = cells()
     values["rdtscp", "runc", "idle"] = {b: f for b, f in values["rdtscp", "runc", "idle"].items() if b != 2}
-    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    found = probe_factors(values, EMULATED, 0.95)
     assert found is not None
     assert found.repetitions == 5
     assert any("first 5 whole repetitions" in note for note in found.notes)
@@ -164,7 +155,7 @@ def test_a_missing_repetition_takes_the_same_number_from_every_platform() -> Non
 def test_too_few_whole_repetitions_leave_the_factors_but_no_interactions() -> None:
     values = cells(blocks=4)
     values["rdtscp", "runc", "idle"] = {0: values["rdtscp", "runc", "idle"][0]}
-    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    found = probe_factors(values, EMULATED, 0.95)
     assert found is not None
     assert of(found, "p50").tests and not of(found, "p50").effects
     assert any("a platform has 1" in note for note in found.notes)
@@ -175,15 +166,15 @@ def test_what_has_no_logarithm_has_no_interactions_and_the_rest_has() -> None:
         place: {block: dict(figures) | {"min": 0.0} for block, figures in blocks.items()}
         for place, blocks in cells().items()
     }
-    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    found = probe_factors(values, EMULATED, 0.95)
     assert found is not None
     assert of(found, "p50").effects and not of(found, "min").effects
-    assert any(note.startswith("A min of 0") for note in found.notes)
+    assert any(note.startswith("A minimum of 0") for note in found.notes)
 
 
 def test_a_single_platform_still_has_the_factors_function_and_load() -> None:
     values = {place: blocks for place, blocks in cells().items() if place[1] == "host"}
-    found = probe_factors("timing", "timer_cost", values, ARMS, 0.95)
+    found = probe_factors(values, EMULATED, 0.95)
     assert found is not None
     assert [test.factor for test in of(found, "p50").tests] == ["function", "load"]
     assert {effect.factors for effect in of(found, "p50").effects} == {("function",), ("load",), ("function", "load")}
@@ -203,87 +194,79 @@ def test_chance_alone_rarely_shows_anything() -> None:
     assert runs <= 8
 
 
-@pytest.mark.parametrize(("p", "text"), [(0.0, "p < 0.001"), (0.0123, "p 0.012"), (0.4, "p 0.4"), (1.0, "p 1")])
-def test_p_values_read_plainly(p: float, text: str) -> None:
-    assert p_value(p) == text
-
-
-def test_each_factor_has_a_sentence() -> None:
-    said = " ".join(sentences(of(analysed(gvisor=6.0), "p50"), {"gvisor": "gVisor"}))
-    assert "The platform matters for the median (ε²" in said
-    assert "gVisor differs from all others" in said
-    assert "No effect of the load on the median was shown" in said
-
-
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
     return report.build(synthetic_ledger(tmp_path_factory.mktemp("factors") / "run", blocks=6, reservoir=300))
 
 
+def sentences_of(built: report.Report) -> list[str]:
+    texts = [one for one in findings_of(built, "timing").blocks if isinstance(one, Text) and one.tone == "finding"]
+    return [paragraph for one in texts if ":" in one.heading for paragraph in one.paragraphs]
+
+
 def test_a_run_with_a_known_truth_is_told_truly(usual: report.Report) -> None:
-    (cost,) = (found for found in timing_of(usual).factors if found.probe == "timer_cost")
-    median = of(cost, "p50")
+    suite = usual.suite("timing")
+    assert isinstance(suite, SpecReport)
+    median = of(dict(factors_of(suite.context))["timer_cost"], "p50")
     platform, load = median.test("platform"), median.test("load")
     assert platform is not None and platform.shown
     assert load is not None and not load.shown
     assert not [effect.factors for effect in median.effects if effect.shown and len(effect.factors) > 1]
     assert {("gvisor" in (pair.first, pair.second)) for pair in platform.pairs if pair.shown} == {True}
+    assert all("host-aa" not in test.levels for test in median.tests)  # the reference once more is no level
 
 
-def test_the_page_holds_every_sentence_table_and_mark_of_emulation(usual: report.Report) -> None:
-    text = html.unescape(report.render_html(usual))
-    assert "Which factors matter" in text
-    for section in factor_sections(timing_of(usual), [arm.record for arm in usual.arms]):
-        for _, lines in section.sentences:
-            assert all(line in text for line in lines)
-    assert "never ranked: they are in none of these tests" in text
-    assert labels_of(timing_of(usual), [arm.record for arm in usual.arms])["gvisor"] == "gVisor (runsc, systrap)"
+def test_every_form_holds_every_sentence_and_that_emulated_platforms_are_not_ranked(usual: report.Report) -> None:
+    page, file = html.unescape(report.render_html(usual)), io.StringIO()
+    report.render_text(usual, Console(file=file, width=2000, color_system=None))
+    assert "which factors matter" in page
+    assert len(sentences_of(usual)) == 2 * 4
+    for sentence in sentences_of(usual):
+        assert sentence in page
+        assert sentence in file.getvalue()
+    assert "gVisor (runsc, systrap) differs from all others" in page
+    assert "never ranked: they are in none of these tests" in page
 
 
-def test_the_terminal_says_what_matters_for_the_median(usual: report.Report) -> None:
-    file = io.StringIO()
-    report.render_text(usual, Console(file=file, width=200, color_system=None))
-    assert "The platform matters for the median (ε²" in file.getvalue()
-    assert "conclusions on its own tables: 24 confirmed, 28 contradicted, 16 cannot be tested" in file.getvalue()
-
-
-def test_json_holds_the_tests(usual: report.Report) -> None:
-    data = json.loads(report.render_json(usual))
-    found = {entry["probe"]: entry for entry in data["suites"][0]["factors"]}
-    assert set(found) == {"timer_cost", "sleep_lateness"}
-    test = found["timer_cost"]["parameters"][0]["tests"][1]
-    assert test["factor"] == "platform"
-    assert {"h", "df", "p", "p_holm", "epsilon_squared", "pairs"} <= set(test)
+def test_every_number_of_the_tests_is_a_figure(usual: report.Report) -> None:
+    for part in ("h", "df", "n", "p", "p_adjusted", "epsilon_squared"):
+        (cell,) = {"*;+factor=platform"}
+        found = [one.place.cell for one in shown(usual, "timing", f"timer_cost.factors.p50.kruskal_wallis.{part}", "")]
+        assert cell in found
+    effects = shown(usual, "timing", "sleep_lateness.factors.max.aligned_ranks.f", "", "+factor=function×platform")
+    assert len(effects) == 1
+    emulated = shown(usual, "timing", "timer_cost.factors.p50.dunn.delta", "", "+level=qemu-microvm")
+    assert emulated and {one.note for one in emulated} == {"not ranked"}
 
 
 def test_a_run_of_two_repetitions_says_that_it_cannot_tell(tmp_path: Path) -> None:
     built = report.build(synthetic_ledger(tmp_path / "run", blocks=2))
-    assert "cannot show what is chance" in report.render_html(built)
+    assert "these tests need" in report.render_html(built)
 
 
 def test_a_run_of_one_cell_has_no_such_section(tmp_path: Path) -> None:
     arms = [SyntheticArm(arm_record("host", "host", "Host", "reference"))]
     design = [("timer_cost", {"function": "clock_gettime", "load": "idle"})]
     built = report.build(synthetic_ledger(tmp_path / "run", arms, 4, design))
-    assert timing_of(built).factors == ()
-    assert "Which factors matter" not in report.render_html(built)
+    assert sentences_of(built) == []
+    assert "which factors matter" not in report.render_html(built)
 
 
-def test_scatters_hold_raw_values_of_a_typical_repetition_and_its_extremes(usual: report.Report) -> None:
-    measured = [arm.record.name for arm in usual_arms() if arm.record.usable]
-    for cell in timing_of(usual).cells:
-        assert [scatter.arm for scatter in cell.scatters] == measured
-        for scatter in cell.scatters:
-            series = cell.of(scatter.arm)
-            assert series is not None
-            assert scatter.median_ns == series.statistics["p50"].point
-            assert series.statistics["min"].point <= min(scatter.values_ns) * 1.01
-            assert min(scatter.values_ns) < scatter.median_ns < max(scatter.values_ns)
-    points = sum(len(scatter.values_ns) for cell in timing_of(usual).cells for scatter in cell.scatters)
-    assert points <= 10_000
+def strips(built: report.Report) -> list[Chart]:
+    return [one for one in findings_of(built, "timing").blocks if isinstance(one, Chart) and one.kind == "strips"]
 
 
-def test_without_raw_values_there_is_no_scatter(tmp_path: Path) -> None:
-    built = report.build(synthetic_ledger(tmp_path / "run", blocks=2))
-    assert not any(cell.scatters for cell in timing_of(built).cells)
-    assert ": values" not in report.render_html(built)
+def test_strips_hold_raw_values_of_a_typical_repetition(usual: report.Report) -> None:
+    points = 0
+    for chart in strips(usual):
+        for panel in chart.panels:
+            assert [row["arm"] for row in panel.rows] == ["host", "host-aa", "runc", "gvisor", "qemu-microvm"]
+            assert [row["strip"] for row in panel.rows] == [0, 1, 2, 3, 4]
+            for row in panel.rows:
+                assert min(row["y"]) < row["median"] < max(row["y"])
+                points += len(row["y"])
+    assert 1000 < points <= 20_000
+
+
+def test_without_raw_values_there_is_no_strip(tmp_path: Path) -> None:
+    assert strips(report.build(synthetic_ledger(tmp_path / "run", blocks=2))) == []

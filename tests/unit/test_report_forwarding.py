@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import altair
 import pytest
-from forwarding_results import RouterArm, forwarding_ledger, forwarding_of, paper_arms, result, virtual_machine
+from forwarding_results import RouterArm, forwarding_ledger, paper_arms, result, virtual_machine
 from rich.console import Console
+from shown import findings_of, shown, tables, told, value
 from synthetic import arm_record
 
 from virtgauge import report
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import Flag
-from virtgauge.report.forwarding import tables
-from virtgauge.report.forwarding.figures import Drawn, draw
-from virtgauge.report.forwarding.interfaces import interfaces_of, pairs
-from virtgauge.report.forwarding.rates import bit_rate, loss
+from virtgauge.report.drawing import figure_of
 from virtgauge.report.headline import Tone
-from virtgauge.report.tables import rate_class
+from virtgauge.specs.blocks import Chart, Value
+from virtgauge.specs.forwarding_insights import interfaces_of, pairs
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 
@@ -29,8 +28,12 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
     return report.build(forwarding_ledger(tmp_path_factory.mktemp("forwarding") / "run"))
 
 
-def drawn_of(built: report.Report) -> Drawn:
-    return draw(forwarding_of(built), [arm.record for arm in built.arms])
+def charts_of(built: report.Report) -> list[Chart]:
+    return [one for one in findings_of(built, "forwarding").blocks if isinstance(one, Chart)]
+
+
+def figure(built: report.Report, measure: str, arm: str, *levels: str) -> Estimate:
+    return value(built, "forwarding", measure, arm, *levels).estimate
 
 
 def printed(built: report.Report, width: int) -> str:
@@ -40,9 +43,8 @@ def printed(built: report.Report, width: int) -> str:
 
 
 def test_the_papers_figures_are_drawn_and_valid_vega_lite(usual: report.Report) -> None:
-    drawn = drawn_of(usual)
-    titles = [figure.title for figure in drawn.figures]
-    assert titles == [
+    charts = charts_of(usual)
+    assert [chart.title for chart in charts] == [
         "Throughput against fairness of the load",
         "Latency against frame size",
         "Latency against fairness of the load",
@@ -50,29 +52,47 @@ def test_the_papers_figures_are_drawn_and_valid_vega_lite(usual: report.Report) 
         "Latency against load, J 0.085",
         "Loss against load",
     ]
-    for figure in drawn.figures:
-        altair.LayerChart.validate(figure.spec)
-        for panel in figure.panels:
-            assert drawn.data[panel.data].rows
+    for chart in charts:
+        drawn, data = figure_of(chart, "any", [arm.record for arm in usual.arms])
+        altair.LayerChart.validate(drawn.spec)
+        assert chart.text
+        for panel in drawn.panels:
+            assert data[panel.data].rows
 
 
 def test_a_panel_of_throughput_holds_every_arm_at_every_fairness(usual: report.Report) -> None:
-    drawn = drawn_of(usual)
-    panels = {panel.title: drawn.data[panel.data].rows for panel in drawn.figures[0].panels}
+    panels = {panel.title: panel.rows for panel in charts_of(usual)[0].panels}
     assert list(panels) == ["64 B", "512 B", "1518 B"]
     ours = [row for row in panels["1518 B"] if row["kind"] == "ours"]
     assert len(ours) == 3 * 3
     (at_one,) = [row for row in ours if row["arm"] == "virtio" and row["x"] == 1.0]
-    assert at_one["y"] == pytest.approx(1000, rel=0.02)
+    assert at_one["y"] == pytest.approx(1000e6, rel=0.02)
     assert at_one["low"] < at_one["y"] < at_one["high"]
 
 
-def test_published_figures_stand_in_the_panels_that_they_are_about(usual: report.Report) -> None:
-    drawn = drawn_of(usual)
+def test_a_vector_that_the_paper_does_not_have_stands_off_the_line_where_its_fairness_was_found(tmp_path: Path) -> None:
+    ledger = forwarding_ledger(tmp_path / "run", blocks=2, strong=[1, 12], sizes=[64], renamed={1: "worst"})
+    (panel,) = charts_of(report.build(ledger))[0].panels
+    assert {(row["kind"], round(row["x"], 3)) for row in panel.rows if row["arm"] == "virtio"} == {
+        ("other", 0.085),
+        ("ours", 1.0),
+    }
 
-    def marks(figure: int, panel: int) -> set[str]:
-        rows = drawn.data[drawn.figures[figure].panels[panel].data].rows
-        return {row["t"] for row in rows if row["kind"] == "published"}
+
+def test_no_loss_has_a_place_on_the_axis_of_the_loss_curve(usual: report.Report) -> None:
+    chart = charts_of(usual)[-1]
+    drawn, _ = figure_of(chart, "any", [arm.record for arm in usual.arms])
+    assert "'symlog'" in str(drawn.spec)
+    rows = [row for row in chart.panels[0].rows if row["arm"] == "runc"]
+    assert {row["y"] for row in rows if row["kind"] == "other"} == {0.0, 30.0}
+    assert len([row for row in rows if row["kind"] == "rule"]) == 1
+
+
+def test_published_figures_stand_in_the_panels_that_they_are_about(usual: report.Report) -> None:
+    charts = charts_of(usual)
+
+    def marks(chart: int, panel: int) -> set[str]:
+        return {row["t"] for row in charts[chart].panels[panel].rows if row["kind"] == "published"}
 
     assert marks(0, 0) == set()
     assert marks(0, 2) == {"KVM: 1.00 Gbit/s"}
@@ -84,17 +104,23 @@ def test_published_figures_stand_in_the_panels_that_they_are_about(usual: report
 
 
 def test_published_rows_stand_beside_ours_with_the_same_interfaces(usual: report.Report) -> None:
-    rows = {(row.figure.platform, row.figure.condition): row for row in forwarding_of(usual).published}
-    assert len(rows) == 8
-    twofold = rows["Xen", "every frame size"]
-    assert (twofold.arm, twofold.low, twofold.high) == ("e1000", pytest.approx(2, rel=0.01), pytest.approx(2, rel=0.01))
-    medium = rows["KVM", "1518 B frame"]
-    assert (medium.arm, medium.low) == ("virtio", pytest.approx(1000, rel=0.02))
-    five = rows["KVM / Xen", "every frame size"]
-    assert five.low is not None and five.high is not None
-    assert 3 < five.low < five.high < 8
-    loaded = rows["KVM", "1518 B frame at 950 Mbit/s"]
-    assert loaded.high == pytest.approx(350, rel=0.03)
+    (table,) = tables(usual, "forwarding", "published")
+    ours = {(row.heads[0].split(",")[0], row.heads[2]): row for row in table.rows}
+    assert len(ours) == 8
+
+    def ends(platform: str, condition: str, arm: str) -> tuple[float, float]:
+        row = ours[platform, condition]
+        _, low, high, _ = row.cells
+        assert row.arm == arm and isinstance(low, Value) and isinstance(high, Value)
+        assert low.estimate.point is not None and high.estimate.point is not None
+        return low.estimate.point, high.estimate.point
+
+    assert ends("Xen", "every frame size", "e1000") == (pytest.approx(2, rel=0.01), pytest.approx(2, rel=0.01))
+    assert ends("KVM", "1518 B frame", "virtio")[0] == pytest.approx(1000e6, rel=0.02)
+    low, high = ends("KVM / Xen", "every frame size", "virtio")
+    assert 3 < low < high < 8
+    assert ends("KVM", "1518 B frame at 950 Mbit/s", "virtio")[1] == pytest.approx(350e3, rel=0.03)
+    assert ours["KVM", "below 512 B frame"].cells[0] == "up to 100 µs"
 
 
 def test_only_arms_that_differ_in_their_interfaces_alone_are_compared() -> None:
@@ -107,16 +133,13 @@ def test_only_arms_that_differ_in_their_interfaces_alone_are_compared() -> None:
 
 
 def test_the_ratio_of_the_interfaces_comes_back_with_its_interval(usual: report.Report) -> None:
-    found = forwarding_of(usual)
-    assert len(found.interfaces) == 9
-    for ratio in found.interfaces:
-        cell = found.cells[ratio.cell]
-        first, second = cell.of("virtio"), cell.of("e1000")
-        assert first is not None and second is not None
-        assert first.throughput_mbps.point is not None and second.throughput_mbps.point is not None
-        wanted = first.throughput_mbps.point / second.throughput_mbps.point
-        assert ratio.throughput.point == pytest.approx(wanted, rel=0.03)
-        assert ratio.throughput.has_interval
+    (table,) = tables(usual, "forwarding", "interfaces")
+    assert len(table.rows) == 9
+    for row in table.rows:
+        first, second, ratio = (one.estimate for one in row.cells[:3] if isinstance(one, Value))
+        assert first.point is not None and second.point is not None
+        assert ratio.point == pytest.approx(first.point / second.point, rel=0.03)
+        assert ratio.has_interval
 
 
 def test_the_label_of_rfc_2544_stands_only_where_every_result_says_so(tmp_path: Path) -> None:
@@ -124,17 +147,16 @@ def test_the_label_of_rfc_2544_stands_only_where_every_result_says_so(tmp_path: 
     complete = report.build(
         forwarding_ledger(tmp_path / "complete", blocks=2, strong=[12], sizes=[64], fields={"rfc2544_complete": True})
     )
-    assert "RFC 2544 complete" not in report.render_html(partial)
-    assert "RFC 2544 complete" in report.render_html(complete)
+    for built, said in ((partial, "no"), (complete, "RFC 2544 complete")):
+        assert told(built, "forwarding", "rfc2544_complete", "runc").text == said
 
 
 def test_back_to_back_frames_have_a_column_only_where_they_were_measured(tmp_path: Path) -> None:
     bursts = {"rate_pps": 5e6, "bursts": [300, 320], "implied_buffer_s": 6e-5, "corrected_buffer_s": 5e-5, "reason": ""}
     design = {"blocks": 6, "strong": [12], "sizes": [64]}
     built = report.build(forwarding_ledger(tmp_path / "run", fields={"back_to_back": bursts}, **design))
-    series = forwarding_of(built).cells[0].series[0]
-    assert series.burst_frames.point == 310
-    assert series.buffer_ns.point == pytest.approx(50e3)
+    assert figure(built, "back_to_back.burst", "runc").point == 310
+    assert figure(built, "back_to_back.buffer", "runc").point == pytest.approx(50e3)
     assert "back-to-back" in report.render_html(built)
     without = report.build(forwarding_ledger(tmp_path / "without", **design))
     assert "back-to-back" not in report.render_html(without)
@@ -143,33 +165,46 @@ def test_back_to_back_frames_have_a_column_only_where_they_were_measured(tmp_pat
 def test_flags_are_counted_and_invalid_results_give_no_figure(tmp_path: Path) -> None:
     flags = [Flag("late", "7 % left late"), Flag("stretched", "1 of 3 trials", fatal=False)]
     built = report.build(forwarding_ledger(tmp_path / "run", blocks=2, strong=[12], sizes=[64], flags=flags))
-    found = forwarding_of(built)
-    assert found.flags["runc"] == {"late": 2, "stretched": 2}
-    series = found.cells[0].series[0]
-    assert series.throughput_mbps.point is None
-    assert series.missing == "invalid: late: 7 % left late"
-    assert series.tester.limit_pps.point == 5e6
-    assert {headline.tone for headline in found.headlines} == {Tone.MISSING}
-    assert "no valid result to draw" in report.render_html(built)
+    (row, *_) = tables(built, "forwarding", "tables")[0].rows
+    assert "late: 2, stretched: 2" in row.cells
+    assert not shown(built, "forwarding", "throughput_bits", "runc")
+    (missing,) = tables(built, "forwarding", "missing")
+    assert [row.cells[-1] for row in missing.rows] == ["invalid: late: 7 % left late"]
+    assert figure(built, "tester.limit", "runc").point == 5e6
+    assert {headline.tone for headline in findings_of(built, "forwarding").headlines} == {Tone.MISSING}
+    assert not charts_of(built)
 
 
 def test_lost_frames_are_listed_by_kind_of_place_and_by_guest(usual: report.Report) -> None:
-    found = forwarding_of(usual)
-    rows = tables.accounts(found, [arm.record for arm in usual.arms])
-    assert [(line.place, line.share) for line in rows[0].lines] == [
-        ("guest … IP layer", 0.6),
-        ("host backlog", 0.3),
-        ("port in…", 0.1),
-    ]
-    series = found.cells[0].series[0]
-    assert [guest.dropped for guest in series.guests[:3]] == [600 * 6, 100 * 6, 0]
-    assert sum(guest.share for guest in series.guests) == pytest.approx(1)
+    table = next(one for one in tables(usual, "forwarding", "losses") if one.title == "Dropped at")
+    shares = {row.heads[0]: row.cells[1] for row in table.rows if row.arm == "runc"}
+    assert {place: one.estimate.point for place, one in shares.items() if isinstance(one, Value)} == {
+        "guest … IP layer": 60,
+        "host backlog": 30,
+        "port in…": 10,
+    }
+    assert "54,000" in report.render_html(usual), "counts stand in full"
+    cell = ("vector=k=1", "frame_bytes=64")
+    dropped = [figure(usual, "guest.dropped", "runc", *cell, f"+guest={guest}").point for guest in range(3)]
+    assert dropped == [600 * 6, 100 * 6, 0]
+    of_guests = [figure(usual, "guest.share", "runc", *cell, f"+guest={guest}").point or 0 for guest in range(12)]
+    assert sum(of_guests) == pytest.approx(100)
+
+
+def test_latency_is_told_at_every_load_that_was_measured(usual: report.Report) -> None:
+    table = tables(usual, "forwarding", "latency")[0]
+    assert {row.heads[1] for row in table.rows if row.arm == "virtio"} == {"2 %", "10 %", "50 %", "90 %", "100 %"}
+    idle = figure(usual, "latency_at_2.weighted_mean", "virtio", "vector=k=1", "frame_bytes=64")
+    assert idle.point == pytest.approx(80e3 * 1.5 / 1.6, rel=0.02)
+    carried = figure(usual, "throughput_bits", "virtio", "vector=k=1", "frame_bytes=64").point
+    offered = figure(usual, "offered_at_2", "virtio", "vector=k=1", "frame_bytes=64").point
+    assert carried is not None and offered == pytest.approx(0.02 * carried)
 
 
 def test_emulated_platforms_are_marked_and_never_ranked(tmp_path: Path) -> None:
     arms = [*paper_arms()[:1], virtual_machine("tcg", "virtio", emulated=True)]
     built = report.build(forwarding_ledger(tmp_path / "run", arms, strong=[12], sizes=[64]))
-    headline = forwarding_of(built).headlines[-1]
+    headline = findings_of(built, "forwarding").headlines[-1]
     assert headline.tone is Tone.EMULATED
     assert headline.text.startswith("not ranked: carries")
     assert "×" not in headline.text
@@ -184,14 +219,16 @@ def test_a_proven_difference_sets_the_tone_and_less_is_worse(tmp_path: Path) -> 
         RouterArm(arm_record("more", "oci", "More"), mbps=lambda j, s: 200.0),
     ]
     built = report.build(forwarding_ledger(tmp_path / "run", arms, strong=[12], sizes=[64]))
-    found = forwarding_of(built)
+    found = findings_of(built, "forwarding")
     assert {one.arm: one.tone for one in found.headlines} == {
         "host": Tone.REFERENCE,
         "less": Tone.SLOWER,
         "more": Tone.FASTER,
     }
-    classes = {s.arm: rate_class(s.comparison, False) for s in found.cells[0].series}
-    assert classes == {"host": "plain", "host-aa": "plain", "less": "worse", "more": "better"}
+    arms_judged = {
+        arm: value(built, "forwarding", "throughput_bits", arm).judged for arm in ("host-aa", "less", "more")
+    }
+    assert arms_judged == {"host-aa": "plain", "less": "worse", "more": "better"}
     assert "0.50× the host" in next(one.text for one in found.headlines if one.arm == "less")
 
 
@@ -205,34 +242,17 @@ def test_the_page_holds_every_section_and_names_cannot_leave_their_place(tmp_pat
     assert "<script>window.pwned" not in text
 
 
-def test_the_json_form_is_read_back(usual: report.Report) -> None:
-    read = json.loads(report.render_json(usual))
-    (suite,) = read["suites"]
-    assert suite["suite"] == "forwarding"
-    assert len(suite["cells"]) == 9
-    assert len(suite["interfaces"]) == 9
-    assert suite["cells"][0]["design"]["guests"] == 12
-
-
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_the_text_form_fits_the_terminal(usual: report.Report, width: int) -> None:
     lines = printed(usual, width).splitlines()
     assert max(len(line) for line in lines) <= width
-    assert any("para-virtual / emulated" in line for line in lines)
+    assert "virtio / e1000, 3.67 to 7.34× the throughput over 9 cells" in " ".join(line.strip() for line in lines)
 
 
 def test_the_text_form_shows_latency_at_the_load_that_was_measured(usual: report.Report, tmp_path: Path) -> None:
     arm = RouterArm(arm_record("runc", "oci", "Container (runc)", "reference"), latency_us=lambda j, s: 123.0)
     at_half = [level for level in result(arm, 6, 64, 1.0)["latency"] if level["load_percent"] == 50.0]
     text = printed(report.build(forwarding_ledger(tmp_path / "run", [arm], fields={"latency": at_half})), 100)
-    assert "latency at 50 %" in text
+    assert "at 50 %" in text and "at 100 %" not in text
     assert "123 µs" in text
-    assert "latency at" not in printed(usual, 100)
-
-
-def test_rates_and_losses_are_told_in_a_persons_units() -> None:
-    assert [bit_rate(value) for value in (None, 0.0512, 98.44, 999.96, 1234.0)] == [
-        *("–", "51.2 kbit/s", "98.4 Mbit/s"),
-        *("1.00 Gbit/s", "1.23 Gbit/s"),
-    ]
-    assert [loss(value) for value in (None, 0.0, 1e-6, 0.3)] == ["–", "0", "0.00010 %", "30.0 %"]
+    assert "at 100 %" in printed(usual, 100)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import json
 
 import pytest
 from rich.console import Console
@@ -129,7 +128,7 @@ def test_page_terminal_and_json_show_the_hosts(unlike):
     shown = io.StringIO()
     report.render_text(built, Console(file=shown, width=160))
     assert "2 hosts; they differ in" in shown.getvalue()
-    assert {host["name"] for host in json.loads(report.render_json(built))["hosts"]["hosts"]} == {"north", "south"}
+    assert {host.name for host in built.hosts.hosts} == {"north", "south"}
 
 
 def test_the_run_of_one_host_has_no_such_section(tmp_path):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-from synthetic import arm_record, manifest, timing_of, trial
+from shown import tables, value
+from synthetic import arm_record, manifest, trial
 
 from virtgauge import report
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.timing.loads import achieved_loads
+from virtgauge.report import Report
 
 HOST = arm_record("host", "host", "Host", "reference")
 GUEST = arm_record("guest", "oci", "Guest")
@@ -23,62 +24,74 @@ ACHIEVED = {
 }
 
 
-def beside(load: str, told: dict[str, Any] | None, block: int = 0, arm: Any = HOST, **fields: Any) -> TrialRecord:
-    return trial(arm, "timer_cost", {"function": "rdtsc", "load": load}, block, result={"load": told}, **fields)
+def beside(
+    load: str, told: dict[str, Any] | None, block: int = 0, arm: Any = HOST, function: str = "rdtsc", **fields: Any
+) -> TrialRecord:
+    return trial(arm, "timer_cost", {"function": function, "load": load}, block, result={"load": told}, **fields)
 
 
-def test_bytes_of_both_directions_count() -> None:
+def built_of(tmp_path: Path, *trials: TrialRecord) -> Report:
+    ledger = Ledger.create(tmp_path / "run", manifest([HOST, GUEST]))
+    for one in trials:
+        ledger.add_trial(one)
+    return report.build(ledger)
+
+
+def points(built: Report, load: str = "cpu", arm: str = "host") -> dict[str, float | None]:
+    names = ("cpu_busy", "bytes", "operations", "interrupts", "switches")
+    return {name: value(built, "timing", f"load.{name}", arm, f"load={load}").estimate.point for name in names}
+
+
+def services(built: Report) -> list[tuple[str, str, object]]:
+    return [(row.heads[0], row.arm, row.cells[0]) for table in tables(built, "timing", "loads") for row in table.rows]
+
+
+def test_bytes_of_both_directions_count(tmp_path: Path) -> None:
     told = {"service": "nfs-ganesha", "fallback": None, "read_mb_per_s": 150.0, "written_mb_per_s": 50.0}
-    (found,) = achieved_loads([beside("io", told | {"achieved": ACHIEVED})], ["host"], 0.95)
-    assert found.service == "nfs-ganesha"
-    points = {name: estimate.point for name, estimate in found.measures.items()}
-    expected = {"cpu_busy": 0.5, "bytes": 200.0, "interrupts": 2500.0, "switches": 12_345.6, "operations": None}
-    assert points == expected
+    built = built_of(tmp_path, beside("io", told | {"achieved": ACHIEVED}))
+    assert services(built) == [("I/O load", "host", "nfs-ganesha")]
+    expected = {"cpu_busy": 50.0, "bytes": 200e6, "interrupts": 2500.0, "switches": 12_345.6, "operations": None}
+    assert points(built, "io") == expected
 
 
 @pytest.mark.parametrize("told", [None, {}, {"achieved": None}, {"achieved": {"cpu_busy_share": None}}])
-def test_what_a_load_does_not_tell_is_missing_and_not_zero(told: dict[str, Any] | None) -> None:
-    (found,) = achieved_loads([beside("cpu", told)], ["host"], 0.95)
-    assert found.service is None
-    assert {estimate.point for estimate in found.measures.values()} == {None}
-    assert {estimate.method for estimate in found.measures.values()} == {"not told"}
+def test_what_a_load_does_not_tell_is_missing_and_not_zero(tmp_path: Path, told: dict[str, Any] | None) -> None:
+    built = built_of(tmp_path, beside("cpu", told))
+    assert set(points(built).values()) == {None}
+    assert value(built, "timing", "load.bytes", "host").estimate.method == "not told"
+    assert "not told" in report.render_html(built)
 
 
-def test_repetitions_count_once_however_many_trials_they_have() -> None:
-    def busy(share: float) -> dict[str, Any]:
-        return {"achieved": ACHIEVED | {"cpu_busy_share": share}}
+def test_repetitions_count_once_however_many_trials_they_have(tmp_path: Path) -> None:
+    def busy(function: str, block: int, share: float) -> TrialRecord:
+        told = {"achieved": ACHIEVED | {"cpu_busy_share": share}}
+        return beside("cpu", told, block, function=function)
 
-    trials = [beside("cpu", busy(share), block) for block, share in ((0, 0.1), (0, 0.1), (0, 0.1), (1, 0.5), (2, 0.9))]
-    (found,) = achieved_loads(trials, ["host"], 0.95)
-    assert found.trials == 5
-    assert found.measures["cpu_busy"].point == pytest.approx(0.5)
-    assert found.measures["cpu_busy"].n == 3
+    first = [busy(function, 0, 0.1) for function in ("rdtsc", "rdtscp", "hptime")]
+    built = built_of(tmp_path, *first, busy("rdtsc", 1, 0.5), busy("rdtsc", 2, 0.9))
+    found = value(built, "timing", "load.cpu_busy", "host").estimate
+    assert (found.point, found.n) == (pytest.approx(50), 3)
+    assert value(built, "timing", "load.trials", "host").estimate.point == 5
 
 
-def test_a_service_that_stands_in_for_another_says_why() -> None:
+def test_a_service_that_stands_in_for_another_says_why(tmp_path: Path) -> None:
     told = {"service": "agent file service", "fallback": "ganesha.nfsd ended: no FSAL", "achieved": ACHIEVED}
-    (found,) = achieved_loads([beside("io", told)], ["host"], 0.95)
-    assert (found.service, found.fallback) == ("agent file service", "ganesha.nfsd ended: no FSAL")
+    ((_, _, service),) = services(built_of(tmp_path, beside("io", told)))
+    assert service == "agent file service: ganesha.nfsd ended: no FSAL"
 
 
-def test_idle_and_invalid_trials_have_no_row_and_arms_keep_their_order() -> None:
-    trials = [
+def test_idle_and_invalid_trials_have_no_row_and_arms_keep_their_order(tmp_path: Path) -> None:
+    built = built_of(
+        tmp_path,
         beside("idle", None),
         beside("cpu", {"achieved": ACHIEVED}, arm=GUEST),
         beside("cpu", {"achieved": ACHIEVED}),
         beside("io", {"achieved": ACHIEVED}, status=TrialStatus.INVALID),
-    ]
-    found = achieved_loads(trials, ["host", "guest"], 0.95)
-    assert [(one.load, one.arm) for one in found] == [("cpu", "host"), ("cpu", "guest")]
+    )
+    assert [(load, arm) for load, arm, _ in services(built)] == [("CPU load", "host"), ("CPU load", "guest")]
 
 
-def test_the_page_says_not_told(tmp_path: Any) -> None:
-    ledger = Ledger.create(tmp_path / "run", manifest([HOST]))
-    ledger.add_trial(beside("cpu", {"elapsed_ns": 10**9, "operations": 4_560_000, "achieved": ACHIEVED}))
-    built = report.build(ledger)
-    text = report.render_html(built)
-    assert timing_of(built).loads[0].load == "cpu"
-    assert "What the loads achieved" in text
-    assert "4,560,000" in text and "50.0 %" in text and "12,300" in text
-    assert "not told" in text  # MB/s
-    report.render_text(built, Console(quiet=True))
+def test_operations_are_of_the_time_that_the_load_ran(tmp_path: Path) -> None:
+    built = built_of(tmp_path, beside("cpu", {"elapsed_ns": 2 * 10**9, "operations": 4_560_000, "achieved": ACHIEVED}))
+    assert points(built)["operations"] == 2_280_000
+    assert "what the loads achieved" in report.render_html(built)

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import altair
 import pytest
-import vl_convert
 from rich.console import Console
-from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, timing_of, usual_arms
+from shown import findings_of
+from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
 
 from virtgauge import report
+from virtgauge.errors import UnavailableError
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.library import drawing_library
+from virtgauge.report import library
+from virtgauge.report.drawing import figure_of
 from virtgauge.report.page import embeddable
-from virtgauge.report.timing.figures import distribution_figures, median_figures
+from virtgauge.specs.blocks import Chart
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>\u2028{{7*7}}"
 
@@ -78,7 +80,7 @@ def test_the_page_allows_no_connection_and_no_script_but_its_own(usual: report.R
 
 def test_every_summary_and_its_interval_is_in_the_markup_without_scripts(usual: report.Report) -> None:
     text = report.render_html(usual)
-    for headline in timing_of(usual).headlines:
+    for headline in usual.suite("timing").headlines:
         assert headline.text in html.unescape(text)
     assert "A/A ok" in text
     assert "emulated" in text
@@ -89,15 +91,16 @@ def test_the_pages_data_holds_every_trial(usual: report.Report) -> None:
     outline = Outline(report.render_html(usual))
     data = json.loads(outline.scripts[0])
     assert data["trials"]["columns"]["id"] == [trial.trial_id for trial in usual.trials]
-    curves = {name for name, panel in data["panels"].items() if panel["kind"] == "curves"}
-    assert curves == {f"ccdf-{index}" for index in range(len(timing_of(usual).cells))}
+    curves = [name for name, panel in data["panels"].items() if panel["kind"] == "curves"]
+    assert len(curves) == len(usual.cells)
 
 
 def test_every_figure_is_valid_vega_lite(tmp_path: Path) -> None:
     built = report.build(synthetic_ledger(tmp_path / "run", blocks=3, reservoir=50))
     arms = [arm.record for arm in built.arms]
-    drawn = [*distribution_figures(timing_of(built), arms), *median_figures(timing_of(built), arms)]
-    assert len({figure.title for figure in drawn}) == len(drawn) == 2 * 2 * 2 + 2
+    charts = [one for one in findings_of(built, "timing").blocks if isinstance(one, Chart)]
+    drawn = [figure_of(one, str(place), arms)[0] for place, one in enumerate(charts)]
+    assert len({figure.title for figure in drawn}) == len(drawn) == 2 * 3
     for figure in drawn:
         altair.LayerChart.validate(figure.spec)
 
@@ -136,7 +139,7 @@ def test_a_run_without_figures_still_has_a_page_and_a_summary(tmp_path: Path) ->
 
 def test_the_summary_in_the_terminal_holds_verdicts_figures_and_what_was_skipped(usual: report.Report) -> None:
     text = printed(usual)
-    assert "slower than the host" in text
+    assert "× the host" in text
     assert "qemu-microvm (emulated)" in text
     assert "kata-runtime" in text
     assert "trials valid" in text
@@ -157,37 +160,16 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
     assert "[red]" in text
 
 
-def test_the_drawing_library_is_kept_and_a_damaged_copy_is_not_used(
+def test_a_missing_drawing_library_is_named_with_the_command_that_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
-
-    def bundle(snippet: str) -> str:
-        made.append(snippet)
-        return "/* </script> <!-- */"
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(vl_convert, "javascript_bundle", bundle)
-
-    def fetched() -> str:
-        drawing_library.cache_clear()
-        return drawing_library()
-
-    first = fetched()
-    assert "</script" not in first and "<!--" not in first
-    assert fetched() == first
-    assert len(made) == 1
-    (kept,) = (tmp_path / "virtgauge" / "report").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-1])
-    assert fetched() == first
-    assert len(made) == 2
-    drawing_library.cache_clear()
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "vega-embed.js")
+    library.drawing_library.cache_clear()
+    with pytest.raises(UnavailableError, match="virtgauge provision page"):
+        library.drawing_library()
 
 
-def test_without_a_cache_the_library_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "virtgauge").write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: "script")
-    drawing_library.cache_clear()
-    assert drawing_library() == "script"
-    drawing_library.cache_clear()
+def test_the_drawing_library_is_safe_within_a_script_element() -> None:
+    script = library.drawing_library()
+    assert "vegaEmbed" in script
+    assert "</script" not in script and "<!--" not in script

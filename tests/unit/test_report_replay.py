@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import html
 import io
-import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,11 +22,11 @@ from storage_results import hardware_vm, storage_arms, storage_ledger
 from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
+from virtgauge.claims.papers import SOURCES, on_paper
+from virtgauge.claims.verdicts import Evidence, ExaminedClaim, Hearing, Verdict, verdict_of
 from virtgauge.report import Report
 from virtgauge.report.replay.judgement import NOT_PART, judge
 from virtgauge.report.replay.model import Replay, ReplayedClaim
-from virtgauge.report.replay.papers import PARTS
-from virtgauge.report.verdicts import Evidence, ExaminedClaim, Hearing, Verdict, verdict_of
 
 EVIL = "<script>window.pwned=1</script>"
 BANDWIDTH = (
@@ -96,9 +94,9 @@ def test_a_truth_that_is_the_papers_confirms(papers_truth: Report) -> None:
         assert found[name].verdict is Verdict.CONFIRMED, (name, found[name].reason)
     (hearing,) = found["cost-tsc-faster"].run
     (evidence,) = hearing.examined.evidence
-    ratio = re.search(r"TSC ÷ System Call, Host, Idle System, median: ([0-9.]+)×", evidence.text)
+    ratio = re.search(r"System Call ÷ TSC, Host, Idle System, median: ([0-9.]+)×", evidence.text)
     assert ratio is not None
-    truth = PAPER_TRUTH_NS["rdtscp"] / PAPER_TRUTH_NS["clock_gettime"]
+    truth = PAPER_TRUTH_NS["clock_gettime"] / PAPER_TRUTH_NS["rdtscp"]
     assert float(ratio[1]) == pytest.approx(truth, rel=0.1)
 
 
@@ -212,9 +210,9 @@ def test_what_one_platform_contradicts_is_contradicted(
 
 def test_every_conclusion_of_every_paper_is_there_once(everything: Report) -> None:
     replayed = [(part.suite, claim.name) for part in replay_of(everything).parts for claim in part.claims]
-    known = [(part.suite, claim.name) for part in PARTS for claim in part.on_paper()]
+    known = [(suite, claim.name) for suite in SOURCES for claim in on_paper(suite)]
     assert replayed == known
-    assert len(set(known)) == len(known) >= 200
+    assert len(set(known)) == len(known) >= 180
     assert sum(replay_of(everything).counts.values()) == len(known)
 
 
@@ -244,15 +242,9 @@ def test_the_page_has_every_claim_exactly_once(everything: Report) -> None:
 def test_the_terminal_says_how_many_and_which(everything: Report) -> None:
     shown = text_of(everything)
     assert f"Claims of the papers: {replay_of(everything).summary}" in shown
-    for part in PARTS:
+    for part in replay_of(everything).parts:
         assert part.title in shown
     assert shown.count("contradicted") > 5
-
-
-def test_the_json_form_holds_the_replay(everything: Report) -> None:
-    data = json.loads(report.render_json(everything))["replay"]
-    verdicts = Counter(claim["verdict"] for part in data["parts"] for claim in part["claims"])
-    assert {name: verdicts.get(name, 0) for name in replay_of(everything).counts} == replay_of(everything).counts
 
 
 def test_what_was_not_part_of_a_run_is_not_testable_there(papers_truth: Report) -> None:
@@ -267,7 +259,7 @@ def test_a_run_that_is_no_replay_has_none(tmp_path: Path) -> None:
     built = report.build(synthetic_ledger(tmp_path / "run", replay_arms(), blocks=1))
     assert built.replay is None
     assert "Claims of the papers" not in report.render_html(built) + text_of(built)
-    assert "tested again" in report.render_html(built)
+    assert 'id="timing-claims"' in report.render_html(built)
 
 
 def test_names_of_a_run_become_neither_markup_nor_control(tmp_path: Path) -> None:

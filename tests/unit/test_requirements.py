@@ -10,15 +10,15 @@ from suites.simulated_runs import plan_of, simulated
 from virtgauge.decisions.requirements import understand
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.measures.measure import Better
-from virtgauge.measures.values import CellKey
 from virtgauge.plan.load import load_plan, parse_plan, preset_names
 from virtgauge.plan.requirements import Requirement, load_profile, profile_names
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better
 
-CELLS: list[CellKey] = [
-    ("timing", "timer_cost", (("function", "rdtsc"), ("load", "idle"))),
-    ("timing", "timer_cost", (("function", "rdtsc"), ("load", "cpu"))),
-    ("timing", "sleep_lateness", (("function", "usleep"), ("target_ns", "100000"), ("load", "idle"))),
+CELLS: list[Cell] = [
+    Cell("timing", "timer_cost", (("function", "rdtsc"), ("load", "idle"))),
+    Cell("timing", "timer_cost", (("function", "rdtsc"), ("load", "cpu"))),
+    Cell("timing", "sleep_lateness", (("function", "usleep"), ("target_ns", "100000"), ("load", "idle"))),
 ]
 TIMER = {"suite": "timing", "measure": "timer_cost.p50", "at_most": 100, "unit": "ns"}
 

@@ -13,7 +13,7 @@ from virtgauge.serve.found import find_runs
 from virtgauge.serve.live import RunWatch
 from virtgauge.serve.overview import Overviews, State
 from virtgauge.serve.verdicts import VerdictCounts
-from virtgauge.serve.wording import duration_text, plain
+from virtgauge.serve.wording import plain
 
 REQUIRES = """
 name = "quick"
@@ -142,10 +142,3 @@ def test_verdicts_are_counted_when_a_run_has_ended_and_none_is_under_way(tmp_pat
 def test_texts_are_cut_and_steer_nothing():
     assert plain("a\nb\x1b[0m\u202e\udcff") == "a�b�[0m��"
     assert plain("x" * 1000) == "x" * 299 + "…"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(3, "10 s"), (44, "40 s"), (600, "10 min"), (3600, "1 h 00 min"), (12_040, "3 h 21 min")]
-)
-def test_durations_are_rough(seconds, text):
-    assert duration_text(seconds) == text

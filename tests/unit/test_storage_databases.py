@@ -15,8 +15,10 @@ from virtgauge.suites.storage.databases.base import (
     Layout,
     Profile,
     Server,
+    as_account,
+    make_empty,
+    reaching,
 )
-from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
 from virtgauge.suites.storage.databases.registry import DATABASES, account, database
 
 ACCOUNT = Account("somebody", 4711, 4712)
@@ -50,24 +52,6 @@ def a_server(product: Database, folder: Path, account: Account | None = ACCOUNT)
 def everything_told(server: Server) -> str:
     """What a server is told, by whatever way."""
     return "\n".join([*server.files.values(), *server.argv, *(f"{k}={v}" for k, v in server.env.items())])
-
-
-@pytest.mark.parametrize("product", DATABASES.values(), ids=DATABASES)
-def test_every_level_has_settings_or_a_reason(product: Database) -> None:
-    levels = product.levels()
-    assert list(levels) == list(Durability)
-    assert any(isinstance(level, Profile) for level in levels.values())
-    for level in levels.values():
-        assert (level.name and level.settings) if isinstance(level, Profile) else level
-
-
-@pytest.mark.parametrize("product", DATABASES.values(), ids=DATABASES)
-def test_only_the_highest_level_waits_for_flushes_and_then_nothing_is_lost_with_the_process(product: Database) -> None:
-    for durability, level in product.levels().items():
-        if isinstance(level, Profile):
-            assert level.flushes_each_write == (durability is Durability.FLUSHED)
-            assert level.survives_kill or durability in (Durability.NONE, Durability.PERIODIC)
-            assert (level.period_ms is not None) == (durability is Durability.PERIODIC)
 
 
 @pytest.mark.parametrize("name", ["postgresql", "mongodb", "cassandra", "sqlite"])

@@ -9,8 +9,7 @@ from xen_hosts import PLAIN, SHARES, NotedDom0
 
 from virtgauge.host.policy import DiskLimits, Policy, PolicyError
 from virtgauge.platforms.xen.guest import XenGuest
-from virtgauge.platforms.xen.outputs import Share
-from virtgauge.platforms.xen.toolstack import Toolstack, xen_cap, xen_weight
+from virtgauge.platforms.xen.toolstack import Share, Toolstack, xen_cap, xen_weight
 
 FOUR = (0, 1, 2, 3)
 
@@ -34,11 +33,11 @@ def guest_of(dom0: NotedDom0, removal: contextlib.ExitStack | None = None, vcpus
     )
 
 
-@pytest.mark.parametrize("patience", [1.0, 4.0])
-async def test_a_guest_is_waited_for_as_its_host_deserves(patience: float) -> None:
+@pytest.mark.parametrize("factor", [1.0, 4.0])
+async def test_a_guest_is_waited_for_as_its_host_deserves(factor: float) -> None:
     dom0 = NotedDom0()
-    dom0.patience = patience
-    assert guest_of(dom0).channel.patience == patience
+    dom0.timeout_factor = factor
+    assert guest_of(dom0).channel.timeout_factor == factor
 
 
 async def test_cap_and_weight_are_set_and_read_back() -> None:
@@ -76,7 +75,7 @@ async def test_a_lab_has_no_processors_of_this_machine_to_pin() -> None:
     dom0 = NotedDom0(emulated=True)
     applied = await guest_of(dom0).apply(Policy(cores=(1,), available=FOUR))
     assert not any("vcpu-pin" in command for command in dom0.told)
-    assert "QEMU's" in applied.no_effect[0]
+    assert "emulated Xen host" in applied.no_effect[0]
 
 
 async def test_a_limit_beyond_the_virtual_processors_is_what_they_come_to_and_said_to_be_of_no_effect() -> None:

@@ -4,7 +4,7 @@ import pytest
 from xen_hosts import LIST, SHARES, VCPUS
 
 from virtgauge.platforms.xen.dom0 import Ended, XenError
-from virtgauge.platforms.xen.outputs import Domain, Share, affinities, domains, facts, shares
+from virtgauge.platforms.xen.toolstack import Domain, Share, affinities, domains, facts, shares
 
 
 def test_domains_are_read_with_their_processor_time() -> None:

@@ -1,12 +1,14 @@
-//! Why a request could not be answered with a result.
+//! Why a request could not be answered with a result: the crates' `failure::Failure` as the protocol has it, a code and a text.
 
 use std::fmt;
 use std::io;
 
 use nix::errno::Errno;
+use serde::Serialize;
 
-/// The codes of `error` messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The codes of `error` messages, `bad-request` for instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Code {
     /// The controller broke the protocol; the session ends.
     Protocol,
@@ -38,30 +40,6 @@ pub enum Code {
     WrongResult,
     /// A defect of the agent.
     Internal,
-}
-
-impl Code {
-    /// The word on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Protocol => "protocol",
-            Self::Version => "version",
-            Self::BadRequest => "bad-request",
-            Self::Unsupported => "unsupported",
-            Self::Busy => "busy",
-            Self::NotFound => "not-found",
-            Self::Cancelled => "cancelled",
-            Self::Timeout => "timeout",
-            Self::Os => "os",
-            Self::PeerLost => "peer-lost",
-            Self::PeerVersion => "peer-version",
-            Self::NoAnswer => "no-answer",
-            Self::ClockStep => "clock-step",
-            Self::WrongResult => "wrong-result",
-            Self::Internal => "internal",
-        }
-    }
 }
 
 /// What becomes an `error` message.
@@ -113,8 +91,28 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.code.as_str(), self.message)
+impl From<failure::Failure> for Failure {
+    fn from(failure: failure::Failure) -> Self {
+        use failure::Failure as Other;
+        let message = failure.to_string();
+        match failure {
+            Other::Invalid(_) => Self::bad_request(message),
+            Other::Unsupported(_) | Other::CannotPace(_) => Self::unsupported(message),
+            Other::PeerLost(_) => Self::new(Code::PeerLost, message),
+            Other::Protocol(_) => Self::new(Code::PeerVersion, message),
+            Other::ClockStep { .. } => Self::new(Code::ClockStep, message),
+            Other::NoAnswer(_) => Self::new(Code::NoAnswer, message),
+            Other::Wrong(_) => Self::new(Code::WrongResult, message),
+            Other::Os { attempt, error } => Self::os(&attempt, &error),
+            Other::Cancelled => Self::cancelled(),
+        }
     }
 }
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

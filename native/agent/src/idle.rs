@@ -83,7 +83,7 @@ impl Shallow {
         if driver.as_deref().unwrap_or("none") == "none" {
             // The request would be taken, and change nothing.
             return Err(Failure::unsupported(
-                "this kernel has no driver for idle states: it only halts, and whoever runs it decides how deep",
+                "this kernel has no driver for idle states: it halts, and the hypervisor chooses the depth",
             ));
         }
         let hold = || -> io::Result<(File, i32)> {

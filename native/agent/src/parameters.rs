@@ -1,268 +1,239 @@
-//! Parameters of probes and loads: looked up by name, checked against what is accepted.
+//! Parameters of probes and loads: each declares its own as a structure, and serde refuses what does not fit by the field's
+//! name, the value, and what is accepted.
+//!
+//! They are decoded from the request's payload once it is known for whom, so that nothing is stored that nobody takes.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::marker::PhantomData;
-use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::Arc;
 
-use serde::Serialize;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use bandwidth::pacing::placement::Placement;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Number;
 
-use crate::channel::bounded::{Entries, excerpt};
+use crate::channel::bounded::{Bounded, excerpt};
+use crate::channel::message::DEEPEST;
 use crate::failure::Failure;
 
-/// Longest list.
-const LONGEST_LIST: usize = 256;
-
-/// The parameters of one probe or load.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct Parameters(BTreeMap<String, Parameter>);
-
-/// One value; what no probe or load takes is remembered only as such.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-enum Parameter {
-    Unsigned(u64),
-    Real(f64),
-    Truth(bool),
-    Nil,
-    Text(String),
-    Texts(Vec<String>),
-    Record(Parameters),
-    Records(Vec<Parameters>),
-    Other(String),
+/// The parameters of one probe or load, as they came.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    payload: Arc<[u8]>,
+    /// Those of the load beside a probe, not of the request itself.
+    beside: bool,
 }
 
 impl Parameters {
-    /// An integer within the range.
-    pub fn unsigned(&self, field: &str, accepted: RangeInclusive<u64>) -> Result<u64, Failure> {
-        let range = format!("an integer from {} to {}", accepted.start(), accepted.end());
-        match self.0.get(field) {
-            Some(&Parameter::Unsigned(value)) if accepted.contains(&value) => Ok(value),
-            other => Err(refusal(field, other, &range)),
-        }
-    }
-
-    /// An integer within the range, or nil.
-    pub fn optional(&self, field: &str, accepted: RangeInclusive<u64>) -> Result<Option<u64>, Failure> {
-        let range = format!("an integer from {} to {}, or nil", accepted.start(), accepted.end());
-        match self.0.get(field) {
-            Some(&Parameter::Unsigned(value)) if accepted.contains(&value) => Ok(Some(value)),
-            Some(Parameter::Nil) => Ok(None),
-            other => Err(refusal(field, other, &range)),
-        }
-    }
-
-    /// A number within the range, whole or not.
-    pub fn real(&self, field: &str, accepted: RangeInclusive<f64>) -> Result<f64, Failure> {
-        let range = format!("a number from {} to {}", accepted.start(), accepted.end());
-        match self.0.get(field) {
-            Some(&Parameter::Real(value)) if accepted.contains(&value) => Ok(value),
-            Some(&Parameter::Unsigned(value)) if accepted.contains(&(value as f64)) => Ok(value as f64),
-            other => Err(refusal(field, other, &range)),
-        }
-    }
-
-    /// A number within the range, whole or not, or nil.
-    pub fn optional_real(&self, field: &str, accepted: RangeInclusive<f64>) -> Result<Option<f64>, Failure> {
-        match self.0.get(field) {
-            Some(Parameter::Nil) => Ok(None),
-            _ => self.real(field, accepted).map(Some),
-        }
-    }
-
-    /// True or false.
-    pub fn truth(&self, field: &str) -> Result<bool, Failure> {
-        match self.0.get(field) {
-            Some(&Parameter::Truth(value)) => Ok(value),
-            other => Err(refusal(field, other, "true, false")),
-        }
-    }
-
-    /// A map; empty where there is none.
-    pub fn record(&self, field: &str) -> Result<Self, Failure> {
-        match self.0.get(field) {
-            None | Some(Parameter::Nil) => Ok(Self::default()),
-            Some(Parameter::Record(record)) => Ok(record.clone()),
-            other => Err(refusal(field, other, "a map")),
-        }
-    }
-
-    /// A list of at least one map.
-    pub fn records(&self, field: &str) -> Result<&[Self], Failure> {
-        match self.0.get(field) {
-            Some(Parameter::Records(records)) if !records.is_empty() => Ok(records),
-            other => Err(refusal(field, other, "a list of maps")),
-        }
-    }
-
-    /// One of the named choices.
-    pub fn choice<T: Copy>(&self, field: &str, choices: &[(&str, T)]) -> Result<T, Failure> {
-        let given = self.0.get(field);
-        if let Some(Parameter::Text(text)) = given {
-            if let Some(&(_, value)) = choices.iter().find(|(name, _)| name == text) {
-                return Ok(value);
-            }
-        }
-        let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
-        Err(refusal(field, given, &names.join(", ")))
-    }
-
-    /// A text of one to so many bytes, none of them zero.
-    pub fn text(&self, field: &str, longest: usize) -> Result<&str, Failure> {
-        match self.0.get(field) {
-            Some(Parameter::Text(text)) if (1..=longest).contains(&text.len()) && !text.contains('\0') => Ok(text),
-            other => Err(refusal(field, other, &format!("a text of 1 to {longest} bytes"))),
-        }
-    }
-
-    /// A list of at least one text.
-    pub fn texts(&self, field: &str) -> Result<&[String], Failure> {
-        match self.0.get(field) {
-            Some(Parameter::Texts(texts)) if !texts.is_empty() => Ok(texts),
-            other => Err(refusal(field, other, "a list of texts")),
-        }
-    }
-
-    /// For callers inside the agent, tests above all.
+    /// Those of the probe or the load that a request names.
     #[must_use]
-    pub fn with_texts(mut self, field: &str, texts: &[&str]) -> Self {
-        self.0.insert(field.into(), Parameter::Texts(texts.iter().map(|&text| text.into()).collect()));
-        self
+    pub fn of_request(payload: &[u8]) -> Self {
+        Self { payload: payload.into(), beside: false }
     }
 
-    /// For callers inside the agent, tests above all.
+    /// Those of the load that runs beside the probe of the same request.
     #[must_use]
-    pub fn with_unsigned(mut self, field: &str, value: u64) -> Self {
-        self.0.insert(field.into(), Parameter::Unsigned(value));
-        self
+    pub fn of_load_beside(&self) -> Self {
+        Self { beside: true, ..self.clone() }
     }
 
-    /// For callers inside the agent, tests above all.
-    #[must_use]
-    pub fn with_text(mut self, field: &str, value: &str) -> Self {
-        self.0.insert(field.into(), Parameter::Text(value.into()));
-        self
-    }
-}
-
-fn refusal(field: &str, given: Option<&Parameter>, accepted: &str) -> Failure {
-    let given = match given {
-        None => "missing".to_owned(),
-        Some(Parameter::Unsigned(value)) => value.to_string(),
-        Some(Parameter::Text(text)) => format!("{:?}", excerpt(text)),
-        Some(Parameter::Real(value)) => value.to_string(),
-        Some(Parameter::Truth(value)) => value.to_string(),
-        Some(Parameter::Nil) => "nil".to_owned(),
-        Some(Parameter::Texts(texts)) => format!("a list of {} texts", texts.len()),
-        Some(Parameter::Record(_)) => "a map".to_owned(),
-        Some(Parameter::Records(records)) => format!("a list of {} maps", records.len()),
-        Some(Parameter::Other(description)) => description.clone(),
-    };
-    Failure::bad_request(format!("params.{field} is {given}; accepted: {accepted}"))
-}
-
-impl<'de> Deserialize<'de> for Parameters {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(deserializer.deserialize_map(Entries(PhantomData))?))
-    }
-}
-
-impl<'de> Deserialize<'de> for Parameter {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyParameter)
-    }
-}
-
-struct AnyParameter;
-
-fn other(value: impl Display) -> Parameter {
-    Parameter::Other(value.to_string())
-}
-
-impl<'de> Visitor<'de> for AnyParameter {
-    type Value = Parameter;
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("a parameter")
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Parameter, E> {
-        Ok(Parameter::Unsigned(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Parameter, E> {
-        // Other encoders use a signed marker for any integer.
-        u64::try_from(value).map_or_else(|_| Ok(other(value)), |value| Ok(Parameter::Unsigned(value)))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Parameter, E> {
-        Ok(Parameter::Real(value))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
-        Ok(Parameter::Truth(value))
-    }
-
-    fn visit_unit<E>(self) -> Result<Parameter, E> {
-        Ok(Parameter::Nil)
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Parameter, E> {
-        Ok(Parameter::Text(value.to_owned()))
-    }
-
-    fn visit_bytes<E>(self, value: &[u8]) -> Result<Parameter, E> {
-        Ok(other(format_args!("{} bytes", value.len())))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Parameter, A::Error> {
-        let (mut texts, mut records) = (Vec::new(), Vec::new());
-        while let Some(element) = list.next_element::<Parameter>()? {
-            match element {
-                Parameter::Text(text) if texts.len() < LONGEST_LIST && records.is_empty() => texts.push(text),
-                Parameter::Record(record) if records.len() < LONGEST_LIST && texts.is_empty() => records.push(record),
-                _ => {
-                    while list.next_element::<IgnoredAny>()?.is_some() {}
-                    return Ok(other("a list that is too long, or not of texts or of maps"));
-                }
-            }
+    /// Decodes them.
+    ///
+    /// # Errors
+    /// `bad-request`: a field is missing, unknown, of another type or outside what is accepted.
+    pub fn read<P: DeserializeOwned>(&self) -> Result<P, Failure> {
+        #[derive(Deserialize)]
+        struct Request<P> {
+            params: P,
         }
-        Ok(if records.is_empty() { Parameter::Texts(texts) } else { Parameter::Records(records) })
+        #[derive(Deserialize)]
+        struct Probe<P> {
+            load: Request<P>,
+        }
+        if self.beside {
+            decoded::<Probe<P>>(&self.payload).map(|probe| probe.load.params)
+        } else {
+            decoded::<Request<P>>(&self.payload).map(|request| request.params)
+        }
     }
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Parameter, A::Error> {
-        Ok(Parameter::Record(Parameters(Entries(PhantomData).visit_map(map)?)))
-    }
+fn decoded<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Failure> {
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(payload);
+    decoder.set_max_depth(DEEPEST);
+    serde_path_to_error::deserialize(&mut decoder)
+        .map_err(|error| Failure::bad_request(excerpt(&format!("{}: {}", error.path(), error.inner()))))
+}
 
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Parameter, D::Error> {
-        // A MessagePack extension.
-        IgnoredAny::deserialize(deserializer)?;
-        Ok(other("an extension value"))
+/// An integer within bounds.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Number")]
+pub struct Int<const LEAST: u64, const MOST: u64>(pub u64);
+
+impl<const LEAST: u64, const MOST: u64> TryFrom<Number> for Int<LEAST, MOST> {
+    type Error = String;
+
+    fn try_from(number: Number) -> Result<Self, String> {
+        let value = number.as_u64().filter(|value| (LEAST..=MOST).contains(value));
+        value.map(Self).ok_or_else(|| format!("{number}; accepted: an integer from {LEAST} to {MOST}"))
     }
+}
+
+/// A number within bounds, whole or not.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Number")]
+pub struct Real<const LEAST: u64, const MOST: u64>(pub f64);
+
+impl<const LEAST: u64, const MOST: u64> TryFrom<Number> for Real<LEAST, MOST> {
+    type Error = String;
+
+    fn try_from(number: Number) -> Result<Self, String> {
+        let value = number.as_f64().filter(|value| (LEAST as f64..=MOST as f64).contains(value));
+        value.map(Self).ok_or_else(|| format!("{number}; accepted: a number from {LEAST} to {MOST}"))
+    }
+}
+
+/// A text of one byte or more, none of them zero.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Text<const LONGEST: usize>(pub String);
+
+impl<const LONGEST: usize> TryFrom<String> for Text<LONGEST> {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if (1..=LONGEST).contains(&text.len()) && !text.contains('\0') {
+            return Ok(Self(text));
+        }
+        Err(format!("{:?}; accepted: a text of 1 to {LONGEST} bytes", excerpt(&text)))
+    }
+}
+
+/// What a text stands for: an address, for instance.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String", bound = "T: FromStr<Err: Display>")]
+pub struct Parsed<T>(pub T);
+
+impl<T: FromStr<Err: Display>> TryFrom<String> for Parsed<T> {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|why| format!("{:?} is not accepted: {why}", excerpt(&text)))
+    }
+}
+
+/// What a name stands for; `auto` leaves it open.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String", bound = "T: FromStr<Err: Display>")]
+pub struct Auto<T>(pub Option<T>);
+
+impl<T: FromStr<Err: Display>> TryFrom<String> for Auto<T> {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "auto" { Ok(Self(None)) } else { Parsed::try_from(text).map(|Parsed(named)| Self(Some(named))) }
+    }
+}
+
+/// A list of one element or more.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Bounded<T>", bound = "T: Deserialize<'de>")]
+pub struct List<T, const MOST: usize>(pub Vec<T>);
+
+impl<T, const MOST: usize> TryFrom<Bounded<T>> for List<T, MOST> {
+    type Error = String;
+
+    fn try_from(Bounded(elements): Bounded<T>) -> Result<Self, String> {
+        match elements.len() {
+            length if (1..=MOST).contains(&length) => Ok(Self(elements)),
+            length => Err(format!("a list of {length}; accepted: a list of 1 to {MOST}")),
+        }
+    }
+}
+
+/// What random numbers begin with.
+pub type Seed = Int<0, { u64::MAX }>;
+
+/// A processor's number.
+pub type Cpu = Int<0, 1023>;
+
+/// A priority of `SCHED_FIFO`.
+pub type Fifo = Int<1, 99>;
+
+/// Rates in bit/s that may be tried or sent at.
+pub type Bps = Real<1_000, 1_000_000_000_000>;
+
+/// Where a thread shall run.
+#[must_use]
+pub fn placement(cpu: Option<Cpu>, fifo: Option<Fifo>) -> Placement {
+    Placement { cpu: cpu.map(|cpu| cpu.0 as usize), fifo: fifo.map(|priority| priority.0 as u8) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use serde_json::{Value, json};
+
     use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "it is only decoded")]
+    struct Asked {
+        samples: Int<1, 10>,
+        share: Option<Real<0, 1>>,
+        function: Function,
+        listener: Parsed<Ipv4Addr>,
+        argv: List<Text<5>, 2>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Function {
+        Rdtsc,
+        Rdtscp,
+    }
+
+    fn refusal(field: &str, value: &Value) -> String {
+        let mut params =
+            json!({"samples": 1, "share": 1, "function": "rdtsc", "listener": "10.0.0.1", "argv": ["true"]});
+        assert!(read(&params).is_ok());
+        if value.is_null() {
+            params.as_object_mut().unwrap().remove(field);
+        } else {
+            params[field] = value.clone();
+        }
+        read(&params).unwrap_err().message
+    }
+
+    fn read(params: &Value) -> Result<Asked, Failure> {
+        let payload = rmp_serde::to_vec_named(&json!({"id": 1, "params": params, "load": {"params": params}})).unwrap();
+        let own = Parameters::of_request(&payload);
+        let beside = own.of_load_beside().read::<Asked>();
+        assert_eq!(
+            beside.map_err(|failure| failure.message.replacen("load.", "", 1)).is_ok(),
+            own.read::<Asked>().is_ok()
+        );
+        own.read()
+    }
 
     #[test]
     fn a_refusal_names_the_field_the_value_and_what_is_accepted() {
-        let parameters = Parameters::default().with_unsigned("samples", 0).with_text("function", "rdtsq");
-        let message = |failure: Failure| failure.message;
-        assert_eq!(
-            message(parameters.unsigned("samples", 1..=10).unwrap_err()),
-            "params.samples is 0; accepted: an integer from 1 to 10"
-        );
-        assert_eq!(
-            message(parameters.unsigned("seed", 0..=9).unwrap_err()),
-            "params.seed is missing; accepted: an integer from 0 to 9"
-        );
-        assert_eq!(
-            message(parameters.choice("function", &[("rdtsc", 1), ("rdtscp", 2)]).unwrap_err()),
-            "params.function is \"rdtsq\"; accepted: rdtsc, rdtscp"
-        );
-        assert_eq!(message(parameters.choice("samples", &[("x", 1)]).unwrap_err()), "params.samples is 0; accepted: x");
+        for (field, value, message) in [
+            ("samples", json!(-5), "params.samples: -5; accepted: an integer from 1 to 10"),
+            ("samples", json!(0), "params.samples: 0; accepted: an integer from 1 to 10"),
+            ("samples", json!("x"), "params.samples: invalid type: string \"x\", expected a JSON number"),
+            ("samples", Value::Null, "params: missing field `samples`"),
+            ("sample", json!(1), "params.sample: unknown field `sample`, expected one of `samples`, `share`"),
+            ("share", json!(1.5), "params.share: 1.5; accepted: a number from 0 to 1"),
+            ("function", json!("rdtsq"), "params.function: unknown variant `rdtsq`, expected `rdtsc` or `rdtscp`"),
+            ("listener", json!("x"), "params.listener: \"x\" is not accepted: invalid IPv4 address syntax"),
+            ("argv", json!([]), "params.argv: a list of 0; accepted: a list of 1 to 2"),
+            ("argv", json!(["a", "b", "c"]), "params.argv: a list of 3; accepted: a list of 1 to 2"),
+            ("argv", json!(["true", "toolong"]), "params.argv[1]: \"toolong\"; accepted: a text of 1 to 5 bytes"),
+        ] {
+            assert!(refusal(field, &value).starts_with(message), "{}", refusal(field, &value));
+        }
     }
 }

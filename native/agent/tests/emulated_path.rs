@@ -185,10 +185,10 @@ fn a_link_that_loses_everything_lets_nothing_pass_and_a_wrong_one_is_refused() {
         (text(&answer, "code").to_owned(), text(&answer, "message").to_owned())
     };
     for (id, change, named) in [
-        (3, ("both", 1.into()), "params.both is 1; accepted: true, false"),
-        (4, ("loss", 1.5.into()), "params.loss is 1.5; accepted: a number from 0 to 1"),
-        (5, ("rate_bps", 0.into()), "params.rate_bps is 0; accepted: a number from 1000 to"),
-        (6, ("queue_bytes", 0.into()), "params.queue_bytes is 0"),
+        (3, ("both", 1.into()), "params.both: invalid type: integer `1`, expected a boolean"),
+        (4, ("loss", 1.5.into()), "params.loss: 1.5; accepted: a number from 0 to 1"),
+        (5, ("rate_bps", 0.into()), "params.rate_bps: 0; accepted: a number from 1000 to"),
+        (6, ("queue_bytes", 0.into()), "params.queue_bytes: 0"),
     ] {
         let (code, message) = refused(id, &mut link, change);
         assert!(code == "bad-request" && message.starts_with(named), "{code}: {message}");

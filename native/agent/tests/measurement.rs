@@ -124,6 +124,14 @@ fn sleeps_are_late_and_not_early() {
 }
 
 #[test]
+fn the_first_sleeps_of_a_trial_do_not_count() {
+    let result = measured(&mut Controller::greeted(), 1, "sleep_lateness", sleep_lateness("nanosleep", 1_000_000, 1));
+    assert_eq!(unsigned(&result, "value.distribution.n"), 1);
+    let at = |moment: &str| unsigned(&result, &format!("value.clocks_{moment}.monotonic_ns"));
+    assert!(at("end") - at("start") >= 4_000_000, "one sleep, and three before it: {result}");
+}
+
+#[test]
 fn minimal_slack_is_read_back_and_real_time_is_had_or_refused_with_the_capability() {
     let mut controller = Controller::greeted();
     let with = |slack: u64, policy: &str| {

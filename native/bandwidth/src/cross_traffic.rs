@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use failure::Failure;
 use hptime::OsClock;
 use packets::histogram::Histogram;
 use serde::Serialize;
 
-use crate::failure::Failure;
 use crate::pacing::timing::{ClockChoice, SleepChoice, Waiter};
 use crate::random::Random;
 use crate::udp::{packet, socket};

@@ -6,7 +6,6 @@
 pub mod control;
 pub mod cross_traffic;
 pub mod estimators;
-pub mod failure;
 pub mod layer;
 pub mod outcome;
 pub mod pacing;

@@ -22,7 +22,7 @@ listen:    --address A (0.0.0.0) --port P (8763; UDP, too) --token HEX (32 digit
 HOST:      --port P --token HEX (or in VIRTGAUGE_BANDWIDTH_TOKEN)
 sending:   --clock system|gettimeofday|hptime --sleep system|usleep|hptime --margin-us US (spin so long before a
            deadline; learnt when not given) --method send|sendmmsg|gso --cpu N --fifo PRIORITY --packet-bytes B
-estimate:  --estimator kite2|yaz|yaz-original --settings JSON --lowest BPS --highest BPS --instants N (so many searches)
+estimate:  --estimator kite2|yaz-original --settings JSON --lowest BPS --highest BPS --instants N (so many searches)
            --rate BPS (refuse unless this host paces so much) --calibration loopback|none
 stream:    --rate BPS --packets N --burst N
 ladder:    --methods send,sendmmsg,gso --duration-ms MS --rate BPS (fail unless this host paces so much)

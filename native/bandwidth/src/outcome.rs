@@ -156,10 +156,10 @@ impl Instant {
         }
     }
 
-    /// A search that ends between a rate that the path carried and one that it did not.
-    pub(crate) fn between(carried: &Judged, congested: &Judged, capacity_bps: f64, available_bps: f64) -> Self {
+    /// A search that ends between a rate that the path carried, which it reports, and one that the path did not carry.
+    pub(crate) fn between(carried: &Judged, congested: &Judged, capacity_bps: f64) -> Self {
         Self {
-            available_bps,
+            available_bps: carried.rate_bps,
             carried_bps: carried.rate_bps,
             congested_bps: congested.rate_bps,
             low_bps: (carried.rate_bps - carried.doubt_bps(capacity_bps)).max(0.0),
@@ -209,7 +209,8 @@ pub struct Outcome {
     pub stalled: u32,
     /// Packets of strangers that came meanwhile and were ignored.
     pub strangers: u64,
-    /// Every stream.
+    /// Every stream; empty where nobody wants to know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<Step>,
 }
 

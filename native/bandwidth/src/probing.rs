@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::ops::ControlFlow;
 
+use failure::{Failure, PacingLimit};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, PacingLimit};
 use crate::outcome::{self, Cost, Estimate, Instant, Outcome, Progress, Step, Verdict, Why};
 use crate::random::Random;
 use crate::train::pacing::Pacing;

@@ -2,9 +2,8 @@
 //!
 //! Real transports stamp real packets; [`crate::simulated`] computes the same of a path whose truth is known.
 
+use failure::Failure;
 use serde::Serialize;
-
-use crate::failure::Failure;
 
 /// Picoseconds in a nanosecond.
 const PS_PER_NS: u64 = 1000;

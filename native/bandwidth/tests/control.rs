@@ -14,10 +14,10 @@ use bandwidth::control::client::{self, Session};
 use bandwidth::control::listener::Event;
 use bandwidth::control::message::{Answer, Ignored, Refusal, Request};
 use bandwidth::control::{PROTOCOL, TOOL_VERSION};
-use bandwidth::failure::Failure;
 use bandwidth::transport::{Stream, Transport};
 use bandwidth::udp::packet;
 use bandwidth::udp::transport::UdpTransport;
+use failure::Failure;
 use session::{Listening, open, sender, settings, to};
 
 static GO_ON: AtomicBool = AtomicBool::new(false);

@@ -185,7 +185,7 @@ fn what_is_not_possible_is_told_to_programs_and_to_people() {
         (&["estimate", "127.0.0.1", "--estimator", "pathload"], "invalid", "kite2"),
         (&["estimate", "127.0.0.1", "--settings", r#"{"speed": 1}"#], "invalid", "speed"),
         (&["listen", "--address", "192.0.2.77"], "unsupported", "192.0.2.77"),
-        (&["estimate", "127.0.0.1", "--estimator", "yaz", "--lowest", "1e6"], "invalid", "kite2"),
+        (&["estimate", "127.0.0.1", "--estimator", "yaz-original", "--lowest", "1e6"], "invalid", "kite2"),
         (&["cross-traffic", "127.0.0.1:9", "--rate", "1"], "invalid", "1e3"),
         (&["cross-traffic", "127.0.0.1:9", "--rate", "1e6", "--packet-bytes", "9001"], "invalid", "64 to 9000"),
     ] {

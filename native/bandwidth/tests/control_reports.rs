@@ -10,9 +10,9 @@ use std::time::Duration;
 use bandwidth::control::PROTOCOL;
 use bandwidth::control::channel::Channel;
 use bandwidth::control::message::{Answer, Ignored, Report, Request};
-use bandwidth::failure::Failure;
 use bandwidth::transport::{Stream, Transport};
 use bandwidth::udp::transport::UdpTransport;
+use failure::Failure;
 use session::{sender, to};
 
 static GO_ON: AtomicBool = AtomicBool::new(false);

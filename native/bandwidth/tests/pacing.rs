@@ -5,7 +5,6 @@ mod session;
 
 use std::sync::Arc;
 
-use bandwidth::failure::Failure;
 use bandwidth::pacing::calibration::{self, Calibration, Plan};
 use bandwidth::pacing::frames::{self, Link};
 use bandwidth::pacing::ladder::{self, Rung};
@@ -15,6 +14,7 @@ use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
 use bandwidth::transport::Transport;
 use bandwidth::udp::handover::Method;
 use bandwidth::udp::transport::Pacing;
+use failure::Failure;
 use packets::port::Kind;
 use session::{Listening, open, sender, settings, to};
 

@@ -5,10 +5,10 @@ mod paths;
 use std::ops::ControlFlow;
 
 use bandwidth::Effort;
-use bandwidth::estimators::{Estimator, kite2, yaz};
-use bandwidth::failure::{Failure, PacingLimit};
+use bandwidth::estimators::{Estimator, kite2};
 use bandwidth::outcome::{Cost, Outcome, Progress, Verdict, Why};
 use bandwidth::simulated::{CrossTraffic, Hop, Path, Sender, SimulatedPath, Stalls};
+use failure::{Failure, PacingLimit};
 use paths::{constant, link, poisson, run};
 
 fn all() -> impl Iterator<Item = Estimator> {
@@ -26,23 +26,20 @@ fn pacing_limit(result: Result<Outcome, Failure>) -> PacingLimit {
     }
 }
 
-/// Yaz with a first gap for 10 Gbit/s.
-fn fast_yaz() -> Estimator {
-    Estimator::Yaz(yaz::Settings { floor_gap_ns: 1200, ..Default::default() })
+fn ours() -> Estimator {
+    Estimator::named("kite2").expect("ours")
 }
 
 #[test]
 fn a_path_faster_than_the_host_is_refused_with_the_hosts_own_limit() {
     // 3 µs for each packet are 4 Gbit/s at most.
     let sender = Sender { packet_cost_ns: 3000.0, ..Sender::default() };
-    for estimator in [fast_yaz(), Estimator::named("kite2").expect("ours")] {
-        let limit = pacing_limit(run(&estimator, &ten_gigabit(sender), 1));
-        assert!((2.8e9..=4.2e9).contains(&limit.honest_bps), "{}: {limit:?}", estimator.name());
-        assert!(limit.asked_bps > limit.honest_bps && limit.asked_bps < 6e9, "{limit:?}");
-        assert!(limit.carried_bps.is_some_and(|bps| (bps / limit.honest_bps - 1.0).abs() < 1e-3), "{limit:?}");
-        assert_eq!(limit.undisturbed_bps, None);
-        assert!(Failure::CannotPace(limit).to_string().contains("the highest rate that it keeps"));
-    }
+    let limit = pacing_limit(run(&ours(), &ten_gigabit(sender), 1));
+    assert!((2.8e9..=4.2e9).contains(&limit.honest_bps), "{limit:?}");
+    assert!(limit.asked_bps > limit.honest_bps && limit.asked_bps < 6e9, "{limit:?}");
+    assert!(limit.carried_bps.is_some_and(|bps| (bps / limit.honest_bps - 1.0).abs() < 1e-3), "{limit:?}");
+    assert_eq!(limit.undisturbed_bps, None);
+    assert!(Failure::CannotPace(limit).to_string().contains("the highest rate that it keeps"));
 }
 
 #[test]
@@ -57,7 +54,7 @@ fn what_is_known_of_the_host_is_not_tried() {
         ControlFlow::Continue(())
     };
     let mut transport = SimulatedPath::new(path, 1);
-    let result = Estimator::named("kite2").expect("ours").estimate(&mut transport, &mut watch);
+    let result = ours().estimate(&mut transport, &mut watch);
     let limit = pacing_limit(result);
     assert!(limit.carried_bps.is_some_and(|carried_bps| carried_bps > 1.8e9), "{limit:?}");
     assert!((limit.honest_bps - 2e9).abs() < 1.0 && highest_bps <= 2e9);
@@ -69,13 +66,11 @@ fn a_host_that_is_kept_from_its_pace_is_told_what_it_kept_and_what_it_could() {
     let stalls = Stalls { per_second: 4000.0, mean_ns: 2e6, unseen: 0.0 };
     let mut path = Path { sender: Sender { stalls, ..Sender::default() }, ..link(1e9, constant(500e6)) };
     path.limits.honest_bps = Some(19.664e9);
-    for name in ["yaz", "kite2"] {
-        let limit = pacing_limit(run(&Estimator::named(name).expect("ours"), &path, 1));
-        assert!(limit.honest_bps < limit.asked_bps && limit.asked_bps < 19.664e9, "{name}: {limit:?}");
-        assert_eq!(limit.undisturbed_bps, Some(19.664e9), "{name}");
-        let message = Failure::CannotPace(limit).to_string();
-        assert!(message.contains("kept 19664.0 Mbit/s") && message.contains("--fifo"), "{message}");
-    }
+    let limit = pacing_limit(run(&ours(), &path, 1));
+    assert!(limit.honest_bps < limit.asked_bps && limit.asked_bps < 19.664e9, "{limit:?}");
+    assert_eq!(limit.undisturbed_bps, Some(19.664e9));
+    let message = Failure::CannotPace(limit).to_string();
+    assert!(message.contains("kept 19664.0 Mbit/s") && message.contains("--fifo"), "{message}");
 }
 
 #[test]
@@ -84,7 +79,7 @@ fn a_host_that_is_often_interrupted_still_measures() {
     let stalls = Stalls { per_second: 220.0, mean_ns: 2e6, unseen: 0.0 };
     let mut path = Path { sender: Sender { stalls, ..Sender::default() }, ..link(1e9, constant(500e6)) };
     path.limits.honest_bps = Some(19.664e9);
-    let found = run(&Estimator::named("kite2").expect("ours"), &path, 1).expect("an estimate");
+    let found = run(&ours(), &path, 1).expect("an estimate");
     assert!(found.stalled as usize * 2 > found.trace.len(), "{} of {}", found.stalled, found.trace.len());
     assert!((found.estimate.available_bps / path.available_bps(1500) - 1.0).abs() < 0.03);
 }
@@ -93,7 +88,7 @@ fn a_host_that_is_often_interrupted_still_measures() {
 fn packets_that_cost_more_than_their_gap_are_refused_whatever_the_burst() {
     let mut path = ten_gigabit(Sender::default());
     (path.limits.burst_cost_ns, path.limits.packet_cost_ns) = (1000, 6000);
-    let limit = pacing_limit(run(&Estimator::named("kite2").expect("ours"), &path, 1));
+    let limit = pacing_limit(run(&ours(), &path, 1));
     assert!(limit.asked_bps < 2.2e9, "{limit:?}");
 }
 
@@ -101,11 +96,9 @@ fn packets_that_cost_more_than_their_gap_are_refused_whatever_the_burst() {
 fn a_slow_host_still_measures_a_slower_path() {
     let sender = Sender { packet_cost_ns: 3000.0, ..Sender::default() };
     let path = Path { sender, ..link(1e9, constant(500e6)) };
-    for estimator in [fast_yaz(), Estimator::named("kite2").expect("ours")] {
-        let found = run(&estimator, &path, 1).expect("an estimate");
-        let error = found.estimate.available_bps / path.available_bps(1500) - 1.0;
-        assert!(error.abs() < 0.03, "{}: {error}", estimator.name());
-    }
+    let found = run(&ours(), &path, 1).expect("an estimate");
+    let error = found.estimate.available_bps / path.available_bps(1500) - 1.0;
+    assert!(error.abs() < 0.03, "{error}");
 }
 
 #[test]
@@ -114,7 +107,7 @@ fn trains_with_a_stall_or_a_refused_packet_are_discarded_and_counted() {
     let stalled = Path { sender: Sender { stalls, ..Sender::default() }, ..link(1e9, constant(500e6)) };
     let refusing = Path { sender: Sender { refusal: 1e-3, ..Sender::default() }, ..link(1e9, constant(500e6)) };
     for (path, fault) in [(stalled, Why::SenderStalled), (refusing, Why::SenderRefused)] {
-        let found = run(&Estimator::named("kite2").expect("ours"), &path, 1).expect("an estimate");
+        let found = run(&ours(), &path, 1).expect("an estimate");
         let discarded: Vec<_> = found.trace.iter().filter(|step| step.verdict == Verdict::Discarded).collect();
         assert!(!discarded.is_empty() && discarded.iter().all(|step| step.why == fault), "{fault:?}: {discarded:?}");
         assert_eq!(found.discarded as usize, discarded.len());
@@ -172,10 +165,6 @@ fn settings_out_of_range_are_named() {
     let path = link(1e9, CrossTraffic::None);
     for (settings, name) in [
         (r#"{"estimator": "yaz-original", "first_gap_us": 0}"#, "first gap"),
-        (r#"{"estimator": "yaz", "packet_bytes": 9000}"#, "packet_bytes"),
-        (r#"{"estimator": "yaz", "shortest_bytes": 10}"#, "shortest_bytes"),
-        (r#"{"estimator": "yaz", "packets": 1}"#, "packets"),
-        (r#"{"estimator": "yaz", "floor_gap_ns": 0}"#, "floor_gap_ns"),
         (r#"{"estimator": "kite2", "packet_bytes": 20}"#, "packet_bytes"),
         (r#"{"estimator": "kite2", "lowest_bps": 5e9, "highest_bps": 1e9}"#, "lowest_bps"),
         (r#"{"estimator": "kite2", "most_packets": 1000000}"#, "most_packets"),

@@ -5,12 +5,12 @@ mod session;
 
 use std::sync::atomic::Ordering;
 
-use bandwidth::failure::Failure;
 use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
 use bandwidth::transport::{Observation, Spacing, Stamp, Stream, Transport};
 use bandwidth::udp::handover::Method;
 use bandwidth::udp::receiving::Stamps;
 use bandwidth::udp::transport::{Settings, UdpTransport};
+use failure::Failure;
 use session::{Listening, open, sender, settings, to};
 
 /// Every packet came, once and in order, was stamped by the kernel, and did not leave before its time.

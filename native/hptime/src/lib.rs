@@ -1,4 +1,6 @@
-//! A calibrated, disciplined clock on the processor's time stamp counter, and a sleep that ends on time.
+#![doc = include_str!("../README.md")]
+//!
+//! # The parts
 //!
 //! [`Clock`] is the clock and [`Sleeper`] the sleep.  Below them, [`tsc`] reads the counter, [`capability`] says what
 //! the machine promises of it, [`calibration`] measures its frequency once, and [`os_clock`] reads the kernel's clocks.

@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 
-use crate::kernel::{Failure, Kernel};
+use failure::Failure;
+
+use crate::kernel::Kernel;
 use crate::random::SplitMix64;
 
 /// Loads of one pass: 0.2 ms where each of them misses every cache.
@@ -30,7 +32,7 @@ impl Chase {
         let count = (block_bytes / size_of::<Line>()).clamp(2, u32::MAX as usize);
         let mut lines: Vec<Line> = Vec::new();
         lines.try_reserve_exact(count).map_err(|_| {
-            Failure::System(format!("taking {block_bytes} bytes of memory"), std::io::ErrorKind::OutOfMemory.into())
+            Failure::os(format!("taking {block_bytes} bytes of memory"), std::io::ErrorKind::OutOfMemory)
         })?;
         lines.extend((0..count as u32).map(|next| Line { next }));
         let mut random = SplitMix64::new(seed);

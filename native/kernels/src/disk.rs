@@ -8,13 +8,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use failure::Failure;
 use hptime::OsClock;
+use serde::Deserialize;
 
-use crate::kernel::{Failure, Kernel};
+use crate::kernel::Kernel;
 use crate::random::{SplitMix64, mixed};
 
 /// Where the next block is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Behind the one before; after the last, the first.
     Sequential,
@@ -23,7 +26,8 @@ pub enum Order {
 }
 
 /// What is done with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Operation {
     /// Read and checked.
     Read,
@@ -113,7 +117,7 @@ impl<R: FnMut(u64) + Send> Disk<R> {
             took,
         };
         disk.fill()?;
-        disk.file.sync_all().map_err(|error| Failure::System("flushing the file".into(), error))?;
+        disk.file.sync_all().map_err(|error| Failure::os("flushing the file", error))?;
         disk.empty_cache();
         Ok(disk)
     }
@@ -159,13 +163,13 @@ impl<R: FnMut(u64) + Send> Disk<R> {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> Result<(), Failure> {
         let wrote = self.file.write_all_at(bytes, at);
-        wrote.map_err(|error| Failure::System(format!("writing {} bytes at {at}", bytes.len()), error))
+        wrote.map_err(|error| Failure::os(format!("writing {} bytes at {at}", bytes.len()), error))
     }
 
     fn read(&mut self, block: u64) -> Result<(), Failure> {
         let at = block * self.buffer.length as u64;
         let read = self.file.read_exact_at(self.buffer.bytes_mut(), at);
-        read.map_err(|error| Failure::System(format!("reading block {block}"), error))?;
+        read.map_err(|error| Failure::os(format!("reading block {block}"), error))?;
         let generation = self.generations[block as usize];
         match misplaced(self.buffer.bytes(), block, generation) {
             None => Ok(()),
@@ -198,7 +202,7 @@ fn mark_of(block: u64, generation: u32, sector: usize) -> u64 {
 fn open(path: &Path) -> Result<(File, bool), Failure> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true).mode(0o600);
-    let failed = |error| Failure::System(format!("making {}", path.display()), error);
+    let failed = |error: std::io::Error| Failure::os(format!("making {}", path.display()), error);
     match options.clone().custom_flags(libc::O_DIRECT).open(path) {
         Ok(file) => Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((options.open(path).map_err(failed)?, false)),
@@ -225,7 +229,7 @@ impl<R: FnMut(u64) + Send> Kernel for Disk<R> {
             Operation::Write => self.write(block)?,
             Operation::WriteFlush => {
                 self.write(block)?;
-                self.file.sync_data().map_err(|error| Failure::System("flushing".into(), error))?;
+                self.file.sync_data().map_err(|error| Failure::os("flushing", error))?;
             }
         }
         (self.took)(OsClock::Monotonic.now_ns().saturating_sub(started_ns));

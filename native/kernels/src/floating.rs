@@ -5,7 +5,9 @@
 
 use std::hint::black_box;
 
-use crate::kernel::{Failure, Kernel};
+use failure::Failure;
+
+use crate::kernel::Kernel;
 
 /// Whetstone instructions of a cycle, in millions.
 pub const MWI_PER_CYCLE: f64 = 0.1;

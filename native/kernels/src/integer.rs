@@ -4,7 +4,9 @@
 
 use std::hint::black_box;
 
-use crate::kernel::{Failure, Kernel};
+use failure::Failure;
+
+use crate::kernel::Kernel;
 
 /// Rounds a second of the machine that defines one MIPS.
 pub const ROUNDS_PER_DMIPS: f64 = 1757.0;

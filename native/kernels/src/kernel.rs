@@ -1,6 +1,6 @@
 //! What all kernels have in common.
 
-use std::fmt;
+use failure::Failure;
 
 /// One kind of work.
 pub trait Kernel: Send {
@@ -19,23 +19,3 @@ pub trait Kernel: Send {
     /// [`Failure::Wrong`] with what was expected and what was found.
     fn check(&mut self) -> Result<(), Failure>;
 }
-
-/// Why a kernel cannot go on.
-#[derive(Debug)]
-pub enum Failure {
-    /// The system refused: what was attempted, and its error.
-    System(String, std::io::Error),
-    /// The work came out wrong.
-    Wrong(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(attempt, error) => write!(formatter, "{attempt}: {error}"),
-            Self::Wrong(how) => write!(formatter, "wrong result: {how}"),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}

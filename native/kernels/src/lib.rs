@@ -23,4 +23,4 @@ pub mod random;
 pub mod timed;
 pub mod wake;
 
-pub use kernel::{Failure, Kernel};
+pub use kernel::Kernel;

@@ -5,11 +5,15 @@
 
 use std::ptr;
 
-use crate::kernel::{Failure, Kernel};
+use failure::Failure;
+use serde::Deserialize;
+
+use crate::kernel::Kernel;
 use crate::random::mixed;
 
 /// What is done to the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// Its content is summed up.
     Read,
@@ -20,7 +24,8 @@ pub enum Access {
 }
 
 /// What it is accessed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Element {
     /// Integers of 64 bits.
     Integer,
@@ -77,7 +82,7 @@ impl Memory {
         let mut block = Vec::new();
         block.try_reserve_exact(lines).map_err(|_| {
             let bytes = lines * LINE_BYTES;
-            Failure::System(format!("taking {bytes} bytes of memory"), std::io::ErrorKind::OutOfMemory.into())
+            Failure::os(format!("taking {bytes} bytes of memory"), std::io::ErrorKind::OutOfMemory)
         })?;
         block.extend((0..lines).map(|line| Line([word(line, 0); WORDS])));
         let expected = if access == Access::Read { expected(element, lines) } else { Sum::default() };
@@ -417,6 +422,6 @@ mod tests {
 
     #[test]
     fn a_block_that_no_machine_has_is_refused() {
-        assert!(matches!(Memory::new(Access::Read, Element::Integer, usize::MAX / 4), Err(Failure::System(..))));
+        assert!(matches!(Memory::new(Access::Read, Element::Integer, usize::MAX / 4), Err(Failure::Os { .. })));
     }
 }

@@ -2,10 +2,11 @@
 
 use std::hint::black_box;
 
+use failure::Failure;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
 
-use crate::kernel::{Failure, Kernel};
+use crate::kernel::Kernel;
 use crate::random::SplitMix64;
 
 /// Writes to random lines of a block as large as the shared cache, so that everybody else's lines leave it.
@@ -28,7 +29,7 @@ impl Cache {
         let count = (block_bytes / size_of::<u64>()).max(WORDS_PER_LINE as usize);
         let mut words = Vec::new();
         words.try_reserve_exact(count).map_err(|_| {
-            Failure::System(format!("taking {block_bytes} bytes of memory"), std::io::ErrorKind::OutOfMemory.into())
+            Failure::os(format!("taking {block_bytes} bytes of memory"), std::io::ErrorKind::OutOfMemory)
         })?;
         words.resize(count, 0);
         Ok(Self { words, random: SplitMix64::new(seed), written: 0 })
@@ -75,10 +76,10 @@ impl Kernel for Fork {
             // SAFETY: ends this process, and runs nothing of the parent's.
             Ok(ForkResult::Child) => unsafe { libc::_exit(0) },
             Ok(ForkResult::Parent { child }) => {
-                waitpid(child, None).map_err(|errno| Failure::System("waiting for a process".into(), errno.into()))?;
+                waitpid(child, None).map_err(|errno| Failure::os("waiting for a process", errno))?;
                 Ok(1)
             }
-            Err(errno) => Err(Failure::System("making a process".into(), errno.into())),
+            Err(errno) => Err(Failure::os("making a process", errno)),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Wake-up latency: a thread that sleeps until every multiple of a period, and looks how late it was woken.
 
+use failure::Failure;
 use hptime::OsClock;
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 
-use crate::kernel::{Failure, Kernel};
+use crate::kernel::Kernel;
 
 /// The kernel of wake-up latency; one unit is one period that was met before the next began.
 pub struct Wake<R: FnMut(u64) + Send> {
@@ -33,7 +34,7 @@ impl<R: FnMut(u64) + Send> Kernel for Wake<R> {
             match clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &due) {
                 Ok(_) => break,
                 Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Failure::System("sleeping".into(), errno.into())),
+                Err(errno) => return Err(Failure::os("sleeping", errno)),
             }
         }
         let late_ns = OsClock::Monotonic.now_ns().saturating_sub(self.due_ns);

@@ -4,8 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use failure::Failure;
 use kernels::memory::{Access, Element, Memory};
-use kernels::{Failure, Kernel, chase::Chase, floating::Floating, integer::Integer, neighbours::Cache};
+use kernels::{Kernel, chase::Chase, floating::Floating, integer::Integer, neighbours::Cache};
 
 /// Passes in a row, so that work which is done once for all of them is not taken for that of each.
 const PASSES: u32 = 20;

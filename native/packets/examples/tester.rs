@@ -12,11 +12,11 @@ use std::io::Read;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
+use failure::Failure;
 use hptime::{Clock, Sleeper};
-use packets::failure::Failure;
 use packets::frame::Flow;
 use packets::histogram::Histogram;
-use packets::port::{Choice, Kind};
+use packets::port::Kind;
 use packets::schedule::Pace;
 use packets::transmission::{Timed, Transmission};
 use packets::trial::{Settings, Trial, send_only};
@@ -105,7 +105,7 @@ fn settings(
     tx_cpu: &str,
     rx_cpu: &str,
 ) -> Option<Settings> {
-    let port = Kind::ALL.into_iter().find(|kind| kind.name() == port)?;
+    let port: Kind = port.parse().ok()?;
     let (rate, seconds): (f64, f64) = (rate.parse().ok()?, seconds.parse().ok()?);
     let duration_ns = (seconds * 1e9) as u64;
     let bytes: Vec<u8> = mac.split(':').map_while(|byte| u8::from_str_radix(byte, 16).ok()).collect();
@@ -116,7 +116,7 @@ fn settings(
         destination: Ipv4Addr::new(10, 1, 0, 2),
     };
     Some(Settings {
-        port: Choice::Only(port),
+        port: Some(port),
         transmit: transmit.into(),
         receive: receive.into(),
         flows: vec![(flow, 1.0)],

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::failure::{Failure, checked};
+use failure::{Failure, checked};
 
 /// The interface sends frames that an XDP program redirects to it.
 pub(crate) const TRANSMITS_REDIRECTED: u64 = 1 << 2;

@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::failure::Failure;
+use failure::Failure;
+use serde::Serialize;
 
 /// The number of an interface.
 pub fn index_of(name: &str) -> Result<u32, Failure> {
@@ -41,7 +42,7 @@ pub fn require_own_namespace() -> Result<(), Failure> {
 }
 
 /// Counters of an interface since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Frames received.
     pub received: u64,
@@ -114,7 +115,7 @@ pub(crate) fn bind_to_cpu(cpu: usize) -> Result<(), Failure> {
         libc::CPU_SET(cpu, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
     };
-    crate::failure::checked(answer, &format!("binding a thread to processor {cpu}")).map(drop)
+    failure::checked(answer, &format!("binding a thread to processor {cpu}")).map(drop)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ pub mod analyser;
 mod bpf;
 pub mod clocks;
 pub mod emulator;
-pub mod failure;
 mod features;
 pub mod frame;
 pub mod histogram;

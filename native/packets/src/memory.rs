@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
-use crate::failure::Failure;
+use failure::Failure;
 
 /// A mapping, undone when it is dropped.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use failure::Failure;
 use hptime::{OsClock, Sleeper};
 
-use crate::failure::Failure;
 use crate::frame::Template;
 use crate::histogram::Histogram;
 use crate::schedule::{Order, Pace};

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use failure::Failure;
 use hptime::{OsClock, Sleeper};
 
 use crate::analyser::Analyser;
-use crate::failure::Failure;
 use crate::frame::{Flow, Template};
 use crate::interface::{self, Counters};
-use crate::port::{self, Choice, Chosen, Receiver, ReceiverLoss};
+use crate::port::{self, Chosen, Kind, Receiver, ReceiverLoss};
 use crate::schedule::{Order, Pace};
 use crate::transmission::{Stream, Timed, Transmission, Transmitter, Watch};
 
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which port, or the fastest that works.
-    pub port: Choice,
+    pub port: Option<Kind>,
     /// Interface to send through.
     pub transmit: String,
     /// Interface to receive from.
@@ -205,7 +205,7 @@ fn stream(settings: &Settings, session: u32) -> Stream {
 /// Sends without receiving, on a thread of its own: what a port can send by itself.  What was sent, and the CPU time it took.
 pub fn send_only(settings: &Settings, sleeper: &'static Sleeper<'static>) -> Result<(Transmission, u64), Failure> {
     interface::require_own_namespace()?;
-    let Choice::Only(kind) = settings.port else {
+    let Some(kind) = settings.port else {
         return Err(Failure::Unsupported("sending alone is by a port of a given kind".into()));
     };
     let stream = stream(settings, session(settings.seed));

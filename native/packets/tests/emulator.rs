@@ -11,14 +11,14 @@ use laboratory::{SLEEPER, enter_new_namespace, outcome, pair, received, run, set
 use packets::emulator::line::Shape;
 use packets::emulator::{Emulator, Settings, Work};
 use packets::interface::Counters;
-use packets::port::{Choice, Kind};
+use packets::port::Kind;
 use packets::schedule::Pace;
 use packets::trial::Outcome;
 
 const BARE: Shape = Shape { rate_bps: None, delay_ns: 0, loss: 0.0, queue_bytes: 1 << 24 };
 
 fn link(from: &str, to: &str, shape: Shape, both: bool) -> Settings {
-    Settings { port: Choice::Auto, from: from.into(), to: to.into(), shape, both, seed: 11 }
+    Settings { port: None, from: from.into(), to: to.into(), shape, both, seed: 11 }
 }
 
 /// A trial of frames of one length through a link between two pairs of interfaces.
@@ -33,7 +33,7 @@ fn through(link: Settings, length: usize, pace: Pace) -> (Outcome, Work) {
             let stop = Arc::clone(&stop);
             thread::spawn(move || emulator.run(&stop).unwrap())
         };
-        let mut settings = settings(Choice::Only(Kind::AfPacket), length, pace);
+        let mut settings = settings(Some(Kind::AfPacket), length, pace);
         settings.flows.truncate(1);
         settings.drain_ns = 300_000_000;
         let outcome = outcome(settings);
@@ -59,7 +59,7 @@ fn accounted(outcome: &Outcome, work: &Work) {
 fn no_frame_is_under_way_for_less_than_the_delay() {
     let ports = [Kind::AfXdp, Kind::AfPacket];
     for (kind, delay_ns) in ports.into_iter().flat_map(|kind| [(kind, 100_000), (kind, 5_000_000)]) {
-        let link = Settings { port: Choice::Only(kind), ..link("in", "out", Shape { delay_ns, ..BARE }, false) };
+        let link = Settings { port: Some(kind), ..link("in", "out", Shape { delay_ns, ..BARE }, false) };
         let (outcome, work) = through(link, 1514, Pace::new(5_000.0, 400_000_000));
         accounted(&outcome, &work);
         assert_eq!((work.there.forwarded, work.there.bytes, work.back), (2000, 2000 * 1514, None));
@@ -116,7 +116,7 @@ fn what_comes_faster_than_it_is_taken_is_told() {
         pair("out", "rx");
         // More than may wait, while nobody takes any.
         let emulator = Emulator::open(&link("in", "out", BARE, false), &SLEEPER).unwrap();
-        let sending = settings(Choice::Only(Kind::AfPacket), 60, Pace::burst(SENT));
+        let sending = settings(Some(Kind::AfPacket), 60, Pace::burst(SENT));
         let (transmission, _) = packets::trial::send_only(&sending, &SLEEPER).unwrap();
         let dropped = Counters::read("tx").unwrap().send_dropped;
         let stop = Arc::new(AtomicBool::new(false));
@@ -144,7 +144,7 @@ fn nothing_stays_on_an_interface_and_an_unknown_one_is_named() {
         let work = emulator.run(&AtomicBool::new(true)).unwrap();
         assert_eq!((work.there.forwarded, work.port), (0, Kind::AfXdp));
         assert!(!laboratory::said("ip -details link show").contains("xdp"));
-        let other = Settings { port: Choice::Only(Kind::XdpLive), ..known };
+        let other = Settings { port: Some(Kind::XdpLive), ..known };
         assert!(Emulator::open(&other, &SLEEPER).is_err());
         let unknown = link("one", "nothing", BARE, false);
         let failure = Emulator::open(&unknown, &SLEEPER).err().unwrap();

@@ -3,7 +3,7 @@
 mod laboratory;
 
 use laboratory::{enter_new_namespace, outcome, pair, received, settings};
-use packets::port::{Choice, Kind};
+use packets::port::Kind;
 use packets::schedule::Pace;
 use packets::transmission::Timed;
 
@@ -23,7 +23,7 @@ fn each_port(state: fn(Kind)) {
 fn every_frame_that_is_sent_comes_back_once() {
     each_port(|kind| {
         for length in [60, 61, 124, 508, 1514] {
-            let outcome = outcome(settings(Choice::Only(kind), length, Pace::new(20_000.0, 200_000_000)));
+            let outcome = outcome(settings(Some(kind), length, Pace::new(20_000.0, 200_000_000)));
             assert_eq!(outcome.transmission.total(), 4000, "{length}: {outcome:?}", outcome = outcome.transmission);
             assert_eq!(received(&outcome), outcome.transmission.sent, "{length}");
             assert_eq!((outcome.transmission.refused, outcome.analyser.corrupted()), (0, 0), "{length}");
@@ -49,7 +49,7 @@ fn every_frame_that_is_sent_comes_back_once() {
 #[test]
 fn a_burst_is_sent_as_fast_as_possible() {
     each_port(|kind| {
-        let outcome = outcome(settings(Choice::Only(kind), 60, Pace::burst(3000)));
+        let outcome = outcome(settings(Some(kind), 60, Pace::burst(3000)));
         assert_eq!(outcome.transmission.total(), 3000);
         assert_eq!(received(&outcome).iter().sum::<u64>(), 3000);
         assert!(outcome.transmission.gaps.quantile(0.5).unwrap() < 50_000);
@@ -60,7 +60,7 @@ fn a_burst_is_sent_as_fast_as_possible() {
 #[test]
 fn one_frame_in_a_stream_can_be_timed() {
     each_port(|kind| {
-        let mut settings = settings(Choice::Only(kind), 60, Pace::new(10_000.0, 100_000_000));
+        let mut settings = settings(Some(kind), 60, Pace::new(10_000.0, 100_000_000));
         settings.timed = Timed::One(500);
         let outcome = outcome(settings);
         assert_eq!(received(&outcome).iter().sum::<u64>(), 1000);
@@ -72,10 +72,10 @@ fn one_frame_in_a_stream_can_be_timed() {
 fn an_interface_that_is_down_is_an_error_or_loss_but_never_a_panic() {
     each_port(|kind| {
         laboratory::run("ip link set dev rx down");
-        match packets::trial::Trial::open(settings(Choice::Only(kind), 60, Pace::burst(10)), &laboratory::SLEEPER) {
+        match packets::trial::Trial::open(settings(Some(kind), 60, Pace::burst(10)), &laboratory::SLEEPER) {
             Err(failure) => assert!(!failure.to_string().is_empty()),
             Ok(trial) => {
-                if let Ok(outcome) = trial.run(|_| Ok::<(), packets::failure::Failure>(())) {
+                if let Ok(outcome) = trial.run(|_| Ok::<(), failure::Failure>(())) {
                     assert_eq!(received(&outcome).iter().sum::<u64>(), 0);
                 }
             }

@@ -2,9 +2,9 @@
 
 mod laboratory;
 
+use failure::Failure;
 use laboratory::{SLEEPER, enter_new_namespace, offload_receiving, outcome, pair, run, said, settings};
-use packets::failure::Failure;
-use packets::port::{Choice, Kind};
+use packets::port::Kind;
 use packets::schedule::Pace;
 use packets::trial::Trial;
 
@@ -20,7 +20,7 @@ fn in_new_namespace(state: fn()) {
 fn the_fastest_port_that_works_is_chosen() {
     in_new_namespace(|| {
         pair("tx", "rx");
-        let trial = Trial::open(settings(Choice::Auto, 60, Pace::burst(10)), &SLEEPER).unwrap();
+        let trial = Trial::open(settings(None, 60, Pace::burst(10)), &SLEEPER).unwrap();
         assert_eq!(trial.chosen().kind, Kind::XdpLive, "{:?}", trial.chosen());
         assert!(trial.chosen().reasons.is_empty());
     });
@@ -32,15 +32,15 @@ fn a_port_that_does_not_work_is_named_with_the_reason_and_what_helps() {
         // The other end of the sending pair is not polled.
         pair("tx", "other");
         pair("more", "rx");
-        let trial = Trial::open(settings(Choice::Auto, 60, Pace::burst(10)), &SLEEPER).unwrap();
+        let trial = Trial::open(settings(None, 60, Pace::burst(10)), &SLEEPER).unwrap();
         assert_eq!(trial.chosen().kind, Kind::AfXdp);
         let (kind, reason) = &trial.chosen().reasons[0];
         assert_eq!(*kind, Kind::XdpLive);
         assert!(reason.contains("gro on"), "{reason}");
         drop(trial);
-        assert!(Trial::open(settings(Choice::Only(Kind::XdpLive), 60, Pace::burst(10)), &SLEEPER).is_err());
+        assert!(Trial::open(settings(Some(Kind::XdpLive), 60, Pace::burst(10)), &SLEEPER).is_err());
         offload_receiving("other");
-        let trial = Trial::open(settings(Choice::Auto, 60, Pace::burst(10)), &SLEEPER).unwrap();
+        let trial = Trial::open(settings(None, 60, Pace::burst(10)), &SLEEPER).unwrap();
         assert_eq!(trial.chosen().kind, Kind::XdpLive);
     });
 }
@@ -52,7 +52,7 @@ fn nothing_stays_on_an_interface() {
         let before = said("ip -details link show");
         assert!(!before.contains("xdp"));
         for kind in Kind::ALL {
-            outcome(settings(Choice::Only(kind), 60, Pace::burst(100)));
+            outcome(settings(Some(kind), 60, Pace::burst(100)));
             assert!(!said("ip -details link show").contains("xdp"), "{}", kind.name());
         }
     });
@@ -63,7 +63,7 @@ fn a_rate_that_cannot_be_sent_ends_in_time_and_is_told() {
     in_new_namespace(|| {
         pair("tx", "rx");
         for kind in Kind::ALL {
-            let mut settings = settings(Choice::Only(kind), 60, Pace::new(1e8, 100_000_000));
+            let mut settings = settings(Some(kind), 60, Pace::new(1e8, 100_000_000));
             settings.give_up_ns = 200_000_000;
             let outcome = outcome(settings);
             let (total, elapsed_ns) =
@@ -93,8 +93,7 @@ fn an_end_that_is_asked_for_comes_at_once() {
     in_new_namespace(|| {
         pair("tx", "rx");
         for kind in Kind::ALL {
-            let trial =
-                Trial::open(settings(Choice::Only(kind), 60, Pace::new(1000.0, 600_000_000_000)), &SLEEPER).unwrap();
+            let trial = Trial::open(settings(Some(kind), 60, Pace::new(1000.0, 600_000_000_000)), &SLEEPER).unwrap();
             let mut asked = 0;
             let outcome = trial.run(|_| {
                 asked += 1;
@@ -107,7 +106,7 @@ fn an_end_that_is_asked_for_comes_at_once() {
 
 #[test]
 fn the_machines_own_namespace_is_refused_before_anything_is_opened() {
-    let mut settings = settings(Choice::Auto, 60, Pace::burst(1));
+    let mut settings = settings(None, 60, Pace::burst(1));
     settings.transmit = "lo".into();
     settings.receive = "lo".into();
     let failure = Trial::open(settings, &SLEEPER).err().unwrap();
@@ -118,7 +117,7 @@ fn the_machines_own_namespace_is_refused_before_anything_is_opened() {
 fn interfaces_of_another_namespace_cannot_be_named() {
     in_new_namespace(|| {
         run("ip link set dev lo up");
-        let failure = Trial::open(settings(Choice::Auto, 60, Pace::burst(1)), &SLEEPER).err().unwrap();
+        let failure = Trial::open(settings(None, 60, Pace::burst(1)), &SLEEPER).err().unwrap();
         assert!(failure.to_string().contains("\"tx\""), "{failure}");
     });
 }

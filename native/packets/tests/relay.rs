@@ -9,7 +9,7 @@ use std::thread;
 
 use laboratory::{enter_new_namespace, offload_receiving, outcome, pair, received, settings};
 use packets::interface::index_of;
-use packets::port::{Choice, Kind};
+use packets::port::Kind;
 use packets::schedule::Pace;
 use packets::trial::Outcome;
 
@@ -74,7 +74,7 @@ fn each_port(harm: Harm, state: fn(&Outcome)) {
                 thread::spawn(move || relay(harm, &stop))
             };
             thread::sleep(std::time::Duration::from_millis(50));
-            let mut settings = settings(Choice::Only(kind), 124, Pace::new(10_000.0, 400_000_000));
+            let mut settings = settings(Some(kind), 124, Pace::new(10_000.0, 400_000_000));
             settings.flows.truncate(1);
             settings.drain_ns = 500_000_000;
             let outcome = outcome(settings);

@@ -3,6 +3,8 @@
 //! The method is that of van der Veen et al. 2012, "Sensor Data Storage Performance: SQL or NoSQL, Physical or Virtual",
 //! with what has been learned since: intended-start latency, durability as a factor, answers checked.
 
+#![allow(clippy::needless_pass_by_value, reason = "what is built for one call is given away with it")]
+
 pub mod acknowledged;
 pub mod audit;
 pub mod check;

@@ -31,5 +31,5 @@ def find_agent() -> AgentBinary:
     Raises:
         UnavailableError: neither exists.
     """
-    path = find_native("virtgauge-agent", ENVIRONMENT_VARIABLE, "the agent binary", "a built agent")
+    path = find_native("virtgauge-agent", ENVIRONMENT_VARIABLE, "the agent binary", "a built agent", "agent")
     return AgentBinary(path=path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())

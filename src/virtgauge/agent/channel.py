@@ -80,8 +80,8 @@ class Channel:
 
     Attributes:
         welcome: the agent's answer to the handshake (version, hash, pid, whether it is init).
-        patience: how many times longer than on a physical machine its answers may take; whoever makes a guest that is
-            slow by its nature (within an emulated machine) says so here, and all bounds on requests are longer by it.
+        timeout_factor: how many times longer than on a physical machine its answers may take.  Whoever makes a guest
+            that is slow by its nature (within an emulated machine) says so here; all bounds on requests follow.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,7 +94,7 @@ class Channel:
         self._receiver: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self.welcome: dict[str, Any] = {}
-        self.patience = 1.0
+        self.timeout_factor = 1.0
 
     @classmethod
     async def open(
@@ -148,10 +148,10 @@ class Channel:
         Raises:
             AgentError: the agent answered with an error.
             ChannelClosedError, ProtocolError: the session ended first.
-            TimeoutError: no answer within ``timeout_s``, times the channel's patience; the request was cancelled.
+            TimeoutError: no answer within ``timeout_s``, times the channel's factor; the request was cancelled.
         """
         self._require_open()
-        within_s = None if timeout_s is None else timeout_s * self.patience
+        within_s = None if timeout_s is None else timeout_s * self.timeout_factor
         request_id = self._next_id
         self._next_id += 1
         pending = self._pending[request_id] = _Pending(on_progress)

@@ -132,8 +132,13 @@ def decide(
     more = _more(len(values), violations, confidence if within else strict, any_time_valid)
     reason = "the interval reaches over the bound" if estimate.has_interval else estimate.method
     if estimate.has_interval and not _enough(estimate, confidence):
-        reason = f"{len(values)} repetitions reach a confidence of {_end(estimate.confidence):.1%} at most"
+        reason = f"{len(values)} repetitions reach a confidence of {_per_cent(_end(estimate.confidence))} at most"
     return decision(Outcome.INCONCLUSIVE, reason, more)
+
+
+def _per_cent(value: float) -> str:
+    """``75 %``, ``93.8 %``."""
+    return f"{float(f'{100 * value:.1f}'):g} %"
 
 
 def _of_every(n: int, violations: int, fewest: int, confidence: float) -> tuple[Outcome, str, int]:
@@ -142,7 +147,7 @@ def _of_every(n: int, violations: int, fewest: int, confidence: float) -> tuple[
     if n < fewest:
         return Outcome.INCONCLUSIVE, f"none of {n} lies beyond the bound, which says too little", fewest - n
     share = 1 - (1 - confidence) ** (1 / n)
-    reason = f"none of {n} repetitions lies beyond the bound; up to {share:.0%} of further ones still may"
+    reason = f"none of {n} repetitions lies beyond the bound; up to {100 * share:.0f} % of further ones still may"
     return Outcome.PASS, reason, 0
 
 

@@ -91,12 +91,12 @@ class Distribution:
         A counter that advances every 10 ns reports a cost of 13 ns as seven times 10 and three times 20; the plain
         median says 10 of every cost between 5 and 15.  Where a tenth of all values or more share the median's bin, that
         bin is taken to stand for all values up to half-way to its neighbours that hold a hundredth or more, evenly
-        spread (the median of grouped data).  Elsewhere this is :attr:`median`.
+        spread (the median of grouped data).  Elsewhere, and where the bin holds a single value, this is :attr:`median`.
         """
         at = int(np.searchsorted(self.values, self.median))
         shares = self.counts.astype(np.float64) / self.n
         heavy = np.flatnonzero(shares >= _NEIGHBOUR_SHARE)
-        if at >= self.values.size or shares[at] < _COARSE_SHARE or heavy.size < 2:
+        if at >= self.values.size or self.counts[at] < 2 or shares[at] < _COARSE_SHARE or heavy.size < 2:
             return self.median
         place = int(np.searchsorted(heavy, at))
         value = float(self.values[at])

@@ -47,18 +47,13 @@ def dominance(x: Values, y: Values) -> Signs:
     return signs
 
 
-def cliffs_delta(x: Values, y: Values, confidence: float) -> Estimate:
-    """Cliff's δ of two independent samples with its interval, unit ``delta``."""
-    return _delta_of(dominance(x, y), 1, confidence)
-
-
 def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, float]]], confidence: float) -> Estimate:
     """Cliff's δ within strata: like is compared with like, and the strata's dominance averaged.
 
     Two platforms that are measured with several functions under several loads are compared within each function and
     load.  The repetitions stay the units: for repetition i of one and j of the other, the dominance is the mean over
     all strata that both have, and the variance is taken over those means.  So whatever a repetition's values have
-    in common is counted once.  With a single stratum this is :func:`cliffs_delta`.
+    in common is counted once.  With a single stratum this is Cliff's δ of two samples.
 
     Args:
         strata: for each, the values of the two sides by repetition.

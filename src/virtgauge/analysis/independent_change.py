@@ -187,7 +187,7 @@ def _objection(
 ) -> str:
     """Why a change may not be called one; empty where nothing speaks against it."""
     if low <= 0 <= high:
-        return "the interval includes no change"
+        return f"the interval includes {1 if change.by_ratio else 0} (no change)"
     if p_adjusted > bounds.level:
         if change.least_p > bounds.level:
             return f"with so few repetitions chance alone gives as much once in {1 / change.least_p:.0f} times"

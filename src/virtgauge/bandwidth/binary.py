@@ -15,4 +15,4 @@ def find_bandwidth() -> Path:
     Raises:
         UnavailableError: neither exists.
     """
-    return find_native("bandwidth", ENVIRONMENT_VARIABLE, "the bandwidth estimator", "a built one")
+    return find_native("bandwidth", ENVIRONMENT_VARIABLE, "the bandwidth estimator", "a built one", "bandwidth")

@@ -64,7 +64,8 @@ def _events(process: subprocess.Popen[bytes], lines: IO[bytes], complaints: IO[b
             event: Event = json.loads(line)
         except ValueError:
             raise VirtgaugeError(
-                f"the bandwidth estimator said what is no JSON: {line[:80]!r}", "run `make setup` to build it anew"
+                f"the bandwidth estimator said what is no JSON: {line[:80]!r}",
+                "reinstall the package, or in a source tree: virtgauge provision bandwidth",
             ) from None
         if event.get("event") == "error":
             process.wait()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from virtgauge.compare.comparison import compare_runs, compare_series
-from virtgauge.compare.document import render_json
+from virtgauge.compare.comparison import compare_runs, compare_series, render_json
 from virtgauge.compare.model import Comparison, Finding, SeriesComparison
 from virtgauge.compare.page import render_html
 from virtgauge.compare.terminal import render_text

@@ -16,8 +16,8 @@ from virtgauge.analysis.independent_change import Bounds, Outcome, Shifted, judg
 from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Change, Effect, Finding
 from virtgauge.compare.runs import ReadRun
-from virtgauge.measures.measure import Better, Measure
-from virtgauge.measures.values import CellKey
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better, Measure
 
 Blocks = Mapping[int, float]
 
@@ -69,8 +69,8 @@ def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) 
     for number, run in list(enumerate(runs))[1:] or [(0, runs[0])]:
         for measure, cell, arm in matched.places:
             key, pair = matched.cells[cell], matched.arms[arm]
-            base = runs[0].values.blocks(measure, key, pair.base)
-            other = run.values.blocks(measure, key, pair.other)
+            base = runs[0].blocks(measure, key, pair.base)
+            other = run.blocks(measure, key, pair.other)
             if base and other:
                 places.append(_Place(number, measure, cell, arm))
                 own.append(_own(runs[0], run, measure, key, base, other, criteria.nominal))
@@ -82,7 +82,7 @@ def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) 
         assert effect is not None
         key, pair, measure = matched.cells[place.cell], matched.arms[place.arm], place.measure
         before, after = (
-            median_estimate([*run.values.blocks(measure, key, arm).values()], measure.quantity.unit, criteria.nominal)
+            median_estimate([*run.blocks(measure, key, arm).values()], measure.quantity.unit, criteria.nominal)
             for run, arm in ((runs[0], pair.base), (runs[place.run], pair.other))
         )
         changes.append(
@@ -103,7 +103,7 @@ def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) 
 
 
 def _own(
-    base_run: ReadRun, run: ReadRun, measure: Measure, key: CellKey, base: Blocks, other: Blocks, nominal: float
+    base_run: ReadRun, run: ReadRun, measure: Measure, key: Cell, base: Blocks, other: Blocks, nominal: float
 ) -> _Found:
     unit = measure.quantity.unit
     if run is base_run:
@@ -121,7 +121,7 @@ def _own(
 
 
 def _relative(
-    base_run: ReadRun, run: ReadRun, measure: Measure, key: CellKey, arm: str, other_arm: str, nominal: float
+    base_run: ReadRun, run: ReadRun, measure: Measure, key: Cell, arm: str, other_arm: str, nominal: float
 ) -> _Found | None:
     """The change of the ratio to the reference, which is formed within each block of each run; None within one run."""
     if run is base_run:
@@ -134,25 +134,25 @@ def _relative(
     return _Found(change, statistics.median(ratios[0].values()), widest(bands))
 
 
-def ratios_to_reference(run: ReadRun, measure: Measure, key: CellKey, arm: str) -> dict[int, float]:
+def ratios_to_reference(run: ReadRun, measure: Measure, key: Cell, arm: str) -> dict[int, float]:
     """An arm's figure in the reference's of the same block; empty of the reference, and where one is not positive."""
     reference = run.reference
     if reference is None or reference.name == arm:
         return {}
-    own = run.values.blocks(measure, key, arm)
-    beside = run.values.blocks(measure, key, reference.name)
+    own = run.blocks(measure, key, arm)
+    beside = run.blocks(measure, key, reference.name)
     both = own.keys() & beside.keys()
     if any(own[block] <= 0 or beside[block] <= 0 for block in both):
         return {}
     return {block: own[block] / beside[block] for block in sorted(both)}
 
 
-def band(run: ReadRun, measure: Measure, key: CellKey, by_ratio: bool, nominal: float) -> float | None:
+def band(run: ReadRun, measure: Measure, key: Cell, by_ratio: bool, nominal: float) -> float | None:
     """What identical arms of a run differ by: a factor, or in the measure's unit; None when that is not known."""
     if run.aa is None or run.reference is None:
         return None
-    aa = run.values.blocks(measure, key, run.aa.name)
-    reference = run.values.blocks(measure, key, run.reference.name)
+    aa = run.blocks(measure, key, run.aa.name)
+    reference = run.blocks(measure, key, run.reference.name)
     if by_ratio:
         return aa_band(paired_ratio(aa, reference, nominal))
     return band_of([paired_difference(aa, reference, measure.quantity.unit, nominal)])

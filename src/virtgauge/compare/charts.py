@@ -13,9 +13,9 @@ import altair as alt
 
 from virtgauge.compare import words
 from virtgauge.compare.model import Change, Comparison, Finding, Series, SeriesComparison
-from virtgauge.measures.quantities import FACTOR, Quantity
 from virtgauge.report.charts import ROWS, Figure, Panel, PanelData, Row, finished, log_ticks
-from virtgauge.report.words import ratio_interval
+from virtgauge.results.quantities import FACTOR, Quantity
+from virtgauge.results.words import ratio_interval
 
 MOST_COURSES = 60
 """Panels of courses on a page; those with steps come first, and the table holds all."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from virtgauge.compare.changes import Criteria, find_changes
 from virtgauge.compare.environment import caveats, differing_environment
 from virtgauge.compare.matching import Matched, match
 from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, RunLine, SeriesComparison
 from virtgauge.compare.naming import cell_names, run_labels
-from virtgauge.compare.refusals import refuse_other_versions, refuse_same_runs, refuse_short_series
-from virtgauge.compare.runs import ReadRun, read_run
+from virtgauge.compare.runs import ReadRun, read_run, refuse_other_versions, refuse_same_runs, refuse_short_series
 from virtgauge.compare.series import find_series
-from virtgauge.measures.measure import Measure
+from virtgauge.results.measure import Measure
 
 Progress = Callable[[str], None]
 
@@ -44,18 +46,8 @@ def compare_runs(
     matched = match(runs, measures, arms)
     progress(f"comparing {len(matched.places)} figures")
     criteria = Criteria(runs[0].manifest.confidence, equivalent)
-    return Comparison(
-        schema_version=SCHEMA_VERSION,
-        runs=_lines(runs),
-        confidence=criteria.nominal,
-        equivalent=equivalent,
-        environment=differing_environment(runs),
-        caveats=caveats(runs, across_versions),
-        set_aside=matched.set_aside,
-        cells=_cells(matched),
-        arms=matched.arms,
-        changes=find_changes(runs, matched, criteria),
-    )
+    changes = find_changes(runs, matched, criteria)
+    return Comparison(**_common(runs, matched, criteria, across_versions), changes=changes)
 
 
 def compare_series(
@@ -83,19 +75,30 @@ def compare_series(
     runs.sort(key=lambda run: run.manifest.created_at)
     matched = match(runs, measures, arms)
     criteria = Criteria(runs[0].manifest.confidence, equivalent)
-    return SeriesComparison(
-        schema_version=SCHEMA_VERSION,
-        runs=_lines(runs),
-        confidence=criteria.nominal,
-        equivalent=equivalent,
-        seed=seed,
-        environment=differing_environment(runs),
-        caveats=caveats(runs, across_versions),
-        set_aside=matched.set_aside,
-        cells=_cells(matched),
-        arms=matched.arms,
-        series=find_series(runs, matched, criteria, seed, progress),
-    )
+    series = find_series(runs, matched, criteria, seed, progress)
+    return SeriesComparison(**_common(runs, matched, criteria, across_versions), seed=seed, series=series)
+
+
+def _common(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, across_versions: bool) -> dict[str, Any]:
+    names = cell_names(matched.cells)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "runs": _lines(runs),
+        "confidence": criteria.nominal,
+        "equivalent": criteria.equivalent,
+        "environment": differing_environment(runs),
+        "caveats": caveats(runs, across_versions),
+        "set_aside": matched.set_aside,
+        "cells": tuple(CellLine(cell.suite, cell.probe, cell.factors, names[cell]) for cell in matched.cells),
+        "arms": matched.arms,
+    }
+
+
+def render_json(found: Comparison | SeriesComparison) -> str:
+    """The whole comparison in base units; a missing figure is null, and the estimate's ``method`` says why."""
+    kind = "series" if isinstance(found, SeriesComparison) else "comparison"
+    document = {"kind": kind} | dataclasses.asdict(found)
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _read(
@@ -118,13 +121,8 @@ def _lines(runs: Sequence[ReadRun]) -> tuple[RunLine, ...]:
             created_at=run.manifest.created_at,
             plan_name=run.manifest.plan_name,
             tool_version=run.manifest.tool_version,
-            repetitions=run.blocks,
+            repetitions=run.repetitions,
             finished=run.finished,
         )
         for label, run in zip(run_labels(runs), runs, strict=True)
     )
-
-
-def _cells(matched: Matched) -> tuple[CellLine, ...]:
-    names = cell_names(matched.cells)
-    return tuple(CellLine(key[0], key[1], dict(key[2]), names[key]) for key in matched.cells)

@@ -67,7 +67,7 @@ def _tools(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
     yield from _if_differing("agent (SHA-256)", [run.manifest.agent_sha256[:12] for run in runs])
     yield from _if_differing("plan", [run.manifest.plan_name for run in runs])
     yield from _if_differing("hosts", [", ".join(host.name for host in run.manifest.hosts) or None for run in runs])
-    yield from _if_differing("repetitions", [str(run.blocks) for run in runs])
+    yield from _if_differing("repetitions", [str(run.repetitions) for run in runs])
     plans = [plan_of(run.manifest) for run in runs]
     if all(plan is not None for plan in plans):
         limits: list[dict[str, Any]] = [plan.validity.model_dump() for plan in plans if plan is not None]

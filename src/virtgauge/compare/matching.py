@@ -11,8 +11,9 @@ from virtgauge.compare.naming import cell_names
 from virtgauge.compare.runs import ReadRun
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.measures.measure import Measure
-from virtgauge.measures.values import CellKey
+from virtgauge.report.arms import row_labels
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Matched:
     """
 
     arms: tuple[ArmPair, ...]
-    cells: tuple[CellKey, ...]
+    cells: tuple[Cell, ...]
     places: tuple[tuple[Measure, int, int], ...]
     set_aside: tuple[SetAside, ...]
 
@@ -52,15 +53,15 @@ def match(runs: Sequence[ReadRun], measures: Sequence[Measure], wanted: Sequence
         for measure in measures
         if measure.suite == key[0]
         for arm, pair in enumerate(arms)
-        if runs[0].values.found(measure, key, pair.base)
-        and any(run.values.found(measure, key, pair.other) for run in runs[1:] or runs)
+        if runs[0].blocks(measure, key, pair.base)
+        and any(run.blocks(measure, key, pair.other) for run in runs[1:] or runs)
     ]
     if not places:
         raise UsageError(
             "the runs have no figure in common: " + (_why(set_aside) or _lacking(runs, measures)),
             "compare runs of one plan, or name other figures with --measure (`virtgauge measures`) or --arm",
         )
-    return _numbered(_told_apart(arms), cells, places, set_aside)
+    return _numbered(arms, cells, places, set_aside)
 
 
 def _named_arms(runs: Sequence[ReadRun], wanted: Sequence[str]) -> list[ArmPair]:
@@ -75,7 +76,7 @@ def _named_arms(runs: Sequence[ReadRun], wanted: Sequence[str]) -> list[ArmPair]
         for run, other in zip(runs[1:] or runs, others, strict=True):
             if other.emulated != base.emulated:
                 raise UsageError(f"--arm {text}: {_emulation(runs[0], base, run)}", "compare figures of one kind")
-        pairs.append(_pair(base, others[0]))
+        pairs.append(_pair(runs[0], base, (runs[1:] or runs)[0], others[0]))
     return pairs
 
 
@@ -91,17 +92,18 @@ def _common_arms(runs: Sequence[ReadRun], set_aside: list[SetAside]) -> list[Arm
     """Arms of the base run that another has under the same name; the A/A arm is no platform of its own."""
     pairs = []
     for base in runs[0].manifest.arms:
+        label = row_labels(runs[0].manifest.arms)[base.name]
         others = [(run, arm) for run in runs[1:] if (arm := run.arm(base.name)) is not None and arm.usable]
         if base.role == "aa" or not base.usable:
             continue
         if not others:
-            set_aside.append(SetAside(base.label, "measured in the base run only"))
+            set_aside.append(SetAside(label, "measured in the base run only"))
             continue
         apart = next((run for run, arm in others if arm.emulated != base.emulated), None)
         if apart is not None:
-            set_aside.append(SetAside(base.label, _emulation(runs[0], base, apart)))
+            set_aside.append(SetAside(label, _emulation(runs[0], base, apart)))
             continue
-        pairs.append(_pair(base, others[0][1]))
+        pairs.append(_pair(runs[0], base, *others[0]))
     if not pairs:
         known = "; ".join(f"{run.folder.name}: {', '.join(arm.name for arm in run.manifest.arms)}" for run in runs)
         reasons = _why(set_aside)
@@ -113,22 +115,16 @@ def _common_arms(runs: Sequence[ReadRun], set_aside: list[SetAside]) -> list[Arm
     for run in runs[1:]:
         for arm in run.manifest.arms:
             if arm.name not in names and arm.usable and arm.role != "aa":
-                set_aside.append(SetAside(arm.label, f"measured in {run.folder.name} and not in the base run"))
+                label = row_labels(run.manifest.arms)[arm.name]
+                set_aside.append(SetAside(label, f"measured in {run.folder.name} and not in the base run"))
     return pairs
 
 
-def _pair(base: ArmRecord, other: ArmRecord) -> ArmPair:
-    label = base.label if base.label == other.label else f"{base.label} → {other.label}"
-    return ArmPair(base.name, other.name, label, base.emulated)
-
-
-def _told_apart(pairs: Sequence[ArmPair]) -> list[ArmPair]:
-    """With their names where two share a label."""
-    labels = [pair.label for pair in pairs]
-    return [
-        pair if labels.count(pair.label) == 1 else dataclasses.replace(pair, label=f"{pair.label} [{pair.base}]")
-        for pair in pairs
-    ]
+def _pair(base_run: ReadRun, base: ArmRecord, other_run: ReadRun, other: ArmRecord) -> ArmPair:
+    """Under the label that it has in its own run, where another may be of the same kind."""
+    label, beside = row_labels(base_run.manifest.arms)[base.name], row_labels(other_run.manifest.arms)[other.name]
+    alike = label == beside or (base.name, base.label) == (other.name, other.label)
+    return ArmPair(base.name, other.name, label if alike else f"{label} → {beside}", base.emulated)
 
 
 def _emulation(base_run: ReadRun, base: ArmRecord, other: ReadRun) -> str:
@@ -138,9 +134,9 @@ def _emulation(base_run: ReadRun, base: ArmRecord, other: ReadRun) -> str:
     return f"emulated in {first.folder.name} and measured in {second.folder.name}: the two are not comparable"
 
 
-def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_aside: list[SetAside]) -> list[CellKey]:
+def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_aside: list[SetAside]) -> list[Cell]:
     """Cells of the base run that were measured alike in all runs that have them."""
-    keys = list(dict.fromkeys(cell for measure in measures for cell in runs[0].values.cells(measure)))
+    keys = list(dict.fromkeys(cell for measure in measures for cell in runs[0].cells(measure)))
     plans = [settings.plan_of(run.manifest) for run in runs]
     known = [settings.settings_of(plan) if plan is not None else {} for plan in plans]
     names = cell_names(keys)
@@ -161,7 +157,7 @@ def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_
 
 def _numbered(
     arms: Sequence[ArmPair],
-    cells: Sequence[CellKey],
+    cells: Sequence[Cell],
     places: Sequence[tuple[Measure, int, int]],
     set_aside: Sequence[SetAside],
 ) -> Matched:
@@ -184,6 +180,6 @@ def _lacking(runs: Sequence[ReadRun], measures: Sequence[Measure]) -> str:
     """Which of the measures each run has."""
     said = []
     for run in runs:
-        has = [measure.full_name for measure in measures if run.values.cells(measure)]
+        has = [measure.full_name for measure in measures if run.cells(measure)]
         said.append(f"{run.folder.name} has " + (", ".join(has[:4]) if has else "none of the measures asked for"))
     return "; ".join(said)

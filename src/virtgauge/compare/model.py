@@ -130,14 +130,13 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Two or more runs, the first of them the base; or two arms of a single one.
+class Compared:
+    """What every comparison of runs has.
 
     Attributes:
         confidence: of the intervals, nominal.
         equivalent: the largest change that does not matter, as a share.
         environment: what differs between the runs.
-        changes: largest first, what is called a change before what is not.
     """
 
     schema_version: int
@@ -149,6 +148,16 @@ class Comparison:
     set_aside: tuple[SetAside, ...]
     cells: tuple[CellLine, ...]
     arms: tuple[ArmPair, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison(Compared):
+    """Two or more runs, the first of them the base; or two arms of a single one.
+
+    Attributes:
+        changes: largest first, what is called a change before what is not.
+    """
+
     changes: tuple[Change, ...]
 
     @property
@@ -220,7 +229,7 @@ class Series:
 
 
 @dataclasses.dataclass(frozen=True)
-class SeriesComparison:
+class SeriesComparison(Compared):
     """Four or more runs in the order in which they were made.
 
     Attributes:
@@ -228,16 +237,7 @@ class SeriesComparison:
         series: those with the largest steps first.
     """
 
-    schema_version: int
-    runs: tuple[RunLine, ...]
-    confidence: float
-    equivalent: float
     seed: int
-    environment: tuple[EnvironmentLine, ...]
-    caveats: tuple[str, ...]
-    set_aside: tuple[SetAside, ...]
-    cells: tuple[CellLine, ...]
-    arms: tuple[ArmPair, ...]
     series: tuple[Series, ...]
 
     @property

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from virtgauge.compare.runs import ReadRun
-from virtgauge.measures.values import CellKey
-from virtgauge.report.words import probe_title
+from virtgauge.results.columns import Cell
+from virtgauge.results.words import probe_title
 
 
-def cell_names(cells: Sequence[CellKey]) -> dict[CellKey, str]:
+def cell_names(cells: Sequence[Cell]) -> dict[Cell, str]:
     """A name for each cell: its probe, and the levels in which the cells of that probe differ.
 
     ``Sleep lateness: usleep · minimal · cpu``; a level that is a number or a plain yes or no keeps its factor's name.
@@ -26,7 +26,7 @@ def cell_names(cells: Sequence[CellKey]) -> dict[CellKey, str]:
     return {cell: _name(cell, levels[cell[0], cell[1]]) for cell in cells}
 
 
-def _name(cell: CellKey, levels: Mapping[str, set[str | None]]) -> str:
+def _name(cell: Cell, levels: Mapping[str, set[str | None]]) -> str:
     suite, probe, items = cell
     said = [_level(factor, str(level)) for factor, level in items if len(levels[factor]) > 1 and level]
     title = probe_title(probe) if suite == "timing" else f"{suite.capitalize()} {probe_title(probe)}"

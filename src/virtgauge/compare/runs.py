@@ -6,7 +6,7 @@ import dataclasses
 import math
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from virtgauge.errors import UsageError
@@ -14,10 +14,16 @@ from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME
 from virtgauge.measures.catalogue import find_measure, headline_measures
-from virtgauge.measures.measure import Measure
-from virtgauge.measures.values import MeasuredValues, read_values
 from virtgauge.report.findings import has_finished
+from virtgauge.results.columns import STATUSES, Cell
+from virtgauge.results.measure import Measure
+from virtgauge.results.table import ResultTable
 
+Figures = Mapping[tuple[str, Cell, str], Mapping[int, float]]
+"""By the measure's full name, cell and arm a figure of each block; none of them empty."""
+
+LEAST_SERIES = 4
+"""Runs; with three, one that differs cannot be told from a change."""
 _LIMIT_S = 600.0
 """A ledger that takes longer to read is damaged, or made to do harm."""
 
@@ -28,21 +34,29 @@ class ReadRun:
 
     Attributes:
         folder: where it was read.
-        values: of its valid trials.
-        blocks: repetitions with a valid trial.
+        figures: of the measures that are compared.
+        repetitions: with a valid trial.
         finished: whether it recorded its end.
     """
 
     folder: Path
     manifest: Manifest
-    values: MeasuredValues
-    blocks: int
+    figures: Figures
+    repetitions: int
     finished: bool
 
     @property
     def identity(self) -> tuple[str, str, int]:
         """The same of a run and its copies only."""
         return self.manifest.run_id, self.manifest.created_at, self.manifest.seed
+
+    def blocks(self, measure: Measure, cell: Cell, arm: str) -> Mapping[int, float]:
+        """An arm's figures in a cell, by block; empty where it has none."""
+        return self.figures.get((measure.full_name, cell, arm), {})
+
+    def cells(self, measure: Measure) -> list[Cell]:
+        """Those in which any arm has a figure, in the order of the ledger."""
+        return list(dict.fromkeys(cell for name, cell, _ in self.figures if name == measure.full_name))
 
     def arm(self, name: str) -> ArmRecord | None:
         """An arm of the manifest by name."""
@@ -83,27 +97,40 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
     """
     with ReadOnlyLedger.open(folder, _LIMIT_S) as ledger:
         try:
-            trials = ledger.trials()
-            figures = read_values(ledger, measures, trials)
-            values = MeasuredValues(figures)
-            manifest, finished = ledger.manifest(), has_finished(ledger.events())
+            table = ResultTable(ledger)
+            trials, figures = table.trials, _figures(table, measures)
+            finished = has_finished(ledger.events())
+            manifest = table.manifest
         except (sqlite3.Error, zlib.error, ValueError, TypeError, KeyError) as error:
             raise UsageError(
                 f"{folder}: its {LEDGER_NAME} cannot be read: {error}", "restore it from a copy, or leave this run out"
             ) from error
-    strange = next((one for one in figures if not math.isfinite(one.value)), None)
-    if strange is not None:
+    for (name, _, arm), blocks in figures.items():
+        for block, value in blocks.items():
+            if not math.isfinite(value):
+                raise UsageError(
+                    f"{folder}: {name} of {arm} in repetition {block} is {value}, no number",
+                    "leave this run out, or compare other measures with --measure",
+                )
+    repetitions = len(set(trials.block[trials.status == STATUSES.index(TrialStatus.VALID)].tolist()))
+    if not repetitions:
         raise UsageError(
-            f"{folder}: {strange.measure.full_name} of trial {strange.trial.trial_id} is {strange.value}, no number",
-            "leave this run out, or compare other measures with --measure",
-        )
-    blocks = {trial.block for trial in trials if trial.status is TrialStatus.VALID}
-    if not blocks:
-        raise UsageError(
-            f"{folder}: not one of its {len(trials)} trials is valid, so there is nothing to compare",
+            f"{folder}: not one of its {trials.number.size} trials is valid, so there is nothing to compare",
             f"`virtgauge report {folder}` says why; `virtgauge resume {folder}` goes on",
         )
-    return ReadRun(folder, manifest, values, len(blocks), finished)
+    return ReadRun(folder, manifest, figures, repetitions, finished)
+
+
+def _figures(table: ResultTable, measures: Sequence[Measure]) -> Figures:
+    wanted = [measure for measure in measures if measure.suite in table.suites]
+    table.read(wanted)
+    return {
+        (measure.full_name, cell, arm): values
+        for measure in wanted
+        for cell in table.cells(measure.suite)
+        for arm in table.trials.arms
+        if (values := table.values(measure, cell, arm))
+    }
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -124,3 +151,54 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
             )
         found += within
     return list(dict.fromkeys(found))
+
+
+def refuse_same_runs(runs: Sequence[ReadRun]) -> None:
+    """Refuse a run beside itself or its copy.
+
+    Raises:
+        UsageError: two folders hold the same run.
+    """
+    seen: dict[tuple[str, str, int], ReadRun] = {}
+    for run in runs:
+        twin = seen.setdefault(run.identity, run)
+        if twin is not run:
+            raise UsageError(
+                f"{twin.folder} and {run.folder} hold the same run ({run.manifest.run_id}, made "
+                f"{run.manifest.created_at[:19]})",
+                "name two runs; the platforms of one run are in `virtgauge report`, and "
+                "`virtgauge compare RUN --arm A=B` compares two of them",
+            )
+
+
+def refuse_other_versions(runs: Sequence[ReadRun], across: bool) -> None:
+    """Refuse runs that different versions of virtgauge measured, unless that is asked for.
+
+    Raises:
+        UsageError: their major or minor version differs.
+    """
+    base = runs[0]
+    for run in runs[1:]:
+        if not across and _series(run) != _series(base):
+            raise UsageError(
+                f"{base.folder} was measured by virtgauge {base.manifest.tool_version} and {run.folder} by "
+                f"{run.manifest.tool_version}: a figure of the same name may have been measured otherwise",
+                "measure both with one version, or compare with --across-versions, which marks it",
+            )
+
+
+def refuse_short_series(runs: Sequence[ReadRun]) -> None:
+    """Refuse a series in which a change could not be told from a single run that differs.
+
+    Raises:
+        UsageError: it has too few runs.
+    """
+    if len(runs) < LEAST_SERIES:
+        raise UsageError(
+            f"--series: {len(runs)} runs; a series takes {LEAST_SERIES} at least",
+            "compare fewer without --series, or add runs",
+        )
+
+
+def _series(run: ReadRun) -> tuple[str, ...]:
+    return tuple(run.manifest.tool_version.split(".")[:2])

@@ -18,9 +18,8 @@ from virtgauge.analysis.shift import shift_estimate
 from virtgauge.compare.changes import Criteria, band, finding_of, ratios_to_reference, widest
 from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Series, Step
-from virtgauge.compare.refusals import LEAST_SERIES
-from virtgauge.compare.runs import ReadRun
-from virtgauge.measures.measure import Measure
+from virtgauge.compare.runs import LEAST_SERIES, ReadRun
+from virtgauge.results.measure import Measure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +86,7 @@ def _course(
     places, values = [], []
     for place, run in enumerate(runs):
         name = pair.other if place else pair.base
-        blocks = ratios_to_reference(run, measure, key, name) if relative else run.values.blocks(measure, key, name)
+        blocks = ratios_to_reference(run, measure, key, name) if relative else run.blocks(measure, key, name)
         if blocks:
             places.append(place)
             values.append(tuple(blocks.values()))

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import Manifest
-from virtgauge.measures.values import CellKey
 from virtgauge.plan.design_scope import DesignScope
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
+from virtgauge.results.columns import Cell
 from virtgauge.suites.registry import SUITES
 
 Settings = Mapping[str, Any]
@@ -52,9 +52,9 @@ def plan_of(manifest: Manifest) -> Plan | None:
         return None
 
 
-def settings_of(plan: Plan) -> dict[CellKey, Settings]:
+def settings_of(plan: Plan) -> dict[Cell, Settings]:
     """The settings of every cell of a plan, but for its levels; without the sections that this version refuses."""
-    found: dict[CellKey, Settings] = {}
+    found: dict[Cell, Settings] = {}
     for name, designs in plan.suite.items():
         for design in designs if name in SUITES else ():
             try:

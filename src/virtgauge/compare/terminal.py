@@ -22,7 +22,7 @@ from virtgauge.compare.model import (
     SeriesComparison,
     SetAside,
 )
-from virtgauge.report.words import NONE, printable
+from virtgauge.results.words import NONE, printable
 
 MOST_ROWS = 40
 """Of a table in the terminal; the page and the JSON form hold all."""

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from virtgauge.console.options import require_makeable
+from virtgauge.console.terminal import output
 from virtgauge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ Endpoint = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Of an object store that is not Amazon's; else VIRTGAUGE_S3_ENDPOINT says it."),
 ]
-Region = Annotated[str | None, typer.Option(help="Of the bucket; else AWS_REGION says it.")]
+Region = Annotated[str | None, typer.Option(metavar="REGION", help="Of the bucket; else AWS_REGION says it.")]
 
 
 class AnswerFormat(enum.StrEnum):
@@ -46,7 +48,7 @@ def mount(app: typer.Typer) -> None:
 
 
 def archive(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.", show_default=False)],
     to: Annotated[str, typer.Option(metavar="PLACE", help="A folder, or s3://BUCKET/PREFIX.")],
     endpoint: Endpoint = None,
     region: Region = None,
@@ -54,29 +56,37 @@ def archive(
     """Put runs into an archive of Parquet files, each run once, whole or not at all; a run that has grown, anew."""
     from virtgauge.exchange.archive.place import open_place
     from virtgauge.exchange.archive.write import archive_run
-    from virtgauge.ledger.store import Ledger
+    from virtgauge.ledger.read_only import ReadOnlyLedger
 
+    if "://" not in to:
+        require_makeable("--to", Path(to))
     place = open_place(to, endpoint=endpoint, region=region)
     with Console(stderr=True).status("archiving") as status:
         for number, folder in enumerate(runs, start=1):
             status.update(f"archiving run {number} of {len(runs)}")
-            with Ledger.open(folder) as ledger:
+            with ReadOnlyLedger.for_command(folder) as ledger:
                 done = archive_run(place, ledger)
             print(f"{folder}: {done.outcome} ({done.entry.trials} trials as {done.entry.archive})")
 
 
 def query(
     place: Annotated[str, typer.Argument(metavar="PLACE", help="A folder, or s3://BUCKET/PREFIX.", show_default=False)],
-    sql: Annotated[str | None, typer.Option(help="One SELECT from the tables trials and runs.")] = None,
-    measure: Annotated[str | None, typer.Option(help="The figures of this one: timing.sleep_lateness.p99.")] = None,
-    by: Annotated[str, typer.Option(help="In groups of these columns; factor.NAME for a factor's level.")] = "arm",
+    sql: Annotated[
+        str | None, typer.Option(metavar="SELECT", help="One SELECT from the tables trials and runs.")
+    ] = None,
+    measure: Annotated[
+        str | None, typer.Option(metavar="SUITE.MEASURE", help="The figures of this one: timing.sleep_lateness.p99.")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="COLUMNS", help="In groups of these columns; factor.NAME for a factor's level.")
+    ] = "arm",
     where: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN=TEXT", help="Only such trials. May be repeated.")
     ] = None,
     format: Annotated[AnswerFormat, typer.Option(help="Of the answer.")] = AnswerFormat.TEXT,
     limit: Annotated[int, typer.Option(min=1, max=10_000_000, help="At most so many rows.")] = 1000,
     memory: Annotated[int, typer.Option(min=64, help="MiB that the query may take.")] = 1024,
-    seconds: Annotated[float, typer.Option(min=0.01, help="That it may take.")] = 300.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time limit of the query.")] = 300.0,
     endpoint: Endpoint = None,
     region: Region = None,
 ) -> None:
@@ -122,7 +132,7 @@ def _print(answer: Answer, format: AnswerFormat) -> None:
         records = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
         print(json.dumps(records, ensure_ascii=False, default=str, indent=1))
     else:
-        console = Console()
+        console = output()
         if not console.is_terminal:
             console.width = _WIDE  # whoever reads it elsewhere has no width to respect
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -135,7 +145,7 @@ def _print(answer: Answer, format: AnswerFormat) -> None:
 
 
 def _shown(value: Any) -> str:
-    from virtgauge.report.words import printable
+    from virtgauge.results.words import printable
 
     if value is None:
         return "–"

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from virtgauge.console.options import makeable_folder
 from virtgauge.errors import UsageError, VirtgaugeError
 
 app = typer.Typer(
@@ -30,12 +31,19 @@ def _room() -> None:
 
 @app.command(epilog=_EXAMPLES)
 def prepare(
-    listen: Annotated[str, typer.Option(help="Address and port of this machine: 192.0.2.1:7443.", show_default=False)],
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS:PORT", help="Address and port of this machine: 192.0.2.1:7443.", show_default=False
+        ),
+    ],
     advertise: Annotated[
         str | None, typer.Option(help="What the machine dials, where that is another address (a NAT, or 0.0.0.0).")
     ] = None,
     hours: Annotated[int, typer.Option(min=1, max=24 * 31, help="How long the certificates are valid.")] = 24,
-    out: Annotated[Path, typer.Option(help="A new folder for the files.")] = Path("virtgauge-attach"),
+    out: Annotated[Path, typer.Option(callback=makeable_folder, help="A new folder for the files.")] = Path(
+        "virtgauge-attach"
+    ),
 ) -> None:
     """Make certificates for runs to come, and one file that starts the agent on the machine.
 
@@ -45,7 +53,7 @@ def prepare(
     """
     from virtgauge.agent.binary import find_agent
     from virtgauge.platforms.attached.credentials import Credentials
-    from virtgauge.platforms.attached.kit import IDENTITY_NAME, write_kit
+    from virtgauge.platforms.attached.dial_in import IDENTITY_NAME, write_kit
     from virtgauge.platforms.attached.settings import Endpoint
 
     ends = {}
@@ -60,7 +68,7 @@ def prepare(
     agent = find_agent()
     credentials = Credentials.make(datetime.timedelta(hours=hours))
     try:
-        out.mkdir(mode=0o700)
+        out.mkdir(mode=0o700, parents=True)
         credentials.save(out / "credentials.json")
         kit = write_kit(out, agent, credentials, dialled)
     except FileExistsError:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from virtgauge.console.displays import ProgressStyle
+from virtgauge.console.terminal import output
 from virtgauge.errors import UsageError
 
 app = typer.Typer(
@@ -29,7 +30,6 @@ class Estimator(enum.StrEnum):
     """Which estimator; docs/bandwidth.md tells them apart."""
 
     KITE2 = "kite2"
-    YAZ = "yaz"
     YAZ_ORIGINAL = "yaz-original"
 
 
@@ -82,11 +82,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 @app.command(
-    epilog="Examples: [bold]virtgauge bandwidth listen[/bold], "
-    "[bold]virtgauge bandwidth listen --address 10.0.0.2 --token $(openssl rand -hex 16)[/bold]"
+    epilog="Examples: virtgauge bandwidth listen, "
+    "virtgauge bandwidth listen --address 10.0.0.2 --token $(openssl rand -hex 16)"
 )
 def listen(
-    address: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
+    address: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of TCP and UDP; 0 for any that is free.")] = PORT,
     token: Token = None,
     sessions: Annotated[int | None, typer.Option(min=1, help="End after so many estimates.")] = None,
@@ -110,8 +110,8 @@ def listen(
 
 
 @app.command(
-    epilog="Examples: [bold]virtgauge bandwidth estimate 10.0.0.2[/bold], "
-    "[bold]virtgauge bandwidth estimate server --estimator yaz --clock system --sleep system --json[/bold]"
+    epilog="Examples: virtgauge bandwidth estimate 10.0.0.2, "
+    "virtgauge bandwidth estimate server --estimator yaz-original --clock system --sleep system --json"
 )
 def estimate(
     host: Host,
@@ -129,7 +129,7 @@ def estimate(
     ] = None,
     highest: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="The highest; yaz ends at 1.2G and yaz-original at 300M by default."),
+        typer.Option(metavar="RATE", help="The highest; yaz-original ends at 300M by default."),
     ] = None,
     searches: Annotated[
         int | None,
@@ -169,13 +169,10 @@ def estimate(
         print(line)
 
 
-@app.command(
-    epilog="Examples: [bold]virtgauge bandwidth ladder[/bold], "
-    "[bold]virtgauge bandwidth ladder 10.0.0.2 --rate 1G[/bold]"
-)
+@app.command(epilog="Examples: virtgauge bandwidth ladder, virtgauge bandwidth ladder 10.0.0.2 --rate 1G")
 def ladder(
     host: Annotated[
-        str | None, typer.Argument(metavar="[HOST]", help="Fill the path to this listener; the loopback by default.")
+        str | None, typer.Argument(metavar="HOST", help="Fill the path to this listener; the loopback by default.")
     ] = None,
     port: Port = PORT,
     token: Token = None,
@@ -208,7 +205,7 @@ def ladder(
     if as_json:
         print(json.dumps(told[-1] | {"rungs": rungs, "unsupported": impossible}))
         return
-    Console().print(ladder_table([Rung.of(rung) for rung in rungs]))
+    output().print(ladder_table([Rung.of(rung) for rung in rungs]))
     print("honest: the highest rate that is kept within 1 %, with at most one in a hundred bursts late")
     for method, reason in impossible.items():
         print(f"{method}: not possible here: {reason}")

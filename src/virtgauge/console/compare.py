@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from virtgauge.console.options import OutFile
 from virtgauge.console.reports import ReportFormat, write_file
+from virtgauge.console.terminal import output
 from virtgauge.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def mount(app: typer.Typer) -> None:
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Folders of runs; the first is the base.", show_default=False),
+        typer.Argument(metavar="RUN", help="Folders of runs; the first is the base.", show_default=False),
     ],
     arm: Annotated[
         list[str] | None,
@@ -64,7 +66,7 @@ def compare(
     format: Annotated[
         ReportFormat, typer.Option(help="html writes compare.html in the last run; text and json are printed.")
     ] = ReportFormat.TEXT,
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead.")] = None,
+    out: OutFile = None,
     fail_on: Annotated[FailOn, typer.Option(help="Exit with 1 when a figure is worse; for CI.")] = FailOn.NOTHING,
 ) -> None:
     """Say what changed between runs: another day, kernel, host or hypervisor; never measures.
@@ -125,7 +127,7 @@ def _write(found: Comparison | SeriesComparison, format: ReportFormat, out: Path
     from virtgauge.compare import render_html, render_json, render_text
 
     if format is ReportFormat.TEXT and out is None:
-        render_text(found, Console())
+        render_text(found, output())
         return
     if format is ReportFormat.HTML:
         out = last / PAGE_NAME if out is None else out

@@ -9,11 +9,14 @@ import dataclasses
 import enum
 import json
 import sys
+import textwrap
 import time
+from collections import Counter
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from virtgauge.execution.progress import (
@@ -26,7 +29,14 @@ from virtgauge.execution.progress import (
     TrialEnded,
     TrialProgress,
 )
+from virtgauge.ledger.records import TrialStatus
 
+WIDE = 120
+"""Columns from which on a bar names the trial under way."""
+_BESIDE_BAR = 50
+_BESIDE_DESCRIPTION = 64
+"""Columns that a row needs besides the bar, or what stands behind it: spinner, count and remaining time."""
+_LONGEST_KIND, _MOST_KINDS = 40, 8
 _LINE_EVERY_S = 10.0
 _JSON_PROGRESS_EVERY_S = 1.0
 
@@ -71,77 +81,132 @@ def duration_text(seconds: float | None) -> str:
 
 
 def live_bar(console: Console, *columns: ProgressColumn) -> Progress:
-    """A bar with the steps done, further columns, and the step under way."""
+    """A bar with the steps done, further columns, and the step under way; in one row of a terminal of 80 columns."""
     return Progress(
         SpinnerColumn(),
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=max(min(30, console.width - _BESIDE_BAR), 5)),
         MofNCompleteColumn(),
         *columns,
-        TextColumn("{task.description}", style="dim", markup=False),
+        TextColumn("{task.description}", style="dim", markup=False, table_column=Column(no_wrap=True)),
         console=console,
         transient=True,
         refresh_per_second=1,  # this machine is being measured, and agents tell of progress no more often
     )
 
 
+class SpoiltTrials:
+    """Counts why trials were not valid, so that each kind of reason is told in full once only."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, event: TrialEnded) -> bool:
+        """Note a trial; whether it is not valid for a reason of a new kind."""
+        if not event.reason:
+            return False
+        kind = textwrap.shorten(event.reason.partition(":")[0], _LONGEST_KIND, placeholder=" …")
+        new = kind not in self._told
+        if new and len(self._told) >= _MOST_KINDS:
+            kind, new = "other reasons", "other reasons" not in self._told
+        self._told.add(kind)
+        # What a platform cannot do has a reason for each of its cells, which are told once and counted together.
+        self._counts["unsupported" if event.status == TrialStatus.UNSUPPORTED else kind] += 1
+        return new
+
+    def __str__(self) -> str:
+        """``steal ×37, foreign-load ×2``; empty without any."""
+        return ", ".join(f"{kind} ×{number}" for kind, number in self._counts.most_common())
+
+
 class BarDisplay(ProgressDisplay):
-    """A live bar with the trial under way and the remaining time."""
+    """A live bar with the remaining time, the platform under way and, on a wide terminal, the trial."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = live_bar(console, TextColumn("{task.fields[remaining]} left"))
         self._task: TaskID | None = None
+        self._arm = ""
+        self._spoilt = SpoiltTrials()
 
     def show(self, event: ProgressEvent) -> None:
         match event:
             case RunStarted():
                 self._task = self._progress.add_task(
-                    "", total=event.trials_total, completed=event.trials_done, remaining="…"
+                    "",
+                    total=event.trials_total,
+                    completed=event.trials_done,
+                    remaining=duration_text(event.remaining_s),
                 )
                 self._progress.start()
             case GuestStarting():
-                self._describe(f"starting {event.arm}, repetition {event.block + 1}")
+                self._arm = event.arm
+                self._describe(f"starting {event.arm}, repetition {event.block + 1}", f"starting {event.arm}")
             case TrialProgress():
-                self._describe(event.key + (f" {event.done:.0%}" if event.done else ""))
+                self._describe(event.key + (f" {event.done:.0%}" if event.done else ""), self._arm)
             case TrialEnded():
                 if self._task is not None:
                     remaining = duration_text(event.remaining_s)
                     self._progress.update(
                         self._task, completed=event.trials_done, total=event.trials_total, remaining=remaining
                     )
-                if event.reason:
-                    self._console.print(Text(f"{event.key}: {event.status}: {event.reason}", style="yellow"))
+                if self._spoilt.add(event):
+                    self._print(first_of_its_kind(event, wide=self._wide), warning=True)
             case Notice():
-                self._console.print(Text(event.text, style="yellow" if event.warning else ""))
+                self._print(event.text, warning=event.warning)
             case RunEnded():
                 self.close()
+                if str(self._spoilt):
+                    self._print(f"not valid: {self._spoilt}", warning=True)
 
     def close(self) -> None:
         self._progress.stop()
 
-    def _describe(self, text: str) -> None:
+    @property
+    def _wide(self) -> bool:
+        return self._console.width >= WIDE
+
+    def _print(self, text: str, *, warning: bool) -> None:
+        self._console.print(Text(text, style="yellow" if warning else ""))
+
+    def _describe(self, wide: str, narrow: str) -> None:
+        """What is under way, and how many trials were not valid, as far as there is room for them."""
         if self._task is not None:
-            self._progress.update(self._task, description=text)
+            parts = [wide if self._wide else narrow, *([str(self._spoilt)] if str(self._spoilt) else [])]
+            text = Text(" · ".join(parts))
+            text.truncate(max(self._console.width - _BESIDE_DESCRIPTION, 1), overflow="ellipsis")
+            self._progress.update(self._task, description=text.plain)
+
+
+def first_of_its_kind(event: TrialEnded, *, wide: bool) -> str:
+    """A trial that is not valid, with its cell only where there is room for it."""
+    return f"{event.key if wide else event.arm}: {event.status}: {event.reason}"
 
 
 class LinesDisplay(ProgressDisplay):
-    """Plain lines: warnings at once, progress every ten seconds."""
+    """Plain lines: warnings at once and repeated ones counted, progress every ten seconds."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._last = time.monotonic()
+        self._spoilt = SpoiltTrials()
+        self._counted = ""
+        self._wide = not stream.isatty() or Console(file=stream).width >= WIDE
 
     def show(self, event: ProgressEvent) -> None:
         match event:
             case RunStarted():
-                self._line(f"{event.run}: {event.trials_total - event.trials_done} trials to do")
+                about = "" if event.remaining_s is None else f", about {duration_text(event.remaining_s)}"
+                self._line(f"{event.run}: {event.trials_total - event.trials_done} trials to do{about}")
             case TrialEnded():
-                if event.reason:
-                    self._line(f"{event.key}: {event.status}: {event.reason}")
+                if self._spoilt.add(event):
+                    self._line(first_of_its_kind(event, wide=self._wide))
                 if time.monotonic() - self._last >= _LINE_EVERY_S or event.trials_done == event.trials_total:
                     self._last = time.monotonic()
                     remaining = duration_text(event.remaining_s)
-                    self._line(f"{event.trials_done}/{event.trials_total} trials, {remaining} left")
+                    counted, self._counted = self._counted, str(self._spoilt)
+                    spoilt = f"; not valid: {self._counted}" if self._counted != counted else ""
+                    self._line(f"{event.trials_done}/{event.trials_total} trials, {remaining} left{spoilt}")
             case Notice():
                 self._line(event.text)
             case _:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from virtgauge.platforms.base import Availability
+from virtgauge.platforms.base import Availability, Platform
 from virtgauge.suites.storage.databases.base import Database, Found, Missing, Profile
 
 
@@ -19,7 +19,7 @@ class ReportedPlatform:
     """A platform of the plan and whether it can be used."""
 
     name: str
-    label: str
+    platform: Platform
     availability: Availability
 
 
@@ -36,7 +36,9 @@ def doctor_text(found: Sequence[ReportedPlatform], databases: Sequence[ReportedD
     table = _table("platform", "usable", "why", "to fix it")
     for entry in found:
         a = entry.availability
-        table.add_row(Text(f"{entry.name} ({entry.label})"), _verdict(a), Text(a.reason), Text(a.fix or ""))
+        table.add_row(
+            Text(f"{entry.name} ({entry.platform.label})"), _verdict(entry), Text(a.reason), Text(a.fix or "")
+        )
     console.print(table)
     table = _table("database", "usable", "why", "levels of durability", "to fix it")
     for database in databases:
@@ -59,10 +61,10 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _verdict(availability: Availability) -> Text:
-    if not availability.usable:
+def _verdict(entry: ReportedPlatform) -> Text:
+    if not entry.availability.usable:
         return Text("no", "red")
-    return Text("emulated", "yellow") if availability.emulated else Text("yes", "green")
+    return Text("emulated", "yellow") if entry.platform.emulated else Text("yes", "green")
 
 
 def _levels(database: Database) -> Mapping[str, str | None]:
@@ -75,7 +77,11 @@ def _levels(database: Database) -> Mapping[str, str | None]:
 
 def doctor_json(found: Sequence[ReportedPlatform], databases: Sequence[ReportedDatabase]) -> str:
     """The same for scripts."""
-    platforms = [{"name": e.name, "label": e.label} | dataclasses.asdict(e.availability) for e in found]
+    platforms = [
+        {"name": e.name, "label": e.platform.label, "emulated": e.platform.emulated}
+        | dataclasses.asdict(e.availability)
+        for e in found
+    ]
     return json.dumps({"platforms": platforms, "databases": [_as_dict(entry) for entry in databases]}, indent=2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json as json_module
 import shutil
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from virtgauge.console.options import makeable_folder, writable_file
 from virtgauge.errors import UsageError
 from virtgauge.exchange.formats import BINARY, Format
 
@@ -22,6 +24,7 @@ class Tool(enum.StrEnum):
     FIO = "fio"
     CYCLICTEST = "cyclictest"
     PGBENCH = "pgbench"
+    TREX = "trex"
 
 
 def mount(app: typer.Typer) -> None:
@@ -39,34 +42,37 @@ def export_run(
     format: Annotated[
         Format,
         typer.Option(
-            help="json: the report. csv, parquet: a row for each trial and measure. junit: for CI. openmetrics, "
+            help="json: the whole run. csv, parquet: a row for each trial and measure. junit: for CI. openmetrics, "
             "bencher, phoronix: the estimates. hdr: an HdrHistogram log."
         ),
     ] = Format.JSON,
-    out: Annotated[Path | None, typer.Option(help="Write to this file; else to standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=writable_file, help="Write to this file; else to standard output.")
+    ] = None,
     measure: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="SUITE.MEASURE",
             help="Only this one: timing.sleep_lateness.p99. May be repeated; by default all, and for bencher "
-            "and phoronix the headline ones."
+            "and phoronix the headline ones.",
         ),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json instead.")] = False,
 ) -> None:
     """Write a run as JSON, CSV, Parquet, JUnit XML, OpenMetrics, HdrHistogram log, Bencher or Phoronix results."""
     if schema:
-        from virtgauge.exchange.report_schema import published_schema
+        from virtgauge.exchange import tidy
 
-        print(published_schema(), end="")
+        print(json_module.dumps(tidy.schema(), indent=1))
         return
     if folder is None:
         raise UsageError("RUN is missing", "name the folder of a run, as in `virtgauge export runs/today --format csv`")
     if out is None and format in BINARY:
         raise UsageError(f"--format {format} is binary", "name a file with --out")
     from virtgauge.exchange.exports import export
-    from virtgauge.ledger.store import Ledger
+    from virtgauge.ledger.read_only import ReadOnlyLedger
 
-    with Ledger.open(folder) as ledger, Console(stderr=True).status(f"exporting {format}"):
+    with ReadOnlyLedger.for_command(folder) as ledger, Console(stderr=True).status(f"exporting {format}"):
         if out is None:
             with tempfile.TemporaryDirectory(prefix="virtgauge-export-") as scratch:
                 path = Path(scratch) / "export"
@@ -90,15 +96,18 @@ def import_results(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE…",
-            help="fio --output-format=json+, cyclictest --json, or logs of pgbench -l; each a repetition, and the logs "
-            "of one pgbench together.",
+            metavar="FILE",
+            help="fio --output-format=json+, cyclictest --json, logs of pgbench -l, or JSON results of TRex, NFVbench "
+            "or CSIT; each a repetition, and the logs of one pgbench together.",
             show_default=False,
         ),
     ],
-    arm: Annotated[str, typer.Option(help="The platform that was measured.")],
+    arm: Annotated[str, typer.Option(metavar="NAME", help="The platform that was measured.")],
     into: Annotated[Path | None, typer.Option(metavar="RUN", help="Add them to this run.")] = None,
-    new: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Make a run with the arm as reference.")] = None,
+    new: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", callback=makeable_folder, help="Make a run with the arm as reference."),
+    ] = None,
     block: Annotated[
         int | None, typer.Option(min=0, max=99_999, help="Number of the first repetition; the first free by default.")
     ] = None,
@@ -111,7 +120,7 @@ def import_results(
     label: Annotated[str | None, typer.Option(help="What reports call a new arm.")] = None,
     emulated: Annotated[bool, typer.Option("--emulated", help="A new arm's figures are never ranked.")] = False,
 ) -> None:
-    """Record what fio, cyclictest or pgbench measured as trials that count like others in reports and verdicts."""
+    """Record what fio, cyclictest, pgbench or TRex measured as trials that count like others in reports."""
     from virtgauge.exchange.imports.plan import read_requirements
     from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from virtgauge.console.displays import ProgressStyle, create_display
-from virtgauge.console.options import JUnit, Progress, Quiet, RunFolder
+from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, run_folder
 from virtgauge.console.runs import finish
+from virtgauge.console.terminal import output
 from virtgauge.errors import UsageError
 
 app = typer.Typer(
@@ -27,18 +27,17 @@ app = typer.Typer(
 @app.command(epilog="Example: virtgauge fleet run plan.toml --out runs/fleet")
 def run(
     plan: Annotated[str, typer.Argument(help="Plan file with a section [fleet].", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; a new one below runs/ by default.")] = None,
+    out: NewRunFolder = None,
     junit: JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
 ) -> None:
     """Execute a plan on every host of its fleet, and write one report."""
-    from virtgauge.execution.session import new_run_folder
     from virtgauge.fleet.session import start_fleet
     from virtgauge.plan.load import load_plan
 
     loaded, source = load_plan(plan)
-    folder = out or new_run_folder(Path("runs"), loaded.name)
+    folder = run_folder(out, loaded.name)
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = start_fleet(loaded, source, folder, display)
     finish(folder, complete, quiet, junit)
@@ -60,10 +59,10 @@ def resume(
 def status(folder: RunFolder) -> None:
     """Say how far each host is, and what has happened to it; also while the run is under way."""
     from virtgauge.fleet.standing import standing
-    from virtgauge.ledger.store import Ledger
-    from virtgauge.report.words import printable
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.results.words import printable
 
-    with Ledger.open(folder) as ledger:
+    with ReadOnlyLedger.for_command(folder) as ledger:
         found = standing(ledger)
     table = Table(box=None, header_style="bold")
     for heading in ("host", "done", "valid", "not valid", "guests that failed", "last trial"):
@@ -72,7 +71,7 @@ def status(folder: RunFolder) -> None:
         done = f"{host.done}/{host.total}"
         cells = (printable(host.name), done, str(host.valid), str(host.not_valid), str(host.failed_guests))
         table.add_row(*cells, host.last or "–")
-    console = Console()
+    console = output()
     console.print(table)
     for event in found.events:
         console.print(f"{event.at[:19].replace('T', ' ')} {printable(event.detail)}", markup=False, highlight=False)
@@ -84,13 +83,18 @@ def status(folder: RunFolder) -> None:
     "worker.pem --key worker-key.pem"
 )
 def worker(
-    scheduler: Annotated[str, typer.Option(help="Address of the cluster: tls://host:port.", show_default=False)],
-    name: Annotated[str, typer.Option(help="What the plan calls this host, or its address.", show_default=False)],
+    scheduler: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address of the cluster: tls://host:port.", show_default=False)
+    ],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="What the plan calls this host, or its address.", show_default=False)
+    ],
     ca: Annotated[Path | None, typer.Option(help="The authority that signed every certificate (PEM).")] = None,
     certificate: Annotated[Path | None, typer.Option(help="This worker's certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     listen: Annotated[
-        str | None, typer.Option(help="Address of this machine; by default the one that faces the scheduler.")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Address of this machine; by default the one that faces the scheduler."),
     ] = None,
     credentials_on_stdin: Annotated[
         bool,

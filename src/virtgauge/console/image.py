@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from virtgauge.errors import UsageError
 from virtgauge.image.channel import DEFAULT_PATIENCE_S, SERIAL_DEVICE, DialChannel, ImageChannel, SerialChannel
-from virtgauge.image.format import Format, format_of
+from virtgauge.image.formats import Format, format_of
 
 app = typer.Typer(
     name="image",
@@ -21,10 +21,10 @@ app = typer.Typer(
 )
 
 _BUILD_EXAMPLES = (
-    "Examples: [bold]virtgauge image build --out virtgauge.iso[/bold], "
-    "[bold]virtgauge image build --format ova --out guest.ova[/bold], "
-    "[bold]virtgauge image build --out guest.vhdx --dial 192.0.2.1:7443 --identity identity.pem "
-    "--address 192.0.2.10/24[/bold]"
+    "Examples: virtgauge image build --out virtgauge.iso, "
+    "virtgauge image build --format ova --out guest.ova, "
+    "virtgauge image build --out guest.vhdx --dial 192.0.2.1:7443 --identity identity.pem "
+    "--address 192.0.2.10/24"
 )
 
 
@@ -49,7 +49,9 @@ def build(
     address: Annotated[
         str | None, typer.Option(metavar="ADDRESS/PREFIX", help="With --dial: the guest's own IPv4 address.")
     ] = None,
-    gateway: Annotated[str | None, typer.Option(help="With --dial: the way to another network.")] = None,
+    gateway: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="With --dial: the way to another network.")
+    ] = None,
     nic: Annotated[
         str | None, typer.Option(metavar="MAC", help="With --dial: the interface; the first one by default.")
     ] = None,
@@ -66,7 +68,7 @@ def build(
     """
     from virtgauge.image.build import build as build_image
     from virtgauge.image.build import find_ingredients
-    from virtgauge.provision.progress import Silence, showing
+    from virtgauge.provision.progress import SetUpDisplay
 
     chosen = format or format_of(out)
     channel: ImageChannel = SerialChannel(serial)
@@ -75,7 +77,7 @@ def build(
     elif stray := [name for name, value in (("identity", identity), ("address", address)) if value is not None]:
         raise UsageError(f"--{stray[0]} means nothing without --dial", "give --dial ADDRESS:PORT, or leave it out")
     ingredients = find_ingredients(channel, chosen)
-    with nullcontext(Silence()) if quiet else showing("image") as progress:
+    with SetUpDisplay(Console(stderr=True, quiet=quiet)) as display, display.step("image") as progress:
         built = build_image(ingredients, chosen, out, progress)
     if as_json:
         told = {"path": str(built.path), "format": built.format, "bytes": built.size, "contents": built.contents.record}
@@ -99,7 +101,7 @@ def _dialling(
     return DialChannel(controller, content, address, gateway, nic, patience)
 
 
-@app.command(epilog="Example: [bold]virtgauge image check virtgauge.iso[/bold]")
+@app.command(epilog="Example: virtgauge image check virtgauge.iso")
 def check(
     image: Annotated[Path, typer.Argument(help="An image.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

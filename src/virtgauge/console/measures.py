@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from virtgauge.errors import UsageError
+from virtgauge.console.terminal import output
+from virtgauge.errors import UsageError, nearest
 
 
 def mount(app: typer.Typer) -> None:
@@ -23,7 +23,7 @@ def measures(
     from virtgauge.measures.catalogue import MEASURES
 
     if suite is not None and suite not in MEASURES:
-        raise UsageError(f"there is no suite {suite!r}", f"use one of {', '.join(MEASURES)}")
+        raise UsageError(f"there is no suite {suite!r}{nearest(suite, MEASURES)}", f"use one of {', '.join(MEASURES)}")
     table = Table(box=None, header_style="bold")
     for heading in ("suite", "measure", "units", "better", "meaning"):
         table.add_column(heading, overflow="fold")
@@ -31,4 +31,4 @@ def measures(
         for measure in MEASURES[name].values():
             units = " ".join(unit for unit in measure.quantity.factors if unit)
             table.add_row(name, measure.name, units, measure.better.value, measure.meaning)
-    Console().print(table)
+    output().print(table)

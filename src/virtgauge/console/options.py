@@ -2,18 +2,104 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from virtgauge.console.displays import ProgressStyle
+from virtgauge.errors import UsageError
+
+
+def writable_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """A file that a command will write: refused before the work, not after it.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if value is not None and not ctx.resilient_parsing:
+        with _refusal(param.opts[0], value, "choose a file in a folder that is there and can be written"):
+            there = value.exists()
+            if not there or value.is_file() or value.is_dir():  # a pipe may have no reader yet
+                value.open("ab").close()
+            if not there:
+                value.unlink()
+    return value
+
+
+def makeable_folder(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """A folder that a command will make, with its parents, or write to.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    if value is not None and not ctx.resilient_parsing:
+        require_makeable(param.opts[0], value)
+    return value
+
+
+def run_folder(out: Path | None, plan_name: str) -> Path:
+    """The folder of a new run: the one that was named, else a new one below ``runs``.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    from virtgauge.execution.session import new_run_folder
+
+    if out is not None:
+        return out
+    folder = new_run_folder(Path("runs"), plan_name)
+    require_makeable("the run's folder", folder, "name one that can be written with --out")
+    return folder
+
+
+def require_makeable(
+    option: str, folder: Path, remedy: str = "choose a folder that can be written, or in one that can"
+) -> None:
+    """Refuse a folder that is neither there to be written nor can be made.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    made: list[Path] = []
+    try:
+        with _refusal(option, folder, remedy):
+            for part in reversed([folder, *folder.parents]):
+                if not part.is_dir():
+                    part.mkdir()
+                    made.append(part)
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    finally:
+        for part in reversed(made):
+            part.rmdir()
+
+
+@contextlib.contextmanager
+def _refusal(option: str, path: Path, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{option} {path}: cannot be written: {error.strerror}", remedy) from error
+
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
+NewRunFolder = Annotated[
+    Path | None,
+    typer.Option("--out", callback=makeable_folder, help="Folder of the run; a new one below runs/ by default."),
+]
 Progress = Annotated[
     ProgressStyle, typer.Option(help="auto: a bar on a terminal, lines elsewhere; json: one object a line.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
 JUnit = Annotated[
-    Path | None, typer.Option("--junit", help="Write the verdicts to this file as JUnit XML.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--junit", callback=writable_file, help="Write the verdicts to this file as JUnit XML.", show_default=False
+    ),
 ]
+OutFile = Annotated[Path | None, typer.Option("--out", callback=writable_file, help="Write to this file instead.")]

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from virtgauge.errors import UsageError
-from virtgauge.host.policy import DiskLimits, Policy
-from virtgauge.host.policy_commands import Hypervisor, Target, commands
+from virtgauge.host.policy import DiskLimits, Hypervisor, Policy, Target, commands
 
 app = typer.Typer(
     name="policy",
@@ -31,22 +30,25 @@ def _room() -> None:
 @app.command("commands", epilog=_EXAMPLES)
 def policy_commands(
     hypervisor: Annotated[Hypervisor, typer.Option(help="Whose commands.")],
-    name: Annotated[str, typer.Option(help="The guest, as the hypervisor knows it.")],
+    name: Annotated[str, typer.Option(metavar="GUEST", help="The guest, as the hypervisor knows it.")],
     cpu_limit: Annotated[
         float | None, typer.Option(help="CPU time at most, in whole CPUs (0.5 is half of one).")
     ] = None,
     reservation: Annotated[float | None, typer.Option(help="CPU time against any neighbour, in whole CPUs.")] = None,
-    weight: Annotated[int | None, typer.Option(help="Part of what is shared, 1 to 10000; 100 is everybody's.")] = None,
-    cores: Annotated[str | None, typer.Option(help="The host's CPUs that it may run on: 0,1.")] = None,
+    weight: Annotated[int | None, typer.Option(help="Part of what is shared, 1 to 10000; 100 is the default.")] = None,
+    cores: Annotated[str | None, typer.Option(metavar="CPUS", help="The host's CPUs that it may run on: 0,1.")] = None,
     read_bps: Annotated[int | None, typer.Option(help="Bytes a second read from its disk.")] = None,
     write_bps: Annotated[int | None, typer.Option(help="Bytes a second written to it.")] = None,
     read_iops: Annotated[int | None, typer.Option(help="Reads a second.")] = None,
     write_iops: Annotated[int | None, typer.Option(help="Writes a second.")] = None,
     vcpus: Annotated[int, typer.Option(min=1, help="The guest's virtual CPUs.")] = 1,
-    core_mhz: Annotated[int, typer.Option(min=1, help="Of one of the host's cores; ESXi counts in MHz.")] = 1000,
-    medium: Annotated[str, typer.Option(help="The guest's disk, as VirtualBox knows it.")] = "DISK.vdi",
+    core_mhz: Annotated[
+        int | None,
+        typer.Option(min=1, help="Clock of one of the host's cores; for limits and reservations of ESXi."),
+    ] = None,
+    medium: Annotated[str, typer.Option(metavar="DISK", help="The guest's disk, as VirtualBox knows it.")] = "DISK.vdi",
     host_cpus: Annotated[
-        int, typer.Option(min=1, help="Of the hypervisor's host; what it cannot have is refused.")
+        int, typer.Option(min=1, help="CPUs of the hypervisor's host; limits beyond them are refused.")
     ] = 256,
 ) -> None:
     """Print the commands that set it, what they do not bring, and how to read back what is in force.

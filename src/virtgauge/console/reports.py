@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from virtgauge.console.terminal import output
 from virtgauge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,14 +38,17 @@ def build_report(ledger: Ledger) -> Report:
         return report.build(ledger)
 
 
-def write_report(built: Report, folder: Path, kind: ReportFormat, out: Path | None) -> Path | None:
+def write_report(
+    built: Report, folder: Path, kind: ReportFormat, out: Path | None, *, full: bool = False
+) -> Path | None:
     """Write a run's report.
 
     Args:
         built: the report.
         folder: of the run.
-        kind: its form.
-        out: file to write; by default HTML goes to the run's folder, text and JSON to standard output.
+        kind: HTML or text.
+        out: file to write; by default HTML goes to the run's folder, text to standard output.
+        full: of text all figures, instead of the last screen.
 
     Returns:
         The file written; None when it was printed.
@@ -55,23 +59,48 @@ def write_report(built: Report, folder: Path, kind: ReportFormat, out: Path | No
     from virtgauge import report
 
     if kind is ReportFormat.TEXT and out is None:
-        report.render_text(built, Console())
+        _print_text(built, folder, output(), full)
         return None
     if kind is ReportFormat.HTML and out is None:
         out = folder / REPORT_NAME
     if kind is ReportFormat.HTML:
         text = report.render_html(built)
-    elif kind is ReportFormat.JSON:
-        text = report.render_json(built)
     else:
         page = io.StringIO()
-        report.render_text(built, Console(file=page, width=120))
+        _print_text(built, folder, Console(file=page, width=120), full)
         text = page.getvalue()
     if out is None:
         print(text)
         return None
     write_file(text, out)
     return out
+
+
+def write_json(ledger: Ledger, out: Path | None) -> None:
+    """Write a run as JSON, to a file or to standard output.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from virtgauge.exchange import tidy
+    from virtgauge.results.table import ResultTable
+
+    table, text = ResultTable(ledger), io.StringIO()
+    tidy.write(table, text, tidy.claims_of(table))
+    if out is None:
+        print(text.getvalue(), end="")
+    else:
+        write_file(text.getvalue(), out)
+
+
+def _print_text(built: Report, folder: Path, console: Console, full: bool) -> None:
+    from virtgauge import report
+
+    if full:
+        report.render_text(built, console)
+    page, plan = folder / REPORT_NAME, folder / "plan.toml"
+    place = report.Place(str(folder), str(page), page.exists(), str(plan) if plan.exists() else None)
+    report.print_last_screen(built, place, console)
 
 
 def write_file(text: str, out: Path) -> None:

@@ -10,9 +10,9 @@ import typer
 
 from virtgauge.console import verdict as verdicts
 from virtgauge.console.displays import ProgressStyle, create_display
-from virtgauge.console.options import JUnit, Progress, Quiet, RunFolder
+from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, run_folder
 from virtgauge.console.reports import ReportFormat, build_report, write_report
-from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
+from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, nearest
 
 if TYPE_CHECKING:
     from virtgauge.plan.model import Plan
@@ -26,43 +26,63 @@ def mount(app: typer.Typer) -> None:
 
 def run(
     plan: Annotated[str, typer.Argument(help="Preset (see `virtgauge plan list`) or plan file.")] = "quick",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; a new one below runs/ by default.")] = None,
+    out: NewRunFolder = None,
     repetitions: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's, or of a drawn one.")] = None,
     platform: Annotated[
-        list[str] | None, typer.Option(help="Only these platforms, and the reference. May be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only these platforms, and the reference. May be repeated.")
     ] = None,
     allow_drop: Annotated[
         bool,
         typer.Option("--allow-drop", help="A table that existing servers of the plan have already may be dropped."),
     ] = False,
     profile: Annotated[
-        list[str] | None, typer.Option(help="Requirements to add (see `virtgauge profiles`). May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="PROFILE", help="Requirements to add (see `virtgauge profiles`). May be repeated."),
     ] = None,
+    no_provision: Annotated[
+        bool,
+        typer.Option(
+            "--no-provision",
+            envvar="VIRTGAUGE_NO_PROVISION",
+            help="Measure with what is there; fetch, install and build nothing.",
+        ),
+    ] = False,
     junit: JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
 ) -> None:
-    """Execute a plan, and write its report."""
-    from virtgauge.execution.session import new_run_folder, start_run
+    """Provide what a plan needs, execute it, and write its report."""
+    from virtgauge.console.set_up import set_up
+    from virtgauge.execution.session import start_run
     from virtgauge.plan.load import load_plan
+    from virtgauge.plan.requirements import load_profile
 
     loaded, source = load_plan(plan)
     loaded = _overridden(loaded, source, repetitions, seed, platform)
     if profile:
+        for name in profile:
+            load_profile(name)  # a misspelt one is no fault of the plan
         loaded = loaded.model_copy(update={"profile": (*loaded.profile, *profile)})
     if allow_drop:
         loaded = _dropping(loaded, source)
-    folder = out or new_run_folder(Path("runs"), loaded.name)
-    with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
-        complete = start_run(loaded, source, folder, display)
+    folder = run_folder(out, loaded.name)
+    style = ProgressStyle.NONE if quiet else progress
+    if not no_provision:
+        set_up(loaded, source, folder, style)
+    with closing(create_display(style)) as display:
+        complete = start_run(loaded, source, folder, display, required=platform or ())
     finish(folder, complete, quiet, junit)
 
 
 def resume(
     folder: RunFolder,
     accept_changed_host: Annotated[
-        bool, typer.Option(help="Go on although kernel, CPU, microcode, mitigations or agent changed; mark it.")
+        bool,
+        typer.Option(
+            "--accept-changed-host",
+            help="Go on although kernel, CPU, microcode, mitigations or agent changed; mark it.",
+        ),
     ] = False,
     junit: JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
@@ -88,7 +108,8 @@ def _overridden(
         names = [section.name for section in plan.platform]
         if unknown := [name for name in platforms if name not in names]:
             raise UsageError(
-                f"--platform {unknown[0]}: {source} has no such platform", f"use one of {', '.join(names)}"
+                f"--platform {unknown[0]}: {source} has no such platform{nearest(unknown[0], names)}",
+                f"use one of {', '.join(names)}",
             )
         wanted = {*platforms, plan.reference}
         changes["platform"] = tuple(section for section in plan.platform if section.name in wanted)
@@ -111,19 +132,19 @@ def finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> Non
         VirtgaugeError: not a single trial is valid.
         typer.Exit: the run is incomplete, or a requirement is not met or undecided.
     """
+    from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.ledger.records import TrialStatus
-    from virtgauge.ledger.store import Ledger
+    from virtgauge.results.table import ResultTable
 
-    with Ledger.open(folder) as ledger:
+    with ReadOnlyLedger.for_command(folder) as ledger:
         built = build_report(ledger)
+        if junit is not None:
+            verdicts.write_junit(built.decisions, ResultTable(ledger), junit)
     written = write_report(built, folder, ReportFormat.HTML, None)
     if not quiet:
-        print(f"report: {written}\n")
         write_report(built, folder, ReportFormat.TEXT, None)
-    if junit is not None:
-        verdicts.write_junit(built, junit)
     if not built.statuses.get(TrialStatus.VALID.value):
         raise VirtgaugeError("not a single trial is valid: this run has no result", f"read why in {written}")
     if not complete:
         raise typer.Exit(ExitCode.FAILED)
-    verdicts.end_by(built)
+    verdicts.end_by(built.decisions)

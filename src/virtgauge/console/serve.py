@@ -28,16 +28,19 @@ def mount(app: typer.Typer) -> None:
 def serve(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FOLDER]...", help="Folders of runs, or runs; runs/ by default.", show_default=False),
+        typer.Argument(metavar="FOLDER", help="Folders of runs, or runs; runs/ by default.", show_default=False),
     ] = None,
-    address: Annotated[str, typer.Option(help="To listen at. Beyond loopback a token is asked for.")] = "127.0.0.1",
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on. Beyond loopback, a token is required.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 0,
     token_file: Annotated[
         Path | None,
         typer.Option(help="Holds the token; else VIRTGAUGE_SERVE_TOKEN, else one is drawn where it is needed."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A further name that the server answers to. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name that the server answers to. May be repeated."),
     ] = None,
 ) -> None:
     """Show runs as they happen, and their reports, on a page of this machine; reads only."""

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from virtgauge.console.options import JUnit, RunFolder
+from virtgauge.console.terminal import output
 from virtgauge.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from virtgauge.report.model import Report
+    from virtgauge.report.decisions.model import Decisions
+    from virtgauge.results.table import ResultTable
 
 
 def mount(app: typer.Typer) -> None:
@@ -30,53 +31,54 @@ def verdict(
 
     0: all are met; 4: one is not; 5: none failed, and one is undecided.
     """
-    from virtgauge import report
-    from virtgauge.ledger.store import Ledger
+    from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.report.arms import row_labels
+    from virtgauge.report.decisions.model import decisions_of
     from virtgauge.report.decisions.terminal import print_decisions
-    from virtgauge.report.document import plain
+    from virtgauge.results.table import ResultTable
 
-    with Ledger.open(folder) as ledger:
-        built = report.build(ledger)
-    if not built.decisions.requirements:
+    with ReadOnlyLedger.for_command(folder) as ledger:
+        table = ResultTable(ledger)
+        decisions = decisions_of(table)
+        if junit is not None and decisions.requirements:
+            write_junit(decisions, table, junit)
+    if not decisions.requirements:
         raise UsageError(
             f"the run in {folder} requires nothing",
             "add [[require]] or a profile to its plan: `virtgauge profiles` lists them",
         )
     if json:
-        print(json_module.dumps(built.decisions, default=plain, ensure_ascii=False))
+        print(json_module.dumps(decisions, default=vars, ensure_ascii=False))
     else:
-        print_decisions(built.decisions, row_labels([arm.record for arm in built.arms]), Console())
-    if junit is not None:
-        write_junit(built, junit)
-    end_by(built)
+        print_decisions(decisions, row_labels(table.arms), output())
+    end_by(decisions)
 
 
-def write_junit(report: Report, path: Path) -> None:
-    """Write a report's verdicts as JUnit XML.
+def write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
+    """Write a run's verdicts as JUnit XML.
 
     Raises:
         UsageError: the file cannot be written.
     """
+    from virtgauge.exchange.cases import verdict_cases
     from virtgauge.exchange.junit import junit
-    from virtgauge.exchange.verdict_cases import verdict_cases
 
-    text = junit(verdict_cases(report), report.run.plan_name, report.run.created_at)
+    text = junit(verdict_cases(decisions, table), table.manifest.plan_name, table.manifest.created_at)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--junit: cannot write {path}: {error}", "choose another file") from error
 
 
-def end_by(report: Report) -> None:
-    """End the command with the exit code of a report's verdicts.
+def end_by(decisions: Decisions) -> None:
+    """End the command with the exit code of a run's verdicts.
 
     Raises:
         typer.Exit: a requirement is not met, or undecided.
     """
     from virtgauge.analysis.bounds import Outcome
 
-    outcome = report.decisions.outcome
+    outcome = decisions.outcome
     if outcome is Outcome.FAIL:
         raise typer.Exit(ExitCode.NOT_MET)
     if outcome is Outcome.INCONCLUSIVE:

@@ -14,6 +14,7 @@ against another.  Emulated figures never rank.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -22,8 +23,9 @@ from virtgauge.analysis.comparison import Judgement, compare, paired_ratio
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.measures.measure import Better
-from virtgauge.measures.values import CellKey, MeasuredValues
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better
+from virtgauge.results.table import ResultTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,45 +59,42 @@ class Ranking:
 
 
 def rankings(
-    requirements: Sequence[BoundRequirement],
-    verdicts: Sequence[Verdict],
-    values: MeasuredValues,
-    arms: Sequence[ArmRecord],
+    requirements: Sequence[BoundRequirement], verdicts: Sequence[Verdict], table: ResultTable
 ) -> list[Ranking]:
     """A ranking for each requirement, and the overall one last; empty without requirements.
 
     Args:
         requirements: in the order of the plan.
         verdicts: on them.
-        values: of the measures that they are about.
-        arms: of the manifest.
+        table: of the run.
     """
     if not requirements:
         return []
-    found = [_by_measure(requirement, values, arms) for requirement in requirements]
-    return [*found, _overall(found, verdicts, arms)]
+    found = [_by_measure(requirement, table) for requirement in requirements]
+    return [*found, _overall(found, verdicts, table.arms)]
 
 
-def _by_measure(requirement: BoundRequirement, values: MeasuredValues, arms: Sequence[ArmRecord]) -> Ranking:
+def _by_measure(requirement: BoundRequirement, table: ResultTable) -> Ranking:
     measure = requirement.measure
-    cells = [cell for cell in values.cells(measure) if requirement.covers(cell)]
-    rankable, unranked = _rankable(arms)
+    cells = [cell for cell in table.cells(measure.suite) if requirement.covers(cell)]
+    rankable, unranked = _rankable(table.arms)
     for arm in list(rankable):
-        if not any(values.blocks(measure, cell, arm.name) for cell in cells):
+        if not any(table.values(measure, cell, arm.name) for cell in cells):
             rankable.remove(arm)
             unranked[arm.name] = "no valid trial has this figure"
     names = [arm.name for arm in rankable]
-    reference = next((arm.name for arm in arms if arm.role == "reference"), "")
-    aa = next((arm.name for arm in arms if arm.role == "aa"), None)
     pairs = max(1, len(names) * (len(names) - 1) // 2)
     nominal = 1 - (1 - requirement.confidence) / pairs
 
-    def judgement(one: str, other: str, cell: CellKey) -> Judgement:
-        figures = values.blocks(measure, cell, one), values.blocks(measure, cell, other)
-        identical = None
-        if aa is not None:
-            identical = paired_ratio(values.blocks(measure, cell, aa), values.blocks(measure, cell, reference), nominal)
-        return compare(*figures, identical, measure.quantity.unit, nominal).judgement
+    values = functools.cache(lambda arm, cell: table.values(measure, cell, arm))
+    identical = {
+        cell: paired_ratio(values(table.aa, cell), values(table.reference, cell), nominal) if table.aa else None
+        for cell in cells
+    }
+
+    def judgement(one: str, other: str, cell: Cell) -> Judgement:
+        figures = values(one, cell), values(other, cell)
+        return compare(*figures, identical[cell], measure.quantity.unit, nominal).judgement
 
     good = Judgement.LOWER if requirement.better is Better.LOWER else Judgement.HIGHER
     beats: dict[tuple[str, str], bool] = {}

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from virtgauge.analysis.bounds import Bound
 from virtgauge.errors import UsageError
-from virtgauge.measures import quantities
 from virtgauge.measures.catalogue import find_measure
-from virtgauge.measures.measure import Better, Measure
-from virtgauge.measures.quantities import Quantity
-from virtgauge.measures.values import CellKey
+from virtgauge.plan.explain import Problems
 from virtgauge.plan.requirements import Requirement
+from virtgauge.results import quantities
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better, Measure
+from virtgauge.results.quantities import Quantity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,21 +54,20 @@ class BoundRequirement:
             return Better.LOWER
         return Better.HIGHER if self.bound.at_most is None else self.measure.better
 
-    def covers(self, cell: CellKey) -> bool:
+    def covers(self, cell: Cell) -> bool:
         """Whether the requirement is about this cell."""
-        suite, probe, items = cell
-        levels = dict(items)
+        levels = cell.factors
         return (
-            suite == self.measure.suite
-            and probe in self.measure.probes
-            and (self.measure.baseline is None or self.measure.baseline(levels) is not None)
+            cell.suite == self.measure.suite
+            and cell.probe in self.measure.probes
+            and (self.measure.relative_to is None or self.measure.relative_to(levels) is not None)
             and all(levels.get(factor) in wanted for factor, wanted in self.required.conditions.items())
         )
 
 
 def understand(
     requirements: Sequence[Requirement],
-    cells: Sequence[CellKey] | None,
+    cells: Sequence[Cell] | None,
     platforms: Sequence[str],
     confidence: float,
     source: str,
@@ -83,20 +83,24 @@ def understand(
         source: what the plan is called in errors.
 
     Raises:
-        UsageError: an unknown suite, measure, unit, platform, factor or level; a bound that no cell of the design is
+        PlanError: an unknown suite, measure, unit, platform, factor or level; a bound that no cell of the design is
             covered by; requirements that contradict each other.
     """
     found: list[BoundRequirement] = []
+    problems = Problems(source)
     for index, required in enumerate(requirements):
         where = f"{source}: require[{index}]"
-        try:
-            understood = _understand(required, platforms, confidence)
-        except UsageError as error:
-            raise UsageError(f"{where}.{error.message}", error.remedy) from error
-        if cells is not None:
-            _require_covered(understood, cells, where)
-        found.append(dataclasses.replace(understood, name=_unique(understood.name, [one.name for one in found])))
-    _refuse_contradictions(found, cells or (), source)
+        with problems.collected():
+            try:
+                understood = _understand(required, platforms, confidence)
+            except UsageError as error:
+                raise UsageError(f"{where}.{error.message}", error.remedy) from error
+            if cells is not None:
+                _require_covered(understood, cells, where)
+            found.append(dataclasses.replace(understood, name=_unique(understood.name, [one.name for one in found])))
+    with problems.collected():
+        _refuse_contradictions(found, cells or (), source)
+    problems.raise_if_any()
     return tuple(found)
 
 
@@ -125,12 +129,12 @@ def _understand(required: Requirement, platforms: Sequence[str], confidence: flo
     )
 
 
-def _require_covered(requirement: BoundRequirement, cells: Sequence[CellKey], where: str) -> None:
+def _require_covered(requirement: BoundRequirement, cells: Sequence[Cell], where: str) -> None:
     """Refuse a bound that no trial of the design could ever speak of."""
     if any(requirement.covers(cell) for cell in cells):
         return
     suite, name = requirement.measure.suite, requirement.measure.name
-    own = [dict(items) for suite_, probe, items in cells if suite_ == suite and probe in requirement.measure.probes]
+    own = [cell.factors for cell in cells if cell.suite == suite and cell.probe in requirement.measure.probes]
     if not own:
         raise UsageError(
             f"{where}: no trial of the plan measures {suite}.{name}",
@@ -157,7 +161,7 @@ def _require_covered(requirement: BoundRequirement, cells: Sequence[CellKey], wh
     )
 
 
-def _refuse_contradictions(requirements: Sequence[BoundRequirement], cells: Sequence[CellKey], source: str) -> None:
+def _refuse_contradictions(requirements: Sequence[BoundRequirement], cells: Sequence[Cell], source: str) -> None:
     """Refuse two bounds on the same figure that nothing can meet at once."""
     for one, other in itertools.permutations(requirements, 2):
         floor, ceiling = one.bound.at_least, other.bound.at_most
@@ -171,13 +175,12 @@ def _refuse_contradictions(requirements: Sequence[BoundRequirement], cells: Sequ
             raise UsageError(
                 f"{source}: the requirements {one.name!r} and {other.name!r} contradict each other: nothing is at "
                 f"least {one.quantity.text(floor)} and at most {one.quantity.text(ceiling)}",
-                f"correct one of them, or give them conditions that do not both hold for {_levels(shared[2])}",
+                f"correct one of them, or give them conditions that do not both hold for {_levels(shared)}",
             )
 
 
-def _levels(items: Iterable[tuple[str, str]]) -> str:
-    levels: Mapping[str, str] = dict(items)
-    return ", ".join(f"{factor} {level}" for factor, level in levels.items() if level) or "the same cell"
+def _levels(cell: Cell) -> str:
+    return ", ".join(f"{factor} {level}" for factor, level in cell.levels if level) or "the same cell"
 
 
 def _unique(name: str, taken: Sequence[str]) -> str:

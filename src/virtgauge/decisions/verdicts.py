@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 from virtgauge.analysis.bounds import Decision, Outcome, decide
 from virtgauge.analysis.comparison import aa_band, paired_difference, paired_ratio
 from virtgauge.analysis.differences import band_of
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.decisions.requirements import BoundRequirement
-from virtgauge.ledger.records import ArmRecord, HostRecord, TrialRecord, TrialStatus
-from virtgauge.measures.measure import Measure
-from virtgauge.measures.values import CellKey, MeasuredValue, MeasuredValues, cell_key
+from virtgauge.ledger.records import HostRecord
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
+from virtgauge.results.table import ResultTable
 
-Levels = frozenset[tuple[str, str]]
-"""Of a cell's factors."""
+Told = TypeVar("Told", int, float)
 
 _SILENT = 0.1
 """Of the valid repetitions at most this part may be without the figure."""
@@ -63,9 +63,9 @@ class CellVerdict:
     reason: str
 
     @property
-    def key(self) -> CellKey:
+    def cell(self) -> Cell:
         """As the figures are addressed."""
-        return self.suite, self.probe, tuple(self.factors.items())
+        return Cell(self.suite, self.probe, tuple(self.factors.items()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,51 +102,36 @@ class Judge:
 
     Args:
         requirements: as :func:`virtgauge.decisions.requirements.understand` made them.
-        arms: of the manifest, those that were skipped and the A/A arm among them.
-        trials: of the run, valid or not: a cell without a figure is a cell that is not decided.
-        hosts: of a fleet's run: a requirement has to be met on each of them.
+        table: of the run; of a fleet's, a requirement has to be met on each host.
         any_time_valid: repetitions are added until all is decided, so intervals must hold whenever one stops.
     """
 
-    def __init__(
-        self,
-        requirements: Sequence[BoundRequirement],
-        arms: Sequence[ArmRecord],
-        trials: Sequence[TrialRecord],
-        hosts: Sequence[HostRecord] = (),
-        *,
-        any_time_valid: bool,
-    ) -> None:
+    def __init__(self, requirements: Sequence[BoundRequirement], table: ResultTable, *, any_time_valid: bool) -> None:
         self.requirements = tuple(requirements)
-        self._arms = {arm.name: arm for arm in arms}
-        self._reference = next((arm.name for arm in arms if arm.role == "reference"), "")
-        self._aa = next((arm.name for arm in arms if arm.role == "aa" and arm.usable), None)
+        self._table = table
+        self._arms = {arm.name: arm for arm in table.arms}
         self._any_time_valid = any_time_valid
-        self._last = {(cell_key(trial), trial.arm): trial for trial in trials}
-        self._valid: defaultdict[tuple[str, str, Levels, str], set[int]] = defaultdict(set)
-        for trial in trials:
-            if trial.status is TrialStatus.VALID:
-                self._valid[trial.suite, trial.probe, frozenset(trial.factors.items()), trial.arm].add(trial.block)
-        self._hosts: tuple[HostRecord | None, ...] = tuple(hosts) or (None,)
-        self._cells = list(dict.fromkeys(cell for cell, _ in self._last))
+        self._hosts: tuple[HostRecord | None, ...] = table.manifest.hosts or (None,)
 
-    def verdicts(self, values: MeasuredValues) -> list[Verdict]:
+    def verdicts(self) -> list[Verdict]:
         """Every requirement on every platform that it is for."""
+        self._table.read(one.measure for one in self.requirements)
         return [
-            self._verdict(requirement, name, values)
+            self._verdict(requirement, name)
             for requirement in self.requirements
             for name in requirement.platforms
-            if name in self._arms and not (requirement.relative and name == self._reference)
+            if name in self._arms and not (requirement.relative and name == self._table.reference)
         ]
 
-    def _verdict(self, requirement: BoundRequirement, name: str, values: MeasuredValues) -> Verdict:
+    def _verdict(self, requirement: BoundRequirement, name: str) -> Verdict:
         arm = self._arms[name]
         if not arm.usable:
             outcome = Outcome.INCONCLUSIVE if requirement.required.platforms else None
             return Verdict(requirement.name, name, outcome, None, (), f"not measured: {arm.reason}")
-        keys = [cell for cell in self._cells if requirement.covers(cell) and (cell, name) in self._last]
-        places = [(key, host) for key in keys for host in self._hosts if host is None or name in host.arms]
-        cells = tuple(self._cell(requirement, name, key, host, len(places), values) for key, host in places)
+        table = self._table
+        tried = [cell for cell in table.cells() if requirement.covers(cell) and table.tried(cell, name)]
+        places = [(cell, host) for cell in tried for host in self._hosts if host is None or name in host.arms]
+        cells = tuple(self._cell(requirement, name, cell, host, len(places)) for cell, host in places)
         if arm.emulated:
             reason = "emulated: its figures say nothing of the hypervisor's speed"
             return Verdict(requirement.name, name, None, _decisive(cells), cells, reason)
@@ -157,24 +142,19 @@ class Judge:
         return Verdict(requirement.name, name, decisive.outcome, decisive, cells, decisive.reason)
 
     def _cell(
-        self,
-        requirement: BoundRequirement,
-        arm: str,
-        key: CellKey,
-        host: HostRecord | None,
-        cells: int,
-        values: MeasuredValues,
+        self, requirement: BoundRequirement, arm: str, cell: Cell, host: HostRecord | None, cells: int
     ) -> CellVerdict:
-        own = self._of_host(requirement, key, arm, host, values)
-        figures = {block: one.value for block, one in own.items()}
-        trials = tuple(one.trial.trial_id for one in own.values())
+        table, measure = self._table, requirement.measure
+        own = figures = _of_host(table.values(measure, cell, arm), host)
+        numbers = table.numbers(cell, arm)
+        trials = tuple(numbers[block] for block in own)
         if requirement.relative:
-            base = self._of_host(requirement, key, self._reference, host, values)
-            shared = [block for block in own.keys() & base.keys() if base[block].value > 0]
-            figures = {block: own[block].value / base[block].value for block in shared}
-            trials += tuple(base[block].trial.trial_id for block in sorted(shared))
+            base = _of_host(table.values(measure, cell, table.reference), host)
+            figures = {block: value / base[block] for block, value in own.items() if base.get(block, 0) > 0}
+            numbers = table.numbers(cell, table.reference)
+            trials += tuple(numbers[block] for block in figures)
         decision = decide(
-            [figures[block] for block in sorted(figures)],
+            [*figures.values()],
             requirement.bound,
             requirement.quantity.unit,
             requirement.confidence,
@@ -184,14 +164,13 @@ class Judge:
         )
         silence = None
         if decision.outcome is not Outcome.FAIL:
-            silence = self._silence(requirement.measure, key, arm, host, own.keys())
-        guard = silence or self._guard(requirement, key, host, decision, values)
+            silence = self._silence(measure, cell, arm, host, own)
+        guard = silence or self._guard(requirement, cell, host, decision)
         outcome = decision.outcome if guard is None else Outcome.INCONCLUSIVE
-        suite, probe, items = key
         return CellVerdict(
-            suite=suite,
-            probe=probe,
-            factors=dict(items),
+            suite=cell.suite,
+            probe=cell.probe,
+            factors=cell.factors,
             host="" if host is None else host.name,
             outcome=outcome,
             estimate=decision.estimate,
@@ -199,55 +178,37 @@ class Judge:
             trials=trials,
             more=decision.more if guard is None else None,
             open=outcome is Outcome.INCONCLUSIVE and decision.estimate.n > 0 and silence is None,
-            reason=guard or (decision.reason if figures else self._why_missing(key, arm)),
+            reason=guard or (decision.reason if figures else table.missing_reason(measure, cell, arm)),
         )
 
-    @staticmethod
-    def _of_host(
-        requirement: BoundRequirement, key: CellKey, arm: str, host: HostRecord | None, values: MeasuredValues
-    ) -> dict[int, MeasuredValue]:
-        """An arm's figures in a cell, by block: all of them, or those of one host of a fleet."""
-        found = values.found(requirement.measure, key, arm).items()
-        return {block: one for block, one in found if host is None or host.owns(block)}
-
     def _silence(
-        self, measure: Measure, key: CellKey, arm: str, host: HostRecord | None, told: Collection[int]
+        self, measure: Measure, cell: Cell, arm: str, host: HostRecord | None, told: Collection[int]
     ) -> str | None:
-        """Why the figures that there are do not stand for all repetitions; None where they do, or there are none."""
-        suite, probe, items = key
-        levels = dict(items)
-        base = measure.baseline(levels) if measure.baseline else None
-        each = [self._valid[suite, probe, frozenset(one.items()), arm] for one in (levels, base) if one is not None]
-        valid = {block for block in set.intersection(*each) if host is None or host.owns(block)}
+        """Why the figures that there are do not stand for all repetitions; None where they do."""
+        valid = set(_of_host(self._table.numbers(cell, arm), host))
+        levels = measure.relative_to(cell.factors) if measure.relative_to else None
+        if levels is not None:
+            base = self._table.find(cell.suite, cell.probe, levels)
+            valid &= set() if base is None else self._table.numbers(base, arm).keys()
         silent = len(valid.difference(told))
-        if not told or silent <= _SILENT * len(valid):
+        if silent <= _SILENT * len(valid):
             return None
         return (
             f"{silent} of {len(valid)} valid repetitions have no such figure (too few values for the quantile, or none "
-            "of the kind): longer trials would, more of them would not"
+            "at all): longer trials would help, more trials would not"
         )
 
-    def _why_missing(self, key: CellKey, arm: str) -> str:
-        """Why a platform has no figure in a cell, as its last trial there tells."""
-        last = self._last[key, arm]
-        if last.status is TrialStatus.VALID:
-            return "the trials have no such figure: too few values for the quantile, or none of the kind"
-        fatal = next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
-        return f"no valid trial; the last was {last.status.value}: {last.error or fatal}"
-
     def _guard(
-        self,
-        requirement: BoundRequirement,
-        key: CellKey,
-        host: HostRecord | None,
-        decision: Decision,
-        values: MeasuredValues,
+        self, requirement: BoundRequirement, cell: Cell, host: HostRecord | None, decision: Decision
     ) -> str | None:
         """Why identical arms forbid a verdict that the interval allows; None where they do not."""
         point = decision.estimate.point
         if decision.outcome is Outcome.INCONCLUSIVE or point is None or requirement.required.of == "every":
             return None
-        identical, reference = self._identical(requirement, key, host, values)
+        table = self._table
+        identical, reference = (
+            _of_host(table.values(requirement.measure, cell, arm), host) for arm in (table.aa, table.reference)
+        )
         if not identical:
             return "without an A/A pair nothing is shown of a ratio" if requirement.relative else None
         end = requirement.bound.nearest(point)
@@ -266,15 +227,10 @@ class Judge:
             )
         return None
 
-    def _identical(
-        self, requirement: BoundRequirement, key: CellKey, host: HostRecord | None, values: MeasuredValues
-    ) -> tuple[Mapping[int, float], Mapping[int, float]]:
-        """The figures of the A/A arm and of the reference, by block; empty without such an arm."""
-        if self._aa is None:
-            return {}, {}
-        pair = [self._of_host(requirement, key, arm, host, values) for arm in (self._aa, self._reference)]
-        identical, reference = ({block: one.value for block, one in found.items()} for found in pair)
-        return identical, reference
+
+def _of_host(by_block: dict[int, Told], host: HostRecord | None) -> dict[int, Told]:
+    """What is of one host of a fleet; all of it where there is one host only."""
+    return by_block if host is None else {block: one for block, one in by_block.items() if host.owns(block)}
 
 
 def _decisive(cells: Sequence[CellVerdict]) -> CellVerdict | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import ArmRecord, Manifest
-from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure, headline_measures
-from virtgauge.measures.measure import Measure
-from virtgauge.measures.values import MeasuredValues
+from virtgauge.results.measure import Measure
+from virtgauge.results.table import ResultTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,23 +67,20 @@ def chosen_measures(names: Sequence[str], *, headline: bool) -> list[Measure]:
     return found
 
 
-def read_figures(ledger: Ledger, measures: Sequence[Measure]) -> RunFigures:
-    """The estimates of these measures, of valid trials only.
+def read_figures(table: ResultTable, measures: Sequence[Measure]) -> RunFigures:
+    """The estimates of these measures.
 
     Args:
-        ledger: of a run, also of one in progress.
+        table: of a run, also of one in progress.
         measures: which.
     """
-    manifest = ledger.manifest()
-    values = MeasuredValues.read(ledger, measures)
-    figures = []
-    for measure in values.measures():
-        for cell in values.cells(measure):
-            _, probe, levels = cell
-            for arm in manifest.arms:
-                blocks = values.blocks(measure, cell, arm.name)
-                if blocks:
-                    own = tuple(blocks[block] for block in sorted(blocks))
-                    estimate = median_estimate(own, measure.quantity.unit, manifest.confidence)
-                    figures.append(Figure(measure, probe, dict(levels), arm, own, estimate))
-    return RunFigures(manifest, tuple(figures))
+    wanted = [one for one in measures if one.suite in table.suites]
+    table.read(wanted)
+    figures = [
+        Figure(measure, cell.probe, cell.factors, arm, tuple(values.values()), table.estimate(measure, cell, arm.name))
+        for measure in wanted
+        for cell in table.cells(measure.suite)
+        for arm in table.arms
+        if (values := table.values(measure, cell, arm.name))
+    ]
+    return RunFigures(table.manifest, tuple(figures))

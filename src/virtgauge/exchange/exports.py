@@ -11,6 +11,7 @@ from virtgauge.exchange.estimates import RunFigures, chosen_measures, read_figur
 from virtgauge.exchange.formats import Format
 from virtgauge.exchange.rows import read_rows
 from virtgauge.ledger.store import Ledger
+from virtgauge.results.table import ResultTable
 
 _TRIAL_TABLES = frozenset({Format.CSV, Format.PARQUET})
 _OF_FIGURES = frozenset({Format.OPENMETRICS, Format.BENCHER, Format.PHORONIX})
@@ -34,20 +35,22 @@ def export(ledger: Ledger, kind: Format, path: Path, measures: Sequence[str] = (
         raise UsageError(f"--measure: {kind} always holds the whole run", f"leave it out, or export one of {named}")
     if kind in _OF_FIGURES:
         wanted = chosen_measures(measures, headline=kind in _HEADLINES_ONLY)
-        _write(path, _document_of(kind)(read_figures(ledger, wanted)))
+        _write(path, _document_of(kind)(read_figures(ResultTable(ledger), wanted)))
     elif kind in _TRIAL_TABLES:
         _write_table(ledger, kind, path, measures)
     elif kind is Format.HDR:
         from virtgauge.exchange.hdr_log import write_hdr_log
 
         with _opened(path) as out:
-            write_hdr_log(ledger, out)
+            write_hdr_log(ResultTable(ledger), out)
     elif kind is Format.JUNIT:
         _write(path, _junit(ledger))
     else:
-        from virtgauge import report
+        from virtgauge.exchange import tidy
 
-        _write(path, report.render_json(report.build(ledger)) + "\n")
+        table = ResultTable(ledger)
+        with _opened(path) as out:
+            tidy.write(table, out, tidy.claims_of(table))
 
 
 def _document_of(kind: Format) -> Callable[[RunFigures], str]:
@@ -61,7 +64,7 @@ def _document_of(kind: Format) -> Callable[[RunFigures], str]:
 def _write_table(ledger: Ledger, kind: Format, path: Path, measures: Sequence[str]) -> None:
     from virtgauge.exchange.tables import write_csv, write_parquet
 
-    rows = read_rows(ledger, chosen_measures(measures, headline=False) if measures else None)
+    rows = read_rows(ResultTable(ledger), chosen_measures(measures, headline=False) if measures else None)
     if kind is Format.PARQUET:
         write_parquet(rows, path)
     else:
@@ -71,14 +74,14 @@ def _write_table(ledger: Ledger, kind: Format, path: Path, measures: Sequence[st
 
 def _junit(ledger: Ledger) -> str:
     """The verdicts of a run that has requirements, else whether its trials are valid."""
-    from virtgauge import report
+    from virtgauge.exchange.cases import trial_cases, verdict_cases
     from virtgauge.exchange.junit import junit
-    from virtgauge.exchange.trial_cases import trial_cases
-    from virtgauge.exchange.verdict_cases import verdict_cases
+    from virtgauge.report.decisions.model import decisions_of
 
     manifest = ledger.manifest()
     properties = {"run": manifest.run_id, "virtgauge": manifest.tool_version, "seed": str(manifest.seed)}
-    cases = verdict_cases(report.build(ledger)) or trial_cases(ledger)
+    table = ResultTable(ledger)
+    cases = verdict_cases(decisions_of(table), table) or trial_cases(table)
     return junit(cases, manifest.plan_name, manifest.created_at, properties)
 
 

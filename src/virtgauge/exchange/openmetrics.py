@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from virtgauge.exchange.estimates import Figure, RunFigures
-from virtgauge.measures import quantities
-from virtgauge.measures.quantities import Quantity
+from virtgauge.results import quantities
+from virtgauge.results.quantities import Quantity
 
 _UNITS = {
     quantities.DURATION.name: ("seconds", 1e-9),
@@ -23,6 +23,8 @@ _UNITS = {
     quantities.SHARE.name: ("ratio", 0.01),
     quantities.SIZE.name: ("bytes", 1.0),
     quantities.FACTOR.name: ("ratio", 1.0),
+    quantities.FLUSH_RATE.name: ("flushes_per_second", 1.0),
+    quantities.FLUSHES.name: ("flushes", 1.0),
 }
 """By quantity, its unit here and how many of it the base unit of the catalogue has; without one: a plain number."""
 

@@ -16,7 +16,7 @@ from virtgauge.errors import UsageError
 from virtgauge.exchange.estimates import Figure, RunFigures
 from virtgauge.exchange.xml import child, document
 from virtgauge.ledger.records import ArmRecord, Manifest
-from virtgauge.measures.measure import Better
+from virtgauge.results.measure import Better
 
 _TITLE_LIMIT, _RESULT_TITLE_LIMIT, _SYSTEM_LIMIT = 126, 50, 128
 _CLIENT = f"virtgauge {__version__}"

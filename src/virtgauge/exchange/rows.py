@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from virtgauge.ledger.records import ArmRecord, Manifest, TrialRecord
-from virtgauge.ledger.store import Ledger
-from virtgauge.measures.catalogue import MEASURES
-from virtgauge.measures.measure import Measure
-from virtgauge.measures.values import read_values
+import numpy as np
 
-TRIALS_AT_ONCE = 2000
-"""At least so many trials are read before rows are made of them: whole blocks, for some measures relate two trials."""
+from virtgauge.ledger.records import HostRecord
+from virtgauge.measures.catalogue import MEASURES
+from virtgauge.results.columns import STATUSES, Cell, read_endings, read_marks
+from virtgauge.results.measure import Column, Measure
+from virtgauge.results.table import ResultTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Row:
         flags: names of the validity flags, with blanks between.
         factors: levels by factor, as a JSON object in the order of the plan.
         measure: its name within the suite; None for a trial whose probe has none.
-        value: in ``unit``; None for a trial that is not valid, and where a valid one cannot say it.
+        value: in ``unit``; None for a trial that does not count, and where one that does cannot say it.
         unit: the base unit of the measure's quantity.
         better: ``lower`` or ``higher``.
     """
@@ -67,85 +67,97 @@ class Row:
 COLUMNS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(Row))
 
 
-def read_rows(ledger: Ledger, measures: Sequence[Measure] | None = None) -> Iterator[Row]:
-    """Every trial of a run, in the order of its blocks; memory holds some blocks at a time.
+def chosen_of(table: ResultTable, measures: Sequence[Measure] | None) -> list[Measure]:
+    """Of these measures, or of all, those of the suites that a run has; what they need is read."""
+    wanted = [one for named in MEASURES.values() for one in named.values()] if measures is None else measures
+    chosen = [one for one in wanted if one.suite in table.suites]
+    table.read(chosen)
+    return chosen
+
+
+def column_of(table: ResultTable, measure: Measure) -> Column:
+    """A measure's figure of each trial, in the order of :class:`Trials`; NaN of those that do not count."""
+    found = np.full(table.trials.number.size, np.nan)
+    found[table.trials.counted] = table.column(measure)
+    return found
+
+
+def measures_by_cell(table: ResultTable, measures: Sequence[Measure]) -> dict[Cell, list[tuple[Measure, Column]]]:
+    """Of each cell its measures, each with :func:`column_of`."""
+    columns = [(one, column_of(table, one)) for one in measures]
+    return {
+        cell: [told for told in columns if told[0].suite == cell.suite and cell.probe in told[0].probes]
+        for cell in table.cells()
+    }
+
+
+def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None) -> Iterator[Row]:
+    """Every trial of a run, in the order of the ledger.
 
     Args:
-        ledger: of a run, also of one in progress.
+        table: of a run, also of one in progress.
         measures: only these; then trials that have none of them are left out.
     """
-    manifest = ledger.manifest()
+    trials, manifest = table.trials, table.manifest
     arms = {arm.name: arm for arm in manifest.arms}
-    everything = [one for named in MEASURES.values() for one in named.values()]
-    wanted = everything if measures is None else list(measures)
-    for trials in _blocks(ledger.trials()):
-        suites = {trial.suite for trial in trials}
-        asked = [measure for measure in wanted if measure.suite in suites]
-        values = {(one.measure.full_name, one.trial.trial_id): one.value for one in read_values(ledger, asked, trials)}
-        by_probe: dict[tuple[str, str], list[Measure]] = {}
-        for trial in trials:
-            place = trial.suite, trial.probe
-            if place not in by_probe:
-                by_probe[place] = [one for one in asked if one.suite == trial.suite and trial.probe in one.probes]
-            shared = _of_trial(manifest, arms.get(trial.arm), trial)
-            for measure in by_probe[place]:
-                value = values.get((measure.full_name, trial.trial_id))
-                yield Row(
-                    **shared,
-                    measure=measure.name,
-                    value=value,
-                    unit=measure.quantity.unit,
-                    better=measure.better.value,
-                )
-            if not by_probe[place] and measures is None:
-                yield Row(**shared, measure=None, value=None, unit=None, better=None)
-
-
-def _blocks(trials: Iterable[TrialRecord]) -> Iterator[list[TrialRecord]]:
-    """Trials by whole blocks, several blocks together where they are small."""
-    by_block: dict[int, list[TrialRecord]] = {}
-    for trial in trials:
-        by_block.setdefault(trial.block, []).append(trial)
-    gathered: list[TrialRecord] = []
-    for block in sorted(by_block):
-        gathered += by_block[block]
-        if len(gathered) >= TRIALS_AT_ONCE:
-            yield gathered
-            gathered = []
-    if gathered:
-        yield gathered
-
-
-def _of_trial(manifest: Manifest, arm: ArmRecord | None, trial: TrialRecord) -> dict[str, Any]:
-    host = next((one for one in manifest.hosts if one.owns(trial.block)), None)
-    fingerprint = host.fingerprint if host else manifest.fingerprint
-    identity = _mapping(fingerprint.get("identity"))
-    return {
+    by_cell = measures_by_cell(table, chosen_of(table, measures))
+    levels = {cell: json.dumps(cell.factors, ensure_ascii=False) for cell in trials.cells}
+    hosts = {host.name: _host_facts(host, host.fingerprint) for host in manifest.hosts}
+    alone = _host_facts(None, manifest.fingerprint)
+    endings = read_endings(table.ledger)
+    run = {
         "run": manifest.run_id,
         "created_at": manifest.created_at,
         "plan": manifest.plan_name,
         "version": manifest.tool_version,
-        "host": host.name if host else "",
-        "cpu": str(identity.get("cpu_model") or ""),
-        "kernel": str(identity.get("kernel_release") or ""),
-        "suite": trial.suite,
-        "probe": trial.probe,
-        "arm": trial.arm,
-        "platform": trial.platform,
-        "role": arm.role if arm else "",
-        "emulated": arm.emulated if arm else False,
-        "factors": json.dumps(trial.factors, ensure_ascii=False),
-        "block": trial.block,
-        "attempt": trial.attempt,
-        "trial_id": trial.trial_id,
-        "key": trial.key,
-        "status": trial.status.value,
-        "flags": " ".join(flag.name for flag in trial.flags),
-        "error": trial.error,
-        "started_at": trial.started_at,
-        "elapsed_ns": trial.elapsed_ns,
     }
+    columns = (trials.cell, trials.arm, trials.block, trials.attempt, trials.status)
+    places = zip(*(column.tolist() for column in columns), strict=True)
+    # A run in progress may have trials by now that the columns lack.
+    for row, ((cell_at, arm_at, block, attempt, status), mark) in enumerate(
+        zip(places, read_marks(table.ledger), strict=False)
+    ):
+        cell, arm = trials.cells[cell_at], arms.get(trials.arms[arm_at])
+        host = next((one for one in manifest.hosts if one.owns(block)), None)
+        flags, error = endings.get(mark.number, ((), None))
+        shared: dict[str, Any] = {
+            **run,
+            **(alone if host is None else hosts[host.name]),
+            "suite": cell.suite,
+            "probe": cell.probe,
+            "arm": trials.arms[arm_at],
+            "platform": mark.platform,
+            "role": arm.role if arm else "",
+            "emulated": arm.emulated if arm else False,
+            "factors": levels[cell],
+            "block": block,
+            "attempt": attempt,
+            "trial_id": mark.number,
+            "key": mark.key,
+            "status": STATUSES[status].value,
+            "flags": " ".join(flag.name for flag in flags),
+            "error": error,
+            "started_at": mark.started_at,
+            "elapsed_ns": mark.elapsed_ns,
+        }
+        for measure, column in by_cell[cell]:
+            value = float(column[row])
+            yield Row(
+                **shared,
+                measure=measure.name,
+                value=None if math.isnan(value) else value,
+                unit=measure.quantity.unit,
+                better=measure.better.value,
+            )
+        if not by_cell[cell] and measures is None:
+            yield Row(**shared, measure=None, value=None, unit=None, better=None)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _host_facts(host: HostRecord | None, fingerprint: Mapping[str, Any]) -> dict[str, str]:
+    identity = fingerprint.get("identity")
+    known = identity if isinstance(identity, Mapping) else {}
+    return {
+        "host": host.name if host else "",
+        "cpu": str(known.get("cpu_model") or ""),
+        "kernel": str(known.get("kernel_release") or ""),
+    }

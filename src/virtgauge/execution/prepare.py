@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+from collections.abc import Collection, Sequence
 
 from pydantic import ValidationError
 
+from virtgauge.analysis.distribution import samples_needed
 from virtgauge.decisions.requirements import BoundRequirement, understand
-from virtgauge.errors import UnavailableError, UsageError
+from virtgauge.errors import UnavailableError, UsageError, nearest
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.ledger.statistics import TAILS
 from virtgauge.plan.design_scope import DesignScope
-from virtgauge.plan.explain import explain
+from virtgauge.plan.explain import PlanError, Problems, explain
+from virtgauge.plan.load import load_plan
 from virtgauge.plan.model import AA_SUFFIX, Plan, PlatformSection
+from virtgauge.plan.requirements import Requirement
 from virtgauge.platforms.base import Availability, Platform
 from virtgauge.platforms.registry import KINDS, create, settings_model
 from virtgauge.suites.base import PLAIN_BENCH, Cell, Suite
@@ -56,67 +62,183 @@ class Design:
 
     def trials_of_a_repetition(self, plan: Plan) -> int:
         """If every platform can be used, and none is emulated."""
+        return len(self._trials(plan))
+
+    def seconds_of_a_repetition(self, plan: Plan) -> float:
+        """What these trials take by their settings, besides launching guests."""
+        return sum(cell.expected_s for cell in self._trials(plan))
+
+    @property
+    def depends_on_emulation(self) -> bool:
+        """Whether cells are left out on platforms that turn out to be emulated."""
+        return not all(any(scope.emulated for scope in scopes) for scopes in self.scopes.values())
+
+    def _trials(self, plan: Plan) -> list[Cell]:
         arms = [(name, False) for name in self.platforms] + [(plan.reference, True)] * plan.aa
-        return sum(self._is_for(cell, name, aa=aa, emulated=False) for cell in self.cells for name, aa in arms)
+        return [cell for cell in self.cells for name, aa in arms if self._is_for(cell, name, aa=aa, emulated=False)]
 
     def _is_for(self, cell: Cell, platform: str, *, aa: bool, emulated: bool) -> bool:
         return any(scope.is_for(platform, aa=aa, emulated=emulated) for scope in self.scopes[cell.key])
 
+    def needs(self) -> list[str]:
+        """The parts (``provision/parts.py``) that platforms and suites need, each named once."""
+        platforms = self.platforms.values()
+        simulated = all(platform.simulated for platform in platforms)
+        wanted = [part for platform in platforms for part in platform.needs()]
+        wanted += [part for suite in self._distinct_suites() for part in suite.needs()]
+        return list(dict.fromkeys([*([] if simulated else ["agent"]), *wanted, "page"]))
+
     def shortfalls(self) -> list[str]:
         """What the suites need and this machine lacks, in words, each said once."""
-        suites = {id(suite): suite for suite in self.suites.values()}
-        return list(dict.fromkeys(words for suite in suites.values() for words in suite.shortfalls()))
+        return list(dict.fromkeys(words for suite in self._distinct_suites() for words in suite.shortfalls()))
+
+    def _distinct_suites(self) -> list[Suite]:
+        """The suite of each design once, though many cells have it."""
+        return list({id(suite): suite for suite in self.suites.values()}.values())
+
+    def undecidable(self) -> list[str]:
+        """Requirements on a quantile for which planned trials are too short, in words."""
+        found = []
+        for requirement in self.requirements:
+            share = TAILS.get(requirement.measure.statistic)
+            planned = [cell for cell in self.cells if requirement.covers(cell.figures_key) and "samples" in cell.params]
+            fewest = min((cell.params["samples"] for cell in planned), default=None)
+            if share is not None and fewest is not None and fewest < (needed := samples_needed(share)):
+                key = "reads" if planned[0].probe == "timer_cost" else "sleep_samples"
+                found.append(
+                    f"{requirement.name}: cannot be decided: {requirement.measure.statistic} needs {needed} values in "
+                    f"each trial, and {key} = {fewest}; set {key} = {needed} or more in [[suite.timing]]"
+                )
+        return found
 
 
 def check_plan(plan: Plan, source: str) -> Design:
     """Check every section of a plan; starts nothing.
 
     Raises:
-        UsageError: naming source, field, value and remedy.
+        PlanError: all that is wrong, each with field, value and remedy.
     """
-    platforms = {section.name: _platform(section, index, source) for index, section in enumerate(plan.platform)}
-    suites: dict[str, Suite] = {}
-    scopes: dict[str, tuple[DesignScope, ...]] = {}
-    cells: list[Cell] = []
+    problems = Problems(source)
+    sections = _Sections(problems, [section.name for section in plan.platform])
+    for index, section in enumerate(plan.platform):
+        sections.add_platform(section, index)
     for name, designs in plan.suite.items():
-        for index, section in enumerate(designs):
-            scope, settings = _scope(name, section, index, platforms, source)
-            suite = _suite(name, settings, index, source)
-            for cell in suite.cells():
-                if cell.key not in suites:  # two designs may share a cell; it is measured once
-                    suites[cell.key] = suite
-                    cells.append(cell)
-                scopes[cell.key] = (*scopes.get(cell.key, ()), scope)
-    if not cells:
+        for index, settings in enumerate(designs):
+            sections.add_suite(name, settings, index)
+    whole = not problems.lines
+    if whole and not sections.cells:
         raise UsageError(f"{source}: the plan has no cell to measure", "give its suites at least one function")
-    figures = [cell.figures_key for cell in cells]
-    requirements = understand(plan.requirements, figures, list(platforms), plan.confidence, source)
-    design = Design(platforms, tuple(cells), suites, scopes, requirements)
-    _require_plain(design, source)
+    figures = [cell.figures_key for cell in sections.cells] if whole else None  # else what is missing covers nothing
+    requirements: tuple[BoundRequirement, ...] = ()
+    with problems.collected():
+        requirements = understand(plan.requirements, figures, sections.names, plan.confidence, source)
+    design = Design(sections.platforms, tuple(sections.cells), sections.suites, sections.scopes, requirements)
+    with problems.collected():
+        _require_plain(design, source)
+    problems.raise_if_any()
     return design
 
 
-def _scope(
-    suite: str, section: dict[str, object], index: int, platforms: dict[str, Platform], source: str
-) -> tuple[DesignScope, dict[str, object]]:
+def load_checked(preset_or_path: str) -> tuple[Plan, str, Design]:
+    """A plan by preset or file, what to call its source, and its checked content.
+
+    Raises:
+        UsageError: it cannot be read.
+        PlanError: all that is wrong with its frame and with its sections.
+    """
     try:
-        scope, settings = DesignScope.split(section)
+        plan, source = load_plan(preset_or_path)
+    except PlanError as error:
+        if error.content is not None:
+            raise PlanError(error.source, _problems_of_parts(error)) from None
+        raise
+    return plan, source, check_plan(plan, source)
+
+
+def _problems_of_parts(error: PlanError) -> list[str]:
+    """The problems of a refused frame, and those of what can be understood of the plan in spite of them."""
+    problems = Problems(error.source, error.lines)
+    content = error.content or {}
+    rows = content.get("platform")
+    tables = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    sections = _Sections(problems, [str(row.get("name")) for row in tables])
+    for index, row in enumerate(tables):
+        with contextlib.suppress(ValidationError):  # which the frame has told
+            sections.add_platform(PlatformSection.model_validate(row), index)
+    suites = content.get("suite")
+    for name, designs in suites.items() if isinstance(suites, dict) else ():
+        for index, design in enumerate(designs if isinstance(designs, list) else [designs]):
+            if isinstance(design, dict):
+                sections.add_suite(name, design, index)
+    required = content.get("require")
+    if isinstance(required, list):
+        understood = []
+        for one in required:
+            with contextlib.suppress(ValidationError):
+                understood.append(Requirement.model_validate(one))
+        if len(understood) == len(required):  # else their numbers would not be those of the file
+            with problems.collected():
+                understand(understood, None, sections.names, 0.95, error.source)
+    # What fits together is asked of the frame's other fields only where each is right in itself.
+    refused = {line.partition(" = ")[0].partition(":")[0].partition(".")[0].partition("[")[0] for line in error.lines}
+    try:
+        Plan.model_validate({name: value for name, value in content.items() if name not in refused})
+    except ValidationError as further:
+        found = explain(further, error.source, model=Plan)
+        problems.lines += [line for line in found.lines if not line.endswith(": missing; it must be given")]
+    return list(dict.fromkeys(problems.lines))
+
+
+class _Sections:
+    """Platforms and suites of a plan as they are checked one by one; what is wrong is collected."""
+
+    def __init__(self, problems: Problems, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.platforms: dict[str, Platform] = {}
+        self.suites: dict[str, Suite] = {}
+        self.scopes: dict[str, tuple[DesignScope, ...]] = {}
+        self.cells: list[Cell] = []
+        self._problems, self._source = problems, problems.source
+
+    def add_platform(self, section: PlatformSection, index: int) -> None:
+        with self._problems.collected():
+            self.platforms[section.name] = _platform(section, index, self._source)
+
+    def add_suite(self, name: str, section: dict[str, object], index: int) -> None:
+        scope = DesignScope()
+        settings = {key: value for key, value in section.items() if key not in DesignScope.model_fields}
+        with self._problems.collected():
+            scope = _scope(name, section, index, self.names, self._source)
+        with self._problems.collected():
+            suite = _suite(name, settings, index, self._source)
+            for cell in suite.cells():
+                if cell.key not in self.suites:  # two designs may share a cell; it is measured once
+                    self.suites[cell.key] = suite
+                    self.cells.append(cell)
+                self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
+
+
+def _scope(suite: str, section: dict[str, object], index: int, platforms: Sequence[str], source: str) -> DesignScope:
+    try:
+        scope, _ = DesignScope.split(section)
     except ValidationError as error:
         raise explain(error, source, ("suite", suite, index), DesignScope) from error
     for name in scope.platforms or ():
         if name not in platforms:
             raise UsageError(
-                f"{source}: suite.{suite}[{index}].platforms: {name!r} is no platform of the plan",
+                f"{source}: suite.{suite}[{index}].platforms: {name!r} is no platform of the plan"
+                f"{nearest(name, platforms)}",
                 f"name some of {', '.join(platforms)}",
             )
-    return scope, settings
+    return scope
 
 
 def _platform(section: PlatformSection, index: int, source: str) -> Platform:
     path = ("platform", index)
     if section.kind not in KINDS:
         raise UsageError(
-            f"{source}: platform[{index}].kind = {section.kind!r}: there is no such kind of platform",
+            f"{source}: platform[{index}].kind = {section.kind!r}: there is no such kind of platform"
+            f"{nearest(section.kind, KINDS)}",
             f"use one of {', '.join(sorted(KINDS))}",
         )
     try:
@@ -140,7 +262,10 @@ def _require_plain(design: Design, source: str) -> None:
 
 def _suite(name: str, settings: dict[str, object], index: int, source: str) -> Suite:
     if name not in SUITES:
-        raise UsageError(f"{source}: suite.{name}: there is no such suite", f"use one of {', '.join(sorted(SUITES))}")
+        raise UsageError(
+            f"{source}: suite.{name}: there is no such suite{nearest(name, SUITES)}",
+            f"use one of {', '.join(sorted(SUITES))}",
+        )
     kind = SUITES[name]
     try:
         return kind.create(settings)
@@ -148,16 +273,16 @@ def _suite(name: str, settings: dict[str, object], index: int, source: str) -> S
         raise explain(error, source, ("suite", name, index), kind.Settings) from error
 
 
-def probe_platforms(plan: Plan, source: str) -> list[tuple[str, str, Availability]]:
-    """Name, label and availability of every platform of a plan (what `virtgauge doctor` shows).
+def probe_platforms(plan: Plan, source: str) -> list[tuple[str, Platform, Availability]]:
+    """Name, platform and availability of every platform of a plan (what `virtgauge doctor` shows).
 
     Raises:
         UsageError: the plan is refused.
     """
 
-    async def probe_all() -> list[tuple[str, str, Availability]]:
+    async def probe_all() -> list[tuple[str, Platform, Availability]]:
         platforms = check_plan(plan, source).platforms
-        return [(name, platform.label, await platform.probe()) for name, platform in platforms.items()]
+        return [(name, platform, await platform.probe()) for name, platform in platforms.items()]
 
     return asyncio.run(probe_all())
 
@@ -166,7 +291,7 @@ async def probe_arms(plan: Plan, platforms: dict[str, Platform]) -> list[Arm]:
     """Find out which platforms can be used here; the A/A arm follows its reference.
 
     Raises:
-        UnavailableError: the reference cannot be used, or nothing but the reference can and there is no A/A arm.
+        UnavailableError: the reference cannot be used.
     """
     arms = []
     for section in plan.platform:
@@ -185,13 +310,37 @@ async def probe_arms(plan: Plan, platforms: dict[str, Platform]) -> list[Arm]:
     return arms
 
 
+def refuse_missing(arms: Sequence[Arm], named: Collection[str] = ()) -> None:
+    """Refuse a run that could not answer what was asked.
+
+    Args:
+        arms: probed.
+        named: platforms that the user named one by one; the others of a plan may be skipped.
+
+    Raises:
+        UnavailableError: a named platform cannot be used, or of several platforms only the reference can.
+    """
+    records = [arm.record for arm in arms if arm.record.role != "aa"]
+    for record in records:
+        if record.name in named and not record.usable:
+            raise UnavailableError(f"--platform {record.name} cannot be used here: {record.reason}", record.fix)
+    reference = next(record for record in records if record.role == "reference")
+    compared = [record for record in records if record.role == "test"]
+    if compared and not any(record.usable for record in compared):
+        reasons = "".join(f"\n  {one.name}: {one.reason}" + (f" ({one.fix})" if one.fix else "") for one in compared)
+        raise UnavailableError(
+            f"no platform of the plan can be compared with {reference.name} here:{reasons}",
+            f"make one of them usable, or measure {reference.name} alone: --platform {reference.name}",
+        )
+
+
 def _arm(name: str, role: str, platform: Platform, availability: Availability) -> Arm:
     record = ArmRecord(
         name=name,
         kind=platform.kind,
         label=platform.label + (" (A/A)" if role == "aa" else ""),
         role=role,
-        emulated=availability.emulated,
+        emulated=platform.emulated,
         usable=availability.usable,
         reason=availability.reason,
         fix=availability.fix,

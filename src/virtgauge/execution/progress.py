@@ -7,11 +7,12 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class RunStarted:
-    """A run begins or goes on."""
+    """A run begins or goes on; ``remaining_s`` as :class:`TrialEnded` has it."""
 
     run: str
     trials_total: int
     trials_done: int
+    remaining_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +37,9 @@ class TrialEnded:
 
     Attributes:
         trials_done: cells that need no further attempt, of ``trials_total``.
-        remaining_s: expected time to the end of the run; None before the first guest has ended.
+        remaining_s: expected time to the end of the run; None while too little is known of its platforms.
         reason: the first fatal flag or the error, for a trial that is not valid.
+        left_out: reason (``steal``, ``foreign-load``) of each take that was left out and repeated within the trial.
     """
 
     key: str
@@ -47,6 +49,7 @@ class TrialEnded:
     trials_done: int
     trials_total: int
     remaining_s: float | None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

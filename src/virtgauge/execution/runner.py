@@ -26,6 +26,8 @@ from virtgauge.execution.progress import (
     TrialEnded,
     TrialProgress,
 )
+from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
+from virtgauge.execution.takes import RunPatience
 from virtgauge.execution.trial import Outcome, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import SCHEDULED, Flag, TrialRecord, TrialStatus
@@ -76,13 +78,16 @@ class Runner:
         self._sessions = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells, self._is_for))
         self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
         self._launch_failures: Counter[str] = Counter()
+        self._patience = RunPatience(plan.validity)
         self._told: set[tuple[str, str]] = set()
         self._benches_set_up = 0
         self._far: FarHost | None = None
-        self._position = 0
         self._total = sum(len(session.cells) for session in self._sessions)
         self._done = 0
-        self._clock = _RemainingTime()
+        # Costs of invented machines are no one else's.
+        invented = all(arm.platform.simulated for arm in self._arms.values())
+        remembered = RememberedCosts(None if invented else costs_file())
+        self._clock = RemainingTime({name: arm.record for name, arm in self._arms.items()}, remembered)
         self._newest_block = 0
         for trial in ledger.trials():
             self._count(trial.key, trial.attempt, trial.status)
@@ -97,18 +102,20 @@ class Runner:
             asyncio.CancelledError: interrupted; the guest under way was ended, all finished trials are kept.
         """
         started = time.monotonic()
-        self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))
+        for session in self._sessions:
+            self._expect(session)
+        self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done, self._clock.seconds))
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:
-            for position, session in enumerate(self._sessions):
-                self._position = position
+            for session in self._sessions:
                 await self._run_session(session)
             await self._repeat_until_decided(started)
             complete = self._done == self._total
         finally:
             statuses = Counter(trial.status for trial in self._ledger.trials())
             valid = statuses.pop(TrialStatus.VALID, 0)
+            self._clock.keep()
             self._display.show(RunEnded(complete, valid, statuses.total(), time.monotonic() - started))
         return complete
 
@@ -117,24 +124,29 @@ class Runner:
         budget = self._plan.budget
         if budget is None:
             return
+        told = ""
         deciding = Deciding(self._design.requirements, self._ledger.manifest().arms)
         for block in range(max(self._plan.repetitions, self._newest_block), budget.repetitions):
             undecided = deciding.undecided(self._ledger)
             if not undecided:
                 self._display.show(Notice(f"every requirement is decided after {block} repetitions", warning=False))
                 return
+            if not (still_open := deciding.open(undecided)):
+                self._display.show(Notice(f"{_said(undecided)}: no further repetition would decide the rest"))
+                return
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
                 self._display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {_said(undecided)}"))
                 return
-            text = f"{_said(undecided)}: repetition {block + 1} of {budget.repetitions} at most"
-            self._display.show(Notice(text, warning=False))
-            added = list(self._further_sessions(block, deciding.needed(undecided)))
+            if told != (told := ", ".join(f"{one.requirement} on {one.arm}" for one in undecided)):
+                text = f"{_said(undecided)}: repetitions {block + 1} to at most {budget.repetitions} follow"
+                self._display.show(Notice(text, warning=False))
+            added = list(self._further_sessions(block, deciding.needed(still_open)))
             self._sessions += added
             for session in added:
                 self._total += sum(session.trial_key(cell) not in self._attempts for cell in session.cells)
+                self._expect(session)
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
             for session in added:
-                self._position += 1
                 await self._run_session(session)
         if undecided := deciding.undecided(self._ledger):
             self._display.show(Notice(f"the budget of {budget.repetitions} repetitions is spent: {_said(undecided)}"))
@@ -153,9 +165,15 @@ class Runner:
     def _is_for(self, cell: Cell, arm: str) -> bool:
         return self._design.is_for(cell, self._arms[arm].record)
 
+    def _expect(self, session: Session[Cell]) -> None:
+        if pending := self._pending(session):
+            self._clock.expect(session.arm, session.bench, pending)
+
     async def _run_session(self, session: Session[Cell]) -> None:
+        if not self._pending(session):
+            return
         while pending := self._pending(session):
-            began = time.monotonic()
+            watch = Stopwatch()
             self._benches_set_up += 1
             name = f"g{self._benches_set_up}"
             stage = Stage(self._arms[session.arm].platform, self._scope, self._agent, name, self._far)
@@ -164,10 +182,12 @@ class Runner:
                 if bench is None:
                     self._record_unlaunched(session, pending)
                     continue
-                await self._measure(session, pending, *bench)
+                self._clock.launched(session.arm, session.bench, watch.elapsed)
+                await self._measure(session, pending, *bench, watch)
             finally:
                 await stage.close()
-            self._clock.add((session.arm, session.bench), time.monotonic() - began)
+            self._clock.closed(session.arm, session.bench, watch.own)
+        self._clock.over(session.arm, session.bench)
 
     async def _set_up(self, session: Session[Cell], stage: Stage) -> tuple[Bench, int] | None:
         """A fresh bench and the number of its first guest in the ledger; None when it did not come up."""
@@ -226,20 +246,26 @@ class Runner:
     def _record_unlaunched(self, session: Session[Cell], pending: Sequence[Cell]) -> None:
         failure = "the guest did not come up"
         for cell in pending:
-            self._record(session, cell, _not_measured(failure), guest_id=None, started_at=utc_now())
+            self._record(session, cell, _not_measured(failure), guest_id=None, started_at=utc_now(), seconds=None)
         if self._launch_failures[session.arm] == _LAUNCH_FAILURES_BEFORE_GIVING_UP:
             text = f"{session.arm}: given up after {_LAUNCH_FAILURES_BEFORE_GIVING_UP} launches in a row failed"
             self._ledger.add_event("arm-given-up", text)
+            self._clock.given_up(session.arm)
             self._display.show(Notice(text))
 
-    async def _measure(self, session: Session[Cell], pending: Sequence[Cell], bench: Bench, guest_id: int) -> None:
+    async def _measure(
+        self, session: Session[Cell], pending: Sequence[Cell], bench: Bench, guest_id: int, watch: Stopwatch
+    ) -> None:
         for cell in pending:
-            key, started_at = session.trial_key(cell), utc_now()
+            key, started_at, began = session.trial_key(cell), utc_now(), watch.elapsed
             on_progress = self._progress_of(key)
             on_progress(0.0)
             suite = self._design.suites[cell.key]
-            outcome = await run_trial(cell, suite, bench, self._plan.validity, on_progress)
-            self._record(session, cell, outcome, guest_id=guest_id, started_at=started_at)
+            outcome = await run_trial(cell, suite, bench, self._patience.limits(), on_progress)
+            seconds = watch.elapsed - began
+            self._patience.spend(outcome.accounting, seconds)
+            watch.elsewhere += seconds
+            self._record(session, cell, outcome, guest_id=guest_id, started_at=started_at, seconds=seconds)
             if outcome.guest_lost or bench.closed:
                 return  # what is still pending gets a fresh bench
 
@@ -255,8 +281,16 @@ class Runner:
         return [cell for cell in session.cells if not self._needs_no_more(self._attempts[session.trial_key(cell)])]
 
     def _record(
-        self, session: Session[Cell], cell: Cell, outcome: Outcome, *, guest_id: int | None, started_at: str
+        self,
+        session: Session[Cell],
+        cell: Cell,
+        outcome: Outcome,
+        *,
+        guest_id: int | None,
+        started_at: str,
+        seconds: float | None,
     ) -> None:
+        """Put a trial into the ledger, which took so many seconds; None where it was not even begun."""
         key = session.trial_key(cell)
         attempt = self._attempts[key].made + 1
         trial = TrialRecord(
@@ -280,6 +314,11 @@ class Runner:
         )
         self._ledger.add_trial(trial, outcome.histograms, outcome.samples)
         self._count(key, attempt, outcome.status)
+        over = self._needs_no_more(self._attempts[key])
+        if seconds is not None:
+            self._clock.trial(session.arm, cell, seconds, over=over)
+        elif over:
+            self._clock.dropped(session.arm, cell)
         reason = outcome.error or next((f"{f.name}: {f.detail}" for f in outcome.flags if f.fatal), None)
         if outcome.status is TrialStatus.UNSUPPORTED:  # the same in every block; saying it once is enough
             reason = None if (session.arm, cell.key) in self._told else reason
@@ -292,14 +331,10 @@ class Runner:
                 reason=reason,
                 trials_done=self._done,
                 trials_total=self._total,
-                remaining_s=self._remaining_s(session),
+                remaining_s=self._clock.seconds,
+                left_out=tuple(one["reason"] for one in outcome.accounting.get("left_out", ())),
             )
         )
-
-    def _remaining_s(self, current: Session[Cell]) -> float | None:
-        open_share = len(self._pending(current)) / len(current.cells)
-        later = [((session.arm, session.bench), 1.0) for session in self._sessions[self._position + 1 :]]
-        return self._clock.remaining([((current.arm, current.bench), open_share), *later])
 
     def _count(self, key: str, attempt: int, status: TrialStatus) -> None:
         entry = self._attempts[key]
@@ -310,24 +345,6 @@ class Runner:
 
     def _needs_no_more(self, attempts: _Attempts) -> bool:
         return attempts.settled or attempts.made >= self._plan.attempts
-
-
-class _RemainingTime:
-    """Expects of every session still to come what the sessions of its arm and bench have taken so far."""
-
-    def __init__(self) -> None:
-        self._seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-
-    def add(self, kind: tuple[str, str], seconds: float) -> None:
-        self._seconds[kind].append(seconds)
-
-    def remaining(self, sessions: Sequence[tuple[tuple[str, str], float]]) -> float | None:
-        """Seconds for these sessions, each an arm and bench and the share still to come; None: nothing known."""
-        means = {kind: sum(seconds) / len(seconds) for kind, seconds in self._seconds.items()}
-        if not means:
-            return None
-        overall = sum(means.values()) / len(means)
-        return sum(means.get(kind, overall) * share for kind, share in sessions)
 
 
 def _said(undecided: Sequence[Verdict]) -> str:

@@ -8,21 +8,21 @@ import datetime
 import fcntl
 import os
 import signal
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from virtgauge import __version__
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
-from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
+from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.runner import Runner
-from virtgauge.host.ambient import ambient_load
 from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
-from virtgauge.host.tag import state_root
+from virtgauge.host.tag import STATE_VARIABLE, state_root
 from virtgauge.ledger.records import Flag, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
@@ -50,8 +50,13 @@ def new_run_folder(parent: Path, plan_name: str) -> Path:
     return next(candidate for candidate in candidates if not candidate.exists())
 
 
-def start_run(plan: Plan, source: str, folder: Path, display: ProgressDisplay) -> bool:
+def start_run(
+    plan: Plan, source: str, folder: Path, display: ProgressDisplay, *, required: Collection[str] = ()
+) -> bool:
     """Check, probe, and execute a plan into a new run folder; True when it is complete.
+
+    Args:
+        required: platforms without which nothing is started.
 
     Raises:
         UsageError, UnavailableError: before anything is started.
@@ -68,7 +73,7 @@ def start_run(plan: Plan, source: str, folder: Path, display: ProgressDisplay) -
     agent = find_agent()
     with machine_to_ourselves():
         report_reclaimed(display)
-        return asyncio.run(interruptible(_start(plan, design, agent, folder, display), folder))
+        return asyncio.run(interruptible(_start(plan, design, agent, folder, display, required), folder))
 
 
 def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: bool = False) -> bool:
@@ -95,13 +100,18 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
             return asyncio.run(interruptible(work, folder))
 
 
-async def _start(plan: Plan, design: Design, agent: AgentBinary, folder: Path, display: ProgressDisplay) -> bool:
+async def _start(
+    plan: Plan, design: Design, agent: AgentBinary, folder: Path, display: ProgressDisplay, required: Collection[str]
+) -> bool:
     arms = await probe_arms(plan, design.platforms)
+    refuse_missing(arms, required)
     for arm in arms:
         if not arm.record.usable and arm.record.role != "aa":
             fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
             display.show(Notice(f"skipped {arm.record.name}: {arm.record.reason}{fix}"))
-    if any(arm.record.kind != "simulated" for arm in arms):
+    for words in design.undecidable():
+        display.show(Notice(words))
+    if not all(arm.platform.simulated for arm in arms):
         for words in design.shortfalls():
             display.show(Notice(f"skipped: {words}"))
         await warn_of_ambient_load(plan, display)
@@ -221,10 +231,13 @@ def report_reclaimed(display: ProgressDisplay) -> None:
 @contextlib.contextmanager
 def machine_to_ourselves() -> Iterator[None]:
     """Trials never share a machine: one measuring controller at a time."""
-    state_root().mkdir(parents=True, exist_ok=True)
+    remedy = f"use sudo, or name a folder of your own in {STATE_VARIABLE}"
+    with _writable(state_root(), remedy):
+        state_root().mkdir(parents=True, exist_ok=True)
     with _locked(
         state_root() / LOCK_NAME,
         "another virtgauge run is measuring on this machine; two would disturb each other",
+        remedy,
     ):
         yield
 
@@ -232,13 +245,22 @@ def machine_to_ourselves() -> Iterator[None]:
 @contextlib.contextmanager
 def run_to_ourselves(folder: Path) -> Iterator[None]:
     """One writer of a run's ledger at a time."""
-    with _locked(folder / "controller.lock", f"another virtgauge is at work on {folder}"):
+    with _locked(folder / "controller.lock", f"another virtgauge is at work on {folder}", "use sudo, as the run did"):
         yield
 
 
 @contextlib.contextmanager
-def _locked(path: Path, refusal: str) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _writable(path: Path, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}", remedy) from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path, refusal: str, remedy: str) -> Iterator[None]:
+    with _writable(path, remedy):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

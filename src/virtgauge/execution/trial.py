@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.execution.validity import MachineUsage, clock_flags, machine_flags
-from virtgauge.host.load import CpuSnapshot, load_between
+from virtgauge.execution.takes import Takes
+from virtgauge.execution.validity import MachineUsage, clock_flags
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.suites.base import Cell, Measurement, Suite
@@ -47,60 +47,63 @@ async def run_trial(
 
     Only cancellation gets out as an exception.
     """
-    before, within_s = _Before.take(bench), cell.timeout_s * bench.patience
+    takes, began_ns, within_s = Takes(bench, limits), time.monotonic_ns(), cell.timeout_s * bench.timeout_factor
+
+    def failure(status: TrialStatus, error: str, *flags: Flag, guest_lost: bool) -> Outcome:
+        return Outcome(status, flags, {}, takes.accounting(), error, time.monotonic_ns() - began_ns, guest_lost)
+
     try:
-        async with asyncio.timeout(within_s):
-            measurement = await suite.measure(cell, bench, on_progress)
+        measurement = await _measure(cell, suite, bench, takes, within_s, on_progress, whole=limits.patience_s == 0)
     except TimeoutError:
         flag = Flag("time-out", f"no result within {within_s:g} s")
-        return _failure(TrialStatus.FAILED, flag.detail, before, guest_lost=True, flags=(flag,))
+        return failure(TrialStatus.FAILED, flag.detail, flag, guest_lost=True)
     except AgentError as error:
         if error.code == "unsupported":
-            return _failure(TrialStatus.UNSUPPORTED, error.message, before, guest_lost=False)
-        return _failure(TrialStatus.FAILED, str(error), before, guest_lost=False)
+            return failure(TrialStatus.UNSUPPORTED, error.message, guest_lost=False)
+        return failure(TrialStatus.FAILED, str(error), guest_lost=False)
     except ProtocolError as error:
-        return _failure(TrialStatus.FAILED, f"the agent broke the protocol: {error}", before, guest_lost=True)
+        return failure(TrialStatus.FAILED, f"the agent broke the protocol: {error}", guest_lost=True)
     except ChannelClosedError as error:
-        return _failure(TrialStatus.FAILED, f"the guest was lost: {error}", before, guest_lost=True)
-    usage = before.usage_until_now(bench)
-    return _judge(measurement, usage, limits)
+        return failure(TrialStatus.FAILED, f"the guest was lost: {error}", guest_lost=True)
+    return _judge(measurement, takes, limits)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Before:
-    machine: CpuSnapshot
-    guest_ns: int | None
-    peers_ns: int
-    controller_ns: int
+async def _measure(
+    cell: Cell,
+    suite: Suite,
+    bench: Bench,
+    takes: Takes,
+    within_s: float,
+    on_progress: Callable[[float], None],
+    *,
+    whole: bool,
+) -> Measurement:
+    """The takes that count, as one measurement; every single one has ``within_s``."""
 
-    @classmethod
-    def take(cls, bench: Bench) -> _Before:
-        guest_ns, peers_ns = bench.stage.accounting().cpu_ns, bench.stage.peers_cpu_ns()
-        return cls(CpuSnapshot.take(), guest_ns, peers_ns, time.process_time_ns())
+    async def bounded(measure: Awaitable[Measurement]) -> Measurement:
+        async with asyncio.timeout(within_s):
+            return await measure
 
-    def usage_until_now(self, bench: Bench) -> MachineUsage:
-        controller_ns = time.process_time_ns() - self.controller_ns
-        load = load_between(self.machine, CpuSnapshot.take())
-        accounting = bench.stage.accounting()
-        now = accounting.cpu_ns
-        guest_ns = None if now is None or self.guest_ns is None else now - self.guest_ns
-        peers_ns = bench.stage.peers_cpu_ns() - self.peers_ns
-        return MachineUsage(load, guest_ns, peers_ns, controller_ns, elsewhere=not accounting.of_this_machine)
+    sliced = None if whole else suite.sliced(cell, bench, on_progress)
+    if sliced is None:
+        return await takes.whole(lambda: bounded(suite.measure(cell, bench, on_progress)))
+    flags = await takes.slices(sliced, lambda seconds: bounded(sliced.measure(seconds)))
+    joined = sliced.joined()
+    return dataclasses.replace(joined, flags=(*joined.flags, *flags))
 
 
-def _judge(measurement: Measurement, usage: MachineUsage, limits: ValidityLimits) -> Outcome:
-    flags = (
-        *measurement.flags,
-        *machine_flags(usage, limits),
-        *clock_flags(measurement.guest_clocks, measurement.controller_elapsed_ns, limits),
-    )
+def _judge(measurement: Measurement, takes: Takes, limits: ValidityLimits) -> Outcome:
+    assert takes.usage is not None  # of the takes that count
+    outside_ns = measurement.controller_elapsed_ns
+    clocks = clock_flags(measurement.guest_clocks, outside_ns, limits, requests=takes.kept)
+    flags = (*measurement.flags, *clocks)
     return Outcome(
         status=TrialStatus.INVALID if any(flag.fatal for flag in flags) else TrialStatus.VALID,
         flags=flags,
         result=measurement.result,
-        accounting=_accounting(usage, measurement),
+        accounting=_accounting(takes.usage, measurement) | takes.accounting(),
         error=None,
-        elapsed_ns=usage.load.elapsed_ns,
+        elapsed_ns=takes.usage.load.elapsed_ns,
         guest_lost=False,
         histograms=measurement.histograms,
         samples=measurement.samples,
@@ -121,10 +124,3 @@ def _accounting(usage: MachineUsage, measurement: Measurement) -> dict[str, Any]
         "clocks": {clock.clock: clock.elapsed_ns for clock in measurement.guest_clocks},
         "controller_elapsed_ns": measurement.controller_elapsed_ns,
     }
-
-
-def _failure(
-    status: TrialStatus, error: str, before: _Before, *, guest_lost: bool, flags: tuple[Flag, ...] = ()
-) -> Outcome:
-    elapsed_ns = time.monotonic_ns() - before.machine.taken_at
-    return Outcome(status, flags, {}, {}, error, elapsed_ns, guest_lost)

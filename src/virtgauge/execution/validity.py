@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
-from virtgauge.host.load import CpuLoad
+from virtgauge.host.load import TICK_NS, CpuLoad
 from virtgauge.ledger.records import Flag
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.suites.base import Elapsed
 
-_CPU_FLOOR_NS = 10_000_000
-"""CPU time below which a share is not judged: one tick of the kernel's own accounting."""
+_EXACT_FLOOR_NS = 1_000_000
+"""CPU time below which a share is not judged where busy time is exact: its parts are not read at the same instant."""
 _STEAL_FLOOR_NS = 20_000_000
+"""The same of a trial that is judged as a whole; of a slice, which is one of many, every tick is judged."""
+_JUDGED_CPUS = 8
+"""On a machine of more CPUs, limits are shares of so many, or of as many as the bench uses: it uses one or two."""
+_SLICE_STEAL = 0.01
+"""There, where somewhere a tick is always stolen, a slice may hold a tick, or this share of one CPU's time."""
 _GUEST_FAST_NS = 1_000_000
 """How far a guest's clock may run ahead of the controller's, beside ``clock_ppm``: its span lies within the
 controller's, so it can never be the longer one."""
 _GUEST_SLOW_SHARE, _GUEST_SLOW_NS = 0.20, 500_000_000
-"""How far it may stay behind: what a loaded guest may need to begin, and to send its answer."""
+"""How far it may stay behind: what a loaded guest may need to begin, and to send its answer, at
+each request."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +42,8 @@ class MachineUsage:
         controller_ns: CPU time of this controller.
         elsewhere: no guest under test runs on this machine (it is simulated, or another machine), whose other
             processes and whose hypervisor therefore take nothing from it.
+        kernel_work_hidden: what threads of the kernel did for the bench is in no other field, and cannot be told from
+            the work of other processes.
     """
 
     load: CpuLoad
@@ -42,6 +51,7 @@ class MachineUsage:
     peers_ns: int
     controller_ns: int
     elsewhere: bool = False
+    kernel_work_hidden: bool = False
 
     @property
     def foreign_ns(self) -> int | None:
@@ -50,27 +60,70 @@ class MachineUsage:
             return None
         return self.load.foreign_ns(self.guest_ns + self.peers_ns + self.controller_ns)
 
+    @property
+    def judged_cpus(self) -> int:
+        """CPUs of which limits are shares: all of the machine's up to eight, else as many as the bench keeps busy."""
+        own_ns = (self.guest_ns or 0) + self.peers_ns
+        used = math.ceil(own_ns / self.load.elapsed_ns) if self.load.elapsed_ns else 0
+        return min(self.load.cpus, max(used, _JUDGED_CPUS))
+
     def share(self, cpu_ns: int) -> float:
-        """CPU time as a share of what the machine could give during the trial."""
-        return cpu_ns / self.load.capacity_ns if self.load.capacity_ns else 0.0
+        """CPU time as a share of what those CPUs could give during the trial."""
+        capacity_ns = self.load.elapsed_ns * self.judged_cpus
+        return cpu_ns / capacity_ns if capacity_ns else 0.0
+
+    def __add__(self, other: MachineUsage) -> MachineUsage:
+        """Both spans together."""
+        return MachineUsage(
+            load=self.load + other.load,
+            guest_ns=None if self.guest_ns is None or other.guest_ns is None else self.guest_ns + other.guest_ns,
+            peers_ns=self.peers_ns + other.peers_ns,
+            controller_ns=self.controller_ns + other.controller_ns,
+            elsewhere=self.elsewhere,
+            kernel_work_hidden=self.kernel_work_hidden,
+        )
 
 
-def machine_flags(usage: MachineUsage, limits: ValidityLimits) -> list[Flag]:
-    """Foreign load and steal beyond the limits."""
+def foreign_floor_ns(load: CpuLoad) -> float:
+    """CPU time of others that is not told from none; counted in ticks, one, or three standard deviations of them."""
+    return max(TICK_NS, 3 * load.busy_noise_ns) if load.in_ticks else _EXACT_FLOOR_NS
+
+
+def machine_flags(usage: MachineUsage, limits: ValidityLimits, *, of_slice: bool = False) -> list[Flag]:
+    """Foreign load and steal beyond the limits.
+
+    Args:
+        of_slice: a short part of a trial was watched: any steal spoils it, unless ``limits.steal`` is 1, since a tick
+            within a slice may have delayed a single sample by all of itself.
+    """
     if usage.elsewhere:
         return []
     flags = []
     foreign, steal = usage.foreign_ns or 0, usage.load.steal_ns or 0
-    if foreign > _CPU_FLOOR_NS and usage.share(foreign) > limits.foreign_load:
-        text = _share_text("other processes used", usage.share(foreign), limits.foreign_load)
-        flags.append(Flag("foreign-load", text))
-    if steal > _STEAL_FLOOR_NS and usage.share(steal) > limits.steal:
-        flags.append(Flag("steal", _share_text("the hypervisor took", usage.share(steal), limits.steal)))
+    if foreign > foreign_floor_ns(usage.load) and usage.share(foreign) > limits.foreign_load:
+        text = _share_text("other processes used", usage, foreign, limits.foreign_load)
+        if usage.kernel_work_hidden:
+            text += ", not applied: a PID namespace hides the kernel's threads, which work for the guest"
+        flags.append(Flag("foreign-load", text, fatal=not usage.kernel_work_hidden))
+    if of_slice:
+        many = usage.load.cpus > _JUDGED_CPUS
+        accepted_ns = max(TICK_NS, _SLICE_STEAL * usage.load.elapsed_ns) if many else 0
+        if steal > accepted_ns and limits.steal < 1:
+            text = f"the hypervisor took {steal / 1e6:g} ms in {usage.load.elapsed_ns / 1e6:.0f} ms"
+            flags.append(Flag("steal", f"{text}; the limit is {accepted_ns / 1e6:g} ms"))
+    elif steal > _STEAL_FLOOR_NS and usage.share(steal) > limits.steal:
+        flags.append(Flag("steal", _share_text("the hypervisor took", usage, steal, limits.steal)))
     return flags
 
 
-def clock_flags(clocks: Sequence[Elapsed], controller_elapsed_ns: int | None, limits: ValidityLimits) -> list[Flag]:
-    """Clocks of the guest that disagree with one another, or with the controller's."""
+def clock_flags(
+    clocks: Sequence[Elapsed], controller_elapsed_ns: int | None, limits: ValidityLimits, *, requests: int = 1
+) -> list[Flag]:
+    """Clocks of the guest that disagree with one another, or with the controller's.
+
+    Args:
+        requests: whose spans are summed here; each may be answered late.
+    """
     flags = []
     for first, second in itertools.combinations(clocks, 2):
         difference = abs(first.elapsed_ns - second.elapsed_ns)
@@ -90,11 +143,12 @@ def clock_flags(clocks: Sequence[Elapsed], controller_elapsed_ns: int | None, li
         ahead = guest - controller_elapsed_ns
         if ahead > _GUEST_FAST_NS + limits.clock_ppm * 1e-6 * controller_elapsed_ns:
             flags.append(Flag("clock-drift", f"the guest counted {ahead / 1e6:.1f} ms more than passed outside"))
-        if -ahead > _GUEST_SLOW_NS + _GUEST_SLOW_SHARE * controller_elapsed_ns:
+        if -ahead > requests * _GUEST_SLOW_NS + _GUEST_SLOW_SHARE * controller_elapsed_ns:
             text = f"the guest counted {-ahead / 1e6:.0f} ms less than passed outside: answered late, or stood still"
             flags.append(Flag("late-answer", text, fatal=False))
     return flags
 
 
-def _share_text(what: str, share: float, limit: float) -> str:
-    return f"{what} {share:.1%} of the machine's CPU time; the limit is {limit:.1%}"
+def _share_text(what: str, usage: MachineUsage, taken_ns: int, limit: float) -> str:
+    of = "the machine's CPU time" if usage.judged_cpus == usage.load.cpus else f"the time of {usage.judged_cpus} CPUs"
+    return f"{what} {usage.share(taken_ns):.1%} of {of}; the limit is {limit:.1%}"

@@ -57,7 +57,7 @@ class Muster:
                 reason = error.message
             if time.monotonic() >= until:
                 raise UnavailableError(
-                    f"host {host.name!r} cannot be had within {self._fleet.wait_s:g} s: {reason}",
+                    f"host {host.name!r} is not available within {self._fleet.wait_s:g} s: {reason}",
                     f"on that host: virtgauge fleet worker --scheduler … --name {host.worker}",
                 )
             if reason not in told:

@@ -15,6 +15,7 @@ from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.session import interruptible, run_to_ourselves
+from virtgauge.extras import require
 from virtgauge.fleet.cluster import Cluster, existing_cluster, own_cluster
 from virtgauge.fleet.coordinator import Coordinator
 from virtgauge.fleet.identity import MachineIdentity
@@ -40,6 +41,7 @@ def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay)
         UsageError, UnavailableError, DistrustError: before anything is measured.
         InterruptedRunError: by a signal; :func:`resume_fleet` goes on.
     """
+    require("fleet", "a fleet")
     fleet = _checked(plan, source)
     design = check_plan(plan, source)
     # For the record, with the bounds of its profiles: another version's may differ.
@@ -60,6 +62,7 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
         UnavailableError: no host can be had.
         InterruptedRunError: by a signal; may be resumed again.
     """
+    require("fleet", "a fleet")
     with Ledger.open(folder) as ledger:
         manifest = ledger.manifest()
         source = f"{folder}/plan.toml"

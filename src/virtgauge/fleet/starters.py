@@ -118,7 +118,7 @@ async def _ssh_worker(
     fleet: FleetSection, host: FleetHost, scheduler: str, files: TlsFiles, display: ProgressDisplay
 ) -> AsyncIterator[None]:
     from virtgauge.platforms.attached.settings import AttachedSettings, Hop
-    from virtgauge.platforms.attached.ssh_connection import SshError, connected
+    from virtgauge.platforms.attached.ssh import SshError, connected
 
     assert host.address is not None
     hop = Hop.parse(host.address)

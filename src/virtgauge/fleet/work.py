@@ -154,7 +154,7 @@ async def _enlist(data: bytes) -> Enrolment | Refusal:
         with machine_to_ourselves():
             report_reclaimed(display)
             arms = await probe_arms(plan, design.platforms)
-            if any(arm.record.kind != "simulated" for arm in arms):
+            if not all(arm.platform.simulated for arm in arms):
                 for words in design.shortfalls():
                     display.show(Notice(f"skipped: {words}"))
                 await warn_of_ambient_load(plan, display)

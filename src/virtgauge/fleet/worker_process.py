@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
+from virtgauge.extras import require
 from virtgauge.fleet.quiet import HEARTBEAT_S, SLOT, configure
 from virtgauge.fleet.tls import TlsFiles
 from virtgauge.host.process import die_with_parent
@@ -55,7 +56,11 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
         files: to prove itself with.
         listen: address of this machine; None: the one that faces the scheduler.
         lifeline: a descriptor at whose end the worker ends too.
+
+    Raises:
+        UnavailableError: what a fleet needs is not installed.
     """
+    require("fleet", "a fleet's worker")
     ends = _Ends()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ends.note)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from virtgauge.host.mounts import mounts
-from virtgauge.host.process import is_kernel_thread
+from virtgauge.host.process import KTHREADD, cpu_clock_ns, is_kernel_thread, kernel_threads_visible
 
 QUOTA_PERIOD_US = 100_000
 """In which a quota of CPU time is used up and given anew."""
@@ -296,19 +296,45 @@ class Cgroup:
 
 
 def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:
-    """CPU time used by all tasks of the machine since boot, in ns; None where it cannot be known.
+    """CPU time used by all tasks of the machine since boot, in ns; None where it is not counted exactly.
 
-    v1's root group counts to the nanosecond.  v2's root repeats the kernel's tick-based counters, so its steps
-    are those of /proc/stat.  Inside a container the "root" may be the container's own group: such a one
-    is recognized (it lacks ``release_agent``, or has a ``cgroup.type``) and refused.
+    v1's root group counts to the nanosecond; for v2's there is :func:`group_times_ns`.  Inside a container the "root"
+    may be the container's own group: such a one is recognized (it lacks ``release_agent``) and refused.
     """
-    found = Hierarchies.detect() if hierarchies is None else hierarchies
-    v1 = found.v1.get("cpuacct")
-    if v1 is not None and (v1 / "release_agent").exists():
-        return _usage_ns(v1)
-    if found.v2 is not None and not (found.v2 / "cgroup.type").exists():
-        return _usage_ns(found.v2)
-    return None
+    v1 = (Hierarchies.detect() if hierarchies is None else hierarchies).v1.get("cpuacct")
+    return _usage_ns(v1) if v1 is not None and (v1 / "release_agent").exists() else None
+
+
+def group_times_ns(hierarchies: Hierarchies) -> dict[str, int] | None:
+    """CPU time of the first groups of the v2 tree, and of each process in none of them, in ns; together the machine's.
+
+    v2's root group is no use: it repeats the ticks of /proc/stat, and many kernels add steal to them.
+
+    Returns:
+        by name or pid; None where the tree is a container's, or not all processes can be seen, or the machine's
+        processes are not in groups (the first process is in none): those that end would be missed.
+    """
+    root = hierarchies.v2
+    if root is None or (root / "cgroup.events").exists() or not kernel_threads_visible():
+        return None
+    try:
+        found = times_below_ns(root)
+    except OSError:
+        return None
+    return found if str(KTHREADD) in found and "1" not in found else None
+
+
+def times_below_ns(root: Path) -> dict[str, int]:
+    """CPU time of a v2 group's groups by name, and of the processes in the group itself by pid, in ns.
+
+    Raises:
+        OSError: it is gone.
+    """
+    with os.scandir(root) as entries:
+        groups = {entry.name: _usage_ns(Path(entry.path)) for entry in entries if entry.is_dir()}
+    pids = (root / "cgroup.procs").read_text().split()
+    each = groups | {pid: cpu_clock_ns(int(pid)) for pid in pids}
+    return {name: used for name, used in each.items() if used is not None}
 
 
 def members(folder: Path) -> set[int]:

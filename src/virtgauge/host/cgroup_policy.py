@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, Hierarchies, members
-from virtgauge.host.cpu_list import cpu_list
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, DiskLimits, Policy, PolicyError
+from virtgauge.host.process import cpu_list
 
 _PLAIN_SHARES = 1024
 """cgroup v1's ``cpu.shares`` of everybody."""

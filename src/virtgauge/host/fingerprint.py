@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from virtgauge.host.cpu_list import cpu_list
+from virtgauge.host.process import cpu_list
 
 
 def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
@@ -43,6 +43,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
                 "type": _text(root / "sys/hypervisor/type"),
                 "product": _text(root / "sys/class/dmi/id/product_name"),
                 "vendor": _text(root / "sys/class/dmi/id/sys_vendor"),
+                "steal_ticks": _steal_ticks(root),
             },
             "clocksource": {
                 "current": _text(clocksource / "current_clocksource"),
@@ -106,6 +107,12 @@ def _memory(root: Path) -> int | None:
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     return None
+
+
+def _steal_ticks(root: Path) -> int | None:
+    """Since boot; a hypervisor that does not tell what it takes leaves it at 0."""
+    fields = (_text(root / "proc/stat") or "").partition("\n")[0].split()
+    return int(fields[8]) if len(fields) > 8 else None
 
 
 def _os_release(root: Path) -> str | None:

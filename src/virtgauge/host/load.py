@@ -1,18 +1,30 @@
-"""How busy the machine was between two moments, as the host's kernel counts it.
+"""How busy this machine is with what is not ours: foreign load, steal, and what went on before a run.
+
+How busy the machine was between two moments, as the host's kernel counts it.
 
 The foreign load of a trial is busy time less what its own processes used.  Where the v1 ``cpuacct`` root is
-mounted, busy time is exact to the nanosecond; elsewhere it comes from /proc/stat, in clock ticks
-(10 ms), which blurs a trial of one second by one or two per cent.
+mounted, or all processes are in groups of the v2 tree (systemd), busy time is exact; elsewhere it comes from
+/proc/stat, in clock ticks (10 ms), which blurs a trial of one second by several per cent.  Steal is always told in
+ticks.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import math
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-from virtgauge.host.cgroup import Hierarchies, root_cpu_ns
+from virtgauge.host.cgroup import Hierarchies, group_times_ns, root_cpu_ns
+from virtgauge.host.process import all_pids, cpu_ticks, process_name
+
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+"""The step of the counters in /proc/stat, of CPU time."""
+IN_TICKS = "/proc/stat"
+"""The method by which busy time comes in ticks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +37,7 @@ class CpuSnapshot:
         taken_at: CLOCK_MONOTONIC, ns.
         cpus: CPUs counted.
         method: where ``busy_ns`` comes from.
+        parts_ns: what it is the sum of, by name, where parts can appear and vanish; empty where it is one counter.
     """
 
     busy_ns: int
@@ -32,6 +45,7 @@ class CpuSnapshot:
     taken_at: int
     cpus: int
     method: str
+    parts_ns: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def take(cls, stat: Path = Path("/proc/stat"), hierarchies: Hierarchies | None = None) -> CpuSnapshot:
@@ -40,20 +54,26 @@ class CpuSnapshot:
         Raises:
             OSError: /proc/stat cannot be read.
         """
-        tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         lines = stat.read_text().splitlines()
         taken_at = time.monotonic_ns()
-        exact = root_cpu_ns(hierarchies)
+        hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
         # proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice; user includes guest
         fields = [int(field) for field in lines[0].split()[1:]]
         fields += [0] * (7 - len(fields))
-        ticks = fields[0] + fields[1] + fields[2] + fields[5] + fields[6]
+        parts_ns: dict[str, int] = {}
+        if (exact := root_cpu_ns(hierarchies)) is not None:
+            busy_ns, method = exact, "cgroup root"
+        elif (found := group_times_ns(hierarchies)) is not None:
+            busy_ns, method, parts_ns = sum(found.values()), "cgroup groups", found
+        else:
+            busy_ns, method = (fields[0] + fields[1] + fields[2] + fields[5] + fields[6]) * TICK_NS, IN_TICKS
         return cls(
-            busy_ns=exact if exact is not None else ticks * tick_ns,
-            steal_ns=fields[7] * tick_ns if len(fields) > 7 else None,
+            busy_ns=busy_ns,
+            steal_ns=fields[7] * TICK_NS if len(fields) > 7 else None,
             taken_at=taken_at,
             cpus=sum(1 for line in lines if line.startswith("cpu")) - 1,
-            method="cgroup root" if exact is not None else "/proc/stat",
+            method=method,
+            parts_ns=parts_ns,
         )
 
 
@@ -72,9 +92,33 @@ class CpuLoad:
         """CPU time that existed: elapsed × CPUs."""
         return self.elapsed_ns * self.cpus
 
+    @property
+    def in_ticks(self) -> bool:
+        """Whether the busy time is a count of ticks and not exact."""
+        return self.method == IN_TICKS
+
+    @property
+    def busy_noise_ns(self) -> float:
+        """Standard deviation of the busy time at most; 0 where it is counted exactly.
+
+        A tick is charged to what runs when it comes, all of it or nothing: n ticks, each of which finds a CPU busy with
+        probability p, count np(1 − p) ≤ n/4 in variance.
+        """
+        return math.sqrt(self.capacity_ns / TICK_NS / 4) * TICK_NS if self.in_ticks else 0.0
+
     def foreign_ns(self, own_ns: int) -> int:
         """Busy time that is not ours; never negative (the two counters are not read at the same instant)."""
         return max(0, self.busy_ns - own_ns)
+
+    def __add__(self, other: CpuLoad) -> CpuLoad:
+        """Both spans together."""
+        return CpuLoad(
+            elapsed_ns=self.elapsed_ns + other.elapsed_ns,
+            busy_ns=self.busy_ns + other.busy_ns,
+            steal_ns=None if self.steal_ns is None or other.steal_ns is None else self.steal_ns + other.steal_ns,
+            cpus=self.cpus,
+            method=self.method,
+        )
 
 
 def load_between(before: CpuSnapshot, after: CpuSnapshot) -> CpuLoad:
@@ -90,8 +134,73 @@ def load_between(before: CpuSnapshot, after: CpuSnapshot) -> CpuLoad:
     steal = None if before.steal_ns is None or after.steal_ns is None else max(0, after.steal_ns - before.steal_ns)
     return CpuLoad(
         elapsed_ns=after.taken_at - before.taken_at,
-        busy_ns=max(0, after.busy_ns - before.busy_ns),
+        busy_ns=_busy_between(before, after),
         steal_ns=steal,
         cpus=after.cpus,
         method=after.method,
     )
+
+
+def _busy_between(before: CpuSnapshot, after: CpuSnapshot) -> int:
+    """The difference of two counters, or the sum of their parts' differences.
+
+    A part that has vanished tells nothing of what it did after the first snapshot.  One that is new, or that stands
+    lower than before and so is another one of the same name, did all of it since; unless that is more than there was
+    time for: such a process has been moved here.
+    """
+    if not after.parts_ns:
+        return max(0, after.busy_ns - before.busy_ns)
+    capacity_ns = (after.taken_at - before.taken_at) * after.cpus
+    total_ns = 0
+    for name, used_ns in after.parts_ns.items():
+        known_ns = before.parts_ns.get(name, 0)
+        since_ns = used_ns - known_ns if used_ns >= known_ns else used_ns
+        total_ns += since_ns if name in before.parts_ns or since_ns <= capacity_ns else 0
+    return total_ns
+
+
+class WatchedMachine:
+    """The machine whose counters judge trials: this one.  A simulation puts one of its own in its place."""
+
+    def snapshot(self) -> CpuSnapshot:
+        """Its counters now."""
+        return CpuSnapshot.take()
+
+    def controller_ns(self) -> int:
+        """CPU time that this process has used of it."""
+        return time.process_time_ns()
+
+    async def wait(self, seconds: float) -> None:
+        """Let so much of its time pass."""
+        await asyncio.sleep(seconds)
+
+
+# How busy the machine is before anything is measured, and with what.
+
+
+@dataclasses.dataclass(frozen=True)
+class AmbientLoad:
+    """CPU time used by everybody but this process.
+
+    Attributes:
+        share: of the whole machine's, 0 to 1.
+        busiest: names and pids of the processes that used most of it, most first; at most three.
+    """
+
+    share: float
+    busiest: tuple[str, ...]
+
+
+async def ambient_load(seconds: float = 1.0) -> AmbientLoad:
+    """Watch the machine for so long."""
+    before, ticks_before = CpuSnapshot.take(), _ticks()
+    await asyncio.sleep(seconds)
+    load, ticks_after = load_between(before, CpuSnapshot.take()), _ticks()
+    used = {pid: ticks - ticks_before.get(pid, ticks) for pid, ticks in ticks_after.items() if pid != os.getpid()}
+    busiest = sorted((pid for pid in used if used[pid] > 0), key=lambda pid: -used[pid])[:3]
+    share = load.busy_ns / load.capacity_ns if load.capacity_ns else 0.0
+    return AmbientLoad(share=share, busiest=tuple(f"{process_name(pid) or 'ended'} ({pid})" for pid in busiest))
+
+
+def _ticks() -> dict[int, int]:
+    return {pid: ticks for pid in all_pids() if (ticks := cpu_ticks(pid)) is not None}

@@ -1,14 +1,32 @@
-"""Mounts: the table of mountinfo, and the calls that change it."""
+"""What is mounted on this machine, and images of disks.
+
+Disk images: a file with an ext4 filesystem, and its mount on this host by a loop device.
+
+Whatever a guest is, its data lie in the same kind of filesystem on the same kind of file: the host and containers
+see it through a loop device, a virtual machine as its own disk.
+
+The file's blocks are reserved when it is made.  A sparse one would make the host find a block for each first write,
+and a host that has none left would answer a guest with an I/O error where its own filesystem still has room.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import dataclasses
+import errno
+import fcntl
 import os
 import re
+import struct
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from virtgauge.errors import VirtgaugeError
+
+# Mounts: the table of mountinfo, and the calls that change it.
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
@@ -100,3 +118,181 @@ def _error(point: Path) -> OSError:
 
 def _unescape(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
+
+
+_LEAST_MIB = 16
+_MKFS_S = 120.0
+_UNMOUNT_S = 5.0
+_PAUSE_S = 0.02
+_MIB = 1024 * 1024
+
+# Equal images are equal to the byte: no random identity, no time of making.
+_UUID = "76697274-6761-7567-6500-000000000001"
+_MKFS = (
+    *("mkfs.ext4", "-q", "-F", "-b", "4096", "-U", _UUID),
+    *("-m", "0"),  # a full disk is full at the same point for root and for a server's own user
+    # All tables are written now: a kernel that does it later writes during trials.
+    *("-E", f"nodiscard,lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0,hash_seed={_UUID}"),
+)
+
+# include/uapi/linux/loop.h
+_LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_CONFIGURE = 0x4C0A
+_AUTOCLEAR, _DIRECT_IO = 4, 16
+_CONFIGURATION_BYTES = 304  # struct loop_config: fd, block_size, struct loop_info64 (232), 64 reserved
+_FLAGS_AT = 8 + 52  # lo_flags in lo_info64
+
+
+class DiskImageError(VirtgaugeError):
+    """An image could not be made or mounted: why, and what would help."""
+
+
+def make_disk_image(image: Path, mib: int) -> None:
+    """Make a file with an empty ext4 filesystem of that size, owned by root, with no blocks reserved for root.
+
+    Args:
+        image: must not exist; in a folder of the scope's scratch as a rule.
+        mib: its size; at least 16.
+
+    Raises:
+        DiskImageError: no space, no mkfs.ext4, or an unwritable folder; nothing is left of it.
+        ValueError: too small.
+    """
+    if mib < _LEAST_MIB:
+        raise ValueError(f"a disk image of {mib} MiB has no room for a filesystem; {_LEAST_MIB} MiB is the least")
+    try:
+        descriptor = os.open(image, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DiskImageError(f"{image} cannot be made: {error.strerror}") from error
+    try:
+        _reserve(descriptor, image, mib)
+        _make_filesystem(image)
+        os.fsync(descriptor)
+    except BaseException:
+        image.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def mount_disk_image(image: Path, folder: Path) -> str:
+    """Mount an image on a folder, which is made where it is absent, by a loop device that goes with the mount.
+
+    The device reads and writes past the host's page cache where the image's filesystem can, and hands on every flush.
+    The folder belongs below the scope's, where the reclaim finds the mount after a kill -9.
+
+    Returns:
+        how writes reach the image, in words: ``loop device, direct I/O`` or ``loop device, page cache``.
+
+    Raises:
+        DiskImageError: this user may not, there is no loop device, or the image is none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    device, path = loop_device(image)
+    try:
+        mount(path, folder, "ext4")
+        direct = Path("/sys/block", path.name, "loop/dio").read_text().strip() == "1"
+        return "loop device, direct I/O" if direct else "loop device, page cache"
+    except OSError as error:
+        remedy = "run virtgauge as root (sudo)" if error.errno in (errno.EPERM, errno.EACCES) else None
+        raise DiskImageError(f"{image} cannot be mounted on {folder}: {error.strerror}", remedy) from error
+    finally:
+        os.close(device)  # the mount holds it from here on; without one, it is free again
+
+
+def unmount_disk_image(folder: Path) -> None:
+    """Write everything back and take the mount and its loop device away; nothing happens where none is mounted.
+
+    A program that still uses it gets a moment to end.  After that the mount is taken out of its sight, and its device
+    stays for as long as the program does.
+    """
+    deadline = time.monotonic() + _UNMOUNT_S
+    while True:
+        try:
+            unmount(folder)
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return  # EINVAL: not mounted; ENOENT: no such folder
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_PAUSE_S)
+    with contextlib.suppress(OSError):
+        detach(folder)
+
+
+def _reserve(descriptor: int, image: Path, mib: int) -> None:
+    try:
+        # Asked first: the kernel takes all that is left before it says that it is not enough.
+        room = os.fstatvfs(descriptor)
+        if mib * _MIB > room.f_bavail * room.f_frsize:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.posix_fallocate(descriptor, 0, mib * _MIB)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            remedy = "make room there, or set XDG_CACHE_HOME to a folder elsewhere"
+            raise DiskImageError(f"no {mib} MiB left on the disk of {image.parent}", remedy) from error
+        raise DiskImageError(f"{image} cannot be made: {error.strerror}") from error
+
+
+def _make_filesystem(image: Path) -> None:
+    environment = {
+        "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
+        "E2FSPROGS_FAKE_TIME": "1",
+        "LC_ALL": "C",
+    }
+    try:
+        done = subprocess.run(
+            [*_MKFS, str(image)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment,
+            timeout=_MKFS_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise DiskImageError("mkfs.ext4 is not installed", "apt install e2fsprogs") from error
+    except subprocess.TimeoutExpired as error:
+        raise DiskImageError(f"mkfs.ext4 did not finish {image} in {_MKFS_S:.0f} s") from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise DiskImageError(f"mkfs.ext4 fails on {image}: {'; '.join(said[-2:])}")
+
+
+def loop_device(image: Path) -> tuple[int, Path]:
+    """A loop device with the image behind it: open, and its path.
+
+    It is free again when everybody has closed it and it is not mounted.  It reads and writes past the host's page cache
+    where the image's filesystem can, and hands on every flush.
+
+    Raises:
+        DiskImageError: this user may not, there is no loop device, or the image cannot be opened.
+    """
+    try:
+        with image.open("r+b", buffering=0) as file, open("/dev/loop-control", "rb", buffering=0) as control:
+            configuration = _configuration(file.fileno())
+            while True:
+                path = Path(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}")
+                device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    fcntl.ioctl(device, _LOOP_CONFIGURE, configuration)
+                    return device, path
+                except OSError as error:
+                    os.close(device)
+                    if error.errno != errno.EBUSY:  # another took it in between
+                        raise
+    except OSError as error:
+        if error.filename == str(image):
+            raise DiskImageError(f"{image} cannot be opened: {error.strerror}") from error
+        if os.geteuid() != 0:
+            raise DiskImageError("disk images need root here", "run virtgauge as root (sudo)") from error
+        remedy = "`modprobe loop`, on Linux 5.8 or later; a container needs /dev/loop-control and /dev/loop*"
+        raise DiskImageError(f"there is no loop device for {image}: {error}", remedy) from error
+
+
+def _configuration(descriptor: int) -> bytes:
+    """``struct loop_config``.  Partitions are not looked for, which would take a flag."""
+    configuration = bytearray(_CONFIGURATION_BYTES)
+    struct.pack_into("=II", configuration, 0, descriptor, 4096)
+    struct.pack_into("=I", configuration, _FLAGS_AT, _AUTOCLEAR | _DIRECT_IO)
+    return bytes(configuration)

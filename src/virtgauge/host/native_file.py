@@ -9,7 +9,7 @@ import virtgauge
 from virtgauge.errors import UnavailableError
 
 
-def find_native(name: str, variable: str, what: str, built: str) -> Path:
+def find_native(name: str, variable: str, what: str, built: str, part: str) -> Path:
     """Find a file: where an environment variable says, then inside the installed package.
 
     Args:
@@ -17,6 +17,7 @@ def find_native(name: str, variable: str, what: str, built: str) -> Path:
         variable: of the environment.
         what: the file is, for the error.
         built: how one is called that was built by hand, for the error's remedy.
+        part: that `virtgauge provision` builds it as, in a source tree.
 
     Raises:
         UnavailableError: neither exists.
@@ -26,6 +27,11 @@ def find_native(name: str, variable: str, what: str, built: str) -> Path:
     if not path.is_file():
         raise UnavailableError(
             f"{what} is missing: {path}",
-            f"run `make` in the source tree, reinstall the package, or set {variable} to {built}",
+            how_to_build(part, variable, built),
         )
     return path.resolve()
+
+
+def how_to_build(part: str, variable: str, built: str) -> str:
+    """The remedy where a native file is missing: a source tree can build it, an installation brings it."""
+    return f"reinstall the package, or in a source tree: virtgauge provision {part}; or set {variable} to {built}"

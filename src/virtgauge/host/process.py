@@ -1,4 +1,4 @@
-"""Processes: named so that a recycled pid cannot be mistaken for an old one, started so that they cannot outlive us."""
+"""Processes of this machine: started, waited for, killed, and where they may run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,25 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+# CPUs as the kernel lists them: ``0-2,4``.
+
+
+def cpu_list(text: str) -> frozenset[int]:
+    """Their numbers; none of an empty list.
+
+    Raises:
+        ValueError: it is no such list.
+    """
+    ranges = (part.partition("-") for part in text.split(",") if part)
+    return frozenset(cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1))
+
+
+# Processes: named so that a recycled pid cannot be mistaken for an old one, started so that they cannot outlive us.
+
 _PR_SET_PDEATHSIG = 1
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
+KTHREADD = 2
+"""The parent of all threads of the kernel, in its own PID namespace."""
 # Loaded before any fork: a child of a threaded process must not load libraries.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -137,6 +154,8 @@ class KernelThreads:
     """CPU time of the kernel's own threads: what a disk is worked for by (its loop device, its journal, its queues)."""
 
     def __init__(self) -> None:
+        self.visible = kernel_threads_visible()
+        """Whether their CPU time can be read at all."""
         self._seen = dict(_kernel_threads_ns())
         self._total_ns = 0
 
@@ -148,12 +167,25 @@ class KernelThreads:
         return self._total_ns
 
 
+def kernel_threads_visible() -> bool:
+    """Whether the CPU time of the kernel's threads can be read: in a container's PID namespace they are hidden."""
+    return is_kernel_thread(KTHREADD) and cpu_clock_ns(KTHREADD) is not None
+
+
 def _kernel_threads_ns() -> Iterator[tuple[int, int]]:
-    """Pid and CPU time of each, by the first figure of its ``schedstat``; none where the kernel does not keep that."""
+    """Pid and CPU time of each."""
     for pid in all_pids():
-        if is_kernel_thread(pid):
-            with contextlib.suppress(OSError):  # it ended meanwhile
-                yield pid, int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+        if is_kernel_thread(pid) and (used := cpu_clock_ns(pid)) is not None:
+            yield pid, used
+
+
+def cpu_clock_ns(pid: int) -> int | None:
+    """CPU time of a process with all its threads, ended ones too, exact to the nanosecond; None when it is gone."""
+    try:
+        # clock_getcpuclockid(3): the process clock of PID is ~PID << 3 | CPUCLOCK_SCHED (2)
+        return time.clock_gettime_ns((~pid << 3) | 2)
+    except OSError:
+        return None
 
 
 def all_pids() -> Iterator[int]:
@@ -199,11 +231,10 @@ def tree_cpu_ns(root: int) -> int | None:
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     total, seen = 0, False
     for pid in tree_pids(root):
-        try:
-            # clock_getcpuclockid(3): the process clock of PID is ~PID << 3 | CPUCLOCK_SCHED (2)
-            total += time.clock_gettime_ns((~pid << 3) | 2)
-        except OSError:
+        used = cpu_clock_ns(pid)
+        if used is None:
             continue
+        total += used
         fields = stat_fields(pid)
         if fields is not None:
             total += (int(fields[13]) + int(fields[14])) * tick_ns

@@ -1,4 +1,6 @@
-"""Remove what a controller left on the host: at its own end, and after a kill -9.
+"""Removal of what dead runs left on this host.
+
+Remove what a controller left on the host: at its own end, and after a kill -9.
 
 Nothing is touched that does not carry a tag: a scope's folders and what is mounted in them, processes whose
 environment names the scope, members of cgroups, network namespaces and interfaces named after it.  Every
@@ -18,28 +20,26 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies
-from virtgauge.host.libvirt_domains import destroy_domains
+from virtgauge.host.domains import destroy_domains, destroy_tagged_domains
 from virtgauge.host.mounts import detach_below, mounts
 from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, wait_until_gone
 from virtgauge.host.tag import (
     CGROUP_PARENT,
     OWNER_FILE,
     OWNER_VARIABLE,
+    STATE_FOLDER_VARIABLE,
     TAG_PATTERN,
     TAG_VARIABLE,
+    StateFolder,
+    forget_empty_state_folder,
+    is_own_file,
+    known_state_folders,
     scratch_root,
     state_root,
 )
-from virtgauge.host.xen_domains import destroy_tagged_domains
 
-RUNTIME_FILE = "runtime.json"
-"""In a guest's folder: the OCI runtime's command line up to ``--root DIR``, and the container's id."""
+# Which scopes on this host have lost their owner, and whose they were.
 
-RUNTIME_STATE = "runtime"
-"""Beside it: the runtime's own folder; there is no container before it exists."""
-
-_KILL_S = 5.0
-_RUNTIME_S = 10.0
 _YOUNG_S = 60.0
 """A nameless rest younger than this may be one that another run is just making."""
 
@@ -52,46 +52,154 @@ class DeadScope:
         tag: of the scope.
         folder: its folder; None when only processes or cgroups are left of it.
         why: how we know that the owner is gone, in words.
+        state: to which it belonged; None where that is not known.
+        own: it belonged to the state folder of this process, or to one below it.
     """
 
     tag: str
     folder: Path | None
     why: str
+    state: StateFolder | None
+    own: bool
 
 
 def find_dead_scopes() -> list[DeadScope]:
-    """Scopes of this user's state folder whose owner does not run, and orphans that no folder names any more."""
-    found: dict[str, DeadScope] = {}
-    for root in (state_root(), scratch_root()):
-        for folder in _folders(root):
-            tag = folder.name.lstrip(".")
-            why = _why_dead(folder)
-            if why is not None and tag not in found:
-                found[tag] = DeadScope(tag=tag, folder=folder, why=why)
-    for pid in all_pids():
-        environment = environment_of(pid)
-        tag, owner = environment.get(TAG_VARIABLE, ""), environment.get(OWNER_VARIABLE, "")
-        if TAG_PATTERN.fullmatch(tag) and tag not in found and _owner_gone(owner):
-            found[tag] = DeadScope(tag=tag, folder=None, why="its processes outlived their controller")
-    for tag in _abandoned_cgroups():
-        if tag not in found:
-            found[tag] = DeadScope(tag=tag, folder=None, why="its cgroup is empty and belongs to no scope")
-    return list(found.values())
+    """Scopes of all users and state folders that this process can see, and orphans that no folder names any more."""
+    search = _Search()
+    search.folders()
+    search.processes()
+    search.cgroups()
+    return list(search.found.values())
 
 
-def reclaim_dead() -> list[str]:
+class _Search:
+    """What is dead, and the tags of what lives: nothing that says it is of a living scope is another's to remove."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, DeadScope] = {}
+        self._states = known_state_folders()
+        self._own = [state for state in self._states if self._states[0].holds(state)]
+        self._living: set[str] = set()
+
+    def folders(self) -> None:
+        """In state folders, and in the cache, which all state folders of a user have in common."""
+        places: list[tuple[Path, StateFolder | None]] = [(Path(state.path), state) for state in self._states]
+        for root, state in (*places, (scratch_root(), None)):
+            for folder in _folders(root):
+                tag = folder.name.lstrip(".")
+                why, owners_state = _why_dead(folder)
+                if why is None:
+                    self._living.add(tag)
+                else:
+                    self._add(tag, folder, why, owners_state or state)
+
+    def processes(self) -> None:
+        """Those whose environment names a scope."""
+        for pid in all_pids():
+            environment = environment_of(pid)
+            tag, owner = environment.get(TAG_VARIABLE, ""), environment.get(OWNER_VARIABLE, "")
+            if TAG_PATTERN.fullmatch(tag) and tag not in self._living and _owner_gone(owner):
+                state = _state_from(environment.get(STATE_FOLDER_VARIABLE))
+                self._add(tag, None, "its processes outlived their controller", state)
+
+    def cgroups(self) -> None:
+        """Empty ones that no folder and no process has named."""
+        for tag in _abandoned_cgroups():
+            if tag not in self._living:
+                state = next((state for state in self._states if state.has_marked(tag)), None)
+                self._add(tag, None, "its cgroup is empty and belongs to no scope", state)
+
+    def _add(self, tag: str, folder: Path | None, why: str, state: StateFolder | None) -> None:
+        if tag not in self.found:
+            own = self._states[0].holds(state) if state else any(mine.has_marked(tag) for mine in self._own)
+            self.found[tag] = DeadScope(tag, folder, why, state, own)
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        entries = sorted(root.iterdir())
+        return [
+            entry
+            for entry in entries
+            if TAG_PATTERN.fullmatch(entry.name.lstrip(".")) and entry.is_dir() and not entry.is_symlink()
+        ]
+    except OSError:
+        return []
+
+
+def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
+    """Why the owner of a scope's folder is known to be gone, None while it may live; and whose it says it is."""
+    try:
+        record = json.loads((folder / OWNER_FILE).read_text())
+        owner = ProcessIdentity.from_dict(record)
+        state = _state_from(record.get("state_folder"))
+    except FileNotFoundError:
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _YOUNG_S:
+                return "it never got an owner", None
+        return None, None
+    except PermissionError:
+        return None, None  # another user's, who alone can tell
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "its owner's name cannot be read", None
+    return (None if owner.alive() else f"its controller (pid {owner.pid}) is gone"), state
+
+
+def _state_from(text: object) -> StateFolder | None:
+    try:
+        return StateFolder.from_text(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _owner_gone(text: str) -> bool:
+    try:
+        return not ProcessIdentity.from_text(text).alive()
+    except ValueError:
+        return False  # started by something else that knows our variable: not ours to judge
+
+
+def _abandoned_cgroups() -> list[str]:
+    tags: dict[str, bool] = {}
+    for root in Hierarchies.detect().all_roots():
+        with contextlib.suppress(OSError):
+            for entry in (root / CGROUP_PARENT).iterdir():
+                if TAG_PATTERN.fullmatch(entry.name) and entry.is_dir():
+                    old = time.time() - entry.stat().st_mtime > _YOUNG_S
+                    tags[entry.name] = tags.get(entry.name, True) and old
+    return [tag for tag, old in tags.items() if old and not Cgroup(f"{CGROUP_PARENT}/{tag}").pids()]
+
+
+RUNTIME_FILE = "runtime.json"
+"""In a guest's folder: the OCI runtime's command line up to ``--root DIR``, and the container's id."""
+
+RUNTIME_STATE = "runtime"
+"""Beside it: the runtime's own folder; there is no container before it exists."""
+
+_KILL_S = 5.0
+_RUNTIME_S = 10.0
+
+
+def reclaim_dead(*, everyone: bool = False) -> list[str]:
     """Remove everything that dead scopes left.
+
+    Args:
+        everyone: also those of other users and other state folders.
 
     Returns:
         what was removed, a line for people each; empty when there was nothing.
     """
     lines: list[str] = []
     for scope in find_dead_scopes():
+        if not (scope.own or everyone):
+            continue
         lines.append(f"{scope.tag}: {scope.why}")
         lines.extend(f"{scope.tag}: {line}" for line in _reclaim(scope.tag, scope.folder))
         if scope.folder is not None and not _remove_folder(scope.folder):
             lines.append(f"{scope.tag}: could not remove {scope.folder}; are you its user?")
-    for root in (state_root(), scratch_root()):
+    roots = [Path(state.path) for state in known_state_folders()] if everyone else [state_root()]
+    forget_empty_state_folder()
+    for root in (*roots, scratch_root()):
         with contextlib.suppress(OSError):
             root.rmdir()
     return lines
@@ -125,54 +233,11 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     return lines
 
 
-def _folders(root: Path) -> list[Path]:
-    try:
-        entries = sorted(root.iterdir())
-    except OSError:
-        return []
-    return [entry for entry in entries if TAG_PATTERN.fullmatch(entry.name.lstrip(".")) and entry.is_dir()]
-
-
-def _why_dead(folder: Path) -> str | None:
-    """Why the owner of a scope's folder is known to be gone; None while it may live."""
-    try:
-        owner = ProcessIdentity.from_dict(json.loads((folder / OWNER_FILE).read_text()))
-    except FileNotFoundError:
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _YOUNG_S:
-                return "it never got an owner"
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return "its owner's name cannot be read"
-    if owner.alive():
-        return None
-    return f"its controller (pid {owner.pid}) is gone"
-
-
-def _owner_gone(text: str) -> bool:
-    try:
-        return not ProcessIdentity.from_text(text).alive()
-    except ValueError:
-        return False  # started by something else that knows our variable: not ours to judge
-
-
-def _abandoned_cgroups() -> list[str]:
-    tags: dict[str, bool] = {}
-    for root in Hierarchies.detect().all_roots():
-        with contextlib.suppress(OSError):
-            for entry in (root / CGROUP_PARENT).iterdir():
-                if TAG_PATTERN.fullmatch(entry.name) and entry.is_dir():
-                    old = time.time() - entry.stat().st_mtime > _YOUNG_S
-                    tags[entry.name] = tags.get(entry.name, True) and old
-    known = {folder.name for folder in _folders(state_root())}
-    return [
-        tag for tag, old in tags.items() if old and tag not in known and not Cgroup(f"{CGROUP_PARENT}/{tag}").pids()
-    ]
-
-
 def _delete_containers(folder: Path) -> list[str]:
     lines = []
     for record in sorted(folder.glob(f"*/{RUNTIME_FILE}")):
+        if not is_own_file(record):
+            continue  # another user's word is nothing to execute
         try:
             value = json.loads(record.read_text())
             command, container = [str(part) for part in value["command"]], str(value["container"])

@@ -11,15 +11,25 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import shutil
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.process import ProcessIdentity
 from virtgauge.host.reclaim import reclaim_folder
-from virtgauge.host.tag import CGROUP_PARENT, OWNER_FILE, OWNER_VARIABLE, TAG_VARIABLE, scratch_root, state_root
+from virtgauge.host.tag import (
+    CGROUP_PARENT,
+    OWNER_FILE,
+    OWNER_VARIABLE,
+    STATE_FOLDER_VARIABLE,
+    TAG_VARIABLE,
+    StateFolder,
+    forget_empty_state_folder,
+    remember_state_folder,
+    scratch_root,
+    state_root,
+)
 
 _PASSABLE = 0o711
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
@@ -29,14 +39,23 @@ class Scope:
     """The host resources of one controller process; a context manager that reclaims them at its end.
 
     Attributes:
-        tag: short, unique, usable in the names of interfaces and cgroups (``vg`` + 6 hex digits).
+        tag: short, unique, usable in the names of interfaces and cgroups: ``vg``, two digits that stand for user and
+            state folder, and four random ones.
         folder: for bundles, runtimes' state and logs.  Others can pass through it (0711), because servers refuse
             to run as root; they cannot list it, and each guest's own folder in it is private.
     """
 
+    _taken: ClassVar[set[str]] = set()
+    """Tags of this process's scopes, also of those that are over."""
+
     def __init__(self) -> None:
-        self.tag = "vg" + secrets.token_hex(3)
-        self.folder = _owned_folder(state_root(), self.tag)
+        self._state = StateFolder.own()
+        while (tag := self._state.new_tag()) in self._taken or (state_root() / tag).exists():
+            pass
+        self._taken.add(tag)
+        self.tag = tag
+        self.folder = _owned_folder(state_root(), tag)
+        remember_state_folder()
         self._scratch: Path | None = None
 
     def guest_folder(self, name: str) -> Path:
@@ -66,15 +85,20 @@ class Scope:
         return Cgroup(f"{CGROUP_PARENT}/{self.tag}/{name}", cpu_limit=cpu_limit)
 
     def environment(self) -> dict[str, str]:
-        """Environment for a process started in this scope: only what it needs, the tag, and the owner."""
+        """Environment for a process started in this scope: only what it needs, the tag, and whose it is."""
         kept = {k: v for k in ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR") if (v := os.environ.get(k))}
-        return kept | {TAG_VARIABLE: self.tag, OWNER_VARIABLE: ProcessIdentity.current().as_text()}
+        return kept | {
+            TAG_VARIABLE: self.tag,
+            OWNER_VARIABLE: ProcessIdentity.current().as_text(),
+            STATE_FOLDER_VARIABLE: self._state.as_text(),
+        }
 
     def close(self) -> None:
         """Reclaim all that is left.  Guests are expected to be closed by then."""
         reclaim_folder(self.folder)
         with contextlib.suppress(OSError):
             shutil.rmtree(self.folder)
+        forget_empty_state_folder()
         for root in (self.folder.parent, scratch_root()):
             with contextlib.suppress(OSError):  # other runs may live there
                 root.rmdir()
@@ -96,7 +120,8 @@ def _owned_folder(root: Path, tag: str) -> Path:
             unborn.mkdir()
             break
     unborn.chmod(_PASSABLE)
-    (unborn / OWNER_FILE).write_text(json.dumps(ProcessIdentity.current().as_dict()))
+    owner = ProcessIdentity.current().as_dict() | {"state_folder": StateFolder.own().as_text()}
+    (unborn / OWNER_FILE).write_text(json.dumps(owner))
     folder = root / tag
     unborn.rename(folder)
     return folder

@@ -1,10 +1,17 @@
-"""How what virtgauge makes on the host is told from everything else: names, variables, and the folder of all scopes."""
+"""How what virtgauge makes on the host is told from everything else, and whose it is: names, variables, folders."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
 import os
+import pwd
 import re
+import secrets
+import string
 from pathlib import Path
+from typing import Self
 
 TAG_VARIABLE = "VIRTGAUGE_SCOPE"
 """Every process that virtgauge starts on the host carries its scope's tag in this variable."""
@@ -12,12 +19,78 @@ TAG_VARIABLE = "VIRTGAUGE_SCOPE"
 OWNER_VARIABLE = "VIRTGAUGE_OWNER"
 """And the identity of the scope's owner in this one, so that an orphan is known without the scope's folder."""
 
+STATE_FOLDER_VARIABLE = "VIRTGAUGE_STATE_FOLDER"
+"""And in this one the user and the state folder to which the scope belongs."""
+
 STATE_VARIABLE = "VIRTGAUGE_STATE"
 """Overrides the folder of all scopes."""
 
 OWNER_FILE = "owner.json"
 CGROUP_PARENT = "virtgauge"
-TAG_PATTERN = re.compile(r"vg[0-9a-f]{6}")
+TAG_PATTERN = re.compile(r"vg[0-9a-z]{6}")
+_DIGITS = string.digits + string.ascii_lowercase
+_MARK = slice(2, 4)
+"""Of a tag: the digits that all scopes of a state folder have in common."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StateFolder:
+    """To whom a scope belongs.
+
+    A run reclaims what dead scopes of its own state folder left, and of folders below it.
+
+    Attributes:
+        uid: the user whose processes own the scopes.
+        path: the folder of all scopes, without symbolic links.
+    """
+
+    uid: int
+    path: str
+
+    @classmethod
+    def own(cls) -> Self:
+        """That of this process."""
+        return cls(os.geteuid(), os.path.realpath(state_root()))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """The inverse of :meth:`as_text`.
+
+        Raises:
+            ValueError: the text is not one.
+        """
+        uid, path = text.split(":", 1)
+        return cls(int(uid), path)
+
+    def as_text(self) -> str:
+        """``uid:path``, for an environment variable and for files."""
+        return f"{self.uid}:{self.path}"
+
+    def holds(self, other: StateFolder) -> bool:
+        """Whether the other is this one, or a folder of the same user below it (a fleet's workers have such)."""
+        return self.uid == other.uid and Path(other.path).is_relative_to(self.path)
+
+    @property
+    def mark(self) -> str:
+        """Two digits, which the tags of its scopes begin with: cgroups and interfaces carry nothing but a name."""
+        number = int.from_bytes(hashlib.sha256(self.as_text().encode()).digest())
+        return _DIGITS[number // 36 % 36] + _DIGITS[number % 36]
+
+    def new_tag(self) -> str:
+        """A tag for a new scope, with four random digits."""
+        return "vg" + self.mark + "".join(secrets.choice(_DIGITS) for _ in range(4))
+
+    def has_marked(self, tag: str) -> bool:
+        """Whether a tag is one of its scopes', as far as a name can say that (1 in 1296 names of others does)."""
+        return tag[_MARK] == self.mark
+
+    def words(self) -> str:
+        """For people."""
+        try:
+            user = pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            user = str(self.uid)
+        return f"user {user}, state folder {self.path}"
 
 
 def state_root() -> Path:
@@ -40,3 +113,70 @@ def cache_root() -> Path:
 def scratch_root() -> Path:
     """The folder of all scopes' scratch folders, in the user's cache: that is on a disk, the state is in memory."""
     return cache_root() / "scratch"
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether this user wrote a file; false where it is gone."""
+    try:
+        return path.lstat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def remember_state_folder() -> None:
+    """Write down where this user's scopes are, so that `virtgauge clean --all` finds them from anywhere."""
+    own, entry = StateFolder.own(), _own_entry()
+    with contextlib.suppress(OSError):  # a cache that cannot be written: found from its own state folder only
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        for other in entry.parent.iterdir():
+            if not Path(_registered(other).path).exists():
+                other.unlink(missing_ok=True)
+        entry.write_text(own.as_text())
+
+
+def forget_empty_state_folder() -> None:
+    """Take it off the list when its last scope has ended."""
+    with contextlib.suppress(OSError):
+        _own_entry().unlink(missing_ok=True)
+        if any(TAG_PATTERN.fullmatch(name) for name in os.listdir(state_root())):
+            remember_state_folder()
+
+
+def _own_entry() -> Path:
+    return _registry(cache_root()) / hashlib.sha256(StateFolder.own().path.encode()).hexdigest()[:16]
+
+
+def known_state_folders() -> list[StateFolder]:
+    """This process's own first, then all others that are known on this machine; root knows those of all users."""
+    places = [Path("/run/virtgauge"), *Path("/run/user").glob("*/virtgauge"), *Path("/tmp").glob("virtgauge-*")]
+    caches = [cache_root()]
+    if os.geteuid() == 0:
+        caches += [Path(user.pw_dir) / ".cache" / "virtgauge" for user in pwd.getpwall()]
+    found = [StateFolder.own()]
+    for place in places:
+        with contextlib.suppress(OSError):
+            found.append(StateFolder(place.lstat().st_uid, os.path.realpath(place)))
+    for cache in caches:
+        with contextlib.suppress(OSError):
+            found += [_registered(entry) for entry in _registry(cache).iterdir()]
+    return [state for state in dict.fromkeys(found) if state == found[0] or _is_there(state)]
+
+
+def _registry(cache: Path) -> Path:
+    return cache / "states"
+
+
+def _registered(entry: Path) -> StateFolder:
+    """What a file of the registry names; what cannot be read names a folder that is nowhere."""
+    try:
+        return StateFolder.from_text(entry.read_text())
+    except (OSError, ValueError):  # or it is no text
+        return StateFolder(-1, "/nonexistent")
+
+
+def _is_there(state: StateFolder) -> bool:
+    """Whether it is the folder of the user that it is said to be: others can write what they like."""
+    try:
+        return Path(state.path).is_dir() and Path(state.path).lstat().st_uid == state.uid
+    except OSError:
+        return False

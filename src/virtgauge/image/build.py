@@ -13,12 +13,11 @@ from pathlib import Path
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.host.scope import Scope
-from virtgauge.image import ova, qemu_img, vdi, vhd, vhdx, vmdk
-from virtgauge.image.cd import make_cd
+from virtgauge.image import formats
 from virtgauge.image.channel import ImageChannel, SerialChannel
 from virtgauge.image.contents import Contents, contents_of
-from virtgauge.image.disk import make_disk
-from virtgauge.image.format import Format
+from virtgauge.image.disk import make_cd, make_disk
+from virtgauge.image.formats import Format
 from virtgauge.provision.boot_loader import BootLoader, find_boot_loader
 from virtgauge.provision.cache import ProvisionError
 from virtgauge.provision.kernel import GuestKernel, find_kernel
@@ -65,7 +64,7 @@ def find_ingredients(channel: ImageChannel, format: Format) -> Ingredients:
     if boot_loader is None:
         raise UnavailableError("there is no boot loader in the cache", "run `virtgauge provision image`")
     if format not in (Format.RAW, Format.ISO):
-        qemu_img.find_qemu_img()
+        formats.find_qemu_img()
     return Ingredients(kernel, find_agent(), boot_loader, channel)
 
 
@@ -102,16 +101,16 @@ def build(ingredients: Ingredients, format: Format, out: Path, progress: Progres
 
 
 def _qcow2(raw: Path, target: Path, _contents: Contents) -> None:
-    qemu_img.convert(raw, target, "qcow2", "-c")
+    formats.convert(raw, target, "qcow2", "-c")
 
 
 _CONVERSIONS: dict[Format, Callable[[Path, Path, Contents], None]] = {
     Format.QCOW2: _qcow2,
-    Format.VMDK: vmdk.make_sparse,
-    Format.VHD: vhd.make_vhd,
-    Format.VHDX: vhdx.make_vhdx,
-    Format.VDI: vdi.make_vdi,
-    Format.OVA: ova.make_ova,
+    Format.VMDK: formats.make_sparse,
+    Format.VHD: formats.make_vhd,
+    Format.VHDX: formats.make_vhdx,
+    Format.VDI: formats.make_vdi,
+    Format.OVA: formats.make_ova,
 }
 
 

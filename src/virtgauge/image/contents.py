@@ -1,4 +1,9 @@
-"""What an image holds beside its boot loader: kernel, first root file system, command line, and a record of them."""
+"""What an image carries: the agent, a kernel with its drivers, and what it dials.
+
+Archives that the kernel unpacks into its first root file system.
+
+Format: cpio "newc", see the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,67 @@ from typing import Any
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.errors import UnavailableError
 from virtgauge.image.channel import ImageChannel
-from virtgauge.image.cpio import Archive
-from virtgauge.image.drivers import driver_names
 from virtgauge.provision.boot_loader import BootLoader
-from virtgauge.provision.kernel import GuestKernel
-from virtgauge.provision.modules import ModuleError, canonical, module_closure
+from virtgauge.provision.kernel import GuestKernel, ModuleError, canonical, module_closure
+
+# The drivers that an image carries: whatever a hypervisor of the papers, or of their readers, shows a guest.
+
+DRIVERS: Mapping[str, tuple[str, ...]] = {
+    "virtio": (
+        *("virtio_pci", "virtio_mmio", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_console"),
+        *("9p", "9pnet_virtio"),  # folders of the host, as the platform `qemu` gives them
+    ),
+    "Intel network cards, emulated by all": ("e1000", "e1000e"),
+    "VMware ESXi": ("vmxnet3", "vmw_pvscsi", "mptspi", "mptsas"),
+    "Hyper-V": ("hv_vmbus", "hv_netvsc", "hv_storvsc", "tulip"),  # tulip: generation 1's "legacy" adapter
+    "Xen": ("xen_netfront", "xen_blkfront"),
+    "VirtualBox": ("pcnet32",),
+    "disks": ("ahci", "ata_piix", "sd_mod", "nvme"),
+    "file systems": ("ext4", "crc32c_generic"),
+}
+"""Module names by what they are for; what these depend on comes with them."""
+
+
+def driver_names() -> tuple[str, ...]:
+    """All of them."""
+    return tuple(name for names in DRIVERS.values() for name in names)
+
+
+class Archive:
+    """A newc archive in memory; the same entries are the same bytes."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._inode = 0
+
+    def add(self, name: str, mode: int, content: bytes = b"", device: tuple[int, int] = (0, 0)) -> None:
+        """Append an entry.
+
+        Args:
+            name: path without a leading slash; its folder comes before it.
+            mode: type and permissions, as of ``stat``.
+            content: of a file.
+            device: major and minor number of a device.
+        """
+        self._inode += 1
+        encoded = name.encode() + b"\0"
+        # inode mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check;
+        # no times: the same content is the same archive
+        fields = (self._inode, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(encoded), 0)
+        header = b"070701" + b"".join(b"%08X" % field for field in fields)
+        self._parts += [_padded(header + encoded), _padded(content)]
+
+    def finish(self) -> bytes:
+        """The whole archive."""
+        self.add("TRAILER!!!", 0)
+        return b"".join(self._parts)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+# What an image holds beside its boot loader: kernel, first root file system, command line, and a record of them.
 
 FOLDER = "virtgauge"
 """Of the kernel and all that goes with it, in every image."""

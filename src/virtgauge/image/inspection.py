@@ -14,10 +14,10 @@ from typing import Any
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.host.scope import Scope
-from virtgauge.image import qemu_img
+from virtgauge.image import formats
 from virtgauge.image.contents import FOLDER, RECORD, digest_of
-from virtgauge.image.fat import SECTOR
-from virtgauge.image.format import Format
+from virtgauge.image.disk import SECTOR
+from virtgauge.image.formats import Format
 from virtgauge.provision.boot_loader import BootLoader, find_boot_loader
 
 _SYSTEM_AT = 2048 * SECTOR  # of a disk: where its file system begins
@@ -110,7 +110,7 @@ def _format(image: Path) -> Format:
         file.seek(_ARCHIVE_AT)
         if file.read(len(_ARCHIVE)) == _ARCHIVE:
             return Format.OVA
-    driver = str(qemu_img.information(image)["format"])
+    driver = str(formats.information(image)["format"])
     if driver not in _DRIVERS:
         raise UsageError(f"{image} is a {driver}, which is no format of an image", f"accepted: {', '.join(Format)}")
     return _DRIVERS[driver]
@@ -124,8 +124,8 @@ def _disk_parts(image: Path, format: Format, work: Path, boot_loader: BootLoader
     if format is Format.RAW:
         raw = image.absolute()
     else:
-        qemu_img.check(image, driver)
-        qemu_img.to_raw(image, driver, raw)
+        formats.check(image, driver)
+        formats.to_raw(image, driver, raw)
     parts = {}
     for name in (RECORD, *_PARTS):
         target = work / name

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Self
 
 from virtgauge.errors import UsageError
-from virtgauge.ledger.records import GuestRecord, HostRecord, Manifest, TrialRecord
-from virtgauge.ledger.store import Ledger
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.ledger.records import BLOCKS_PER_HOST, GuestRecord, HostRecord, Manifest, TrialRecord
 
 
-class HostLedger(Ledger):
-    """A fleet's ledger with one host's trials and guests only; for reading."""
+class HostLedger(ReadOnlyLedger):
+    """A fleet's ledger with one host's trials and guests only."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         super().__init__(folder, connection)
@@ -26,14 +26,14 @@ class HostLedger(Ledger):
         Raises:
             UsageError: there is no run, it has one host only, or none of that name.
         """
-        ledger = cls.open(folder)
-        assert isinstance(ledger, cls)
+        ledger = cls.for_command(folder)
         hosts = {host.name: host for host in super().manifest(ledger).hosts}
         if name not in hosts:
             ledger.close()
             known = f"its hosts are {', '.join(hosts)}" if hosts else f"{folder} is the run of one host"
             raise UsageError(f"--host {name}: there is no such host", known)
-        ledger._host = hosts[name]
+        host = ledger._host = hosts[name]
+        ledger.blocks = host.first_block, host.first_block + BLOCKS_PER_HOST - 1
         return ledger
 
     def manifest(self) -> Manifest:

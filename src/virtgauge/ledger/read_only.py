@@ -11,17 +11,18 @@ limit and a size limit, and no function or view of the file's own schema is trus
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import stat
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from urllib.parse import quote
 
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import GuestRecord, TrialRecord
-from virtgauge.ledger.store import LEDGER_NAME, SCHEMA_VERSION, Ledger
+from virtgauge.ledger.store import LEDGER_NAME, SCHEMA_VERSION, Ledger, no_run
 
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"
@@ -45,7 +46,7 @@ class ReadOnlyLedger(Ledger):
     """Whatever writes fails."""
 
     @classmethod
-    def open(cls, folder: Path, limit_s: float = 20.0) -> ReadOnlyLedger:
+    def open(cls, folder: Path, limit_s: float = 20.0) -> Self:
         """Open a run's ledger to look at it.
 
         Args:
@@ -61,7 +62,7 @@ class ReadOnlyLedger(Ledger):
         except OSError:
             regular = False
         if not regular:
-            raise UsageError(f"no run in {folder}: {LEDGER_NAME} is missing", "`virtgauge run` makes one")
+            raise no_run(folder)
         try:
             db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{_access(folder)}", uri=True, timeout=1)
         except sqlite3.Error as error:
@@ -86,7 +87,20 @@ class ReadOnlyLedger(Ledger):
         db.row_factory = sqlite3.Row
         return cls(folder, db)
 
-    def __enter__(self) -> ReadOnlyLedger:
+    @classmethod
+    def for_command(cls, folder: Path) -> Self:
+        """Open a run's ledger for a command of the user's own, which takes as long as it needs.
+
+        A log whose index is missing, of a run that was copied, is put in order where this user may write.
+
+        Raises:
+            UsageError: there is none, or it cannot be read.
+        """
+        if _lacks_index(folder) and os.access(folder, os.W_OK):
+            Ledger.open(folder).close()
+        return cls.open(folder, limit_s=math.inf)
+
+    def __enter__(self) -> Self:
         return self
 
     def attempts(self, after: int = 0) -> list[Attempt]:
@@ -107,16 +121,23 @@ class ReadOnlyLedger(Ledger):
         return None if row is None else GuestRecord(**dict(row) | {"facts": {}})
 
 
-def _access(folder: Path) -> str:
+def _has_log(folder: Path) -> bool:
     try:
-        logged = (folder / LOG_NAME).stat().st_size > 0
+        return (folder / LOG_NAME).stat().st_size > 0
     except OSError:
-        logged = False
-    if not logged:
+        return False
+
+
+def _lacks_index(folder: Path) -> bool:
+    return _has_log(folder) and not (folder / _INDEX_NAME).exists()
+
+
+def _access(folder: Path) -> str:
+    if not _has_log(folder):
         return "mode=ro&immutable=1"
-    if not (folder / _INDEX_NAME).exists():
+    if _lacks_index(folder):
         raise UsageError(
             f"the ledger in {folder} was copied while its run wrote it: {LOG_NAME} is there and {_INDEX_NAME} is not",
-            f"`virtgauge report {folder}` puts it in order",
+            f"`virtgauge report {folder}` puts it in order, started by a user who may write there",
         )
     return "mode=ro&readonly_shm=1"

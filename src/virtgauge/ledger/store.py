@@ -20,7 +20,7 @@ import datetime
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from virtgauge.errors import UsageError, VirtgaugeError
+from virtgauge.errors import UsageError, VirtgaugeError, printable
 from virtgauge.ledger.bins import pack, unpack
 from virtgauge.ledger.records import (
     ArmRecord,
@@ -42,9 +42,11 @@ from virtgauge.ledger.records import (
     TrialRecord,
     TrialStatus,
 )
+from virtgauge.ledger.statistics import STATISTICS, distribution_of, statistics_of
 
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"
+_RUNS_NAMED = 8
 
 _SCHEMA = """
 CREATE TABLE manifest (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL) STRICT;
@@ -63,11 +65,30 @@ CREATE TABLE histograms (
     PRIMARY KEY (trial_id, measure)) STRICT, WITHOUT ROWID;
 CREATE TABLE events (at TEXT NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL) STRICT;
 """
+_COLUMNS = ", ".join(f'"{name}" REAL' for name in STATISTICS)
+# Runs of before there was this table are told from by their histograms.
+_STATISTICS_TABLE = (
+    "CREATE TABLE IF NOT EXISTS statistics (trial_id INTEGER NOT NULL, measure TEXT NOT NULL, unit TEXT NOT NULL, "
+    f"n INTEGER NOT NULL, {_COLUMNS}, "
+    "PRIMARY KEY (trial_id, measure)) STRICT, WITHOUT ROWID"
+)
+ALL_BLOCKS = (0, 2**62)
 
 
 def utc_now() -> str:
     """The time as the ledger writes it: ISO 8601 in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def no_run(folder: Path) -> UsageError:
+    """The refusal of a folder without a ledger; it names the runs inside, where there are some."""
+    inside = sorted(path.parent for path in folder.glob(f"*/{LEDGER_NAME}"))
+    if not inside:
+        return UsageError(f"no run in {folder}: {LEDGER_NAME} is missing", "`virtgauge run` makes one")
+    named = ", ".join(printable(str(run)) for run in inside[-_RUNS_NAMED:])
+    return UsageError(
+        f"no run in {folder} itself; it holds {len(inside)} in folders of their own", f"name one of them: {named}"
+    )
 
 
 class LedgerWriteError(VirtgaugeError):
@@ -87,6 +108,8 @@ class Ledger:
         self.folder = folder
         self._db = connection
         self._together = False
+        self.blocks = ALL_BLOCKS
+        """First and last block that is shown."""
 
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Ledger:
@@ -119,11 +142,16 @@ class Ledger:
         """Open a run's ledger.
 
         Raises:
-            UsageError: there is none, or one of another version.
+            UsageError: there is none, or one of another version, or it may not be written.
         """
         path = folder / LEDGER_NAME
         if not path.is_file():
-            raise UsageError(f"no run in {folder}: {LEDGER_NAME} is missing", "`virtgauge run` makes one")
+            raise no_run(folder)
+        if not (os.access(folder, os.W_OK) and os.access(path, os.W_OK)):
+            raise UsageError(
+                f"the run in {folder} may not be written by this user; its ledger is intact",
+                f'use sudo, as the run did, or make the run yours: `sudo chown -R "$USER" {folder}`',
+            )
         db = sqlite3.connect(path, timeout=10)
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -272,7 +300,15 @@ class Ledger:
                         histogram.mean,
                     ),
                 )
+                if histogram.n:
+                    self._add_statistics(trial_id, measure, histogram)
         return trial_id
+
+    def _add_statistics(self, trial_id: int, measure: str, histogram: Histogram) -> None:
+        self._db.execute(_STATISTICS_TABLE)
+        found = statistics_of(distribution_of(histogram))
+        told = (trial_id, measure, histogram.unit, histogram.n, *(found[name] for name in STATISTICS))
+        self._db.execute(f"INSERT INTO statistics VALUES ({','.join('?' * len(told))})", told)
 
     def _write_samples(self, trial_id: int, samples: Mapping[str, npt.NDArray[np.int64]]) -> None:
         path = self.samples_path(trial_id)
@@ -300,6 +336,12 @@ class Ledger:
         return removed
 
     # -- reading -----------------------------------------------------------------------------------------
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """The answer to one SELECT as plain tuples, as they come."""
+        cursor = self._db.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, parameters)
 
     def manifest(self) -> Manifest:
         (text,) = self._db.execute("SELECT value FROM manifest").fetchone()

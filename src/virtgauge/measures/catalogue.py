@@ -11,16 +11,21 @@ from collections.abc import Mapping
 
 from virtgauge.errors import UsageError
 from virtgauge.measures import definitions
-from virtgauge.measures.measure import Measure
+from virtgauge.results.measure import Measure
+from virtgauge.specs.bandwidth_figures import bandwidth_measures
+from virtgauge.specs.forwarding_measures import forwarding_measures
+from virtgauge.specs.isolation_work import isolation_measures
+from virtgauge.specs.storage import storage_measures
+from virtgauge.specs.timing import timing_measures
 
 MEASURES: Mapping[str, Mapping[str, Measure]] = {
     suite: {measure.name: measure for measure in make()}
     for suite, make in (
-        ("timing", definitions.timing_measures),
-        ("bandwidth", definitions.bandwidth_measures),
-        ("forwarding", definitions.forwarding_measures),
-        ("storage", definitions.storage_measures),
-        ("isolation", definitions.isolation_measures),
+        ("timing", timing_measures),
+        ("bandwidth", bandwidth_measures),
+        ("forwarding", forwarding_measures),
+        ("storage", storage_measures),
+        ("isolation", isolation_measures),
         ("imported", definitions.imported_measures),
     )
 }

@@ -14,16 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class DesignScope(BaseModel):
-    """The arms of one design."""
+    """For which platforms a design is measured."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     platforms: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """By their names in the plan; None: all."""
+    """Names of the platforms that are measured; all of the plan by default."""
     aa: bool = True
-    """Whether the A/A arm is measured, where its reference is."""
+    """Whether the A/A arm is measured too, if its reference is."""
     emulated: bool = True
-    """Whether platforms whose processor is emulated are measured; their figures decide nothing and may take hours."""
+    """Whether platforms with an emulated processor are measured. Their figures decide nothing and may take hours."""
 
     def is_for(self, platform: str, *, aa: bool, emulated: bool) -> bool:
         """Whether an arm is measured.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -12,22 +14,68 @@ from pydantic import BaseModel, ValidationError
 from virtgauge.errors import UsageError
 
 
+class PlanError(UsageError):
+    """Everything that is wrong with a plan.
+
+    Attributes:
+        source: the file or preset that was read.
+        lines: a problem each: field, value, remedy.
+        content: of the file, where its frame was refused; its sections may have problems of their own.
+    """
+
+    def __init__(self, source: str, lines: Sequence[str], content: Mapping[str, Any] | None = None) -> None:
+        problem = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
+        super().__init__(
+            f"{source}: {problem}, nothing was started\n" + "\n".join(f"  {line}" for line in lines),
+            "correct the plan; `virtgauge plan check FILE` tries it without measuring",
+        )
+        self.source, self.lines, self.content = source, tuple(lines), content
+
+
+class Problems:
+    """Collects what is wrong with the parts of a plan, so that all of it is told at once."""
+
+    def __init__(self, source: str, lines: Sequence[str] = ()) -> None:
+        self.source, self.lines = source, list(lines)
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep an error of the block, and go on behind it."""
+        try:
+            yield
+        except PlanError as error:
+            self.lines += error.lines
+        except UsageError as error:
+            message = error.message.removeprefix(f"{self.source}: ")
+            self.lines.append(f"{message}; {error.remedy}" if error.remedy else message)
+
+    def raise_if_any(self) -> None:
+        """End the collection.
+
+        Raises:
+            PlanError: there was a problem.
+        """
+        if self.lines:
+            raise PlanError(self.source, list(dict.fromkeys(self.lines)))
+
+
 def explain(
-    error: ValidationError, source: str, path: Sequence[str | int] = (), model: type[BaseModel] | None = None
-) -> UsageError:
+    error: ValidationError,
+    source: str,
+    path: Sequence[str | int] = (),
+    model: type[BaseModel] | None = None,
+    content: Mapping[str, Any] | None = None,
+) -> PlanError:
     """All complaints of a validation, one line each.
 
     Args:
         source: the file or preset that was read.
         path: where in the plan the validated section stands.
         model: whose fields may be suggested for an unknown one.
+        content: what was validated, if it is a whole plan.
     """
-    lines = [_line((*path, *complaint["loc"]), complaint, model) for complaint in error.errors()]
-    problem = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
-    return UsageError(
-        f"{source}: {problem}, nothing was started\n" + "\n".join(f"  {line}" for line in lines),
-        "correct the plan; `virtgauge plan check FILE` tries it without measuring",
-    )
+    complaints = (_line((*path, *complaint["loc"]), complaint, model) for complaint in error.errors())
+    return PlanError(source, [line for text in complaints for line in text.splitlines()], content)
 
 
 def _line(location: Sequence[str | int], complaint: Any, model: type[BaseModel] | None) -> str:
@@ -37,7 +85,10 @@ def _line(location: Sequence[str | int], complaint: Any, model: type[BaseModel] 
         fields = _fields_at(location, model, len(complaint["loc"]))
         return f"{where}: unknown field; {_suggest(str(location[-1]), fields)}"
     if kind == "missing":
-        return f"{where}: missing; it must be given"
+        instead = location[-1] == "kind" and isinstance(given, Mapping) and "type" in given
+        return f"{where}: missing; " + ("write kind instead of type" if instead else "it must be given")
+    if kind in ("tuple_type", "list_type") and not isinstance(given, dict):
+        return f"{where} = {_shown(given)}: write a list: [{_toml(given)}]"
     message = str(complaint["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if not where:
@@ -67,6 +118,12 @@ def _suggest(name: str, known: list[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known fields: {', '.join(known)}" if known else "remove it"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, str) else str(value)
 
 
 def _shown(value: Any) -> str:

@@ -28,17 +28,18 @@ class Start(enum.Enum):
 
 
 class FleetHost(BaseModel):
-    """One host: what reports call it, where it is, and optionally which machine it must be."""
+    """One host."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
+    """What reports call the host."""
     address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    """``[user@]host[:port]`` for ssh; of an existing cluster the worker's name, where that is another than ``name``."""
+    """``[user@]host[:port]`` for ssh. Of an existing cluster: the worker's name, if it differs from ``name``."""
     machine_id: str | None = None
-    """Content of /etc/machine-id that the host must have."""
+    """Content of the host's /etc/machine-id. Another machine at this address is refused."""
     measured: bool = True
-    """False: it is there for the testers of other hosts' guests only."""
+    """``false``: the host serves only as the tester of other hosts' guests."""
 
     @field_validator("name")
     @classmethod
@@ -61,24 +62,29 @@ class FleetHost(BaseModel):
 
 
 class Cable(BaseModel):
-    """Two interfaces that are cabled to each other, and that nothing else uses."""
+    """Two interfaces that are cabled to each other and that nothing else uses."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tester: Annotated[str, Field(min_length=1, max_length=15)]
+    """Interface of the tester's host."""
     guests: Annotated[str, Field(min_length=1, max_length=15)]
+    """Interface of the guests' host."""
 
 
 class FleetPair(BaseModel):
-    """A suite whose tester is on one host and whose guests are on another; both are claimed together."""
+    """A suite whose tester runs on one host and whose guests run on another. Both hosts are claimed together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     suite: Literal["bandwidth", "forwarding"]
+    """The suite whose tester is on another host."""
     tester: str
+    """Name of the tester's host."""
     guests: str
+    """Name of the guests' host."""
     cables: tuple[Cable, ...] = ()
-    """Between the two; without any, the hosts are joined by tunnels over the network that they are in."""
+    """Between the two hosts. Without cables they are joined by tunnels over their network."""
 
     @field_validator("cables")
     @classmethod
@@ -99,32 +105,34 @@ class FleetPair(BaseModel):
 
 
 class FleetSection(BaseModel):
-    """``[fleet]``."""
+    """The hosts of `virtgauge fleet run`. Give one of ``scheduler``, ``listen`` and ``workers``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     hosts: Annotated[tuple[FleetHost, ...], Field(min_length=1, max_length=MOST_HOSTS)]
+    """The hosts; each is measured with all repetitions."""
     scheduler: str | None = None
-    """Of an existing cluster: ``tls://host:8786``."""
+    """Existing cluster: its address, ``tls://host:8786``."""
     ca: Path | None = None
-    """Existing cluster: the authority that has signed everybody's certificate, a PEM file; and this command's own
-    certificate and key."""
+    """Existing cluster: PEM file of the authority that signed all certificates."""
     certificate: Path | None = None
+    """Existing cluster: PEM file of this command's certificate."""
     key: Path | None = None
+    """Existing cluster: PEM file of this command's private key."""
     workers: Literal["here"] | None = None
-    """``here``: one worker process of this machine for every host, for trying a plan."""
+    """``here``: one worker process on this machine for each host, to try a plan."""
     listen: str | None = None
-    """ssh: the address of this machine that the hosts reach it at."""
+    """ssh: the address of this machine that the hosts connect to."""
     command: Annotated[tuple[str, ...], Field(min_length=1)] = ("virtgauge",)
-    """ssh: how virtgauge is called on the hosts."""
+    """ssh: the command that starts virtgauge on the hosts."""
     one_machine: bool = False
-    """Allow several hosts to be one and the same machine: for trying, the report says so."""
+    """Allow several hosts to be the same machine, to try a plan. The report says so."""
     losses: Annotated[int, Field(ge=0, le=100)] = 3
-    """How often one session may lose its worker before its host is set aside."""
+    """How often a session may lose its worker before its host is set aside."""
     wait_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
-    """How long a worker may be away, at the beginning or after a loss."""
+    """How long a worker may be away, at the start or after a loss."""
     pair: tuple[FleetPair, ...] = ()
-    """``[[fleet.pair]]``."""
+    """Suites whose tester is on another host (``[[fleet.pair]]``)."""
 
     @field_validator("scheduler")
     @classmethod
@@ -169,7 +177,7 @@ class FleetSection(BaseModel):
         if self.start is Start.HERE and len(names) > 1 and not self.one_machine:
             raise ValueError(
                 'workers = "here" makes several hosts of this one machine, which disturb each other; say one_machine = '
-                "true to try it all the same"
+                "true to try it anyway"
             )
         if self.start is Start.HERE and self.pair:
             raise ValueError(

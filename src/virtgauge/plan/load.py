@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import secrets
 import tomllib
 from importlib import resources
@@ -11,9 +12,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from virtgauge.errors import UsageError
-from virtgauge.plan.explain import explain
+from virtgauge.plan.explain import PlanError, explain
 from virtgauge.plan.model import Plan
 from virtgauge.plan.paper_presets import paper_names, paper_text
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,79}")
+"""Of a plan: run folders are named after it."""
 
 
 def preset_names() -> list[str]:
@@ -43,15 +47,32 @@ def load_plan(preset_or_path: str) -> tuple[Plan, str]:
     Raises:
         UsageError: it does not exist, is not TOML, or is no plan.
     """
+    text, source = plan_text(preset_or_path)
+    plan = parse_plan(text, source)
+    if not _NAME.fullmatch(plan.name):  # asked of new plans only: a run of any name can still be read
+        allowed = "use 1 to 80 letters, digits, dots, dashes, underscores and colons, beginning with a letter or digit"
+        raise PlanError(source, [f"name = {plan.name!r}: {allowed}"])
+    return plan, source
+
+
+def plan_text(preset_or_path: str) -> tuple[str, str]:
+    """The TOML of a preset by its name, else of a file, and what to call its source in errors.
+
+    Raises:
+        UsageError: it does not exist, or cannot be read.
+    """
     path = Path(preset_or_path)
-    if preset_or_path not in preset_names() and (path.suffix == ".toml" or path.exists()):
-        try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read the plan {path}: {error}", "check the path") from error
-        return parse_plan(text, str(path)), str(path)
-    source = f"preset {preset_or_path}"
-    return parse_plan(preset_text(preset_or_path), source), source
+    if preset_or_path in preset_names() or not (path.suffix == ".toml" or path.exists()):
+        return preset_text(preset_or_path), f"preset {preset_or_path}"
+    if (path / "ledger.sqlite").exists():
+        raise UsageError(
+            f"{path} is the folder of a run, not a plan",
+            f"`virtgauge resume {path}` goes on with it; `virtgauge run {path}/plan.toml` runs its plan anew",
+        )
+    try:
+        return path.read_text(), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the plan {path}: {error}", "check the path") from error
 
 
 def parse_plan(text: str, source: str) -> Plan:
@@ -67,7 +88,7 @@ def parse_plan(text: str, source: str) -> Plan:
     try:
         plan = Plan.model_validate(value)
     except ValidationError as error:
-        raise explain(error, source, model=Plan) from error
+        raise explain(error, source, model=Plan, content=value) from error
     if plan.seed is None:
         plan = plan.model_copy(update={"seed": secrets.randbelow(2**31)})
     return plan

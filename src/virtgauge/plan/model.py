@@ -7,10 +7,12 @@ and the suite themselves (:mod:`virtgauge.execution.prepare`), before anything i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from virtgauge.errors import nearest
 from virtgauge.plan.fleet import FleetSection
 from virtgauge.plan.requirements import Budget, Requirement, load_profile
 
@@ -21,12 +23,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
 
 
 class PlatformSection(BaseModel):
-    """One ``[[platform]]``: a name for the reports, a kind, and that kind's own settings."""
+    """The keys of every kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str = Field(description="how reports call it; letters, digits, dots and dashes")
-    kind: str = Field(description="attached, host, libvirt, oci, qemu, simulated, uml, xen")
+    name: str
+    """What reports call it: letters, digits, dots and dashes."""
+    kind: str
+    """attached, host, libvirt, oci, qemu, simulated, uml or xen."""
 
     @field_validator("name")
     @classmethod
@@ -44,42 +48,51 @@ class PlatformSection(BaseModel):
 
 
 class ValidityLimits(BaseModel):
-    """Beyond these a trial is invalid.  Shares are of the whole machine's CPU time during the trial."""
+    """Limits beyond which a trial is invalid. Shares are of the machine's CPU time during the trial; of more than eight
+    CPUs, of the time of eight, or of as many as guest and helpers keep busy.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     foreign_load: Annotated[float, Field(gt=0, le=1)] = 0.03
-    """CPU time used by neither the guest nor the controller."""
+    """CPU time of programs other than the guest and virtgauge."""
     steal: Annotated[float, Field(gt=0, le=1)] = 0.02
-    """CPU time that the hypervisor below this machine gave to others."""
+    """CPU time that the hypervisor below this machine gave to others. Trials that are measured in slices accept none
+    ([noise.md](noise.md)), unless this is 1."""
     clock_ppm: Annotated[float, Field(gt=0)] = 300.0
-    """Disagreement between TSC, CLOCK_MONOTONIC_RAW and CLOCK_MONOTONIC over the trial, parts per million."""
+    """Disagreement between TSC, CLOCK_MONOTONIC_RAW and CLOCK_MONOTONIC over the trial, in parts per million."""
+    patience_s: Annotated[float, Field(ge=0, le=86_400)] = 10.0
+    """How much longer a trial may take because of foreign load and steal: what they spoil is left out and measured
+    again on the same guest, in a quiet moment ([noise.md](noise.md)). 0 judges every trial once, as a whole."""
 
 
 class Plan(BaseModel):
-    """A whole plan."""
+    """The keys at the top of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "plan"
+    """What reports and run folders are called: letters, digits, dots, dashes, underscores and colons."""
     description: str = ""
+    """One sentence for `virtgauge plan list`."""
     repetitions: Annotated[int, Field(ge=1, le=10_000)] = 6
-    """Independent repeats: every one on a fresh guest of every platform."""
+    """Independent repetitions; each starts a fresh guest of every platform."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     """How often an invalid or failed trial is tried in all."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    """Of the random order; drawn and recorded when absent."""
+    """Of the random order of trials. Without one, a seed is drawn and recorded."""
     confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
+    """Of all intervals and verdicts."""
     reference: str = "host"
-    """The platform that the others are compared with."""
+    """Name of the platform that the others are compared with."""
     aa: bool = True
-    """Measure the reference a second time under another name: what differs between the two is noise."""
+    """Measure the reference a second time under another name (A/A). What differs between the two is noise."""
     platform: Annotated[tuple[PlatformSection, ...], Field(min_length=1)]
     suite: Annotated[dict[str, tuple[dict[str, Any], ...]], Field(min_length=1)]
     """Per suite, one or more factorial designs (``[[suite.timing]]``)."""
     validity: ValidityLimits = ValidityLimits()
     profile: tuple[str, ...] = ()
-    """Named sets of requirements that apply beside the plan's own."""
+    """Named sets of requirements, beside the plan's own; `virtgauge profiles` lists them."""
     require: tuple[Requirement, ...] = ()
     """What the platforms must do (``[[require]]``)."""
     budget: Budget | None = None
@@ -104,26 +117,31 @@ class Plan(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _names_fit(self) -> Plan:
-        names = [section.name for section in self.platform]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two platforms are named {name!r}; give each its own name")
-        if self.reference not in names:
-            raise ValueError(f"reference = {self.reference!r} is no platform of the plan; choose one of {names}")
+    def _parts_fit(self) -> Plan:
+        if problems := [*self._name_problems(), *self._budget_problems()]:
+            raise ValueError("\n".join(problems))
         return self
 
-    @model_validator(mode="after")
-    def _budget_fits(self) -> Plan:
-        if self.budget is not None:
-            if not (self.require or self.profile):
-                raise ValueError("budget: there is nothing to decide; add a [[require]] or a profile, or leave it out")
-            if self.budget.repetitions < self.repetitions:
-                raise ValueError(
-                    f"budget.repetitions = {self.budget.repetitions} is less than repetitions = {self.repetitions}; "
-                    "it counts them all"
-                )
-        return self
+    def _name_problems(self) -> Iterator[str]:
+        names = [section.name for section in self.platform]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield f"two platforms are named {name!r}; give each its own name"
+        if self.reference not in names:
+            yield (
+                f"reference = {self.reference!r} is no platform of the plan{nearest(self.reference, names)}; "
+                f"choose one of {names}"
+            )
+
+    def _budget_problems(self) -> Iterator[str]:
+        if self.budget is None:
+            return
+        if not (self.require or self.profile):
+            yield "budget: there is nothing to decide; add a [[require]] or a profile, or leave it out"
+        if self.budget.repetitions < self.repetitions:
+            yield (
+                f"budget.repetitions = {self.budget.repetitions} is less than repetitions = {self.repetitions}; "
+                "it counts them all"
+            )
 
     def to_toml(self) -> str:
         """The plan with every default written out, for the record."""

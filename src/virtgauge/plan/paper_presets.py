@@ -12,7 +12,7 @@ PAPER_PREFIX = "paper:"
 ALL = f"{PAPER_PREFIX}all"
 _PARTS = ("timing", "bandwidth", "forwarding", "storage", "isolation")
 _ABOUT = (
-    "Replay of four papers in short: every conclusion of theirs beside what is measured here; about 45 minutes on two "
+    "A short replay of four papers: each of their conclusions beside what is measured here; about 45 minutes on two "
     "cores, some 25 more with KVM"
 )
 _HEAD = f"""\

@@ -6,41 +6,44 @@ This module knows the form.  Whether there is such a measure, unit or cell is ch
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from importlib import resources
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, nearest
 
 Level = Annotated[str, Field(coerce_numbers_to_str=True)]
 
 
 class Requirement(BaseModel):
-    """One ``[[require]]``."""
+    """One requirement: a bound on a measure. A plan may have any number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = ""
-    """What reports call it; made of measure and bound when absent."""
+    """What reports call it; composed of measure and bound by default."""
     suite: str
+    """The suite that measures it."""
     measure: str
-    """As `virtgauge measures` lists them: ``sleep_lateness.p99``."""
+    """A name that `virtgauge measures` lists, such as ``sleep_lateness.p99``."""
     conditions: dict[str, tuple[Level, ...]] = {}
-    """Levels by factor; the requirement holds for every cell that has one of the levels of every factor named."""
+    """Levels by factor. The requirement holds for every cell that has one of the levels of every factor named."""
     at_least: float | None = None
+    """Lower bound, in ``unit``."""
     at_most: float | None = None
+    """Upper bound, in ``unit``."""
     unit: str
+    """Of the bounds: a unit of the measure's kind, or ``x`` for a ratio."""
     of: Literal["median", "every"] = "median"
-    """What is bounded: the median over repetitions, or each of them."""
+    """What is bounded: the median over repetitions, or every single repetition."""
     compared_with: Literal["", "reference"] = ""
-    """With ``reference``, the bound is on the factor between a platform's figure and the reference's."""
+    """``reference``: the bound is on the ratio to the reference's figure."""
     confidence: Annotated[float, Field(ge=0.5, lt=1)] | None = None
-    """Of the verdict; the plan's when absent."""
+    """Of this verdict; the plan's by default."""
     platforms: tuple[str, ...] = ()
-    """For these only; for all of the plan when absent."""
+    """Names of the platforms that must meet it; all of the plan by default."""
     source: str = ""
     """Where the bound comes from."""
 
@@ -74,9 +77,9 @@ class Budget(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     repetitions: Annotated[int, Field(ge=1, le=10_000)]
-    """In all, the plan's own among them."""
+    """The most repetitions, the plan's own included."""
     minutes: Annotated[float, Field(gt=0)] | None = None
-    """Of the whole command; no further repetition is begun after it."""
+    """Of the whole command. After that time no further repetition begins."""
 
 
 class Profile(BaseModel):
@@ -100,9 +103,8 @@ def load_profile(name: str) -> Profile:
         UsageError: there is none.
     """
     if name not in profile_names():
-        close = difflib.get_close_matches(name, profile_names(), n=1)
         raise UsageError(
-            f"profile = {name!r}: there is no such profile" + (f"; did you mean {close[0]!r}?" if close else ""),
+            f"profile = {name!r}: unknown profile{nearest(name, profile_names())}",
             f"use one of {', '.join(profile_names())}, or write the requirements as [[require]]",
         )
     return Profile.model_validate(tomllib.loads((_profiles() / f"{name}.toml").read_text()))

@@ -18,11 +18,52 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup_policy import Throttling
+from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic, check_nics
-from virtgauge.platforms.emulation import Emulation
+
+# Whether a guest's processor is simulated in software, as far as the guest itself can tell.
+
+_TCG_SIGNATURE = "TCGTCGTCGTCG"
+"""What QEMU's Tiny Code Generator answers to CPUID leaf 0x40000000 (``target/i386/cpu.c``); KVM has its own."""
+_TCG_MODEL = "QEMU TCG CPU"
+"""Of QEMU's processor ``max``, which has this name without hardware virtualization only."""
+_GENERIC_MODEL = "QEMU Virtual CPU"
+"""Of ``qemu64`` and ``kvm64``'s kin, with and without hardware virtualization."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Emulation:
+    """What a guest says of its processor.
+
+    Attributes:
+        certain: it is simulated; otherwise it may be.
+        words: what says so.
+    """
+
+    certain: bool
+    words: str
+
+
+def emulation_told(facts: Mapping[str, Any]) -> Emulation | None:
+    """What an agent's facts say; None where nothing speaks for emulation, which is no proof that there is none.
+
+    Args:
+        facts: ``hypervisor`` and ``cpu`` of them.
+    """
+    signature = str((facts.get("hypervisor") or {}).get("signature") or "").strip("\0 ")
+    model = str((facts.get("cpu") or {}).get("model") or "").strip()
+    if signature == _TCG_SIGNATURE:
+        return Emulation(True, f"its hypervisor answers {_TCG_SIGNATURE}: QEMU without hardware virtualization")
+    if model.startswith(_TCG_MODEL):
+        return Emulation(True, f"its processor is {model!r}: QEMU without hardware virtualization")
+    if model.startswith(_GENERIC_MODEL) and not signature:
+        return Emulation(
+            False, f"its processor is {model!r} and names no hypervisor: it may be QEMU without hardware virtualization"
+        )
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +74,12 @@ class Availability:
         usable: a guest of this platform can be launched here, now.
         reason: one line: what makes it usable, or what is missing.
         fix: the command (or step) that would make it usable; None when it already is, or when nothing can.
-        emulated: guests run without hardware virtualization; results are labelled and never ranked.
         details: versions and facts worth recording with a run (runtime version, accelerator …).
     """
 
     usable: bool
     reason: str
     fix: str | None = None
-    emulated: bool = False
     details: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -54,7 +93,7 @@ class Share:
 
 @dataclasses.dataclass(frozen=True)
 class Disk:
-    """An ext4 image for a guest (``host/disk_image.py`` makes one), which finds it mounted.
+    """An ext4 image for a guest (``host/mounts.py`` makes one), which finds it mounted.
 
     A container and the host see it through a loop device of the host, a virtual machine as a disk of its own.  It
     belongs to one running guest at a time, and stays as that guest left it: another may be given it next.
@@ -232,7 +271,7 @@ class Guest(abc.ABC):
             UnavailableError: a guest without a kernel of its own; killing its processes loses nothing that they
                 had handed to the host's.
         """
-        raise UnavailableError(f"{self.label} has no kernel of its own to crash", "use a virtual machine")
+        raise UnavailableError(f"{self.label} has no kernel of its own that could crash", "use a virtual machine")
 
     @abc.abstractmethod
     async def close(self) -> None:
@@ -245,18 +284,32 @@ class Platform(abc.ABC):
     Attributes:
         only_plain: why its guests can be had only as they are (no interfaces, disks, limits, no second one beside the
             first), in words; None where they can be given all of it.
-        virtual_machine: its guests have a kernel of their own, which needs memory of its own and works apart from the
-            host's.
+        is_host: its guests are this machine itself, nothing around them.
+        is_virtual: its guests have a kernel of their own, which needs memory and processors of its own.
+        simulated: its guests are invented, so that nothing has to be built around them.
+        timeout_factor: how many times longer than on the host something may take in its guests before it is given up.
     """
 
     kind: ClassVar[str]
-    virtual_machine: bool = False
+    is_host: ClassVar[bool] = False
+    is_virtual: bool = False
+    simulated: ClassVar[bool] = False
+    timeout_factor: ClassVar[float] = 5.0
     only_plain: ClassVar[str | None] = None
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its guests run without hardware virtualization, as :meth:`probe` found: never ranked."""
+        return False
 
     @property
     @abc.abstractmethod
     def label(self) -> str:
         """Short text for people, for instance ``gVisor (runsc)``."""
+
+    def needs(self) -> tuple[str, ...]:
+        """The parts (``provision/parts.py``) that its guests need beside the agent, where they can be provided."""
+        return ()
 
     @abc.abstractmethod
     async def probe(self) -> Availability:
@@ -288,6 +341,10 @@ class Platform(abc.ABC):
     def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
         """What a guest's own facts say of emulation where :meth:`probe` could not know; None where nothing does."""
         return None
+
+    def machine(self) -> WatchedMachine:
+        """The machine that its guests work on, as far as its counters judge them."""
+        return WatchedMachine()
 
     def remarks(self) -> tuple[str, ...]:
         """What is worth saying at the end of a run, beside its trials."""

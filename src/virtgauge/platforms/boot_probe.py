@@ -6,18 +6,42 @@ but a boot tells.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from virtgauge.host.process import boot_id
 from virtgauge.platforms.base import LaunchError
-from virtgauge.platforms.initramfs import write_whole
+from virtgauge.platforms.boot_files import write_whole
 from virtgauge.provision.cache import cache_root
+
+# What a program of the host says its version is.
+
+_BOUND_S = 5.0
+
+
+async def said_version(program: Path) -> str | None:
+    """What ``PROGRAM --version`` prints; None where it cannot be started, fails, or says nothing in time."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program, "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:
+        return None
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _BOUND_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+    return output.decode(errors="replace").strip() or None if process.returncode == 0 else None
+
 
 KVM_BOUND_S = 5.0
 """A guest with hardware virtualization boots in a fraction of this; one that has not by then hangs."""

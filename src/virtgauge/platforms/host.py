@@ -14,10 +14,9 @@ from pydantic import BaseModel, ConfigDict
 
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.process import wait_for_exit
-from virtgauge.platforms.attempt import ProcessAttempt
+from virtgauge.platforms.attempt import PipePair, ProcessAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, Platform
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disk, require_limit
-from virtgauge.platforms.streams import PipePair
 
 _EXIT_S = 0.5
 
@@ -30,9 +29,11 @@ class HostPlatform(Platform):
     """
 
     kind: ClassVar[str] = "host"
+    is_host = True
+    timeout_factor = 1.0
 
     class Settings(BaseModel):
-        """The host has nothing to set."""
+        """This machine, without a guest."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""What guests have in common that are made of processes on this host: accounting, an orderly end, clean removal."""
+"""What guests that are processes of this host have in common."""
 
 from __future__ import annotations
 
@@ -6,20 +6,62 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from virtgauge.agent.channel import Channel
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
-from virtgauge.host.disk_image import DiskImageError, mount_disk_image, unmount_disk_image
+from virtgauge.host.mounts import DiskImageError, mount_disk_image, unmount_disk_image
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import tree_cpu_ns
 from virtgauge.network import links
+from virtgauge.network.links import open_tap
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.receive_threads import receive_in_threads
 from virtgauge.platforms.base import Accounting, Confinement, Guest, GuestSpec, LaunchError
+
+# The links of a guest whose kernel is a process of this host: taps, which the process inherits.
+
+
+@dataclasses.dataclass(frozen=True)
+class Tap:
+    """A guest's link.
+
+    Attributes:
+        descriptor: the open tap.
+        mac: hardware address of the guest's interface on it.
+        mtu: the longest packet.
+    """
+
+    descriptor: int
+    mac: str
+    mtu: int
+
+
+@contextlib.contextmanager
+def open_taps(spec: GuestSpec) -> Iterator[list[Tap]]:
+    """The guest's links, open in its lab until its process has its own copies; they are gone when that ends.
+
+    Raises:
+        LaunchError: one cannot be made.
+    """
+    taps: list[Tap] = []
+    try:
+        for nic in spec.nics:
+            assert spec.lab is not None
+            try:
+                taps.append(Tap(open_tap(spec.lab, nic), nic.mac, nic.mtu))
+            except NetworkError as error:
+                raise LaunchError("network", str(error)) from error
+        yield taps
+    finally:
+        for tap in taps:
+            os.close(tap.descriptor)
+
+
+# What guests have in common that are made of processes on this host: accounting, an orderly end, clean removal.
 
 _SHUTDOWN_S = 1.5
 

@@ -11,19 +11,17 @@ from pydantic import BaseModel
 from virtgauge.errors import UsageError
 from virtgauge.platforms.base import Platform
 
-_CLASSES = {
-    "attached": ("virtgauge.platforms.attached.platform", "AttachedPlatform"),
-    "host": ("virtgauge.platforms.host", "HostPlatform"),
-    "libvirt": ("virtgauge.platforms.libvirt", "LibvirtPlatform"),
-    "oci": ("virtgauge.platforms.oci.platform", "OciPlatform"),
-    "qemu": ("virtgauge.platforms.qemu.platform", "QemuPlatform"),
-    "simulated": ("virtgauge.platforms.simulated", "SimulatedPlatform"),
-    "uml": ("virtgauge.platforms.uml.platform", "UmlPlatform"),
-    "xen": ("virtgauge.platforms.xen", "XenPlatform"),
+KINDS: dict[str, str] = {
+    "attached": "virtgauge.platforms.attached.platform:AttachedPlatform",
+    "host": "virtgauge.platforms.host:HostPlatform",
+    "libvirt": "virtgauge.platforms.libvirt:LibvirtPlatform",
+    "oci": "virtgauge.platforms.oci.platform:OciPlatform",
+    "qemu": "virtgauge.platforms.qemu.platform:QemuPlatform",
+    "simulated": "virtgauge.platforms.simulated:SimulatedPlatform",
+    "uml": "virtgauge.platforms.uml.platform:UmlPlatform",
+    "xen": "virtgauge.platforms.xen:XenPlatform",
 }
-
-KINDS: tuple[str, ...] = tuple(_CLASSES)
-"""What ``kind`` may be in a plan."""
+"""What ``kind`` may be in a plan, and the class of each as ``module:class``."""
 
 
 class PlatformClass(Protocol):
@@ -40,13 +38,13 @@ def platform_class(kind: str) -> PlatformClass:
     Raises:
         UsageError: there is no such kind.
     """
-    if kind not in _CLASSES:
+    if kind not in KINDS:
         close = difflib.get_close_matches(kind, KINDS, n=1)
         raise UsageError(
             f"kind = {kind!r} is no platform" + (f"; did you mean {close[0]!r}?" if close else ""),
             f"choose one of: {', '.join(KINDS)}",
         )
-    module, name = _CLASSES[kind]
+    module, _, name = KINDS[kind].partition(":")
     found: PlatformClass = getattr(importlib.import_module(module), name)
     return found
 

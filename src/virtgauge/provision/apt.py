@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 from pathlib import Path
 
 from virtgauge.provision.cache import ProvisionError, cache_root
@@ -17,6 +18,9 @@ _SERVICE_STARTERS = ("invoke-rc.d", "deb-systemd-invoke")
 _DPKG_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
+
+_refreshing = threading.Lock()
+"""apt-get refuses to refresh the lists twice at the same time."""
 
 
 def is_root() -> bool:
@@ -110,14 +114,23 @@ class Apt:
             self._apt_get(*arguments, folder=folder)
 
     def _apt_get(self, *arguments: str, folder: Path | None = None) -> None:
-        run_logged(["apt-get", *self._options, *arguments], log=self._log, environment=_QUIET, folder=folder)
+        command = ["apt-get", *self._options, *arguments]
+        whole = "install" in arguments  # a package manager that is killed leaves the machine half configured
+        run_logged(command, log=self._log, environment=_QUIET, folder=folder, may_be_ended=not whole)
 
     def _update(self) -> None:
         self._progress.activity("refreshing the package lists")
         if not is_root():
             self._use_private_lists()
         self._updated = True
-        self._apt_get("update")
+        waited = not _refreshing.acquire(blocking=False)
+        if waited:  # another step of this set-up refreshes them now
+            _refreshing.acquire()
+        try:
+            if not waited:
+                self._apt_get("update")
+        finally:
+            _refreshing.release()
 
     def _use_private_lists(self) -> None:
         for name in ("lists/partial", "cache/archives/partial"):

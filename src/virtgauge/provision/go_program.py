@@ -1,9 +1,10 @@
-"""A program at a pinned version, built by the Go tool chain from the module proxy into the user's cache."""
+"""Programs of Go, built from their module's source into the cache."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclus
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.tools import output_of, run_logged, start_log
 
+_LEAST_GO = "1.21"
+"""From here on Go fetches the tool chain that a module asks for."""
 GO_FOLDER = "/usr/local/go/bin"
 """Go's own installation instructions put it there, and leave PATH to the shell's profile."""
 
@@ -58,7 +61,13 @@ class GoProgram:
         found = shutil.which("go") or shutil.which("go", path=GO_FOLDER)
         if found is None:
             raise ProvisionError(
-                f"Go is not installed, and {self.name} is built with it", "install Go from go.dev or golang-go"
+                f"Go is not installed, and {self.name} is built with it", f"install Go {_LEAST_GO} or later from go.dev"
+            )
+        version = re.search(r"go(\d+)\.(\d+)", output_of([found, "version"]) or "")
+        if version and (int(version[1]), int(version[2])) < tuple(map(int, _LEAST_GO.split("."))):
+            raise ProvisionError(
+                f"{self.name} is built with Go, of which {found} is version {version[0][2:]}",
+                f"install Go {_LEAST_GO} or later from go.dev",
             )
         return found
 
@@ -81,3 +90,26 @@ class GoProgram:
                 raise ProvisionError(
                     f"the {self.name} that was built does not start here", "see its log below the cache's logs/"
                 )
+
+
+# gVisor's ``runsc``.
+
+RUNSC_VERSION = "v0.0.0-20260905035102-160fafc42237"
+"""A pseudo-version of gVisor's ``go`` branch, the branch whose modules build with the plain Go tool."""
+
+_RUNSC = GoProgram("gvisor", "runsc", "gvisor.dev/gvisor/runsc", RUNSC_VERSION)
+
+
+def find_runsc() -> Path | None:
+    """The pinned ``runsc`` from the cache, else one on PATH; None when there is neither.  Builds nothing."""
+    return _RUNSC.find()
+
+
+def provision_runsc(progress: Progress) -> Outcome:
+    """Build the pinned ``runsc`` into the cache, unless it is there with the hash it was made with."""
+    return _RUNSC.provision(progress)
+
+
+# An object store on folders, versitygw, which the tests of the archive speak S3 with.
+
+OBJECT_STORE = GoProgram("store", "versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0")

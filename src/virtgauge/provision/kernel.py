@@ -1,4 +1,4 @@
-"""The kernel that virtual machines boot: the distribution's own, downloaded and extracted, never installed."""
+"""A kernel for guests, and its modules."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import hashlib
 import lzma
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from virtgauge.provision.apt import Apt
 from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.tools import output_of, run_logged
+
+# The kernel that virtual machines boot: the distribution's own, downloaded and extracted, never installed.
 
 META_PACKAGES = ("linux-image-{architecture}", "linux-image-virtual")
 """What depends on the current generic kernel: Debian's name, then Ubuntu's."""
@@ -238,3 +241,59 @@ def _module_name(path: Path) -> str:
 def _is_kept(path: Path) -> bool:
     folder = str(path.parent)
     return folder in KEPT_DRIVERS or any(folder == kept or folder.startswith(f"{kept}/") for kept in KEPT_FOLDERS)
+
+
+# Which module files a guest needs of an extracted kernel.
+
+
+class ModuleError(Exception):
+    """A module, or one that it depends on, is not there."""
+
+
+def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
+    """The files of modules and of all that they depend on, in an order in which they can be loaded.
+
+    What the kernel has built in (by its ``modules.builtin``) needs no file and is left out.
+
+    Args:
+        folder: holds uncompressed ``*.ko`` files anywhere below it.
+        names: module names; dashes and underscores are the same.
+
+    Raises:
+        ModuleError: one of them is missing, or they depend on each other in a circle.
+    """
+    files = {canonical(path.stem): path for path in sorted(folder.rglob("*.ko"))}
+    built_in = _built_in(folder)
+    ordered: list[Path] = []
+
+    def visit(name: str, wanted_by: tuple[str, ...]) -> None:
+        if name in wanted_by:
+            raise ModuleError(f"modules depend on each other: {' → '.join((*wanted_by, name))}")
+        if name in built_in:
+            return
+        path = files.get(name)
+        if path is None:
+            needed = f" (needed by {wanted_by[-1]})" if wanted_by else ""
+            raise ModuleError(f"the kernel has no module {name!r}{needed} below {folder}")
+        if path in ordered:
+            return
+        for dependency in module_dependencies(path.read_bytes()):
+            visit(canonical(dependency), (*wanted_by, name))
+        ordered.append(path)
+
+    for name in names:
+        visit(canonical(name), ())
+    return ordered
+
+
+def canonical(name: str) -> str:
+    """A module's name as the kernel reports it."""
+    return name.replace("-", "_")
+
+
+def _built_in(folder: Path) -> set[str]:
+    try:
+        lines = (folder / "modules.builtin").read_text().splitlines()
+    except OSError:
+        return set()
+    return {canonical(Path(line).stem) for line in lines if line}

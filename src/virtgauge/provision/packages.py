@@ -1,31 +1,65 @@
-"""The distribution's packages that virtgauge uses, by what needs them."""
+"""What the distribution installs: packages, and where PostgreSQL and Java are then found."""
 
 from __future__ import annotations
 
 import dataclasses
-import enum
+import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from virtgauge.provision.apt import Apt, is_root
 from virtgauge.provision.cache import ProvisionError, exclusive
-from virtgauge.provision.java import find_java
-from virtgauge.provision.postgresql import find_postgresql
 from virtgauge.provision.progress import Outcome, Progress, State
-from virtgauge.provision.tools import output_of
+from virtgauge.provision.tools import ToolError, output_of
+
+# PostgreSQL as the distribution installs it: programs in a folder of their own, by major version.
+
+VERSIONS = Path("/usr/lib/postgresql")
+"""Debian keeps one folder below it for each major version."""
 
 
-class Purpose(enum.StrEnum):
-    """What a package is wanted for."""
+def find_postgresql() -> Path | None:
+    """The folder of ``postgres`` and ``initdb``, the newest version's first; None when there is none."""
+    folders = [path.parent for path in VERSIONS.glob("*/bin/initdb")]
+    folders.sort(key=lambda path: [int(part) for part in re.findall(r"\d+", path.parent.name)], reverse=True)
+    on_path = shutil.which("initdb")
+    if on_path:
+        folders.append(Path(on_path).resolve().parent)
+    return next((folder for folder in folders if (folder / "postgres").exists()), None)
 
-    GUESTS = "guests"  # to launch containers and virtual machines
-    BUILDING = "building"  # to compile the agent from source
-    DATABASES = "databases"  # to store sensor data on real servers
-    BROWSER = "browser"  # to test the report in a real browser
-    TESTING = "testing"  # to run real programs under the shim in tests
-    LABS = "labs"  # to test hypervisors that run nested in a virtual machine, and what else takes long or is rare
-    LIBVIRT = "libvirt"  # to launch guests through libvirt, by the optional extra of that name
+
+# The Java that database servers run on: the distribution's, or one on PATH, of the version that they support.
+
+JAVA_VERSION = 17
+"""The newest that Cassandra 5.0 runs on; QuestDB 9 needs it at least."""
+
+VIRTUAL_MACHINES = Path("/usr/lib/jvm")
+"""Where distributions install them, side by side."""
+
+
+def find_java() -> Path | None:
+    """The program ``java`` of version 17, its links resolved; None when there is none."""
+    on_path = shutil.which("java")
+    for java in (*([Path(on_path)] if on_path else []), *sorted(VIRTUAL_MACHINES.glob("*/bin/java"))):
+        if _version(java) == JAVA_VERSION:
+            return java.resolve()
+    return None
+
+
+def _version(java: Path) -> int | None:
+    """What the release file beside it says; the program itself would take a tenth of a second."""
+    release = java.resolve().parent.parent / "release"
+    try:
+        found = re.search(r'^JAVA_VERSION="(\d+)', release.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) if found else None
+
+
+# The distribution's packages that virtgauge uses.
+
+_STEP = "packages"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,15 +67,13 @@ class Need:
     """Something that must be on the machine.
 
     Attributes:
-        name: for people.
-        purpose: what wants it.
+        title: for people.
         present: looks for the thing itself, not for the package: it may have come another way.
         packages: Debian's packages that bring it.
         services: what these would start, and shall not.
     """
 
-    name: str
-    purpose: Purpose
+    title: str
     present: Callable[[], bool]
     packages: tuple[str, ...]
     services: tuple[str, ...] = ()
@@ -72,89 +104,105 @@ def _has_libvirt_driver(name: str) -> Callable[[], bool]:
     return lambda: any(_LIBRARIES.glob(f"*/libvirt/connection-driver/libvirt_driver_{name}.so"))
 
 
-NEEDS = (
-    Need("QEMU", Purpose.GUESTS, _on_path("qemu-system-x86_64"), ("qemu-system-x86",)),
-    Need("User Mode Linux", Purpose.GUESTS, _on_path("linux.uml"), ("user-mode-linux",)),
-    Need("qemu-img", Purpose.GUESTS, _on_path("qemu-img"), ("qemu-utils",)),
-    Need("runc", Purpose.GUESTS, _on_path("runc"), ("runc",)),
-    Need(
+NEEDS = {
+    "qemu": Need("QEMU", _on_path("qemu-system-x86_64"), ("qemu-system-x86",)),
+    "uml": Need("User Mode Linux", _on_path("linux.uml"), ("user-mode-linux",)),
+    "qemu-img": Need("qemu-img", _on_path("qemu-img"), ("qemu-utils",)),
+    "runc": Need("runc", _on_path("runc"), ("runc",)),
+    "crun": Need("crun", _on_path("crun"), ("crun",)),
+    "openvswitch": Need(
         "Open vSwitch",
-        Purpose.GUESTS,
         _on_path("ovs-vswitchd"),
         ("openvswitch-switch",),
         services=("openvswitch-switch.service",),  # labs start their own
     ),
-    Need(
+    "postgresql": Need(
         "PostgreSQL",
-        Purpose.DATABASES,
         lambda: find_postgresql() is not None,
         ("postgresql",),
         services=("postgresql.service",),  # benches start their own
     ),
-    Need("Java 17", Purpose.DATABASES, lambda: find_java() is not None, ("openjdk-17-jre-headless",)),
-    Need("Maven", Purpose.DATABASES, _on_path("mvn"), ("maven",)),
-    Need("a C linker", Purpose.BUILDING, _links_statically, ("gcc", "libc6-dev")),
-    Need("a C++ compiler", Purpose.TESTING, _on_path("c++"), ("g++",)),
-    Need("iperf3", Purpose.TESTING, _on_path("iperf3"), ("iperf3",)),
-    Need(
+    "java": Need("Java 17", lambda: find_java() is not None, ("openjdk-17-jre-headless",)),
+    "maven": Need("Maven", _on_path("mvn"), ("maven",)),
+    "linker": Need("a C linker", _links_statically, ("gcc", "libc6-dev")),
+    "c++": Need("a C++ compiler", _on_path("c++"), ("g++",)),
+    "iperf3": Need("iperf3", _on_path("iperf3"), ("iperf3",)),
+    "sshd": Need(
         "OpenSSH's server",
-        Purpose.TESTING,
         _on_path("sshd"),
         ("openssh-server",),
         services=("ssh.service", "ssh.socket"),  # tests start their own, on loopback
     ),
-    Need("libvirt's schemas", Purpose.TESTING, _LIBVIRT_SCHEMA.is_file, ("libvirt0",)),
-    Need("QEMU's user mode", Purpose.TESTING, _on_path("qemu-x86_64"), ("qemu-user",)),
-    Need("the C shell", Purpose.LABS, _on_path("tcsh"), ("tcsh",)),
-    Need("fish", Purpose.LABS, _on_path("fish"), ("fish",)),
-    Need("libvirt's headers", Purpose.LIBVIRT, _has_libvirt_headers, ("gcc", "libc6-dev", "pkg-config", "libvirt-dev")),
+    "libvirt-schemas": Need("libvirt's schemas", _LIBVIRT_SCHEMA.is_file, ("libvirt0",)),
+    "qemu-user": Need("QEMU's user mode", _on_path("qemu-x86_64"), ("qemu-user",)),
+    "ovmf": Need("UEFI firmware", Path("/usr/share/OVMF").is_dir, ("ovmf",)),
+    "tcsh": Need("the C shell", _on_path("tcsh"), ("tcsh",)),
+    "fish": Need("fish", _on_path("fish"), ("fish",)),
+    "libvirt-headers": Need(
+        "libvirt's headers", _has_libvirt_headers, ("gcc", "libc6-dev", "pkg-config", "libvirt-dev")
+    ),
     # The daemons only: what starts them with the machine is in libvirt-daemon-system.
-    Need("libvirt's daemon", Purpose.LIBVIRT, _on_path("libvirtd"), ("libvirt-daemon",)),
-    Need("libvirt's QEMU driver", Purpose.LIBVIRT, _has_libvirt_driver("qemu"), ("libvirt-daemon-driver-qemu",)),
-    Need("libvirt's LXC driver", Purpose.LIBVIRT, _has_libvirt_driver("lxc"), ("libvirt-daemon-driver-lxc",)),
-    Need("UEFI firmware", Purpose.TESTING, Path("/usr/share/OVMF").is_dir, ("ovmf",)),
-    Need("Chromium", Purpose.BROWSER, _on_path("chromium", "chromium-browser"), ("chromium",)),
-)
-
-
-def missing(purposes: Iterable[Purpose]) -> list[Need]:
-    """What these purposes need and the machine lacks."""
-    wanted = set(purposes)
-    return [need for need in NEEDS if need.purpose in wanted and not need.present()]
+    "libvirtd": Need("libvirt's daemon", _on_path("libvirtd"), ("libvirt-daemon",)),
+    "libvirt-qemu": Need("libvirt's QEMU driver", _has_libvirt_driver("qemu"), ("libvirt-daemon-driver-qemu",)),
+    "libvirt-lxc": Need("libvirt's LXC driver", _has_libvirt_driver("lxc"), ("libvirt-daemon-driver-lxc",)),
+    "chromium": Need("Chromium", _on_path("chromium", "chromium-browser"), ("chromium",)),
+}
+OF_DATABASES = ("postgresql", "java", "maven")
+"""What database servers and their drivers are installed with."""
+"""By the part's name."""
 
 
 def install_command(needs: Iterable[Need]) -> str:
     """The command that a person without root would ask an administrator to type."""
-    packages = " ".join(package for need in needs for package in need.packages)
+    packages = " ".join(dict.fromkeys(package for need in needs for package in need.packages))
     return f"sudo apt-get install --no-install-recommends {packages}"
 
 
-def provision_packages(progress: Progress, purposes: Iterable[Purpose]) -> list[Outcome]:
-    """Install what is missing where root allows; one outcome in all when nothing was, else one per need."""
-    purposes = tuple(purposes)
-    lacking = missing(purposes)
+def provision_packages(progress: Progress, names: Iterable[str]) -> list[Outcome]:
+    """Install what is missing, where root allows: all by one call, or one by one where that fails.
+
+    Returns:
+        One outcome where nothing was missing or nothing may be installed, else one for each that was missing.
+    """
+    needs = [NEEDS[name] for name in names]
+    lacking = [need for need in needs if not need.present()]
     if not lacking:
-        names = ", ".join(need.name for need in NEEDS if need.purpose in purposes)
-        return [Outcome("packages", State.OK, names)]
-    names = ", ".join(need.name for need in lacking)
+        return [Outcome(_STEP, State.OK, ", ".join(need.title for need in needs))]
+    titles = ", ".join(need.title for need in lacking)
     if not is_root():
-        return [Outcome("packages", State.SKIPPED, f"not root, and missing: {names}", install_command(lacking))]
-    with exclusive("packages", progress):
+        return [Outcome(_STEP, State.SKIPPED, f"not root, and missing: {titles}", install_command(lacking))]
+    with exclusive(_STEP, progress):
         try:
-            apt = Apt(progress, "packages")
+            apt = Apt(progress, _STEP)
         except ProvisionError as error:
-            return [Outcome("packages", State.SKIPPED, f"{error.message}; missing: {names}", error.remedy)]
-        # One at a time: a package that this distribution lacks shall not keep the others away.
-        return [_install(apt, need) for need in lacking]
+            return [Outcome(_STEP, State.SKIPPED, f"{error.message}; missing: {titles}", error.remedy)]
+        lacking = [need for need in lacking if not need.present()]  # another set-up may have held the lock
+        try:
+            _install(apt, lacking)
+        except ToolError:  # a package that this distribution lacks shall not keep the others away
+            return [_install_one(apt, need) for need in lacking]
+        except ProvisionError as error:
+            return [Outcome(_STEP, State.SKIPPED, f"{titles}: {error.message}", error.remedy)]
+        return [_found(need) for need in lacking] or [Outcome(_STEP, State.OK, titles)]
 
 
-def _install(apt: Apt, need: Need) -> Outcome:
+def _install(apt: Apt, needs: Sequence[Need]) -> None:
+    packages = dict.fromkeys(package for need in needs for package in need.packages)
+    services = tuple(service for need in needs for service in need.services)
+    if packages:
+        apt.install([*packages], services)
+
+
+def _install_one(apt: Apt, need: Need) -> Outcome:
     try:
-        if not need.present():  # another set-up may have held the lock to install it
-            apt.install(list(need.packages), need.services)
+        _install(apt, [need])
     except ProvisionError as error:
-        return Outcome("packages", State.SKIPPED, f"{need.name}: {error.message}", error.remedy)
+        return Outcome(_STEP, State.SKIPPED, f"{need.title}: {error.message}", error.remedy)
+    return _found(need)
+
+
+def _found(need: Need) -> Outcome:
     if not need.present():
         packages = ", ".join(need.packages)
-        return Outcome("packages", State.SKIPPED, f"{need.name}: installed {packages}, but it is still not found")
-    return Outcome("packages", State.MADE, need.name)
+        return Outcome(_STEP, State.SKIPPED, f"{need.title}: installed {packages}, but it is still not found")
+    return Outcome(_STEP, State.MADE, need.title)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import sys
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, Self
 
 from rich.console import Console
-from rich.status import Status
-from rich.text import Text
+from rich.progress import Progress as LiveProgress
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
 class State(enum.StrEnum):
@@ -31,17 +30,20 @@ class Outcome:
         state: how it ended.
         detail: what is there, or the reason why it is not; one line.
         fix: the command (or step) that would help; None when nothing is wrong or nothing is known to help.
+        elapsed_s: how long it took; None where nobody measured it.
     """
 
     step: str
     state: State
     detail: str
     fix: str | None = None
+    elapsed_s: float | None = None
 
     def line(self) -> str:
         """The outcome as one line of text."""
         fix = f" ({self.fix})" if self.fix else ""
-        return f"{self.step:<10} " + " ".join(f"{self.state}: {self.detail}{fix}".split())
+        elapsed = f" [{self.elapsed_s:.0f} s]" if self.elapsed_s is not None and self.elapsed_s >= 0.5 else ""
+        return f"{self.step:<10} " + " ".join(f"{self.state}: {self.detail}{fix}{elapsed}".split())
 
 
 class Progress(Protocol):
@@ -58,35 +60,52 @@ class Silence:
         """Say nothing."""
 
 
-class PlainProgress:
-    """One line per activity, for logs and pipes."""
+class _Activity:
+    """The activity of one step, beside its name."""
 
-    def __init__(self, step: str) -> None:
-        self._step = step
-
-    def activity(self, text: str) -> None:
-        """Print the activity."""
-        print(f"{self._step:<10} {text} …", file=sys.stderr, flush=True)
-
-
-class TerminalProgress:
-    """A line on a terminal that is overwritten."""
-
-    def __init__(self, step: str, status: Status) -> None:
-        self._step = step
-        self._status = status
+    def __init__(self, step: str, write: Callable[[str], None]) -> None:
+        self._step, self._write = step, write
 
     def activity(self, text: str) -> None:
-        """Show the activity beside the spinner."""
-        self._status.update(Text(f"{self._step:<10} {text} …"))
+        """Show the activity."""
+        self._write(f"{self._step:<10} {text} …")
 
 
-@contextlib.contextmanager
-def showing(step: str) -> Iterator[Progress]:
-    """Progress of one step on standard error: a spinner on a terminal, plain lines elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield PlainProgress(step)
-        return
-    with console.status(Text(f"{step:<10} looking …")) as status:
-        yield TerminalProgress(step, status)
+class SetUpDisplay:
+    """Shows a set-up on standard error: on a terminal a line for each step under way, and one for each that ended.
+
+    Elsewhere the lines of the ended steps alone.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._live = LiveProgress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            refresh_per_second=2,
+            disable=not self._console.is_terminal,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[Progress]:
+        """Show a step while the block runs."""
+        task = self._live.add_task(f"{name:<10} looking …")
+        try:
+            yield _Activity(name, lambda text: self._live.update(task, description=text))
+        finally:
+            self._live.remove_task(task)
+
+    def show(self, outcomes: Iterable[Outcome]) -> None:
+        """Print how steps ended."""
+        for outcome in outcomes:
+            self._console.print(outcome.line(), markup=False, highlight=False, soft_wrap=True)

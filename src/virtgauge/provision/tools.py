@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from virtgauge.provision.cache import ProvisionError, cache_root, no_space
 
 _TAIL_LINES = 12
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 class ToolError(ProvisionError):
@@ -29,6 +31,7 @@ def run_logged(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
     timeout_s: float = 1800.0,
+    may_be_ended: bool = True,
 ) -> None:
     """Run a program to its end, its output appended to the log of that name.
 
@@ -38,6 +41,7 @@ def run_logged(
         environment: variables on top of this process's own.
         folder: working folder.
         timeout_s: the program is killed after so many seconds.
+        may_be_ended: :func:`end_running` ends it; else it is left to its end.
 
     Raises:
         ToolError: the program is missing, failed, or ran too long.
@@ -52,28 +56,48 @@ def run_logged(
             output.write(f"$ {' '.join(map(str, argv))}\n".encode())
             output.flush()
             start = output.tell()
-            done = subprocess.run(
+            process = subprocess.Popen(
                 [str(word) for word in argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"LC_ALL": "C.UTF-8"} | dict(environment or {}),
                 cwd=folder,
-                timeout=timeout_s,
-                check=False,
+                start_new_session=True,
             )
+            if may_be_ended:
+                _running.add(process)
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                _end(process)
+                raise
+            finally:
+                _running.discard(process)
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"`{name}` did not end within {timeout_s:.0f} s", f"see {path}", "") from error
     except FileNotFoundError as error:
         raise ToolError(f"{argv[0]} is not installed", "install it, then try again", "") from error
-    if done.returncode == 0:
+    if process.returncode == 0:
         return
     tail = _tail(path, start)
     if "No space left on device" in tail:
         raise no_space(cache_root())
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
     said = f": {last}" if last else ""
-    raise ToolError(f"`{name}` ended with status {done.returncode}{said}", f"see {path}", tail)
+    raise ToolError(f"`{name}` ended with status {process.returncode}{said}", f"see {path}", tail)
+
+
+def end_running() -> None:
+    """End what :func:`run_logged` is waiting for in other threads, whatever it started included."""
+    for process in tuple(_running):
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def start_log(log: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from virtgauge.ledger.records import ArmRecord
@@ -23,6 +24,12 @@ def arm_colours(arms: Sequence[ArmRecord]) -> dict[str, str]:
 def arm_dashes(arms: Sequence[ArmRecord]) -> dict[str, list[int]]:
     """Solid lines for measured arms, dashed for emulated ones, dotted for the A/A arm."""
     return {arm.name: [7, 3] if arm.emulated else [2, 2] if arm.role == "aa" else [1, 0] for arm in arms}
+
+
+def told_apart(arms: Sequence[ArmRecord]) -> tuple[ArmRecord, ...]:
+    """The same arms, each with a label of its own."""
+    labels = row_labels(arms)
+    return tuple(dataclasses.replace(arm, label=labels[arm.name]) for arm in arms)
 
 
 def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:

@@ -50,11 +50,11 @@ class PanelData:
 
     Attributes:
         kind: how the page's script makes rows of it: ``curves`` (CCDFs in columns), ``raw`` (strips of values in
-            columns), ``medians`` (rows of durations with their intervals) or ``rows`` (as they are).
+            columns) or ``rows`` (as they are).
         rows: JSON-able.
     """
 
-    kind: Literal["curves", "raw", "medians", "rows"]
+    kind: Literal["curves", "raw", "rows"]
     rows: Sequence[Mapping[str, Any]]
 
 

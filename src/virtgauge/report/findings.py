@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -12,14 +13,18 @@ from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestR
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.figures import TrialFigures, read_figures
 from virtgauge.measures.values import CellKey, cell_key
+from virtgauge.report.arms import told_apart
 from virtgauge.report.decisions.model import decisions_of
 from virtgauge.report.hosts.model import hosts_of
 from virtgauge.report.hosts.words import host_caveats
-from virtgauge.report.model import SCHEMA_VERSION, ArmSummary, Cell, Report, Run, TrialLine
+from virtgauge.report.left_out import left_out_by_arm, left_out_caveats, untold_steal_caveats
+from virtgauge.report.model import ArmSummary, Cell, Report, Run, TrialLine
 from virtgauge.report.replay.replay import replay_of
 from virtgauge.report.sections import SuiteRecords, SuiteReport
 from virtgauge.report.suite_arms import arms_of
 from virtgauge.report.suites import SUITE_REPORTS
+from virtgauge.results.table import ResultTable
+from virtgauge.results.words import confidence
 
 COMPLETED = "completed"
 """The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""
@@ -34,15 +39,18 @@ def build(ledger: Ledger) -> Report:
         ledger: of a finished run, or of one in progress or interrupted: then the report says so.
     """
     manifest, trials, guests, events = ledger.manifest(), ledger.trials(), ledger.guests(), ledger.events()
+    manifest = dataclasses.replace(manifest, arms=told_apart(manifest.arms))
     figures = read_figures(ledger, trials)
     arms = tuple(_arm_summary(arm, trials, guests, manifest.confidence) for arm in manifest.arms)
     suites = []
+    table = ResultTable(ledger)
     for name, suite_report in SUITE_REPORTS.items():
         own = [trial for trial in trials if trial.suite == name]
         if own:
             facts = {arm.record.name: arm.facts for arm in arms}
             records = SuiteRecords(
-                arms_of(manifest, name), own, figures, facts, manifest.confidence, ledger.samples, ledger.histograms
+                *(arms_of(manifest, name), own, facts, manifest.confidence),
+                *(ledger.histograms, table),
             )
             suites.append(suite_report(records))
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
@@ -60,12 +68,17 @@ def build(ledger: Ledger) -> Report:
         finished=has_finished(events),
         blocks=len({trial.block for trial in trials if trial.status is TrialStatus.VALID}),
     )
+    left_out = left_out_by_arm(manifest.arms, trials)
     hosts = hosts_of(ledger, manifest, trials, lambda *key: _cell_name(suites, *key))
     return Report(
-        schema_version=SCHEMA_VERSION,
         run=run,
-        caveats=(*_caveats(run, suites, trials, agrees, events), *host_caveats(hosts)),
-        decisions=decisions_of(ledger, manifest, trials),
+        caveats=(
+            *_caveats(run, suites, trials, agrees, events),
+            *left_out_caveats(left_out, trials),
+            *untold_steal_caveats(manifest.fingerprint, trials),
+            *host_caveats(hosts),
+        ),
+        decisions=decisions_of(table),
         agreement=agrees,
         arms=arms,
         suites=tuple(suites),
@@ -75,6 +88,7 @@ def build(ledger: Ledger) -> Report:
         events=tuple(events),
         hosts=hosts,
         replay=replay_of(manifest.plan_name, manifest.arms, suites),
+        left_out=left_out,
     )
 
 
@@ -135,14 +149,14 @@ def _caveats(
             f"Identical arms (A/A) differ in {agrees.excluding} of {agrees.cells} cells, more than chance explains "
             f"({agrees.tolerated}): order or placement on this machine matters. Smaller differences are inconclusive."
         )
-    confidences = [estimate.confidence for suite in suites for estimate in suite.estimates]
-    lowest = min((confidence for confidence in confidences if confidence is not None), default=None)
+    reached = [estimate.confidence for suite in suites for estimate in suite.estimates]
+    lowest = min((one for one in reached if one is not None), default=None)
     if lowest is None:
         said.append("One repetition gives no interval. Six are the least for a 95 % one.")
     elif lowest < run.confidence:
         said.append(
-            f"With the repetitions at hand some intervals reach {lowest:.1%} confidence, not the {run.confidence:.0%} "
-            "asked for; each says which it has."
+            f"Some intervals reach {confidence(lowest)} confidence, not {confidence(run.confidence)}: that takes more "
+            "repetitions. Each says which it has."
         )
     if any(event.kind == ONE_MACHINE for event in events):
         said.append(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from virtgauge.analysis.comparison import Comparison, Judgement
+from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.resolution import Resolution, resolution
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.words import ratio, ratio_interval
+from virtgauge.results.words import ratio, ratio_interval
 
 
 class Tone(enum.StrEnum):
@@ -23,13 +26,42 @@ class Tone(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
+class HeadlineFigure:
+    """One figure that a headline rests on, in words for a line of its own.
+
+    Attributes:
+        name: ``usleep wakes``.
+        value: with its unit: ``62.1 µs late``.
+        change: beside the reference: ``12.6× later (11.3–14.1×)``; empty where it is not compared.
+        judgement: of the comparison; None where there is none.
+        resolution: what the comparison could have shown; None where there is none.
+        unit: of the resolution: ``ratio``, or that of a difference.
+        probe: that measured it, where a suite's figures are of several.
+    """
+
+    name: str
+    value: str
+    change: str = ""
+    judgement: Judgement | None = None
+    resolution: Resolution | None = None
+    unit: str = "ratio"
+    probe: str = ""
+
+    @property
+    def shown(self) -> bool:
+        """Whether a difference from the reference was shown."""
+        return self.judgement not in (None, Judgement.INCONCLUSIVE)
+
+
+@dataclasses.dataclass(frozen=True)
 class Headline:
-    """One arm in one sentence."""
+    """One arm in one sentence, and the figures that it rests on: what differs most first."""
 
     arm: str
     label: str
     tone: Tone
     text: str
+    figures: tuple[HeadlineFigure, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +72,56 @@ class Said:
         text: without its full stop.
         tone: beside the reference: ``SLOWER``, ``FASTER`` or ``SAME``; ``MISSING`` when ``text`` is why there are no
             valid figures.
+        figures: that it rests on.
     """
 
     text: str
     tone: Tone
+    figures: tuple[HeadlineFigure, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A figure of a suite, before it is put into words.
+
+    Attributes:
+        name, value: as :class:`HeadlineFigure` has them.
+        found: beside the reference; None where it is not compared.
+        change: the comparison in words, which are asked for only when it has a point.
+        resolution: of a figure that is compared with something else than the reference.
+        probe: as :class:`HeadlineFigure` has it.
+    """
+
+    name: str
+    value: str
+    found: Comparison | Difference | None = None
+    change: Callable[[], str] = str
+    resolution: Resolution | None = None
+    probe: str = ""
+
+
+def figures(measured: Iterable[Measured]) -> tuple[HeadlineFigure, ...]:
+    """The figures of a headline: those that were shown to differ first, by size, then in the order given."""
+    told = sorted(measured, key=lambda one: -_size(one.found))
+    return tuple(_figure(one) for one in told)
+
+
+def _figure(one: Measured) -> HeadlineFigure:
+    if one.found is None:
+        return HeadlineFigure(one.name, one.value, resolution=one.resolution, probe=one.probe)
+    estimate = one.found.ratio if isinstance(one.found, Comparison) else one.found.estimate
+    change = "" if estimate.point is None else one.change()
+    known = resolution(one.found)
+    return HeadlineFigure(one.name, one.value, change, one.found.judgement, known, estimate.unit, one.probe)
+
+
+def _size(found: Comparison | Difference | None) -> float:
+    """Of a difference that was shown; 0 of any other."""
+    if found is None or not found.distinguishable:
+        return 0.0
+    if isinstance(found, Comparison):
+        return abs(math.log(found.ratio.point or 1.0))
+    return abs(found.estimate.point or 0.0)
 
 
 def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Said]) -> tuple[Headline, ...]:
@@ -72,7 +150,10 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
         tone = Tone.REFERENCE
     elif arm.emulated:
         tone, text = Tone.EMULATED, f"not ranked: {text}"
-    return Headline(arm.name, arm.label, tone, f"{text}.")
+    own = [
+        dataclasses.replace(one, change="", judgement=None, resolution=None) if apart else one for one in said.figures
+    ]
+    return Headline(arm.name, arm.label, tone, f"{text}.", tuple(own))
 
 
 def reference_name(reference: ArmRecord) -> str:

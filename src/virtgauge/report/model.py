@@ -14,11 +14,9 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord
 from virtgauge.report.decisions.model import Decisions
 from virtgauge.report.hosts.model import HostFindings
+from virtgauge.report.left_out import LeftOut
 from virtgauge.report.replay.model import Replay
 from virtgauge.report.sections import SuiteReport
-
-SCHEMA_VERSION = 2
-"""Of the JSON form; raised when a field changes its meaning or goes away."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +95,6 @@ class Run:
 class Report:
     """Everything that is known of a run.  Made by :func:`virtgauge.report.build`."""
 
-    schema_version: int
     run: Run
     caveats: tuple[str, ...]
     decisions: Decisions
@@ -110,6 +107,7 @@ class Report:
     events: tuple[EventRecord, ...]
     hosts: HostFindings | None = None
     replay: Replay | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     def suite(self, name: str) -> SuiteReport:
         """A suite's report by the suite's name; KeyError when the run has nothing of it."""

@@ -17,24 +17,26 @@ from typing import Any
 import markupsafe
 
 from virtgauge.report import tables
+from virtgauge.report.answers import identical_arms
 from virtgauge.report.decisions.page import requirements_section
 from virtgauge.report.hosts.page import hosts_section
 from virtgauge.report.library import drawing_library
 from virtgauge.report.model import Report
 from virtgauge.report.page_frame import PageFrame
-from virtgauge.report.replay.page import replay_section, without_claims
+from virtgauge.report.replay.page import replay_section, with_claims
 
 
 def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
     frame = PageFrame(report)
     suites = [(suite, suite.page(frame)) for suite in report.suites]
-    if report.replay is not None:
-        suites = [(suite, without_claims(page)) for suite, page in suites]
+    if report.replay is None:
+        suites = [(suite, with_claims(suite, page, frame)) for suite, page in suites]
     library, boot = drawing_library(), asset("page.js")
     return frame.render(
         "report.html",
         report=report,
+        identical=identical_arms(report),
         suites=suites,
         requirements=requirements_section(report.decisions, frame),
         hosts=hosts_section(report.hosts, frame),

@@ -10,10 +10,11 @@ import jinja2
 import markupsafe
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report import tables, words
+from virtgauge.report import tables
 from virtgauge.report.arms import arm_colours, arm_dashes
 from virtgauge.report.charts import Figure, PanelData
 from virtgauge.report.model import ArmSummary, Report
+from virtgauge.results import words
 
 
 class PageFrame:
@@ -79,6 +80,9 @@ def _environment() -> jinja2.Environment:
         "duration_interval": words.duration_interval,
         "ratio": words.ratio,
         "ratio_interval": words.ratio_interval,
+        "compared_ratio": words.compared_ratio,
+        "unresolved": words.unresolved,
+        "why": words.why,
         "confidence": words.confidence,
         "share": words.share,
     }

@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import markupsafe
-import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.claims.verdicts import HeardClaim
 from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord
-from virtgauge.measures.figures import TrialFigures
 from virtgauge.report.headline import Headline
-from virtgauge.report.verdicts import HeardClaim
+from virtgauge.results.table import ResultTable
 
 if TYPE_CHECKING:
     from virtgauge.report.page_frame import PageFrame
@@ -33,20 +31,18 @@ class SuiteRecords:
     Attributes:
         arms: of the manifest, those that were skipped among them.
         trials: the suite's, in the order of the ledger, valid or not.
-        figures: of those trials that brought a histogram of their probe's measure, by trial number.
         facts: by arm, as the agent of its first guest saw them; empty where no guest came up.
         nominal: the confidence wanted of intervals.
-        raw: the raw values that were kept of a trial, by its number and the series' name.
         histograms: of the trials with these numbers, those of a measure, as pairs with the number.
+        table: of the run's figures.
     """
 
     arms: tuple[ArmRecord, ...]
     trials: Sequence[TrialRecord]
-    figures: Mapping[int, TrialFigures]
     facts: Mapping[str, Mapping[str, Any]]
     nominal: float
-    raw: Callable[[int, str], npt.NDArray[np.int64]]
     histograms: Callable[[Iterable[int], str], Iterator[tuple[int, Histogram]]]
+    table: ResultTable
 
     @property
     def shown_arms(self) -> list[ArmRecord]:
@@ -63,7 +59,7 @@ CLAIMS = "claims"
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the page.  The one at :data:`CLAIMS` is left out where a report has all papers' conclusions together.
+    """A part of the page.
 
     Attributes:
         anchor: unique within the suite.

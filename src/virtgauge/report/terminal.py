@@ -1,4 +1,4 @@
-"""The report's summary in the terminal."""
+"""The whole report in the terminal: ``virtgauge report RUN --full``."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from virtgauge.report.answers import identical_arms
 from virtgauge.report.arms import row_labels
 from virtgauge.report.decisions.terminal import print_decisions
 from virtgauge.report.headline import Headline, Tone
 from virtgauge.report.hosts.terminal import print_hosts
+from virtgauge.report.last_screen import MARKS, reasons_text
 from virtgauge.report.model import Report
 from virtgauge.report.replay.terminal import print_replay, print_summary
-from virtgauge.report.words import band, confidence, printable
-
-_STYLES = {
-    Tone.REFERENCE: ("●", "bold"),
-    Tone.SLOWER: ("▲", "red"),
-    Tone.FASTER: ("▼", "green"),
-    Tone.SAME: ("=", "default"),
-    Tone.EMULATED: ("~", "yellow"),
-    Tone.MISSING: ("✗", "dim"),
-}
+from virtgauge.results.words import band, confidence, printable
 
 
 def render_text(report: Report, console: Console) -> None:
@@ -62,7 +55,7 @@ def _heading(report: Report, console: Console) -> None:
 
 
 def _headline(report: Report, beside: Sequence[Headline], headline: Headline, console: Console) -> None:
-    mark, style = _STYLES[headline.tone]
+    mark, style = MARKS[headline.tone]
     labels = [len(printable(other.label)) for other in beside]
     line = Table.grid(padding=(0, 1))
     line.add_column(width=1)
@@ -77,9 +70,9 @@ def _headline(report: Report, beside: Sequence[Headline], headline: Headline, co
 def _validity(report: Report, console: Console) -> None:
     agreement, statuses = report.agreement, report.statuses
     spoilt = ", ".join(f"{number} {status}" for status, number in statuses.items() if status != "valid")
-    line = f"{statuses.get('valid', 0)} of {len(report.trials)} trials valid" + (f" ({spoilt})" if spoilt else "")
+    because = f" ({spoilt}: {reasons_text(report)})" if spoilt else ""
+    line = f"{statuses.get('valid', 0)} of {len(report.trials)} trials valid{because}"
     if agreement.ok is not None and agreement.widest is not None:
-        verdict = "agree" if agreement.ok else "DIFFER"
-        line += f"; identical arms (A/A) {verdict}, band {band(agreement.widest)}"
+        line += f"; {identical_arms(report).text} (widest band of all cells: {band(agreement.widest)})"
     line += f"; intervals at {confidence(report.run.confidence)} where the repetitions allow"
     console.print(Text(line))

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from virtgauge.analysis.distribution import Distribution, samples_needed
 from virtgauge.ledger.records import Histogram, TrialRecord, TrialStatus
-from virtgauge.measures.figures import NS_PER_UNIT
+from virtgauge.ledger.statistics import NS_PER_UNIT
 
 Histograms = Callable[[Iterable[int], str], Iterator[tuple[int, Histogram]]]
 """The histograms of a measure, of the trials with these numbers, as pairs with the number."""

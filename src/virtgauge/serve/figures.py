@@ -1,23 +1,26 @@
 """Running medians: what the headline measures say so far, per arm and cell, each repetition one value.
 
-Trials are read once, as they come, so a look at a long run costs what was added since the last.
+Only the repetitions in which trials ended since the last look are read, so a look at a long run costs no more.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ArmRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import ArmRecord, TrialRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import headline_measures
-from virtgauge.measures.measure import Measure
-from virtgauge.measures.values import CellKey, MeasuredValue, cell_key, read_values
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
+from virtgauge.results.table import ResultTable
 from virtgauge.serve.wording import interval_text, plain
 
+_Place = tuple[str, Cell, str]
 ROWS = 60
 """Of one measure on the page; the report has them all."""
 
@@ -75,33 +78,26 @@ class RunningFigures:
 
     def __init__(self, confidence: float) -> None:
         self._confidence = confidence
-        self._alone = [measure for measure in headline_measures() if measure.baseline is None]
-        self._related = [measure for measure in headline_measures() if measure.baseline is not None]
-        self._bases: list[TrialRecord] = []
-        self._blocks: defaultdict[tuple[str, CellKey, str], dict[int, float]] = defaultdict(dict)
-        self._estimates: dict[tuple[str, CellKey, str], Estimate] = {}
-        self._cells: defaultdict[str, dict[CellKey, None]] = defaultdict(dict)
+        self._blocks: defaultdict[_Place, dict[int, float]] = defaultdict(dict)
+        self._estimates: dict[_Place, Estimate] = {}
+        self._cells: defaultdict[str, dict[Cell, None]] = defaultdict(dict)
 
     def add(self, ledger: Ledger, trials: Sequence[TrialRecord]) -> None:
-        """Take in the trials that ended since the last time."""
-        for value in read_values(ledger, self._alone, trials):
-            self._put(value)
-        # A quotient needs both of its trials, and they end at different times.
-        suites = {measure.suite for measure in self._related}
-        added = [trial for trial in trials if trial.suite in suites and trial.status is TrialStatus.VALID]
-        if added:
-            self._bases += added
-            for value in read_values(ledger, self._related, self._bases):
-                self._put(value)
-
-    def _put(self, value: MeasuredValue) -> None:
-        measure, cell = value.measure.full_name, cell_key(value.trial)
-        place = measure, cell, value.trial.arm
-        blocks = self._blocks[place]
-        if blocks.get(value.trial.block) != value.value:
-            blocks[value.trial.block] = value.value
-            self._estimates.pop(place, None)
-        self._cells[measure][cell] = None
+        """Take in the repetitions in which trials ended since the last time."""
+        if not trials:
+            return
+        blocks = [trial.block for trial in trials]
+        ledger.blocks = min(blocks), max(blocks)
+        table = ResultTable(ledger)
+        measures = [measure for measure in headline_measures() if measure.suite in table.suites]
+        table.read(measures)
+        for measure in measures:
+            for cell, arm in itertools.product(table.cells(measure.suite), table.trials.arms):
+                if values := table.values(measure, cell, arm):
+                    place = measure.full_name, cell, arm
+                    self._blocks[place].update(values)
+                    self._estimates.pop(place, None)
+                    self._cells[measure.full_name][cell] = None
 
     def tables(self, arms: Sequence[ArmRecord]) -> tuple[FigureTable, ...]:
         """A table for every measure that has a figure, in the order of the catalogue."""
@@ -131,7 +127,7 @@ class RunningFigures:
             further=max(0, len(cells) - ROWS),
         )
 
-    def _figure(self, measure: Measure, cell: CellKey, arm: str) -> RunningFigure:
+    def _figure(self, measure: Measure, cell: Cell, arm: str) -> RunningFigure:
         place = measure.full_name, cell, arm
         values = self._blocks.get(place)
         if not values:

@@ -65,21 +65,14 @@ def count_verdicts(run: FoundRun) -> VerdictCounts | None:
 
 
 def _counted(ledger: ReadOnlyLedger) -> VerdictCounts | None:
-    manifest = ledger.manifest()
-    if "[[require]]" not in manifest.plan_text and "profile" not in manifest.plan_text:
-        return None
     from virtgauge.analysis.bounds import Outcome
-    from virtgauge.decisions.requirements import understand
-    from virtgauge.decisions.sequence import judged
-    from virtgauge.plan.load import parse_plan
+    from virtgauge.report.decisions.model import decisions_of
+    from virtgauge.results.table import ResultTable
 
-    plan = parse_plan(manifest.plan_text, manifest.run_id)
-    platforms = [arm.name for arm in manifest.arms if arm.role != "aa"]
-    requirements = understand(plan.requirements, None, platforms, plan.confidence, manifest.run_id)
-    if not requirements:
+    decisions = decisions_of(ResultTable(ledger))
+    if not decisions.requirements:
         return None
-    verdicts = judged(ledger, requirements, manifest.arms, any_time_valid=plan.budget is not None)
-    counts = Counter(verdict.outcome for verdict in verdicts)
+    counts = Counter(verdict.outcome for verdict in decisions.verdicts)
     return VerdictCounts(
         passed=counts[Outcome.PASS],
         failed=counts[Outcome.FAIL],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.measures.quantities import Quantity
+from virtgauge.results.quantities import Quantity
 
 _LONGEST = 300
 

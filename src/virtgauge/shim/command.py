@@ -22,8 +22,8 @@ class SleepRule(enum.StrEnum):
 
 
 _EPILOG = (
-    "Examples: [bold]virtgauge shim -- python3 probe.py[/bold], "
-    "[bold]virtgauge shim --rule highpertimer --json calls.json -- iperf3 -c 127.0.0.1[/bold]"
+    "Examples: virtgauge shim -- python3 probe.py, "
+    "virtgauge shim --rule highpertimer --json calls.json -- iperf3 -c 127.0.0.1"
 )
 
 
@@ -34,7 +34,7 @@ def mount(app: typer.Typer) -> None:
 
 
 def shim(
-    command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="The program and its arguments.")],
+    command: Annotated[list[str], typer.Argument(metavar="PROGRAM", help="The program and its arguments.")],
     rule: Annotated[
         SleepRule, typer.Option(help="adaptive: by what was learnt; highpertimer: 1/HZ before; os: the kernel's sleep.")
     ] = SleepRule.ADAPTIVE,
@@ -59,8 +59,8 @@ def shim(
     if not quiet:
         for warning in target.warnings:
             print(f"virtgauge shim: warning: {warning}", file=sys.stderr, flush=True)
-    if json_path is not None and not json_path.resolve().parent.is_dir():
-        raise UsageError(f"--json {json_path}: its folder does not exist", "make the folder first")
+    if json_path is not None and (json_path.is_dir() or not json_path.resolve().parent.is_dir()):
+        raise UsageError(f"--json {json_path}: it is a folder, or its folder does not exist", "name a file in a folder")
     try:
         report = run_under_shim(library, command, target.path, rule.value)
     except OSError as error:

@@ -18,7 +18,7 @@ def find_library() -> Path:
     Raises:
         UnavailableError: neither exists, or the machine's C library is not glibc or is older than the shim asks for.
     """
-    path = find_native("libhptime_preload.so", ENVIRONMENT_VARIABLE, "the shim", "a built shim")
+    path = find_native("libhptime_preload.so", ENVIRONMENT_VARIABLE, "the shim", "a built shim", "shim")
     needed, present = needed_glibc(path.read_bytes()), present_glibc()
     if present is None or present < needed:
         found = "another C library" if present is None else f"glibc {present[0]}.{present[1]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,24 @@ def histogram_of(value: Mapping[str, Any], values: npt.NDArray[np.int64], counts
         minimum=int(value["min"]),
         maximum=int(value["max"]),
         mean=float(value["mean"]),
+    )
+
+
+def merged(histograms: Sequence[Histogram]) -> Histogram | None:
+    """All values of several histograms of the same unit; None of none."""
+    if not histograms:
+        return None
+    values, position = np.unique(np.concatenate([h.values for h in histograms]), return_inverse=True)
+    counts = np.zeros(len(values), dtype=np.uint64)
+    np.add.at(counts, position, np.concatenate([h.counts for h in histograms]))
+    n = sum(h.n for h in histograms)
+    return Histogram(
+        unit=histograms[0].unit,
+        values=values,
+        counts=counts,
+        minimum=min(h.minimum for h in histograms),
+        maximum=max(h.maximum for h in histograms),
+        mean=sum(h.mean * h.n for h in histograms) / n,
     )
 
 

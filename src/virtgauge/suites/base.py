@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.measures.values import CellKey
+from virtgauge.results.columns import Cell as TriedCell
 from virtgauge.suites.bench import Bench, Stage
 
 PLAIN_BENCH = "guest"
@@ -29,6 +29,7 @@ class Cell:
         params: what the suite needs to measure it.
         timeout_s: a trial that has not ended by then is failed and its guest is ended.
         bench: cells of the same name share a bench; see :meth:`Suite.set_up`.
+        expected_s: about how long a trial takes, as far as the plan alone says.
     """
 
     suite: str
@@ -37,6 +38,7 @@ class Cell:
     params: Mapping[str, Any]
     timeout_s: float
     bench: str = PLAIN_BENCH
+    expected_s: float = 1.0
 
     @property
     def key(self) -> str:
@@ -45,9 +47,9 @@ class Cell:
         return f"{self.suite}/{self.probe}/{levels}"
 
     @property
-    def figures_key(self) -> CellKey:
+    def figures_key(self) -> TriedCell:
         """The cell as figures of trials are addressed."""
-        return self.suite, self.probe, tuple(self.factors.items())
+        return TriedCell(self.suite, self.probe, tuple(self.factors.items()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +85,38 @@ class Measurement:
     guest_steal_ns: int | None = None
 
 
+class Sliced(abc.ABC):
+    """A cell that is measured slice by slice: what is kept and what is left out is decided between them."""
+
+    @property
+    @abc.abstractmethod
+    def done(self) -> float:
+        """How much of what is wanted was kept, from 0 to 1; from 1 on the trial is complete."""
+
+    @abc.abstractmethod
+    async def measure(self, seconds: float | None) -> Measurement:
+        """Measure a further slice of what is still wanted.
+
+        Args:
+            seconds: to end after, together with the sample that is under way then; None: all that is wanted.
+
+        Raises:
+            AgentError, ChannelClosedError, ProtocolError: as :meth:`Suite.measure`.
+        """
+
+    @abc.abstractmethod
+    def keep(self, slice_: Measurement) -> None:
+        """Count a slice in."""
+
+    @abc.abstractmethod
+    def joined(self) -> Measurement:
+        """All slices that were kept, as one measurement.  What needs an unbroken series is summed over the slices.
+
+        Raises:
+            ValueError: none was.
+        """
+
+
 class Suite(abc.ABC):
     """One of the five suites, with one factorial design."""
 
@@ -101,6 +135,10 @@ class Suite(abc.ABC):
     @abc.abstractmethod
     def cells(self) -> list[Cell]:
         """Every cell of the design."""
+
+    def needs(self) -> tuple[str, ...]:
+        """The parts (``provision/parts.py``) that the design needs beside the agent and its guests."""
+        return ()
 
     def shortfalls(self) -> list[str]:
         """What the design needs and this machine lacks, in words and with the remedy; starts nothing.
@@ -122,6 +160,10 @@ class Suite(abc.ABC):
             AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent could not be brought to do its part.
         """
         return await Bench.of_one_guest(stage)
+
+    def sliced(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Sliced | None:
+        """The cell slice by slice; None: only as a whole."""
+        return None
 
     @abc.abstractmethod
     async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:

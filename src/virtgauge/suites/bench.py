@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.host.process import KernelThreads
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Guest, GuestSpec, Platform
 from virtgauge.platforms.far.platform import FarHost
 from virtgauge.platforms.host import HostPlatform
-
-_Connection = TypeVar("_Connection")
 
 
 class Stage:
@@ -22,10 +20,12 @@ class Stage:
 
     Attributes:
         platform: under test.
+        machine: whose counters judge what is measured here.
         scope: whatever is made on the host belongs to it.
         guests: launched on the platform under test, in the order of their launch.
         peers: agents on the host that help to measure: a client, a tester.
         far: the other machine on which peers with interfaces are launched; None where that is this one.
+        kernel_work_hidden: threads of the kernel work for the bench, and their CPU time cannot be read here.
     """
 
     def __init__(
@@ -41,12 +41,13 @@ class Stage:
             far: as the attribute.
         """
         self.platform, self.scope, self.far = platform, scope, far
+        self.machine = platform.machine()
         self.guests: list[Guest] = []
         self.peers: list[Guest] = []
         self._agent, self._name = agent, name
-        self._connections = contextlib.AsyncExitStack()
         self._removal = contextlib.ExitStack()
         self._charged: list[Callable[[], int | None]] = []
+        self.kernel_work_hidden = False
 
     async def launch(self, name: str = "", **wanted: Any) -> Guest:
         """A further guest of the platform under test; several can be launched at the same time.
@@ -86,9 +87,11 @@ class Stage:
         """Count the CPU time of something that belongs to the bench but is neither guest nor peer (a switch)."""
         self._charged.append(cpu_ns)
 
-    async def connect(self, connection: AbstractAsyncContextManager[_Connection]) -> _Connection:
-        """Hold a connection to something outside (a tester of its own) until the bench ends; it is closed first."""
-        return await self._connections.enter_async_context(connection)
+    def charge_kernel_threads(self) -> None:
+        """Count what the kernel's threads work as the bench's own: they write its disks and forward its packets."""
+        threads = KernelThreads()
+        self.kernel_work_hidden = not threads.visible
+        self.charge(threads.cpu_ns)
 
     def at_end(self, remove: Callable[[], object]) -> None:
         """Undo something that was made for the bench; called after guests and peers have ended, last made first."""
@@ -112,10 +115,8 @@ class Stage:
     async def close(self) -> None:
         """End everything.  Idempotent."""
         removal, self._removal = self._removal, contextlib.ExitStack()
-        async with contextlib.AsyncExitStack() as order:
-            order.push(removal)
-            order.push_async_callback(self._end_agents)
-            await self._connections.aclose()
+        with removal:
+            await self._end_agents()
 
     async def _end_agents(self) -> None:
         ended = await asyncio.gather(*(one.close() for one in (*self.guests, *self.peers)), return_exceptions=True)
@@ -147,9 +148,9 @@ class Bench:
         return any(one.channel.closed for one in (*self.stage.guests, *self.stage.peers))
 
     @property
-    def patience(self) -> float:
+    def timeout_factor(self) -> float:
         """How many times longer than on a physical machine a trial may take, by what its slowest agent declares."""
-        return max(one.channel.patience for one in (*self.stage.guests, *self.stage.peers))
+        return max(one.channel.timeout_factor for one in (*self.stage.guests, *self.stage.peers))
 
     @property
     def ready_ns(self) -> int:

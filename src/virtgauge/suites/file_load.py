@@ -52,19 +52,20 @@ _LOG = "ganesha.log"
 
 
 class FileLoadSettings(BaseModel):
-    """What the client does."""
+    """What the peer of the load ``io`` does."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     threads: Annotated[int, Field(ge=1, le=256)] = 4
-    """Each with a connection and a file of its own."""
+    """Threads of the peer, each with a connection and a file of its own."""
     file_mib: Annotated[int, Field(ge=1, le=1024)] = 2
-    """Of each file.  Above 2, nfs-ganesha can serve from a disk only: its memory filesystem keeps no more."""
+    """Size of each file. Above 2, nfs-ganesha must serve from a disk: its memory file system keeps no more."""
     block_kib: Annotated[int, Field(ge=1, le=1024)] = 64
-    """What is read or written by one call."""
+    """Size of a read or write."""
     write_percent: Annotated[int, Field(ge=0, le=100)] = 50
+    """Share of writes; the others are reads."""
     flush_every: Annotated[int, Field(ge=0, le=1_000_000)] = 16
-    """Writes until the next flush to the server's storage; 0 is never."""
+    """Writes between two flushes to the server's storage; 0 means never."""
 
     def parameters(self) -> dict[str, int]:
         """As the agent's load ``file_client`` takes them."""
@@ -156,6 +157,7 @@ async def set_up_file_bench(stage: Stage, settings: FileLoadSettings) -> FileBen
     """
     folder = stage.scope.scratch_folder(stage.name("files"))
     stage.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
+    stage.charge_kernel_threads()
     ganesha = find_ganesha()
     shares = (Share(folder, writable=True), *([Share(ganesha.folder)] if ganesha else []))
     lab = Namespace(stage.scope, stage.name("lab"))

@@ -61,8 +61,18 @@ impl<'de> Deserialize<'de> for BoundedMap {
     }
 }
 
+/// A map that is read later, by whoever knows into what; it is checked to be one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unread;
+
+impl<'de> Deserialize<'de> for Unread {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Entries::<IgnoredAny>(PhantomData)).map(|_| Self)
+    }
+}
+
 /// Reads a bounded map from text to some value.
-pub(crate) struct Entries<V>(pub(crate) PhantomData<V>);
+struct Entries<V>(PhantomData<V>);
 
 impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
     type Value = BTreeMap<String, V>;

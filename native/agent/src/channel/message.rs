@@ -9,14 +9,13 @@ use std::io::Cursor;
 use requests::{Cancel, Envelope, Facts, Hello, LoadStart, LoadStop, Network, Probe, Read, Run, Shutdown};
 use serde::de::DeserializeOwned;
 
-use super::bounded::{Bounded, BoundedMap, excerpt};
-use crate::parameters::Parameters;
+use super::bounded::{Bounded, BoundedMap, Unread, excerpt};
 
 /// Version of the protocol.
 pub const PROTOCOL: u32 = 1;
 
 /// Deepest nesting of a payload.
-const DEEPEST: usize = 16;
+pub const DEEPEST: usize = 16;
 
 /// What the controller asks for.
 #[derive(Debug, PartialEq)]
@@ -48,7 +47,7 @@ pub mod requests {
 
     use serde::Deserialize;
 
-    use super::{Bounded, BoundedMap, Parameters};
+    use super::{Bounded, BoundedMap, Unread};
     use crate::network::Interface;
 
     /// What every message holds.
@@ -82,8 +81,8 @@ pub mod requests {
         pub id: u64,
         /// Which probe.
         pub name: String,
-        /// Its parameters.
-        pub params: Parameters,
+        /// Its parameters, which it reads itself.
+        pub params: Unread,
         /// A load that runs beside it, from its first sample to its last.
         #[serde(default)]
         pub load: Option<Beside>,
@@ -94,8 +93,8 @@ pub mod requests {
     pub struct Beside {
         /// Which load.
         pub name: String,
-        /// Its parameters.
-        pub params: Parameters,
+        /// Its parameters, which it reads itself.
+        pub params: Unread,
     }
 
     /// Fields of `load_start`.
@@ -105,8 +104,8 @@ pub mod requests {
         pub id: u64,
         /// Which load.
         pub name: String,
-        /// Its parameters.
-        pub params: Parameters,
+        /// Its parameters, which it reads itself.
+        pub params: Unread,
     }
 
     /// Fields of `load_stop`.

@@ -18,6 +18,7 @@ use crate::cancellation::Cancellation;
 use crate::failure::{Code, Failure};
 use crate::identity::Identity;
 use crate::loads::Loads;
+use crate::parameters::Parameters;
 use crate::probes::{self, Trial};
 use crate::{facts, kernel_files, network, program};
 
@@ -103,7 +104,7 @@ impl Session<'_> {
                 Err(error) => return Err(Broken::Channel(error)),
             }
             let request = message::decode(&payload, seq).map_err(|Violation(message)| self.refuse(message))?;
-            if let Some(ending) = self.answer(request)? {
+            if let Some(ending) = self.answer(request, &payload)? {
                 return Ok(ending);
             }
         }
@@ -129,7 +130,7 @@ impl Session<'_> {
         }
     }
 
-    fn answer(&mut self, request: Request) -> Result<Option<Ending>, Broken> {
+    fn answer(&mut self, request: Request, payload: &[u8]) -> Result<Option<Ending>, Broken> {
         match (request, self.greeted) {
             (Request::Hello(hello), false) => return self.greet(&hello).map(|()| None),
             (Request::Hello(_), true) => return Err(self.refuse("a second hello".into())),
@@ -138,9 +139,10 @@ impl Session<'_> {
                 let facts = self.guarded(|session| Ok(facts::collect(session.identity)));
                 self.reply(request.id, facts)?;
             }
-            (Request::Probe(request), true) => self.start_probe(request)?,
+            (Request::Probe(request), true) => self.start_probe(request, Parameters::of_request(payload))?,
             (Request::LoadStart(request), true) => {
-                let started = self.guarded(|session| session.loads.start(&request.name, &request.params));
+                let started =
+                    self.guarded(|session| session.loads.start(&request.name, &Parameters::of_request(payload)));
                 self.reply(request.id, started.map(|load| LoadStarted { load }))?;
             }
             (Request::LoadStop(request), true) => {
@@ -188,11 +190,11 @@ impl Session<'_> {
         catch_unwind(AssertUnwindSafe(|| action(self))).unwrap_or_else(|_| Err(defect()))
     }
 
-    fn start_probe(&self, request: Probe) -> Result<(), Broken> {
+    fn start_probe(&self, request: Probe, parameters: Parameters) -> Result<(), Broken> {
         let writer = Arc::clone(&self.writer);
         self.start_task(request.id, Kind::Probe, move |cancellation| {
-            let mut trial = Trial::new(request.id, writer, cancellation, request.load);
-            probes::run(&request.name, &request.params, &mut trial)
+            let beside = request.load.map(|load| (load.name, parameters.of_load_beside()));
+            probes::run(&request.name, &parameters, &mut Trial::new(request.id, writer, cancellation, beside))
         })
     }
 

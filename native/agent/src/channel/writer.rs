@@ -70,7 +70,7 @@ struct Answer<Value> {
 #[derive(Serialize)]
 struct Error<'a> {
     id: Option<u64>,
-    code: &'static str,
+    code: Code,
     message: &'a str,
     errno: Option<i32>,
 }
@@ -119,7 +119,7 @@ impl Writer {
     /// Why a request, or with no id the session, failed.
     pub fn error(&self, id: Option<u64>, failure: &Failure) -> io::Result<()> {
         let Failure { code, message, errno } = failure;
-        self.send("error", Error { id, code: code.as_str(), message, errno: *errno })
+        self.send("error", Error { id, code: *code, message, errno: *errno })
     }
 
     fn send<Fields: Serialize>(&self, kind: &str, fields: Fields) -> io::Result<()> {

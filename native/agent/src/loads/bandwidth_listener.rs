@@ -4,18 +4,25 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bandwidth::control::listener::{Event, Listener, Settings};
+use bandwidth::control::token::Token;
 use bandwidth::pacing::placement::Placement;
 use bandwidth::udp::receiving::Stamps;
 use hptime::OsClock;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::Load;
 use super::worker::Worker;
-use super::{Load, Work};
 use crate::failure::Failure;
-use crate::parameters::Parameters;
+use crate::parameters::{Int, Parsed};
 
-/// Longest text of a parameter.
-const LONGEST_TEXT: usize = 64;
+/// Its parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    address: Parsed<IpAddr>,
+    port: Int<1, 65_535>,
+    token: Parsed<Token>,
+}
 
 /// A listener that runs.
 #[derive(Debug)]
@@ -49,17 +56,17 @@ pub struct ListenerWork {
     error: Option<String>,
 }
 
-impl BandwidthListener {
+impl Load for BandwidthListener {
+    const NAME: &'static str = "bandwidth_listener";
+    type Parameters = Asked;
+    type Work = ListenerWork;
+
     /// Opens the port; it listens when this returns.
-    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
-        let address = parameters.text("address", LONGEST_TEXT)?;
-        let address: IpAddr = address.parse().map_err(|_| {
-            Failure::bad_request(format!("params.address is {address:?}; accepted: such as \"10.0.0.1\""))
-        })?;
+    fn start(asked: Asked) -> Result<Self, Failure> {
         let listener = Listener::bind(Settings {
-            address,
-            port: parameters.unsigned("port", 1..=65535)? as u16,
-            secret: Some(parameters.text("token", LONGEST_TEXT)?.parse()?),
+            address: asked.address.0,
+            port: asked.port.0 as u16,
+            secret: Some(asked.token.0),
             stamps: Stamps::Kernel,
             placement: Placement::default(),
             sessions: None,
@@ -70,6 +77,17 @@ impl BandwidthListener {
             listener.serve(stop, &|event| count(&counted, event))
         })?;
         Ok(Self { worker, counts, started_ns: OsClock::Monotonic.now_ns() })
+    }
+
+    fn halt(&mut self) {
+        self.worker.stop();
+    }
+
+    fn finish(self) -> ListenerWork {
+        let error = self.worker.join().err();
+        let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let elapsed_ns = OsClock::Monotonic.now_ns().saturating_sub(self.started_ns);
+        ListenerWork { counts, elapsed_ns, error }
     }
 }
 
@@ -85,18 +103,5 @@ fn count(counts: &Mutex<Counts>, event: &Event) {
             counts.strangers += closed.ignored.total();
             counts.overflowed += closed.overflowed;
         }
-    }
-}
-
-impl Load for BandwidthListener {
-    fn halt(&mut self) {
-        self.worker.stop();
-    }
-
-    fn finish(self: Box<Self>) -> Work {
-        let error = self.worker.join().err();
-        let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let elapsed_ns = OsClock::Monotonic.now_ns().saturating_sub(self.started_ns);
-        Work::BandwidthListener(ListenerWork { counts, elapsed_ns, error })
     }
 }

@@ -5,21 +5,25 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use hptime::OsClock;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::Load;
 use super::gate::Gate;
-use super::{Load, Work};
 use crate::failure::Failure;
-use crate::parameters::Parameters;
-
-/// Most threads of one load.
-const MOST_THREADS: u64 = 4096;
+use crate::parameters::Int;
 
 /// Square roots between two looks at whether to stop: a few microseconds.
 const BATCH: u64 = 1024;
 
 /// The threads hold next to nothing.
 const STACK_BYTES: usize = 64 * 1024;
+
+/// Its parameters.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    threads: Int<1, 4096>,
+}
 
 /// A running load.
 #[derive(Debug)]
@@ -47,10 +51,14 @@ struct ThreadWork {
     operations: u64,
 }
 
-impl CpuLoad {
+impl Load for CpuLoad {
+    const NAME: &'static str = "cpu";
+    type Parameters = Asked;
+    type Work = CpuWork;
+
     /// Starts the threads and returns when all of them have run and were let go.
-    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
-        let count = parameters.unsigned("threads", 1..=MOST_THREADS)? as usize;
+    fn start(asked: Asked) -> Result<Self, Failure> {
+        let count = asked.threads.0 as usize;
         let gate = Arc::new(Gate::default());
         let mut load = Self { gate: Arc::clone(&gate), threads: Vec::with_capacity(count), started_ns: 0 };
         for _ in 0..count {
@@ -61,7 +69,7 @@ impl CpuLoad {
                 Err(error) => {
                     let existing = load.threads.len();
                     load.halt();
-                    Box::new(load).finish();
+                    load.finish();
                     return Err(Failure::os(&format!("starting thread {} of {count}", existing + 1), &error));
                 }
             }
@@ -70,14 +78,12 @@ impl CpuLoad {
         load.started_ns = OsClock::Monotonic.now_ns();
         Ok(load)
     }
-}
 
-impl Load for CpuLoad {
     fn halt(&mut self) {
         self.gate.stop();
     }
 
-    fn finish(self: Box<Self>) -> Work {
+    fn finish(self) -> CpuWork {
         let mut total = CpuWork { threads: self.threads.len() as u32, elapsed_ns: 0, cpu_ns: 0, operations: 0 };
         for thread in self.threads {
             // A thread that panicked has nothing to add; its message is on standard error.
@@ -87,7 +93,7 @@ impl Load for CpuLoad {
             }
         }
         total.elapsed_ns = OsClock::Monotonic.now_ns().saturating_sub(self.started_ns);
-        Work::Cpu(total)
+        total
     }
 }
 
@@ -113,19 +119,14 @@ mod tests {
 
     #[test]
     fn a_load_of_many_threads_works_until_it_is_stopped() {
-        let mut load = CpuLoad::start(&Parameters::default().with_unsigned("threads", 20)).unwrap();
+        let mut load = CpuLoad::start(Asked { threads: Int(20) }).unwrap();
         thread::sleep(std::time::Duration::from_millis(100));
         load.halt();
-        let Work::Cpu(work) = Box::new(load).finish() else { panic!("another load's figures") };
+        let work = load.finish();
         assert_eq!(work.threads, 20);
         assert!(work.elapsed_ns >= 100_000_000);
         assert!(work.operations > 0 && work.cpu_ns > 0);
         let processors = thread::available_parallelism().unwrap().get() as u64;
         assert!(work.cpu_ns <= work.elapsed_ns * (processors + 1), "{work:?}");
-    }
-
-    #[test]
-    fn no_threads_is_refused() {
-        assert!(CpuLoad::start(&Parameters::default().with_unsigned("threads", 0)).is_err());
     }
 }

@@ -1,16 +1,27 @@
 //! Cross traffic on a path whose bandwidth is estimated.
 
+use std::net::SocketAddr;
+
 use bandwidth::cross_traffic::{CrossTraffic, Kind, Settings, Work as Sent};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::Load;
 use super::worker::Worker;
-use super::{Load, Work};
 use crate::failure::Failure;
-use crate::parameters::Parameters;
-use crate::probes;
+use crate::parameters::{Bps, Cpu, Fifo, Int, Parsed, Seed, placement};
 
-/// Longest text of a parameter.
-const LONGEST_TEXT: usize = 64;
+/// Its parameters.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    destination: Parsed<SocketAddr>,
+    rate_bps: Bps,
+    packet_bytes: Int<64, 9000>,
+    kind: Parsed<Kind>,
+    cpu: Option<Cpu>,
+    fifo: Option<Fifo>,
+    seed: Seed,
+}
 
 /// Cross traffic that is being sent.
 #[derive(Debug)]
@@ -25,36 +36,33 @@ pub struct CrossTrafficWork {
     error: Option<String>,
 }
 
-impl CrossTrafficLoad {
+impl Load for CrossTrafficLoad {
+    const NAME: &'static str = "cross_traffic";
+    type Parameters = Asked;
+    type Work = CrossTrafficWork;
+
     /// Opens a socket and begins to send.
-    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
-        let destination = parameters.text("destination", LONGEST_TEXT)?;
+    fn start(asked: Asked) -> Result<Self, Failure> {
         let traffic = CrossTraffic::open(Settings {
-            destination: destination.parse().map_err(|_| {
-                Failure::bad_request(format!(
-                    "params.destination is {destination:?}; accepted: address and port, such as \"10.0.0.1:9\""
-                ))
-            })?,
-            rate_bps: parameters.real("rate_bps", 1e3..=1e12)?,
-            packet_bytes: parameters.unsigned("packet_bytes", 64..=9000)? as u32,
-            kind: parameters.choice("kind", &Kind::NAMES)?,
-            seed: parameters.unsigned("seed", 0..=u64::MAX)?,
+            destination: asked.destination.0,
+            rate_bps: asked.rate_bps.0,
+            packet_bytes: asked.packet_bytes.0 as u32,
+            kind: asked.kind.0,
+            seed: asked.seed.0,
         })?;
-        let placement = probes::bandwidth::placement(parameters)?;
+        let placement = placement(asked.cpu, asked.fifo);
         Worker::start("cross-traffic", placement, move |stop| traffic.send(None, stop)).map(Self)
     }
-}
 
-impl Load for CrossTrafficLoad {
     fn halt(&mut self) {
         self.0.stop();
     }
 
-    fn finish(self: Box<Self>) -> Work {
+    fn finish(self) -> CrossTrafficWork {
         let (sent, error) = match self.0.join() {
             Ok(sent) => (sent, None),
             Err(error) => (Sent::default(), Some(error)),
         };
-        Work::CrossTraffic(CrossTrafficWork { sent, error })
+        CrossTrafficWork { sent, error }
     }
 }

@@ -7,13 +7,11 @@ use std::time::Duration;
 use hptime::OsClock;
 use serde::Serialize;
 
+use super::Load;
 use super::gate::Gate;
-use super::{Load, Work};
+use crate::distribution::Distribution;
 use crate::failure::Failure;
-use crate::parameters::Parameters;
-use crate::probes::distribution::Distribution;
-use crate::probes::kernel::MOST_THREADS;
-use crate::work::{Design, Made};
+use crate::work::{Asked, Made, needed};
 
 /// A load of less than its full intensity works for a part of each such time and sleeps for the rest.
 const FRAME_NS: u64 = 20_000_000;
@@ -48,14 +46,15 @@ struct ThreadWork {
     units: u64,
 }
 
-impl KernelLoad {
+impl Load for KernelLoad {
+    const NAME: &'static str = "kernel";
+    type Parameters = Asked;
+    type Work = KernelWork;
+
     /// Makes the kernels, starts the threads, and returns when all of them work.
-    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
-        let design = Design::from_parameters(parameters)?;
-        let count = parameters.unsigned("threads", 1..=MOST_THREADS)? as u32;
-        let intensity_percent = parameters.unsigned("intensity_percent", 1..=100)?;
-        let latencies = Arc::new(Mutex::new(Distribution::new()));
-        let made = (0..count).map(|thread| design.make(thread, &latencies)).collect::<Result<Vec<_>, _>>()?;
+    fn start(asked: Asked) -> Result<Self, Failure> {
+        let intensity_percent = needed(asked.intensity_percent, "intensity_percent")?.0;
+        let made = asked.make(&Arc::new(Mutex::new(Distribution::new())))?;
         let gate = Arc::new(Gate::default());
         let mut load = Self {
             gate: Arc::clone(&gate),
@@ -72,23 +71,21 @@ impl KernelLoad {
                 Ok(thread) => load.threads.push(thread),
                 Err(error) => {
                     load.halt();
-                    Box::new(load).finish();
+                    load.finish();
                     return Err(Failure::os("starting a thread of the load", &error));
                 }
             }
         }
-        gate.open_after(count as usize);
+        gate.open_after(load.threads.len());
         load.started_ns = OsClock::Monotonic.now_ns();
         Ok(load)
     }
-}
 
-impl Load for KernelLoad {
     fn halt(&mut self) {
         self.gate.stop();
     }
 
-    fn finish(self: Box<Self>) -> Work {
+    fn finish(self) -> KernelWork {
         let threads = self.threads.len() as u32;
         let (mut cpu_ns, mut units) = (0, 0);
         for thread in self.threads {
@@ -98,7 +95,7 @@ impl Load for KernelLoad {
                 units += work.units;
             }
         }
-        Work::Kernel(KernelWork {
+        KernelWork {
             unit: self.unit,
             threads,
             intensity_percent: self.intensity_percent,
@@ -106,7 +103,7 @@ impl Load for KernelLoad {
             cpu_ns,
             units,
             error: self.error.lock().unwrap_or_else(PoisonError::into_inner).take(),
-        })
+        }
     }
 }
 
@@ -138,24 +135,26 @@ fn work(mut made: Made, gate: &Gate, intensity_percent: u64, error: &Mutex<Optio
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn stopped(parameters: &Parameters) -> KernelWork {
-        let mut load = KernelLoad::start(parameters).unwrap();
+    fn stopped(asked: Asked) -> KernelWork {
+        let mut load = KernelLoad::start(asked).unwrap();
         thread::sleep(Duration::from_millis(400));
         load.halt();
-        let Work::Kernel(work) = Box::new(load).finish() else { panic!("another load's figures") };
-        work
+        load.finish()
     }
 
-    fn integer(intensity_percent: u64) -> Parameters {
-        let parameters = Parameters::default().with_text("kernel", "integer").with_unsigned("seed", 1);
-        parameters.with_unsigned("threads", 1).with_unsigned("intensity_percent", intensity_percent)
+    fn asked(kernel: &Value) -> Asked {
+        let mut params = json!({"seed": 1, "threads": 1, "intensity_percent": 100});
+        params.as_object_mut().unwrap().extend(kernel.as_object().unwrap().clone());
+        serde_json::from_value(params).unwrap()
     }
 
     #[test]
     fn a_load_of_a_quarter_works_about_a_quarter_of_its_time() {
-        let quarter = stopped(&integer(25));
+        let quarter = stopped(asked(&json!({"kernel": "integer", "intensity_percent": 25})));
         let share = quarter.cpu_ns as f64 / quarter.elapsed_ns as f64;
         // No more than it is told to; less where the machine is busy.
         assert!((0.05..0.35).contains(&share), "{quarter:?}");
@@ -166,15 +165,16 @@ mod tests {
     fn a_load_that_cannot_go_on_says_why() {
         let folder = std::env::temp_dir().join(format!("virtgauge-load-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let parameters = integer(100).with_text("kernel", "disk").with_text("order", "random");
-        let parameters = parameters.with_text("operation", "read").with_text("folder", folder.to_str().unwrap());
-        let parameters = parameters.with_unsigned("block_bytes", 4096).with_unsigned("file_bytes", 1 << 20);
-        let mut load = KernelLoad::start(&parameters).unwrap();
+        let mut load = KernelLoad::start(asked(&json!({
+            "kernel": "disk", "order": "random", "operation": "read",
+            "folder": folder, "block_bytes": 4096, "file_bytes": 1 << 20,
+        })))
+        .unwrap();
         let file = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
         std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(0).unwrap();
         thread::sleep(Duration::from_millis(100));
         load.halt();
-        let Work::Kernel(work) = Box::new(load).finish() else { panic!("another load's figures") };
+        let work = load.finish();
         std::fs::remove_dir_all(folder).unwrap();
         assert!(work.error.as_ref().is_some_and(|error| error.contains("reading block")), "{work:?}");
     }

@@ -2,16 +2,14 @@
 
 use packets::emulator::line::Shape;
 use packets::emulator::{Emulator, Passed, Settings, Work as Emulated};
-use packets::port::Choice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::Load;
 use super::worker::Worker;
-use super::{Load, Work};
+use crate::distribution::Summary;
 use crate::failure::Failure;
-use crate::parameters::Parameters;
+use crate::parameters::{Bps, Cpu, Fifo, Int, Real, Seed, Text, placement};
 use crate::precise;
-use crate::probes::bandwidth::placement;
-use crate::probes::distribution::Summary;
 
 /// Longest delay: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -21,6 +19,22 @@ const MOST_BYTES: u64 = 1 << 32;
 
 /// Longest name of an interface.
 const LONGEST_NAME: usize = 15;
+
+/// Its parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    from: Text<LONGEST_NAME>,
+    to: Text<LONGEST_NAME>,
+    rate_bps: Option<Bps>,
+    delay_ns: Int<0, LONGEST_NS>,
+    loss: Real<0, 1>,
+    queue_bytes: Int<1, MOST_BYTES>,
+    both: bool,
+    cpu: Option<Cpu>,
+    fifo: Option<Fifo>,
+    seed: Seed,
+}
 
 /// A link that frames pass.
 #[derive(Debug)]
@@ -32,26 +46,13 @@ pub struct LinkEmulatorWork {
     /// How frames were taken from the first interface.
     port: Option<&'static str>,
     #[serde(flatten)]
-    there: PassedOnWire,
-    back: Option<PassedOnWire>,
+    there: Passed,
+    back: Option<Passed>,
     lateness: Option<Lateness>,
     elapsed_ns: u64,
     cpu_ns: u64,
     /// Why it ended before it was told to; nothing is known of what it had done then.
     error: Option<String>,
-}
-
-/// What became of the frames of one direction.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct PassedOnWire {
-    forwarded: u64,
-    bytes: u64,
-    dropped_queue: u64,
-    dropped_loss: u64,
-    dropped_offloaded: u64,
-    missed: u64,
-    refused: u64,
-    abandoned: u64,
 }
 
 /// How late frames were let go.
@@ -63,47 +64,41 @@ struct Lateness {
     distribution: Summary,
 }
 
-impl From<Passed> for PassedOnWire {
-    fn from(passed: Passed) -> Self {
-        let Passed { forwarded, bytes, dropped_queue, dropped_loss, dropped_offloaded, missed, refused, abandoned } =
-            passed;
-        Self { forwarded, bytes, dropped_queue, dropped_loss, dropped_offloaded, missed, refused, abandoned }
-    }
-}
+impl Load for LinkEmulator {
+    const NAME: &'static str = "link_emulator";
+    type Parameters = Asked;
+    type Work = LinkEmulatorWork;
 
-impl LinkEmulator {
     /// Opens the interfaces; frames pass when this returns.
-    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
+    fn start(asked: Asked) -> Result<Self, Failure> {
         let settings = Settings {
-            port: Choice::Auto,
-            from: parameters.text("from", LONGEST_NAME)?.to_owned(),
-            to: parameters.text("to", LONGEST_NAME)?.to_owned(),
+            port: None,
+            from: asked.from.0,
+            to: asked.to.0,
             shape: Shape {
-                rate_bps: parameters.optional_real("rate_bps", 1e3..=1e12)?,
-                delay_ns: parameters.unsigned("delay_ns", 0..=LONGEST_NS)?,
-                loss: parameters.real("loss", 0.0..=1.0)?,
-                queue_bytes: parameters.unsigned("queue_bytes", 1..=MOST_BYTES)?,
+                rate_bps: asked.rate_bps.map(|rate| rate.0),
+                delay_ns: asked.delay_ns.0,
+                loss: asked.loss.0,
+                queue_bytes: asked.queue_bytes.0,
             },
-            both: parameters.truth("both")?,
-            seed: parameters.unsigned("seed", 0..=u64::MAX)?,
+            both: asked.both,
+            seed: asked.seed.0,
         };
-        let placement = placement(parameters)?;
+        let placement = placement(asked.cpu, asked.fifo);
         precise::CLOCK.settle();
         let emulator = Emulator::open(&settings, &precise::ADAPTIVE)?;
-        Worker::start("link-emulator", placement, move |stop| Ok(emulator.run(stop)?)).map(Self)
+        Worker::start("link-emulator", placement, move |stop| emulator.run(stop)).map(Self)
     }
-}
 
-impl Load for LinkEmulator {
     fn halt(&mut self) {
         self.0.stop();
     }
 
-    fn finish(self: Box<Self>) -> Work {
-        Work::LinkEmulator(Box::new(match self.0.join() {
-            Ok(work) => LinkEmulatorWork::from(work),
+    fn finish(self) -> LinkEmulatorWork {
+        match self.0.join() {
+            Ok(work) => work.into(),
             Err(error) => LinkEmulatorWork { error: Some(error), ..LinkEmulatorWork::default() },
-        }))
+        }
     }
 }
 
@@ -113,8 +108,8 @@ impl From<Emulated> for LinkEmulatorWork {
         let (p50_ns, p99_ns) = (quantile(0.5), quantile(0.99));
         Self {
             port: Some(work.port.name()),
-            there: work.there.into(),
-            back: work.back.map(Into::into),
+            there: work.there,
+            back: work.back,
             lateness: Summary::of(&work.lateness, "ns").map(|distribution| Lateness { p50_ns, p99_ns, distribution }),
             elapsed_ns: work.elapsed_ns,
             cpu_ns: work.cpu_ns,

@@ -14,61 +14,75 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::channel::bounded::excerpt;
 use crate::failure::{Code, Failure};
 use crate::machine::{Achieved, Counters};
 use crate::parameters::Parameters;
-
-use bandwidth_listener::{BandwidthListener, ListenerWork};
-use cpu::{CpuLoad, CpuWork};
-use cross_traffic::{CrossTrafficLoad, CrossTrafficWork};
-use file::client::{FileClient, FileClientWork};
-use file::server::{FileServer, FileServerWork};
-use kernel::{KernelLoad, KernelWork};
-use link_emulator::{LinkEmulator, LinkEmulatorWork};
-use program::{ProgramLoad, ProgramWork};
+use crate::registry::{Entry, find};
 
 /// Most loads at a time.
 const MOST: usize = 64;
 
 /// A load that runs.
-pub trait Load: fmt::Debug + Send {
+pub trait Load: fmt::Debug + Send + Sized + 'static {
+    /// Its name in requests.
+    const NAME: &'static str;
+    /// What it is told.
+    type Parameters: DeserializeOwned;
+    /// What it did itself.
+    type Work: Serialize + 'static;
+
+    /// Starts it; it runs in full when this returns.
+    fn start(parameters: Self::Parameters) -> Result<Self, Failure>;
+
     /// Tells it to end; returns at once.
     fn halt(&mut self);
 
-    /// Waits for its end, which is near, and says what it did itself.
-    fn finish(self: Box<Self>) -> Work;
+    /// Waits for its end, which is near.
+    fn finish(self) -> Self::Work;
 }
 
-/// What a load did itself.
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Work {
-    /// Of `bandwidth_listener`.
-    BandwidthListener(ListenerWork),
-    /// Of `cpu`.
-    Cpu(CpuWork),
-    /// Of `cross_traffic`.
-    CrossTraffic(CrossTrafficWork),
-    /// Of `file_server`.
-    FileServer(FileServerWork),
-    /// Of `file_client`.
-    FileClient(FileClientWork),
-    /// Of `kernel`.
-    Kernel(KernelWork),
-    /// Of `link_emulator`.
-    LinkEmulator(Box<LinkEmulatorWork>),
-    /// Of `program`.
-    Program(ProgramWork),
+/// A load of any kind.
+trait AnyLoad: fmt::Debug + Send {
+    fn halt(&mut self);
+    fn finish(self: Box<Self>) -> Box<dyn erased_serde::Serialize>;
 }
+
+impl<L: Load> AnyLoad for L {
+    fn halt(&mut self) {
+        Load::halt(self);
+    }
+
+    fn finish(self: Box<Self>) -> Box<dyn erased_serde::Serialize> {
+        Box::new(Load::finish(*self))
+    }
+}
+
+type Kind = Entry<fn(&Parameters) -> Result<Box<dyn AnyLoad>, Failure>>;
+
+const fn kind<L: Load>() -> Kind {
+    Entry { name: L::NAME, begin: |parameters| Ok(Box::new(L::start(parameters.read()?)?)) }
+}
+
+/// Every load that there is.
+static KINDS: [Kind; 8] = [
+    kind::<bandwidth_listener::BandwidthListener>(),
+    kind::<cpu::CpuLoad>(),
+    kind::<cross_traffic::CrossTrafficLoad>(),
+    kind::<file::server::FileServer>(),
+    kind::<file::client::FileClient>(),
+    kind::<kernel::KernelLoad>(),
+    kind::<link_emulator::LinkEmulator>(),
+    kind::<program::ProgramLoad>(),
+];
 
 /// What a load came to: its own figures, and those of the machine from its full start to the word to stop.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Serialize)]
 pub struct Stopped {
     name: &'static str,
     #[serde(flatten)]
-    work: Work,
+    work: Box<dyn erased_serde::Serialize>,
     achieved: Achieved,
 }
 
@@ -76,28 +90,14 @@ pub struct Stopped {
 #[derive(Debug)]
 pub struct Running {
     name: &'static str,
-    load: Box<dyn Load>,
+    load: Box<dyn AnyLoad>,
     start: Counters,
 }
 
 /// Starts the named load; it runs in full when this returns.
 pub fn start(name: &str, parameters: &Parameters) -> Result<Running, Failure> {
-    let (name, load): (_, Box<dyn Load>) = match name {
-        "bandwidth_listener" => ("bandwidth_listener", Box::new(BandwidthListener::start(parameters)?)),
-        "cpu" => ("cpu", Box::new(CpuLoad::start(parameters)?)),
-        "cross_traffic" => ("cross_traffic", Box::new(CrossTrafficLoad::start(parameters)?)),
-        "file_server" => ("file_server", Box::new(FileServer::start(parameters)?)),
-        "file_client" => ("file_client", Box::new(FileClient::start(parameters)?)),
-        "kernel" => ("kernel", Box::new(KernelLoad::start(parameters)?)),
-        "link_emulator" => ("link_emulator", Box::new(LinkEmulator::start(parameters)?)),
-        "program" => ("program", Box::new(ProgramLoad::start(parameters)?)),
-        unknown => {
-            let names =
-                "bandwidth_listener, cpu, cross_traffic, file_server, file_client, kernel, link_emulator, program";
-            return Err(Failure::new(Code::NotFound, format!("no load {:?}; there are: {names}", excerpt(unknown))));
-        }
-    };
-    Ok(Running { name, load, start: Counters::read() })
+    let kind = find("load", &KINDS, name)?;
+    Ok(Running { name: kind.name, load: (kind.begin)(parameters)?, start: Counters::read() })
 }
 
 impl Running {

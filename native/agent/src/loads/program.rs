@@ -10,11 +10,11 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{Load, Work};
+use super::Load;
 use crate::failure::Failure;
-use crate::parameters::Parameters;
+use crate::parameters::List;
 use crate::program::before_exec;
 
 /// How long a program may take to end when it was asked to.
@@ -22,6 +22,13 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// How often it is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// Its parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    argv: List<String, 256>,
+}
 
 /// A program that was started.
 #[derive(Debug)]
@@ -44,24 +51,6 @@ pub struct ProgramWork {
 }
 
 impl ProgramLoad {
-    /// Starts the program in a process group of its own, without input or output.
-    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
-        let argv = parameters.texts("argv")?;
-        let mut command = Command::new(&argv[0]);
-        command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.process_group(0);
-        // SAFETY: the call is async-signal-safe and touches no memory of the parent.
-        unsafe {
-            command.pre_exec(|| {
-                before_exec();
-                Ok(())
-            })
-        };
-        let child = command.spawn().map_err(|error| Failure::os(&format!("starting {:?}", argv[0]), &error))?;
-        let pid = Pid::from_raw(child.id() as i32);
-        Ok(Self { pid, started_ns: OsClock::Monotonic.now_ns(), ended_early: false })
-    }
-
     /// Whether it has ended.  It is left to be waited for, so that its number stays its own until the group was killed.
     fn ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -82,12 +71,34 @@ impl ProgramLoad {
 }
 
 impl Load for ProgramLoad {
+    const NAME: &'static str = "program";
+    type Parameters = Asked;
+    type Work = ProgramWork;
+
+    /// Starts the program in a process group of its own, without input or output.
+    fn start(asked: Asked) -> Result<Self, Failure> {
+        let argv = asked.argv.0;
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.process_group(0);
+        // SAFETY: the call is async-signal-safe and touches no memory of the parent.
+        unsafe {
+            command.pre_exec(|| {
+                before_exec();
+                Ok(())
+            })
+        };
+        let child = command.spawn().map_err(|error| Failure::os(&format!("starting {:?}", argv[0]), &error))?;
+        let pid = Pid::from_raw(child.id() as i32);
+        Ok(Self { pid, started_ns: OsClock::Monotonic.now_ns(), ended_early: false })
+    }
+
     fn halt(&mut self) {
         self.ended_early = self.ended();
         let _ = killpg(self.pid, Signal::SIGTERM);
     }
 
-    fn finish(self: Box<Self>) -> Work {
+    fn finish(self) -> ProgramWork {
         let deadline = Instant::now() + GRACE;
         while !self.ended() && Instant::now() < deadline {
             thread::sleep(LOOK);
@@ -95,13 +106,13 @@ impl Load for ProgramLoad {
         // Whatever is left of the group.
         let _ = killpg(self.pid, Signal::SIGKILL);
         let (status, usage) = self.collect();
-        Work::Program(ProgramWork {
+        ProgramWork {
             elapsed_ns: OsClock::Monotonic.now_ns().saturating_sub(self.started_ns),
             cpu_ns: time_ns(usage.ru_utime) + time_ns(usage.ru_stime),
             ended_early: self.ended_early,
             exit_code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
             signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-        })
+        }
     }
 }
 
@@ -113,12 +124,15 @@ fn time_ns(time: libc::timeval) -> u64 {
 mod tests {
     use super::*;
 
+    fn started(argv: &[&str]) -> Result<ProgramLoad, Failure> {
+        ProgramLoad::start(Asked { argv: List(argv.iter().map(|&word| word.into()).collect()) })
+    }
+
     fn stopped(argv: &[&str]) -> ProgramWork {
-        let mut load = ProgramLoad::start(&Parameters::default().with_texts("argv", argv)).unwrap();
+        let mut load = started(argv).unwrap();
         thread::sleep(Duration::from_millis(300));
         load.halt();
-        let Work::Program(work) = Box::new(load).finish() else { panic!("another load's figures") };
-        work
+        load.finish()
     }
 
     #[test]
@@ -142,7 +156,6 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_exist_is_refused() {
-        assert!(ProgramLoad::start(&Parameters::default().with_texts("argv", &["/nowhere/to/be/found"])).is_err());
-        assert!(ProgramLoad::start(&Parameters::default()).is_err());
+        assert!(started(&["/nowhere/to/be/found"]).is_err());
     }
 }

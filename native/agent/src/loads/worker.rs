@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
-use bandwidth::failure::Failure as BandwidthFailure;
 use bandwidth::pacing::placement::Placement;
 
 use crate::failure::Failure;
@@ -15,7 +14,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct Worker<T> {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<T, BandwidthFailure>>,
+    thread: JoinHandle<Result<T, failure::Failure>>,
 }
 
 impl<T: Send + 'static> Worker<T> {
@@ -23,7 +22,7 @@ impl<T: Send + 'static> Worker<T> {
     pub(super) fn start(
         name: &str,
         placement: Placement,
-        work: impl FnOnce(&AtomicBool) -> Result<T, BandwidthFailure> + Send + 'static,
+        work: impl FnOnce(&AtomicBool) -> Result<T, failure::Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);

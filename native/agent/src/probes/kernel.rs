@@ -8,22 +8,13 @@ use std::time::Duration;
 use hptime::OsClock;
 use kernels::frequency;
 use kernels::timed::{self, Extent, Work};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::Trial;
-use super::distribution::{Distribution, Summary};
-use crate::clocks::{Clocks, Timebase};
+use super::{Measured, Probe, Trial};
+use crate::distribution::{Distribution, Summary};
 use crate::failure::{Code, Failure};
-use crate::loads::Stopped;
-use crate::parameters::Parameters;
-use crate::usage::{Usage, UsageStart};
-use crate::work::{Design, Made, failed};
-
-/// Most threads.
-pub(crate) const MOST_THREADS: u64 = 1024;
-
-/// Longest time of work, and of the warm-up.
-const LONGEST_NS: u64 = 3_600_000_000_000;
+use crate::usage::UsageStart;
+use crate::work::{Asked, Made, needed};
 
 /// How often the controller's wishes are looked after meanwhile; the thread that does it sleeps in between.
 const LOOK: Duration = Duration::from_millis(20);
@@ -44,71 +35,59 @@ pub struct KernelResult {
     latency: Option<Summary>,
     frequency_before_hz: f64,
     frequency_after_hz: f64,
-    clocks_start: Clocks,
-    clocks_end: Clocks,
-    usage: Usage,
-    load: Option<Stopped>,
 }
 
 /// What one thread did.
-#[derive(Debug)]
-struct ThreadResult(Work);
+#[derive(Debug, Serialize)]
+struct ThreadResult {
+    units: u64,
+    elapsed_ns: u64,
+    cpu_ns: u64,
+    slice_units: Vec<u64>,
+    slice_ns: Vec<u64>,
+}
 
-impl Serialize for ThreadResult {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct OnWire {
-            units: u64,
-            elapsed_ns: u64,
-            cpu_ns: u64,
-            slice_units: Vec<u64>,
-            slice_ns: Vec<u64>,
-        }
-        let work = &self.0;
-        let (slice_units, slice_ns) = work.slices.iter().map(|slice| (slice.units, slice.elapsed_ns)).unzip();
-        let (units, elapsed_ns, cpu_ns) = (work.units, work.elapsed_ns, work.cpu_ns);
-        OnWire { units, elapsed_ns, cpu_ns, slice_units, slice_ns }.serialize(serializer)
+impl From<Work> for ThreadResult {
+    fn from(Work { units, elapsed_ns, cpu_ns, slices }: Work) -> Self {
+        let (slice_units, slice_ns) = slices.iter().map(|slice| (slice.units, slice.elapsed_ns)).unzip();
+        Self { units, elapsed_ns, cpu_ns, slice_units, slice_ns }
     }
 }
 
-/// Runs the probe.  Its threads are made ready before the trial starts, and begin together.
-pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<KernelResult, Failure> {
-    let design = Design::from_parameters(parameters)?;
-    let threads = parameters.unsigned("threads", 1..=MOST_THREADS)? as u32;
-    let extent = Extent {
-        warmup_ns: parameters.unsigned("warmup_ns", 0..=LONGEST_NS)?,
-        duration_ns: parameters.unsigned("duration_ns", 1..=LONGEST_NS)?,
-        slice_ns: parameters.unsigned("slice_ns", 1_000_000..=LONGEST_NS)?,
-    };
-    let latencies = Arc::new(Mutex::new(Distribution::new()));
-    let made = (0..threads).map(|thread| design.make(thread, &latencies)).collect::<Result<Vec<_>, _>>()?;
-    let (unit, direct) = (made[0].kernel.unit(), made[0].direct);
+impl Probe for KernelResult {
+    const NAME: &'static str = "kernel";
+    type Parameters = Asked;
 
-    let timebase = Timebase::get();
-    let frequency_before_hz = frequency::hertz(TRIES);
-    let clocks_start = trial.start(timebase)?;
-    let usage_start = UsageStart::now();
-    let works = worked(made, extent, trial);
-    let load = trial.stop_load();
-    let usage = usage_start.used();
-    let clocks_end = Clocks::read(timebase);
-    let works = works?;
-    let latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(KernelResult {
-        unit,
-        units: works.iter().map(|work| work.units).sum(),
-        elapsed_ns: works.iter().map(|work| work.elapsed_ns).max().unwrap_or(0),
-        cpu_ns: works.iter().map(|work| work.cpu_ns).sum(),
-        threads: works.into_iter().map(ThreadResult).collect(),
-        direct,
-        latency: if design.has_latency() { Some(latencies.summary()?) } else { None },
-        frequency_before_hz,
-        frequency_after_hz: frequency::hertz(TRIES),
-        clocks_start,
-        clocks_end,
-        usage,
-        load,
-    })
+    /// The threads are made ready before the trial starts, and begin together.
+    fn run(asked: Asked, trial: &mut Trial) -> Result<Measured<Self>, Failure> {
+        let extent = Extent {
+            warmup_ns: needed(asked.warmup_ns, "warmup_ns")?.0,
+            duration_ns: needed(asked.duration_ns, "duration_ns")?.0,
+            slice_ns: needed(asked.slice_ns, "slice_ns")?.0,
+        };
+        let latencies = Arc::new(Mutex::new(Distribution::new()));
+        let made = asked.make(&latencies)?;
+        let (unit, direct) = (made[0].kernel.unit(), made[0].direct);
+
+        let frequency_before_hz = frequency::hertz(TRIES);
+        let clocks_start = trial.start()?;
+        let usage_start = UsageStart::now();
+        let works = worked(made, extent, trial);
+        let around = trial.end(clocks_start, &usage_start);
+        let works = works?;
+        let latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(around.of(Self {
+            unit,
+            units: works.iter().map(|work| work.units).sum(),
+            elapsed_ns: works.iter().map(|work| work.elapsed_ns).max().unwrap_or(0),
+            cpu_ns: works.iter().map(|work| work.cpu_ns).sum(),
+            threads: works.into_iter().map(Into::into).collect(),
+            direct,
+            latency: if asked.has_latency() { Some(latencies.summary()?) } else { None },
+            frequency_before_hz,
+            frequency_after_hz: frequency::hertz(TRIES),
+        }))
+    }
 }
 
 /// Has every thread run its kernel, and looks after the controller's wishes meanwhile.
@@ -137,7 +116,7 @@ fn worked(made: Vec<Made>, extent: Extent, trial: &mut Trial) -> Result<Vec<Work
         for thread in threads {
             let thread = thread.map_err(|error| Failure::os("starting a thread", &error))?;
             let work = thread.join().map_err(|_| Failure::new(Code::Internal, "a thread of the kernel panicked"))?;
-            works.push(work.map_err(|failure| failed(&failure))?);
+            works.push(work?);
         }
         wanted.map(|()| works)
     })

@@ -1,7 +1,6 @@
 //! Probes: one measurement kernel each, parameters in, samples out.
 
 pub mod bandwidth;
-pub mod distribution;
 pub mod kernel;
 pub mod packet_trial;
 pub mod reservoir;
@@ -15,17 +14,19 @@ use std::time::Duration;
 
 use hptime::OsClock;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::cancellation::Cancellation;
-use crate::channel::message::requests::Beside;
 use crate::channel::writer::Writer;
 use crate::clocks::{Clocks, Timebase};
-use crate::failure::{Code, Failure};
+use crate::distribution::Distribution;
+use crate::failure::Failure;
 use crate::loads::{self, Running, Stopped};
-use crate::parameters::Parameters;
+use crate::parameters::{Int, Parameters};
 use crate::precise;
+use crate::registry::{Entry, find};
+use crate::usage::{Usage, UsageStart};
 
-use distribution::Distribution;
 use reservoir::Reservoir;
 
 /// Shortest time between two `progress` messages.
@@ -43,36 +44,69 @@ const MOST_SAMPLES: u64 = 1_000_000_000_000;
 /// Longest trial: a day.
 const LONGEST_NS: u64 = 86_400_000_000_000;
 
-/// What a probe found.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum Finding {
-    /// Of `timer_cost`.
-    TimerCost(timer_cost::TimerCost),
-    /// Of `sleep_lateness`.
-    SleepLateness(sleep_lateness::SleepLateness),
-    /// Of `kernel`.
-    Kernel(Box<kernel::KernelResult>),
-    /// Of `bandwidth`.
-    Bandwidth(Box<bandwidth::BandwidthResult>),
-    /// Of `packet_trial`.
-    PacketTrial(Box<packet_trial::PacketTrialResult>),
+/// Samples to take.
+type Samples = Int<1, MOST_SAMPLES>;
+
+/// Longest time to take them in.
+type MaxNs = Int<1, LONGEST_NS>;
+
+/// Raw values to keep.
+type Kept = Int<0, LARGEST_RESERVOIR>;
+
+/// A probe; it is what it found.
+pub trait Probe: Serialize + Sized + 'static {
+    /// Its name in requests.
+    const NAME: &'static str;
+    /// What it is told.
+    type Parameters: DeserializeOwned;
+
+    /// Measures on the calling thread, which should be its own: scheduling class and slack may change.
+    fn run(parameters: Self::Parameters, trial: &mut Trial) -> Result<Measured<Self>, Failure>;
 }
 
-/// Runs the named probe on the calling thread, which should be its own: scheduling class and slack may change.
-pub fn run(name: &str, parameters: &Parameters, trial: &mut Trial) -> Result<Finding, Failure> {
-    match name {
-        "timer_cost" => timer_cost::run(parameters, trial).map(Finding::TimerCost),
-        "sleep_lateness" => sleep_lateness::run(parameters, trial).map(Finding::SleepLateness),
-        "kernel" => kernel::run(parameters, trial).map(|found| Finding::Kernel(Box::new(found))),
-        "bandwidth" => bandwidth::run(parameters, trial).map(|found| Finding::Bandwidth(Box::new(found))),
-        "packet_trial" => packet_trial::run(parameters, trial).map(|found| Finding::PacketTrial(Box::new(found))),
-        unknown => {
-            let unknown = crate::channel::bounded::excerpt(unknown);
-            let names = "timer_cost, sleep_lateness, kernel, packet_trial, bandwidth";
-            Err(Failure::new(Code::NotFound, format!("no probe {unknown:?}; there are: {names}")))
-        }
+/// What a probe found, and what was around it.
+#[derive(Serialize)]
+pub struct Measured<Found> {
+    #[serde(flatten)]
+    found: Found,
+    #[serde(flatten)]
+    around: Around,
+}
+
+/// The clocks before and after a measurement, and what was used and done meanwhile.
+#[derive(Serialize)]
+pub struct Around {
+    clocks_start: Clocks,
+    clocks_end: Clocks,
+    usage: Usage,
+    load: Option<Stopped>,
+}
+
+impl Around {
+    fn of<Found>(self, found: Found) -> Measured<Found> {
+        Measured { found, around: self }
     }
+}
+
+type Finding = Box<dyn erased_serde::Serialize>;
+type Kind = Entry<fn(&Parameters, &mut Trial) -> Result<Finding, Failure>>;
+
+const fn kind<P: Probe>() -> Kind {
+    Entry { name: P::NAME, begin: |parameters, trial| Ok(Box::new(P::run(parameters.read()?, trial)?)) }
+}
+
+/// Every probe that there is.
+static KINDS: [Kind; 5] = [
+    kind::<timer_cost::TimerCost>(),
+    kind::<sleep_lateness::SleepLateness>(),
+    kind::<kernel::KernelResult>(),
+    kind::<packet_trial::PacketTrialResult>(),
+    kind::<bandwidth::BandwidthResult>(),
+];
+
+/// Runs the named probe.
+pub fn run(name: &str, parameters: &Parameters, trial: &mut Trial) -> Result<Finding, Failure> {
+    (find("probe", &KINDS, name)?.begin)(parameters, trial)
 }
 
 /// One running probe's way to the controller.
@@ -80,7 +114,7 @@ pub struct Trial {
     id: u64,
     writer: Arc<Writer>,
     cancellation: Arc<Cancellation>,
-    beside: Option<Beside>,
+    beside: Option<(String, Parameters)>,
     load: Option<Running>,
     started_ns: u64,
     reported_ns: u64,
@@ -102,31 +136,28 @@ pub struct Extent {
     pub max_ns: u64,
 }
 
-impl Extent {
-    fn from_parameters(parameters: &Parameters) -> Result<Self, Failure> {
-        Ok(Self {
-            samples: parameters.unsigned("samples", 1..=MOST_SAMPLES)?,
-            max_ns: parameters.unsigned("max_ns", 1..=LONGEST_NS)?,
-        })
-    }
-}
-
 impl Trial {
     /// For the request of this number.
     #[must_use]
-    pub fn new(id: u64, writer: Arc<Writer>, cancellation: Arc<Cancellation>, beside: Option<Beside>) -> Self {
+    pub fn new(
+        id: u64,
+        writer: Arc<Writer>,
+        cancellation: Arc<Cancellation>,
+        beside: Option<(String, Parameters)>,
+    ) -> Self {
         Self { id, writer, cancellation, beside, load: None, started_ns: 0, reported_ns: 0 }
     }
 
-    /// Tells the controller that measuring begins, and starts the load; the last thing before the first sample.
+    /// Tells the controller that measuring begins, and starts the load; the last thing before the first sample.  Returns the
+    /// clocks, for the end.
     ///
     /// The load runs for the samples only: in a crowded sandbox every system call of setting up and of answering would wait
     /// its turn behind all threads of the load.
-    fn start(&mut self, timebase: &Timebase) -> Result<Clocks, Failure> {
-        let clocks = Clocks::read(timebase);
+    fn start(&mut self) -> Result<Clocks, Failure> {
+        let clocks = Clocks::read(Timebase::get());
         sent(self.writer.started(self.id, &clocks))?;
-        if let Some(load) = &self.beside {
-            self.load = Some(loads::start(&load.name, &load.params)?);
+        if let Some((name, parameters)) = &self.beside {
+            self.load = Some(loads::start(name, parameters)?);
             thread::sleep(SETTLING);
         }
         self.started_ns = OsClock::Monotonic.now_ns();
@@ -155,7 +186,14 @@ impl Trial {
         Ok(())
     }
 
-    /// Ends the load, right after the last sample; what it achieved, `None` when there was none.
+    /// Ends the load, right after the last sample, and looks at clocks and counters again.
+    fn end(&mut self, clocks_start: Clocks, usage_start: &UsageStart) -> Around {
+        let load = self.stop_load();
+        let usage = usage_start.used();
+        Around { clocks_start, clocks_end: Clocks::read(Timebase::get()), usage, load }
+    }
+
+    /// What the load achieved; `None` when there was none.
     fn stop_load(&mut self) -> Option<Stopped> {
         self.load.take().map(Running::stop)
     }
@@ -183,10 +221,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    fn from_parameters(parameters: &Parameters) -> Result<Self, Failure> {
-        let kept = parameters.unsigned("reservoir", 0..=LARGEST_RESERVOIR)? as usize;
-        let seed = parameters.unsigned("seed", 0..=u64::MAX)?;
-        Ok(Self { distribution: Distribution::new(), reservoir: Reservoir::new(kept, seed) })
+    fn new(kept: Kept, seed: u64) -> Self {
+        Self { distribution: Distribution::new(), reservoir: Reservoir::new(kept.0 as usize, seed) }
     }
 
     #[inline]

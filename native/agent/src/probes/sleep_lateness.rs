@@ -7,17 +7,15 @@ use std::sync::OnceLock;
 
 use hptime::{OsClock, Sleeper};
 use kernels::random::SplitMix64;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::distribution::Summary;
-use super::{Extent, Recorder, Trial, hptime_refusal};
-use crate::clocks::{Clocks, Timebase};
+use super::{Extent, Kept, MaxNs, Measured, Probe, Recorder, Samples, Trial, hptime_refusal};
+use crate::distribution::Summary;
 use crate::failure::{Code, Failure};
 use crate::idle::Shallow;
-use crate::loads::Stopped;
-use crate::parameters::Parameters;
+use crate::parameters::{Int, Seed};
 use crate::precise;
-use crate::usage::{Usage, UsageStart};
+use crate::usage::UsageStart;
 
 /// Longest sleep; a cancelled probe ends within it.
 const LONGEST_TARGET_NS: u64 = 10_000_000_000;
@@ -28,44 +26,82 @@ const LONGEST_SPIN_NS: u64 = 50_000;
 /// Priority in the FIFO class: above the threaded interrupt handlers of a stock kernel is not needed to preempt programs.
 const FIFO_PRIORITY: i32 = 50;
 
+/// Sleeps before the first that counts: caches, branch predictors and timer are cold after the wait for the request.
+const WARM_UP: u32 = 3;
+
+/// Longest of them.
+const LONGEST_WARM_UP_NS: u64 = 1_000_000;
+
 /// Empty samples taken to learn what the reads around a sleep cost themselves.
 const EMPTY_SAMPLES: u32 = 256;
 
 /// Result of the probe.
 #[derive(Debug, Serialize)]
 pub struct SleepLateness {
-    function: &'static str,
+    function: Function,
     target_ns: u64,
     distribution: Summary,
     requested: u64,
     cpu_ns_per_sleep: Option<f64>,
     clock: &'static str,
     slack_ns: Option<u64>,
-    policy: &'static str,
-    idle_states: &'static str,
+    policy: Policy,
+    idle_states: IdleStates,
     interrupted: u64,
     hptime_refusal: Option<String>,
-    clocks_start: Clocks,
-    clocks_end: Clocks,
-    usage: Usage,
-    load: Option<Stopped>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Its parameters.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    function: Function,
+    target_ns: Int<1, LONGEST_TARGET_NS>,
+    samples: Samples,
+    max_ns: MaxNs,
+    slack_ns: Int<0, 1_000_000_000>,
+    policy: Policy,
+    idle_states: IdleStates,
+    reservoir: Kept,
+    seed: Seed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Function {
+    Usleep,
+    Nanosleep,
+    ClockNanosleep,
+    Hptime,
+    Highpertimer,
+    Spin,
+}
+
+impl Function {
+    fn sleep(self) -> Sleep {
+        match self {
+            Self::Usleep => usleep,
+            Self::Nanosleep => nanosleep,
+            Self::ClockNanosleep => clock_nanosleep,
+            Self::Hptime => adaptive,
+            Self::Highpertimer => highpertimer,
+            Self::Spin => spin_until,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Policy {
     Other,
     Fifo,
 }
 
-impl Policy {
-    const CHOICES: [(&'static str, Self); 2] = [("other", Self::Other), ("fifo", Self::Fifo)];
-
-    fn number(self) -> i32 {
-        match self {
-            Self::Other => libc::SCHED_OTHER,
-            Self::Fifo => libc::SCHED_FIFO,
-        }
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum IdleStates {
+    Default,
+    Shallow,
 }
 
 /// One way to sleep; false when a signal ended it.
@@ -120,80 +156,69 @@ fn spin_until(start_ns: u64, target_ns: u64) -> bool {
     true
 }
 
-/// Runs the probe.  Slack and scheduling class of the calling thread are changed and stay so.
-pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<SleepLateness, Failure> {
-    let functions: [(&'static str, (&'static str, Sleep)); 6] = [
-        ("usleep", ("usleep", usleep)),
-        ("nanosleep", ("nanosleep", nanosleep)),
-        ("clock_nanosleep", ("clock_nanosleep", clock_nanosleep)),
-        ("hptime", ("hptime", adaptive)),
-        ("highpertimer", ("highpertimer", highpertimer)),
-        ("spin", ("spin", spin_until)),
-    ];
-    let (function, sleep) = parameters.choice("function", &functions)?;
-    let target_ns = parameters.unsigned("target_ns", 1..=LONGEST_TARGET_NS)?;
-    if function == "usleep" && target_ns % 1000 != 0 {
-        return Err(Failure::bad_request(format!(
-            "params.target_ns is {target_ns}; accepted for usleep: whole microseconds, multiples of 1000"
-        )));
-    }
-    let extent = Extent::from_parameters(parameters)?;
-    let slack_ns = parameters.unsigned("slack_ns", 0..=1_000_000_000)?;
-    let policy = parameters.choice("policy", &Policy::CHOICES)?;
-    let (idle_states, shallow) =
-        parameters.choice("idle_states", &[("default", ("default", false)), ("shallow", ("shallow", true))])?;
-    let mut recorder = Recorder::from_parameters(parameters)?;
-    let mut random = SplitMix64::new(parameters.unsigned("seed", 0..=u64::MAX)?);
-    set_slack(slack_ns)?;
-    set_policy(policy)?;
-    let _held_off = shallow.then(Shallow::hold).transpose()?;
+impl Probe for SleepLateness {
+    const NAME: &'static str = "sleep_lateness";
+    type Parameters = Asked;
 
-    let timebase = Timebase::get();
-    let reads_cpu_ns = cpu_ns_of_reads();
-    let (mut done, mut interrupted, mut cpu_ns) = (0, 0, 0);
-    let spin_bound_ns = (target_ns / 4).min(LONGEST_SPIN_NS);
-    let clocks_start = trial.start(timebase)?;
-    let usage_start = UsageStart::now();
-    loop {
-        // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
-        spin(random.below(spin_bound_ns + 1));
-        let sample = sample(sleep, target_ns);
-        done += 1;
-        if sample.completed {
-            recorder.record(sample.lateness_ns * 1000);
-            cpu_ns += sample.cpu_ns;
-        } else {
-            interrupted += 1;
+    /// Slack and scheduling class of the calling thread are changed and stay so.
+    fn run(asked: Asked, trial: &mut Trial) -> Result<Measured<Self>, Failure> {
+        let (function, target_ns) = (asked.function, asked.target_ns.0);
+        if function == Function::Usleep && target_ns % 1000 != 0 {
+            return Err(Failure::bad_request(format!(
+                "params.target_ns: {target_ns}; accepted for usleep: whole microseconds, multiples of 1000"
+            )));
         }
-        if !trial.goes_on(done, extent)? {
-            break;
+        let sleep = function.sleep();
+        let extent = Extent { samples: asked.samples.0, max_ns: asked.max_ns.0 };
+        let mut recorder = Recorder::new(asked.reservoir, asked.seed.0);
+        let mut random = SplitMix64::new(asked.seed.0);
+        set_slack(asked.slack_ns.0)?;
+        set_policy(asked.policy)?;
+        let _held_off = (asked.idle_states == IdleStates::Shallow).then(Shallow::hold).transpose()?;
+
+        let reads_cpu_ns = cpu_ns_of_reads();
+        let (mut done, mut interrupted, mut cpu_ns) = (0, 0, 0);
+        let spin_bound_ns = (target_ns / 4).min(LONGEST_SPIN_NS);
+        let clocks_start = trial.start()?;
+        for _ in 0..WARM_UP {
+            sample(sleep, target_ns.min(LONGEST_WARM_UP_NS));
         }
+        let usage_start = UsageStart::now();
+        loop {
+            // Without this, every sleep would start right after the wake-up before it, locked to the phase of the timer tick.
+            spin(random.below(spin_bound_ns + 1));
+            let sample = sample(sleep, target_ns);
+            done += 1;
+            if sample.completed {
+                recorder.record(sample.lateness_ns * 1000);
+                cpu_ns += sample.cpu_ns;
+            } else {
+                interrupted += 1;
+            }
+            if !trial.goes_on(done, extent)? {
+                break;
+            }
+        }
+        let around = trial.end(clocks_start, &usage_start);
+        if done == interrupted {
+            return Err(Failure::new(Code::Os, format!("signals ended all of {done} sleeps")));
+        }
+        trial.samples("reservoir", recorder.reservoir.values())?;
+        Ok(around.of(SleepLateness {
+            function,
+            target_ns,
+            distribution: recorder.distribution.summary()?,
+            requested: extent.samples,
+            cpu_ns_per_sleep: reads_cpu_ns
+                .map(|reads_ns| (cpu_ns as f64 / (done - interrupted) as f64 - reads_ns).max(0.0)),
+            clock: "CLOCK_MONOTONIC",
+            slack_ns: slack(),
+            policy: policy()?,
+            idle_states: asked.idle_states,
+            interrupted,
+            hptime_refusal: hptime_refusal(matches!(function, Function::Hptime | Function::Highpertimer)),
+        }))
     }
-    let load = trial.stop_load();
-    let usage = usage_start.used();
-    let clocks_end = Clocks::read(timebase);
-    if done == interrupted {
-        return Err(Failure::new(Code::Os, format!("signals ended all of {done} sleeps")));
-    }
-    trial.samples("reservoir", recorder.reservoir.values())?;
-    Ok(SleepLateness {
-        function,
-        target_ns,
-        distribution: recorder.distribution.summary()?,
-        requested: extent.samples,
-        cpu_ns_per_sleep: reads_cpu_ns
-            .map(|reads_ns| (cpu_ns as f64 / (done - interrupted) as f64 - reads_ns).max(0.0)),
-        clock: "CLOCK_MONOTONIC",
-        slack_ns: slack(),
-        policy: policy_name()?,
-        idle_states,
-        interrupted,
-        hptime_refusal: hptime_refusal(matches!(function, "hptime" | "highpertimer")),
-        clocks_start,
-        clocks_end,
-        usage,
-        load,
-    })
 }
 
 /// What one sleep came to, in nanoseconds.
@@ -270,13 +295,13 @@ pub(crate) fn slack() -> Option<u64> {
     u64::try_from(unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }).ok()
 }
 
-fn set_policy(policy: Policy) -> Result<(), Failure> {
-    if policy == Policy::Fifo {
+fn set_policy(wanted: Policy) -> Result<(), Failure> {
+    if wanted == Policy::Fifo {
         let priority = libc::sched_param { sched_priority: FIFO_PRIORITY };
         // The load's threads are this one's children: in the same class they would never let it run again.
-        let policy = policy.number() | libc::SCHED_RESET_ON_FORK;
+        let class = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
         // SAFETY: reads one sched_param; zero means the calling thread.
-        let set = unsafe { libc::sched_setscheduler(0, policy, &raw const priority) } == 0;
+        let set = unsafe { libc::sched_setscheduler(0, class, &raw const priority) } == 0;
         if !set {
             let error = std::io::Error::last_os_error();
             return Err(Failure {
@@ -288,20 +313,19 @@ fn set_policy(policy: Policy) -> Result<(), Failure> {
         }
     }
     // A sandbox may accept the call and do nothing.
-    let name = policy_name()?;
-    if Policy::CHOICES.contains(&(name, policy)) {
-        return Ok(());
+    match policy()? {
+        set if set == wanted => Ok(()),
+        other => Err(Failure::unsupported(format!("the scheduling class was set, but reads back as {other:?}"))),
     }
-    Err(Failure::unsupported(format!("the scheduling class was set, but reads back as {name}")))
 }
 
 /// Scheduling class of the calling thread, as read back.
-fn policy_name() -> Result<&'static str, Failure> {
+fn policy() -> Result<Policy, Failure> {
     // SAFETY: no memory is involved; zero means the calling thread.
-    let number = unsafe { libc::sched_getscheduler(0) };
-    match Policy::CHOICES.iter().find(|(_, policy)| policy.number() == number & !libc::SCHED_RESET_ON_FORK) {
-        Some((name, _)) => Ok(name),
-        None => Err(Failure::unsupported(format!(
+    match unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK {
+        libc::SCHED_OTHER => Ok(Policy::Other),
+        libc::SCHED_FIFO => Ok(Policy::Fifo),
+        number => Err(Failure::unsupported(format!(
             "the agent runs in the scheduling class of number {number}, not in other or fifo"
         ))),
     }

@@ -4,22 +4,43 @@
 //! differences are converted and counted, so the counting is no part of any difference.
 
 use hptime::{TickScale, tsc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::distribution::Summary;
-use super::{Extent, Recorder, Trial, hptime_refusal};
-use crate::clocks::{Clocks, Timebase};
+use super::{Extent, Kept, MaxNs, Measured, Probe, Recorder, Samples, Trial, hptime_refusal};
+use crate::clocks::Timebase;
+use crate::distribution::Summary;
 use crate::failure::Failure;
-use crate::loads::Stopped;
-use crate::parameters::Parameters;
+use crate::parameters::Seed;
 use crate::precise;
-use crate::usage::{Usage, UsageStart};
+use crate::usage::UsageStart;
 
 /// Differences taken between two rounds of counting; their stamps fit into the first-level cache.
 const CHUNK: usize = 1024;
 
 /// Reads before the trial that are not counted: they load code, page tables and the branch predictor.
 const WARM_UP: usize = 256;
+
+/// Its parameters.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    function: Name,
+    samples: Samples,
+    max_ns: MaxNs,
+    reservoir: Kept,
+    seed: Seed,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Name {
+    Rdtsc,
+    Rdtscp,
+    ClockGettime,
+    ClockGettimeSyscall,
+    Gettimeofday,
+    Hptime,
+}
 
 /// Result of the probe.
 #[derive(Debug, Serialize)]
@@ -33,10 +54,6 @@ pub struct TimerCost {
     zero_share: f64,
     backward: u64,
     hptime_refusal: Option<String>,
-    clocks_start: Clocks,
-    clocks_end: Clocks,
-    usage: Usage,
-    load: Option<Stopped>,
 }
 
 /// A clock under test.  Each has its own copy of the loop, with the read inlined.
@@ -221,33 +238,34 @@ impl Function for Hptime {
     }
 }
 
-/// Runs the probe.
-pub fn run(parameters: &Parameters, trial: &mut Trial) -> Result<TimerCost, Failure> {
-    type Measure = fn(Extent, Recorder, &mut Trial) -> Result<TimerCost, Failure>;
-    let functions: [(&str, Measure); 6] = [
-        (Rdtsc::NAME, measure::<Rdtsc>),
-        (Rdtscp::NAME, measure::<Rdtscp>),
-        (ClockGettime::NAME, measure::<ClockGettime>),
-        (ClockGettimeSyscall::NAME, measure::<ClockGettimeSyscall>),
-        (Gettimeofday::NAME, measure::<Gettimeofday>),
-        (Hptime::NAME, measure::<Hptime>),
-    ];
-    let measure = parameters.choice("function", &functions)?;
-    let extent = Extent::from_parameters(parameters)?;
-    let recorder = Recorder::from_parameters(parameters)?;
-    measure(extent, recorder, trial)
+impl Probe for TimerCost {
+    const NAME: &'static str = "timer_cost";
+    type Parameters = Asked;
+
+    fn run(asked: Asked, trial: &mut Trial) -> Result<Measured<Self>, Failure> {
+        let measure = match asked.function {
+            Name::Rdtsc => measure::<Rdtsc>,
+            Name::Rdtscp => measure::<Rdtscp>,
+            Name::ClockGettime => measure::<ClockGettime>,
+            Name::ClockGettimeSyscall => measure::<ClockGettimeSyscall>,
+            Name::Gettimeofday => measure::<Gettimeofday>,
+            Name::Hptime => measure::<Hptime>,
+        };
+        measure(asked, trial)
+    }
 }
 
-fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Trial) -> Result<TimerCost, Failure> {
-    let timebase = Timebase::get();
-    let scale = scale_for::<F>(timebase)?;
+fn measure<F: Function>(asked: Asked, trial: &mut Trial) -> Result<Measured<TimerCost>, Failure> {
+    let extent = Extent { samples: asked.samples.0, max_ns: asked.max_ns.0 };
+    let mut recorder = Recorder::new(asked.reservoir, asked.seed.0);
+    let scale = scale_for::<F>(Timebase::get())?;
     let mut stamps = vec![F::ZERO; CHUNK + 1];
     fill::<F>(&mut stamps);
     fill::<F>(&mut stamps[..WARM_UP]);
     let overhead_ps = F::overhead_ps(scale);
     let mut steps = Steps::default();
     let mut done = 0;
-    let clocks_start = trial.start(timebase)?;
+    let clocks_start = trial.start()?;
     let usage_start = UsageStart::now();
     loop {
         let count = CHUNK.min((extent.samples - done) as usize);
@@ -262,11 +280,9 @@ fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Tria
             break;
         }
     }
-    let load = trial.stop_load();
-    let usage = usage_start.used();
-    let clocks_end = Clocks::read(timebase);
+    let around = trial.end(clocks_start, &usage_start);
     trial.samples("reservoir", recorder.reservoir.values())?;
-    Ok(TimerCost {
+    Ok(around.of(TimerCost {
         function: F::NAME,
         distribution: recorder.distribution.summary()?,
         requested: extent.samples,
@@ -276,11 +292,7 @@ fn measure<F: Function>(extent: Extent, mut recorder: Recorder, trial: &mut Tria
         zero_share: steps.standing as f64 / done as f64,
         backward: steps.backward,
         hptime_refusal: hptime_refusal(F::NAME == Hptime::NAME),
-        clocks_start,
-        clocks_end,
-        usage,
-        load,
-    })
+    }))
 }
 
 /// The measurement loop: successive reads, nothing else.

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use bandwidth::estimators::Estimator;
 use bandwidth::estimators::choices::{Choices, PACKET_BYTES};
-use bandwidth::failure::Failure;
 use bandwidth::outcome::Progress;
 use bandwidth::pacing::account::Counted;
 use bandwidth::pacing::calibration::{self, Plan};
 use bandwidth::pacing::ladder;
 use bandwidth::transport::Transport;
 use bandwidth::udp::transport::{Pacing, Settings, UdpTransport};
+use failure::Failure;
 use serde_json::{Map, Value, json};
 
 use super::arguments::Arguments;

@@ -1,12 +1,12 @@
 //! `ladder`: how fast this host can send, and how fast it can do so on time.
 
 use bandwidth::estimators::choices::PACKET_BYTES;
-use bandwidth::failure::Failure;
 use bandwidth::pacing::calibration::{self, Plan};
 use bandwidth::pacing::frames::{self, Link};
 use bandwidth::pacing::ladder;
 use bandwidth::udp::handover::Method;
 use bandwidth::udp::transport::UdpTransport;
+use failure::Failure;
 use packets::port::Kind;
 use serde_json::json;
 

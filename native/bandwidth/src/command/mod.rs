@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bandwidth::failure::Failure;
+use failure::Failure;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -87,10 +87,7 @@ pub(crate) fn end(result: Result<(), Error>, usage: &str) -> Ended {
             event.insert("kind".into(), json!(kind_of(&failure)));
             event.insert("message".into(), json!(failure.to_string()));
             if let Failure::CannotPace(limit) = &failure {
-                event.insert("asked_bps".into(), json!(limit.asked_bps));
-                event.insert("honest_bps".into(), json!(limit.honest_bps));
-                event.insert("undisturbed_bps".into(), json!(limit.undisturbed_bps));
-                event.insert("carried_bps".into(), json!(limit.carried_bps));
+                event.extend(json!(limit).as_object().cloned().unwrap_or_default());
             }
             // Nobody may be left to read it.
             let _ = say(&event);
@@ -110,6 +107,7 @@ fn kind_of(failure: &Failure) -> &'static str {
         Failure::ClockStep { .. } => "clock_step",
         Failure::NoAnswer(_) => "no_answer",
         Failure::Os { .. } => "os",
+        Failure::Wrong(_) => "wrong_result",
         Failure::Cancelled => "cancelled",
     }
 }

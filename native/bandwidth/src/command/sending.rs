@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use bandwidth::control::client;
 use bandwidth::control::token::Token;
 use bandwidth::control::{PORT, TOOL_VERSION};
-use bandwidth::failure::Failure;
 use bandwidth::pacing::placement::Placement;
 use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
 use bandwidth::udp::transport::{Settings, UdpTransport};
+use failure::Failure;
 use serde_json::{Value, json};
 
 use super::Error;

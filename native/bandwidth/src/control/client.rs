@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use failure::Failure;
 use serde_bytes::ByteBuf;
 
 use crate::control::channel::{Channel, ChannelError};
 use crate::control::message::{Answer, Refusal, Report, Request};
 use crate::control::token::Token;
 use crate::control::{PROTOCOL, TOOL_VERSION};
-use crate::failure::Failure;
 
 /// How long a connection may take, and each answer beside what it waits for itself.
 pub const PATIENCE: Duration = Duration::from_secs(5);

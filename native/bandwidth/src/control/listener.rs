@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use failure::Failure;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -16,7 +17,6 @@ use crate::control::message::{Answer, Ignored, Refusal};
 use crate::control::session;
 use crate::control::token::Token;
 use crate::control::{PROTOCOL, TOOL_VERSION};
-use crate::failure::Failure;
 use crate::pacing::placement::Placement;
 use crate::udp::receiving::{Receiver, Stamps};
 

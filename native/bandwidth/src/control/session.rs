@@ -5,10 +5,11 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use failure::Failure;
+
 use crate::control::channel::{self, Channel, ChannelError};
 use crate::control::listener::{Closed, PATIENCE};
 use crate::control::message::{Answer, Request};
-use crate::failure::Failure;
 use crate::udp::receiving::Receiver;
 use crate::udp::recorder::Expected;
 

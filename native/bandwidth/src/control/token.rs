@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::failure::Failure;
+use failure::Failure;
 
 /// Bytes of a token.
 pub const BYTES: usize = 16;

@@ -1,9 +1,9 @@
 //! What whoever asks for an estimate may choose, whatever the estimator.
 
+use failure::Failure;
 use serde_json::{Map, Value, json};
 
 use crate::estimators::{Estimator, yaz_original};
-use crate::failure::Failure;
 
 /// Length of IP packets where nobody chose another.
 pub const PACKET_BYTES: u32 = 1500;
@@ -17,7 +17,7 @@ pub struct Choices {
     pub packet_bytes: Option<u32>,
     /// The lowest rate that is tried, in bit/s of IP packets; of `kite2` only.
     pub lowest_bps: Option<f64>,
-    /// The highest: for both of Yaz, a shortest gap.
+    /// The highest: of `yaz-original`, as its shortest gap.
     pub highest_bps: Option<f64>,
     /// Exactly so many searches.
     pub instants: Option<u32>,
@@ -47,7 +47,7 @@ impl Estimator {
             _ => {}
         }
         if let Some(bps) = lowest_bps {
-            if name != "kite2" {
+            if original {
                 return Err(Failure::Invalid(format!("{name} has no lowest rate; leave it out, or use kite2")));
             }
             settings.insert("lowest_bps".into(), json!(bps));
@@ -56,12 +56,11 @@ impl Estimator {
             if !(bps.is_finite() && bps > 0.0) {
                 return Err(Failure::Invalid(format!("a highest rate of {bps} bit/s; such as 300e6")));
             }
-            let bytes = settings.get("packet_bytes").and_then(Value::as_f64).unwrap_or(f64::from(PACKET_BYTES));
-            let gap_ns = bytes * 8e9 / bps;
-            let (setting, value) = match name {
-                "kite2" => ("highest_bps", json!(bps)),
-                "yaz" => ("floor_gap_ns", json!(gap_ns.round() as u32)),
-                _ => ("first_gap_us", json!((gap_ns / 1e3).round() as u32)),
+            let (setting, value) = if original {
+                let gap_us = f64::from(yaz_original::LONGEST_BYTES) * 8e6 / bps;
+                ("first_gap_us", json!(gap_us.round() as u32))
+            } else {
+                ("highest_bps", json!(bps))
             };
             settings.insert(setting.into(), value);
         }
@@ -82,7 +81,7 @@ impl Estimator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimators::{kite2, yaz};
+    use crate::estimators::kite2;
 
     fn chosen(name: &str, choices: Choices) -> Estimator {
         Estimator::chosen(name, choices).unwrap()
@@ -100,14 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_rate_is_a_shortest_gap_for_both_of_yaz() {
+    fn the_highest_rate_of_yaz_is_a_shortest_gap() {
         let choices = |packet_bytes| Choices { highest_bps: Some(1e9), packet_bytes, ..Choices::default() };
         let Estimator::Kite2(kite2::Settings { highest_bps, .. }) = chosen("kite2", choices(None)) else { panic!() };
         assert_eq!(highest_bps.to_bits(), 1e9f64.to_bits());
-        for (bytes, gap_ns) in [(None, 12_000), (Some(500), 4_000)] {
-            let Estimator::Yaz(yaz::Settings { floor_gap_ns, .. }) = chosen("yaz", choices(bytes)) else { panic!() };
-            assert_eq!(floor_gap_ns, gap_ns);
-        }
         let original = chosen("yaz-original", choices(Some(1500)));
         assert_eq!(original, chosen("yaz-original", choices(None)));
         assert!(matches!(original, Estimator::YazOriginal(yaz_original::Settings { first_gap_us: 12, .. })));
@@ -115,11 +110,11 @@ mod tests {
 
     #[test]
     fn choices_go_before_settings_and_leave_the_others() {
-        let settings = json!({"packets": 60, "packet_bytes": 300, "effort": {"seed": 9, "most_instants": 3}});
+        let settings = json!({"most_packets": 60, "packet_bytes": 300, "effort": {"seed": 9, "most_instants": 3}});
         let Value::Object(settings) = settings else { panic!() };
         let choices = Choices { settings, packet_bytes: Some(400), instants: Some(7), ..Choices::default() };
-        let Estimator::Yaz(found) = chosen("yaz", choices) else { panic!() };
-        assert_eq!((found.packets, found.packet_bytes), (60, 400));
+        let Estimator::Kite2(found) = chosen("kite2", choices) else { panic!() };
+        assert_eq!((found.most_packets, found.packet_bytes), (60, 400));
         let effort = found.effort;
         assert_eq!((effort.seed, effort.fewest_instants, effort.most_instants), (9, 7, 7));
     }
@@ -127,11 +122,11 @@ mod tests {
     #[test]
     fn what_an_estimator_does_not_have_is_refused_with_a_reason() {
         let lowest = || Choices { lowest_bps: Some(1e6), ..Choices::default() };
-        assert!(refused("yaz", lowest()).contains("kite2"));
+        assert!(refused("yaz-original", lowest()).contains("kite2"));
         assert!(refused("yaz-original", Choices { packet_bytes: Some(800), ..Choices::default() }).contains("1500 B"));
-        assert!(refused("pathload", Choices::default()).contains("yaz-original, yaz, kite2"));
+        assert!(refused("pathload", Choices::default()).contains("yaz-original, kite2"));
         for bps in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(refused("yaz", Choices { highest_bps: Some(bps), ..Choices::default() }).contains("highest"));
+            assert!(refused("kite2", Choices { highest_bps: Some(bps), ..Choices::default() }).contains("highest"));
         }
         let unknown = Map::from_iter([("speed".to_owned(), json!(1))]);
         assert!(refused("kite2", Choices { settings: unknown, ..Choices::default() }).contains("speed"));

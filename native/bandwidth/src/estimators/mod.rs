@@ -2,12 +2,11 @@
 
 pub mod choices;
 pub mod kite2;
-pub mod yaz;
 pub mod yaz_original;
 
+use failure::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::outcome::Outcome;
 use crate::probing::Watch;
 use crate::transport::Transport;
@@ -18,22 +17,19 @@ use crate::transport::Transport;
 pub enum Estimator {
     /// Yaz as it was published, with its limits.
     YazOriginal(yaz_original::Settings),
-    /// Yaz with its limits removed.
-    Yaz(yaz::Settings),
     /// Ours, after the published facts of Kite2.
     Kite2(kite2::Settings),
 }
 
 impl Estimator {
     /// The names, as settings spell them.
-    pub const NAMES: [&'static str; 3] = ["yaz-original", "yaz", "kite2"];
+    pub const NAMES: [&'static str; 2] = ["yaz-original", "kite2"];
 
     /// The estimator of a name with its defaults; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "yaz-original" => Some(Self::YazOriginal(yaz_original::Settings::default())),
-            "yaz" => Some(Self::Yaz(yaz::Settings::default())),
             "kite2" => Some(Self::Kite2(kite2::Settings::default())),
             _ => None,
         }
@@ -44,7 +40,6 @@ impl Estimator {
     pub fn name(&self) -> &'static str {
         match self {
             Self::YazOriginal(_) => "yaz-original",
-            Self::Yaz(_) => "yaz",
             Self::Kite2(_) => "kite2",
         }
     }
@@ -58,7 +53,6 @@ impl Estimator {
     pub fn estimate<'a>(&self, transport: &'a mut dyn Transport, watch: &'a mut Watch<'a>) -> Result<Outcome, Failure> {
         match self {
             Self::YazOriginal(settings) => yaz_original::estimate(transport, settings, watch),
-            Self::Yaz(settings) => yaz::estimate(transport, settings, watch),
             Self::Kite2(settings) => kite2::estimate(transport, settings, watch),
         }
     }

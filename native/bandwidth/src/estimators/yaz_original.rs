@@ -8,9 +8,9 @@
 //! too much by up to 8·L/T².  The gap only ever grows: a train that is disturbed once moves the report down for good.  Gaps
 //! are reckoned from the packet before, so that lateness adds up.
 
+use failure::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::outcome::{Instant, Outcome, Verdict, Why};
 use crate::probing::{Effort, Note, Probing, Watch};
 use crate::statistics;

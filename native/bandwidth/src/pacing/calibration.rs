@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use failure::Failure;
+
 use crate::control::client;
 use crate::control::listener::{self, Listener};
-use crate::failure::Failure;
 use crate::pacing::ladder::{self, Rung};
 use crate::pacing::placement::Placement;
 use crate::pacing::profile::Profile;

@@ -5,15 +5,15 @@
 
 use std::net::Ipv4Addr;
 
+use failure::Failure;
 use hptime::Sleeper;
 use packets::frame::{Flow, LONGEST};
 use packets::interface::Counters;
-use packets::port::{Choice, Kind};
+use packets::port::Kind;
 use packets::schedule::Pace;
 use packets::transmission::Timed;
 use packets::trial::{self, Settings};
 
-use crate::failure::Failure;
 use crate::pacing::ladder::{self, Rung};
 use crate::pacing::profile::{Measured, Profile};
 
@@ -71,7 +71,7 @@ fn measure(
         destination: Ipv4Addr::new(10, 1, 0, 2),
     };
     let settings = Settings {
-        port: Choice::Only(kind),
+        port: Some(kind),
         transmit: link.interface.clone(),
         receive: link.interface.clone(),
         flows: vec![(flow, 1.0)],
@@ -104,14 +104,4 @@ fn measure(
         cpu_share: cpu_ns as f64 / elapsed_ns,
         complete: sent == pace.frames,
     }))
-}
-
-impl From<packets::failure::Failure> for Failure {
-    fn from(failure: packets::failure::Failure) -> Self {
-        match failure {
-            packets::failure::Failure::Unsupported(reason) => Self::Unsupported(reason),
-            packets::failure::Failure::Os { attempt, error } => Self::Os { attempt, error },
-            packets::failure::Failure::Cancelled => Self::Cancelled,
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! The highest rate that a way of sending paces honestly.
 
+use failure::{Failure, PacingLimit};
 use serde::Serialize;
 
-use crate::failure::{Failure, PacingLimit};
 use crate::pacing::profile::Profile;
 
 /// How close the search comes to the highest honest rate.

@@ -1,8 +1,7 @@
 //! Where a thread runs, and before whom.
 
+use failure::Failure;
 use serde::Serialize;
-
-use crate::failure::Failure;
 
 /// Highest priority of `SCHED_FIFO`.
 pub const HIGHEST_PRIORITY: u8 = 99;

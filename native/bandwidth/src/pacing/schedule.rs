@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use failure::Failure;
 use hptime::OsClock;
 
-use crate::failure::Failure;
 use crate::pacing::timing::{self, ClockChoice, Waiter};
 use crate::transport::{Sent, Spacing, Stream};
 

@@ -6,10 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use failure::Failure;
 use hptime::{OsClock, Sleeper};
 use serde::Serialize;
-
-use crate::failure::Failure;
 
 static SLEEPER: Sleeper<'static> = Sleeper::new(hptime::clock());
 

@@ -14,7 +14,8 @@ pub use hop::Hop;
 pub use receiver::{Batching, Receiver};
 pub use sender::{Sender, Stalls};
 
-use crate::failure::Failure;
+use failure::Failure;
+
 use crate::layer;
 use crate::random::Random;
 use crate::transport::{Limits, Observation, Stream, Transport};

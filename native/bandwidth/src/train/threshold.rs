@@ -3,12 +3,10 @@
 use crate::train::arrivals::Passage;
 
 /// What a queue that is exactly full does to the delay over a train, as a multiple of how far it strays by itself: it is
-/// a random walk that cannot fall below zero, and half of all such trains gain more than this, the median of a normal
-/// value's size.  With less, a path with bursty traffic would look full long before it is.
-pub(crate) const GAIN_AT_CAPACITY: f64 = 0.6745;
-
-/// The same where two figures of a train are looked at and either may be above by chance; found on simulated paths.
-pub(crate) const GAIN_OF_TWO: f64 = 0.75;
+/// a random walk that cannot fall below zero, and half of all such trains gain more than 0.6745, the median of a normal
+/// value's size.  A little more, because two figures of a train are looked at and either may be above by chance; found on
+/// simulated paths.  With less, a path with bursty traffic would look full long before it is.
+const GAIN_AT_CAPACITY: f64 = 0.75;
 
 /// How far that is trusted: the queue is not quite empty when a train begins, and how it strays is itself only estimated.
 const MODEL_DOUBT: f64 = 0.25;
@@ -24,8 +22,8 @@ pub(crate) struct Threshold {
 
 impl Threshold {
     /// The growth of a path that is exactly full, but not less than `least`.
-    pub(crate) fn of(passage: &Passage, gain: f64, least: f64) -> Self {
-        let at_capacity = gain * passage.wander;
+    pub(crate) fn of(passage: &Passage, least: f64) -> Self {
+        let at_capacity = GAIN_AT_CAPACITY * passage.wander;
         Self { growth: at_capacity.max(least), at_capacity }
     }
 
@@ -69,10 +67,10 @@ mod tests {
 
     #[test]
     fn a_calm_path_has_the_least_threshold_and_a_restless_one_its_own() {
-        let calm = Threshold::of(&passage(0.0), GAIN_AT_CAPACITY, 5e-4);
+        let calm = Threshold::of(&passage(0.0), 5e-4);
         assert_eq!((calm.growth, calm.leniency(), calm.strictness()), (5e-4, 5e-4, 0.0));
-        let restless = Threshold::of(&passage(0.04), GAIN_AT_CAPACITY, 5e-4);
-        assert!((restless.growth - 0.02698).abs() < 1e-9);
+        let restless = Threshold::of(&passage(0.04), 5e-4);
+        assert!((restless.growth - 0.03).abs() < 1e-9);
         assert!((restless.leniency() - restless.strictness()).abs() < 1e-12);
     }
 

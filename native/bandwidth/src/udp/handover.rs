@@ -6,11 +6,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::str::FromStr;
 
+use failure::Failure;
 use packets::messages;
 use serde::Serialize;
 
 use crate::control::token::Token;
-use crate::failure::Failure;
 use crate::pacing::schedule::{Burst, Handover};
 use crate::transport::{Sent, Stream};
 use crate::udp::{packet, socket};

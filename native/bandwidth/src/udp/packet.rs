@@ -12,8 +12,9 @@
 
 use std::net::IpAddr;
 
+use failure::Failure;
+
 use crate::control::token::{self, Token};
-use crate::failure::Failure;
 
 /// Bytes that say what a probe is; also the shortest payload.
 pub const HEAD: usize = 36;

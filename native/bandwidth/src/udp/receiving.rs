@@ -6,13 +6,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use failure::Failure;
 use packets::clocks::realtime_lead_ns;
 use packets::messages;
 
 use crate::control::channel;
 use crate::control::message::{BY_PROGRAM, COALESCED, Ignored, Report};
 use crate::control::token::Token;
-use crate::failure::Failure;
 use crate::pacing::timing::ClockChoice;
 use crate::udp::packet;
 use crate::udp::recorder::{Expected, Recorder};

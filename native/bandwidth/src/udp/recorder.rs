@@ -1,8 +1,9 @@
 //! The listener's account of what came.
 
+use failure::Failure;
+
 use crate::control::message::{COALESCED, Ignored, Report};
 use crate::control::token::Token;
-use crate::failure::Failure;
 use crate::udp::packet;
 
 /// Most probes of a stream that are told one by one: so many fit into a report.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use crate::failure::Failure;
+use failure::Failure;
 
 /// Memory asked for packets that wait, in bytes: as the kernel counts, of some 14 000 full packets.
 pub const BUFFER_BYTES: i32 = 32 << 20;

@@ -4,11 +4,11 @@ use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use failure::Failure;
 use serde::Serialize;
 
 use crate::control::client::{self, Session};
 use crate::control::message::{BY_PROGRAM, COALESCED, Report};
-use crate::failure::Failure;
 use crate::pacing::account::Account;
 use crate::pacing::placement::Placement;
 use crate::pacing::schedule::{self, Transmission};

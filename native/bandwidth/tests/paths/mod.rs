@@ -1,13 +1,13 @@
-//! Simulated paths, and how an estimator does on many of one kind.
+//! Simulated paths, and how Kite2 does on many of one kind.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::ops::ControlFlow;
 
-use bandwidth::estimators::Estimator;
-use bandwidth::failure::Failure;
+use bandwidth::estimators::{Estimator, kite2};
 use bandwidth::outcome::Outcome;
 use bandwidth::simulated::{CrossTraffic, Hop, Path, SimulatedPath};
+use failure::Failure;
 
 /// Length of the probes, as IP packets; on the wire, each is 38 B longer.
 pub(crate) const PROBE_BYTES: u32 = 1500;
@@ -36,7 +36,7 @@ pub(crate) fn run(estimator: &Estimator, path: &Path, seed: u64) -> Result<Outco
     estimator.estimate(&mut transport, &mut |_| ControlFlow::Continue(()))
 }
 
-/// How an estimator did on many seeds of one path.
+/// How Kite2 did on many seeds of one path.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// Signed errors as shares of the truth, in order of size.
@@ -49,8 +49,8 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Counts over so many seeds.
-    pub(crate) fn of(name: &str, path: &Path, seeds: u64) -> Self {
-        let estimator = Estimator::named(name).expect("an estimator of this name");
+    pub(crate) fn of(path: &Path, seeds: u64) -> Self {
+        let estimator = Estimator::Kite2(kite2::Settings::default());
         let truth = path.available_bps(PROBE_BYTES);
         let outcomes: Vec<Outcome> =
             (0..seeds).map(|seed| run(&estimator, path, 1000 + seed).expect("an estimate")).collect();

@@ -11,11 +11,11 @@ use std::thread::JoinHandle;
 use bandwidth::control::client;
 use bandwidth::control::listener::{Event, Listener, Settings};
 use bandwidth::control::token::Token;
-use bandwidth::failure::Failure;
 use bandwidth::pacing::placement::Placement;
 use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
 use bandwidth::udp::receiving::Stamps;
 use bandwidth::udp::transport::{self, UdpTransport};
+use failure::Failure;
 
 /// A listener, ended when it is dropped.
 pub struct Listening {

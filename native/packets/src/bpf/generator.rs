@@ -6,10 +6,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use failure::Failure;
+
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use super::assembler::{Assembler, Condition, Helper, Operation, Width};
 use super::system::{self, action};
-use crate::failure::Failure;
 use crate::frame::HEAD;
 use crate::histogram::{BINS, BITS, Histogram};
 use crate::memory::Mapping;

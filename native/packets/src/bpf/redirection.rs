@@ -3,10 +3,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use failure::Failure;
+
 use super::assembler::Register::{R0, R1, R2, R3, R4, R6, R7};
 use super::assembler::{Assembler, Condition, Helper, Width};
 use super::system::{self, action};
-use crate::failure::Failure;
 use crate::frame::HEAD;
 use crate::memory::Mapping;
 

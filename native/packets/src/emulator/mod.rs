@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use failure::Failure;
 use hptime::{OsClock, Sleeper};
 
-use crate::failure::Failure;
 use crate::histogram::Histogram;
 use crate::interface;
-use crate::port::{Choice, Kind};
+use crate::port::Kind;
 
 use line::Shape;
 use way::Way;
@@ -36,7 +36,7 @@ const APPROACH_NS: u64 = 300_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// How frames are taken: by `AF_XDP` or `AF_PACKET`, or the fastest that works.
-    pub port: Choice,
+    pub port: Option<Kind>,
     /// Interface from which frames are taken.
     pub from: String,
     /// Interface through which they leave.

@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 
+use failure::Failure;
 use hptime::{OsClock, Sleeper};
+use serde::Serialize;
 
 use crate::emulator::line::{Fate, Line, Shape};
-use crate::failure::Failure;
 use crate::frame::LONGEST;
 use crate::histogram::Histogram;
 use crate::port::packet_socket::{PacketReceiver, PacketTransmitter};
 use crate::port::xdp_socket::XdpReceiver;
-use crate::port::{Came, Choice, Kind, Receiver, ReceiverLoss};
+use crate::port::{Came, Kind, Receiver, ReceiverLoss};
 use crate::transmission::Queue;
 
 /// Frames that may wait to be taken: those of 80 ms at 100 000 a second.
@@ -20,7 +21,7 @@ const WAITING: usize = 8192;
 const TAKEN_AT_ONCE: usize = 64;
 
 /// What became of the frames of one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Passed {
     /// Frames that left.
     pub forwarded: u64,
@@ -59,7 +60,7 @@ pub(super) struct Way {
 impl Way {
     /// From one interface, where frames are taken by this port, to another.
     pub(super) fn open(
-        port: Choice,
+        port: Option<Kind>,
         from: u32,
         to: u32,
         shape: Shape,
@@ -69,10 +70,10 @@ impl Way {
         let xdp = || XdpReceiver::open(from, None, WAITING).map(|receiver| Intake::Xdp(Box::new(receiver)));
         let packet = || PacketReceiver::open(from, LONGEST).map(Intake::Packet);
         let intake = match port {
-            Choice::Auto => xdp().or_else(|_| packet())?,
-            Choice::Only(Kind::AfXdp) => xdp()?,
-            Choice::Only(Kind::AfPacket) => packet()?,
-            Choice::Only(kind) => {
+            None => xdp().or_else(|_| packet())?,
+            Some(Kind::AfXdp) => xdp()?,
+            Some(Kind::AfPacket) => packet()?,
+            Some(kind) => {
                 return Err(Failure::Unsupported(format!("{} takes no frames of others", kind.name())));
             }
         };

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use failure::{Failure, checked};
+
 use crate::bpf::generator::Generator;
 use crate::bpf::system;
-use crate::failure::{Failure, checked};
 use crate::features;
 use crate::frame;
 use crate::schedule::{FRACTION, Pace};

@@ -5,13 +5,14 @@ pub mod packet_socket;
 pub mod xdp_socket;
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::str::FromStr;
 
+use failure::Failure;
 use hptime::Sleeper;
 
 use crate::analyser::Analyser;
 use crate::bpf::redirection;
 use crate::bpf::system::{self, Mode};
-use crate::failure::Failure;
 use crate::interface;
 use crate::transmission::{Stream, Transmitter};
 
@@ -73,13 +74,13 @@ impl Kind {
     }
 }
 
-/// Which port to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// The fastest that works here.
-    Auto,
-    /// This one, or none.
-    Only(Kind),
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| format!("accepted are {}", Self::ALL.map(Self::name).join(", ")))
+    }
 }
 
 /// The port that a trial uses.
@@ -97,9 +98,9 @@ pub(crate) struct Opened {
     pub(crate) chosen: Chosen,
 }
 
-/// Opens the chosen port on these interfaces.
+/// Opens the chosen port, or the fastest that works, on these interfaces.
 pub(crate) fn open(
-    choice: Choice,
+    choice: Option<Kind>,
     transmit: u32,
     receive: u32,
     session: u32,
@@ -110,14 +111,14 @@ pub(crate) fn open(
     let mut reasons = Vec::new();
     for kind in Kind::ALL {
         match choice {
-            Choice::Only(only) if only != kind => continue,
+            Some(only) if only != kind => continue,
             _ => {}
         }
         match open_one(kind) {
             Ok((transmitter, receiver)) => {
                 return Ok(Opened { transmitter, receiver, chosen: Chosen { kind, reasons } });
             }
-            Err(failure) if choice != Choice::Auto => return Err(failure),
+            Err(failure) if choice.is_some() => return Err(failure),
             Err(failure) => reasons.push((kind, failure.to_string())),
         }
     }

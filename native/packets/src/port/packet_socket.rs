@@ -8,11 +8,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use failure::{Failure, checked};
 use hptime::Sleeper;
 
 use crate::analyser::Analyser;
 use crate::clocks;
-use crate::failure::{Failure, checked};
 use crate::frame;
 use crate::memory::Mapping;
 use crate::messages;

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use failure::{Failure, checked};
 use hptime::Sleeper;
 
 use crate::analyser::Analyser;
 use crate::bpf::redirection::{Redirection, STAMP_BYTES};
 use crate::bpf::system::{self, Mode};
-use crate::failure::{Failure, checked};
 use crate::frame;
 use crate::memory::Mapping;
 use crate::port::{Came, Receiver, ReceiverLoss};

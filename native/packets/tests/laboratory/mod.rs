@@ -9,7 +9,7 @@ use std::process::Command;
 
 use hptime::{Clock, Sleeper};
 use packets::frame::Flow;
-use packets::port::Choice;
+use packets::port::Kind;
 use packets::schedule::Pace;
 use packets::transmission::Timed;
 use packets::trial::{Outcome, Settings, Trial};
@@ -93,7 +93,7 @@ pub fn flow(number: u8, destination_mac: [u8; 6]) -> Flow {
 }
 
 /// A trial from `tx` to `rx` of three flows in shares 1 : 2 : 5.
-pub fn settings(port: Choice, length: usize, pace: Pace) -> Settings {
+pub fn settings(port: Option<Kind>, length: usize, pace: Pace) -> Settings {
     let mac = [2, 0, 0, 0, 0, 2];
     Settings {
         port,
@@ -114,7 +114,7 @@ pub fn settings(port: Choice, length: usize, pace: Pace) -> Settings {
 /// Carries out a trial.
 pub fn outcome(settings: Settings) -> Outcome {
     let trial = Trial::open(settings, &SLEEPER).unwrap();
-    trial.run(|_| Ok::<(), packets::failure::Failure>(())).unwrap()
+    trial.run(|_| Ok::<(), failure::Failure>(())).unwrap()
 }
 
 /// Frames received of each flow.

@@ -74,16 +74,6 @@ def shares_of(weights: Sequence[float]) -> Shares:
     return tuple(weight / total for weight in weights)
 
 
-def offered_loads(total: float, shares: Sequence[float]) -> tuple[float, ...]:
-    """Every guest's offered load O_i, in the unit of the total."""
-    return tuple(total * share for share in shares)
-
-
-def total_load(loads: Sequence[float]) -> float:
-    """O_tot (equation 1)."""
-    return math.fsum(loads)
-
-
 def jain_index(loads: Sequence[float]) -> float:
     """Jain's fairness index of loads or shares (equation 2): from 1/N (all on one guest) to 1 (all alike).
 
@@ -107,16 +97,6 @@ def jain_of_two_levels(guests: int, strong: int, light_share: float) -> float:
         return 1.0
     denominator = guests * (guests * (1 - light_share) ** 2 - strong * (1 - 2 * light_share))
     return strong * (guests - strong) / denominator
-
-
-def jain_limit(guests: int, strong: int) -> float:
-    """What J(k) tends to when the light guests' part vanishes (equation 6): k/N.
-
-    Raises:
-        ValueError: k is out of range.
-    """
-    _check(guests, strong, 0.0)
-    return strong / guests
 
 
 def _check(guests: int, strong: int, light_share: float) -> None:

@@ -26,13 +26,6 @@ class Efficiency:
     q_share: float | None
     q_rate: float | None
 
-    @property
-    def unexplained(self) -> float | None:
-        """``q`` over ``q_share · q_rate``: 1 where the entitlement is the declared share of what the reference used."""
-        if self.q is None or self.q_share is None or self.q_rate is None or self.q_share * self.q_rate == 0:
-            return None
-        return self.q / (self.q_share * self.q_rate)
-
 
 def efficiency(
     *,

@@ -84,7 +84,7 @@ def read_entries(place: Place) -> list[Entry]:
     except OSError as error:
         raise UsageError(f"{place.name}: cannot be read: {error}", "check address, endpoint and keys") from error
     if not entries:
-        raise UsageError(f"{place.name}: holds no archive", f"`virtgauge archive RUN --to {place.name}` makes one")
+        raise UsageError(f"{place.name}: holds no archive", "`virtgauge archive RUN --to FOLDER` makes one")
     return entries
 
 

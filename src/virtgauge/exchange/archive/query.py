@@ -23,6 +23,7 @@ from virtgauge.exchange.archive.entries import Entry, read_entries
 from virtgauge.exchange.archive.place import Place
 from virtgauge.exchange.archive.write import FILE_SCHEMA
 from virtgauge.exchange.rows import COLUMNS
+from virtgauge.extras import require
 
 if TYPE_CHECKING:
     import duckdb
@@ -117,7 +118,9 @@ def open_archive(place: Place, limits: Limits) -> Iterator[Archive]:
 
     Raises:
         UsageError: there is no archive.
+        UnavailableError: DuckDB is not installed.
     """
+    require("query", "asking an archive")
     import duckdb
 
     entries = read_entries(place)

@@ -15,12 +15,11 @@ from virtgauge.exchange.archive.entries import VERSION, ArchivedFile, Entry, rea
 from virtgauge.exchange.archive.place import Place
 from virtgauge.exchange.rows import COLUMNS, Row, read_rows
 from virtgauge.exchange.tables import SCHEMA, table_of
-from virtgauge.ledger.records import Manifest, TrialRecord
+from virtgauge.ledger.records import Manifest
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.measures.catalogue import MEASURES
-
-PARTITIONS = ("suite", "month")
-"""In the paths, and not in the files."""
+from virtgauge.results.columns import STATUSES, read_marks
+from virtgauge.results.table import ResultTable
 
 FILE_SCHEMA = SCHEMA.remove(SCHEMA.get_field_index("suite"))
 
@@ -63,20 +62,21 @@ def archive_run(place: Place, ledger: Ledger) -> ArchivedRun:
         ArchiveWriteError: the place refuses; the archive shows what it showed before.
         UsageError: the archive is of another version.
     """
-    manifest, trials = ledger.manifest(), ledger.trials()
-    name, digest = archive_name(manifest), _digest(trials)
+    table = ResultTable(ledger)
+    manifest = table.manifest
+    name, digest = archive_name(manifest), _digest(table)
     try:
         known = read_entry(place, name)
         if known is not None and known.digest == digest:
             return ArchivedRun(Archived.KNOWN, known)
-        files = _write_trials(place, ledger, f"{name}-{digest[:12]}", manifest.created_at[:7])
+        files = _write_trials(place, table, f"{name}-{digest[:12]}", manifest.created_at[:7])
         entry = Entry(
             version=VERSION,
             archive=name,
             run=manifest.run_id,
             plan=manifest.plan_name,
             created_at=manifest.created_at,
-            trials=len(trials),
+            trials=table.trials.number.size,
             digest=digest,
             archived_at=utc_now(),
             files=files,
@@ -96,20 +96,21 @@ def archive_name(manifest: Manifest) -> str:
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
-def _digest(trials: list[TrialRecord]) -> str:
+def _digest(table: ResultTable) -> str:
     """A ledger only grows, so its trials' names say its state; what is said of them hangs on columns and measures."""
     digest = hashlib.sha256(
         repr((VERSION, COLUMNS, sorted(one.full_name for own in MEASURES.values() for one in own.values()))).encode()
     )
-    for trial in trials:
-        digest.update(f"{trial.trial_id} {trial.key} {trial.attempt} {trial.status}\n".encode())
+    trials = table.trials
+    for mark, attempt, status in zip(read_marks(table.ledger), trials.attempt, trials.status, strict=False):
+        digest.update(f"{mark.number} {mark.key} {attempt} {STATUSES[status]}\n".encode())
     return digest.hexdigest()
 
 
-def _write_trials(place: Place, ledger: Ledger, name: str, month: str) -> tuple[ArchivedFile, ...]:
+def _write_trials(place: Place, table: ResultTable, name: str, month: str) -> tuple[ArchivedFile, ...]:
     with contextlib.ExitStack() as stack:
         parts: dict[str, _SuiteFile] = {}
-        for row in read_rows(ledger):
+        for row in read_rows(table):
             if row.suite not in parts:
                 folder = f"trials/suite={row.suite}/month={month}"
                 place.files.create_dir(place.path(folder), recursive=True)

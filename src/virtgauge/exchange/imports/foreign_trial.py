@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.measures.figures import TAILS
+from virtgauge.ledger.statistics import TAILS
 
 LONGEST_BYTES = 1 << 30
 """A file longer than this is refused rather than read into memory."""
@@ -90,18 +90,34 @@ def read_bytes(path: Path) -> tuple[bytes, Source]:
 
 
 def read_json(path: Path, model: type[Model], remedy: str) -> tuple[Model, Source]:
-    """A JSON document as a model; lines before its opening brace are a tool's warnings, and are passed over.
+    """A JSON document as a model; see :func:`read_document` and :func:`validated`."""
+    document, source = read_document(path, remedy)
+    return validated(path, document, model, remedy), source
+
+
+def read_document(path: Path, remedy: str) -> tuple[Any, Source]:
+    """A JSON document; lines before its opening brace are a tool's warnings, and are passed over.
 
     Raises:
-        UsageError: naming the file, the field and its value.
+        UsageError: it cannot be read, or is not JSON.
     """
     content, source = read_bytes(path)
     text = content.decode("utf-8", errors="replace")
     start = 0 if text.startswith("{") else text.find("\n{") + 1
     try:
-        return model.model_validate(json.loads(text[start:])), source
+        return json.loads(text[start:]), source
     except (json.JSONDecodeError, RecursionError) as error:
         raise refused(path, f"is not JSON: {error}", remedy) from error
+
+
+def validated(path: Path, document: Any, model: type[Model], remedy: str) -> Model:
+    """A JSON document as a model.
+
+    Raises:
+        UsageError: naming the file, the field and its value.
+    """
+    try:
+        return model.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

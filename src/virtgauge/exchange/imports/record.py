@@ -18,6 +18,7 @@ from virtgauge.exchange.imports.fio import read_fio
 from virtgauge.exchange.imports.foreign_trial import ForeignTrial, Repetition
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
 from virtgauge.exchange.imports.plan import NAME, plan_text
+from virtgauge.exchange.imports.trex import read_trex
 from virtgauge.execution.session import run_to_ourselves
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
@@ -50,7 +51,7 @@ def read_repetitions(tool: str, paths: Sequence[Path]) -> list[Repetition]:
     if tool == "pgbench":
         found = [read_pgbench(together) for together in logs_together(paths)]
     else:
-        read = {"fio": read_fio, "cyclictest": read_cyclictest}[tool]
+        read = {"fio": read_fio, "cyclictest": read_cyclictest, "trex": read_trex}[tool]
         found = [read(path) for path in paths]
     seen: dict[str, str] = {}
     for source in (source for repetition in found for source in repetition.sources):

@@ -1,7 +1,6 @@
 """Certificates of one run: an authority that is forgotten at once, and the only two that it ever certified.
 
-Both ends speak TLS 1.3 and accept nobody but the other.  The authority's private key is never written and dropped as
-soon as it has signed, so no third certificate can come to be.
+Both ends speak TLS 1.3 and accept nobody but the other.
 """
 
 from __future__ import annotations
@@ -15,12 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from virtgauge.errors import UsageError
+from virtgauge.extras import require
 
 CONTROLLER_NAME = "controller.virtgauge"
 """What the controller is certified as: the machine knows it by the run's authority, and not by an address."""
@@ -52,40 +47,22 @@ class Credentials:
 
     @classmethod
     def make(cls, valid: datetime.timedelta = LONGEST_RUN) -> Self:
-        """New ones, valid from now."""
+        """New ones, valid from now.
+
+        Raises:
+            UnavailableError: the library that makes certificates is not installed.
+        """
+        require("attach", "making certificates")
+        from virtgauge.platforms.attached.certificates import Authority
+
         now = datetime.datetime.now(datetime.UTC)
         until = now + valid
-        issuer_key = ec.generate_private_key(ec.SECP256R1())
-        issuer = _name("virtgauge run")
-        authority = (
-            _builder(issuer, issuer, issuer_key, _LONG_AGO, until)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(certifies=True), critical=True)
-            .sign(issuer_key, hashes.SHA256())
-        )
-
-        def certified(name: str, since: datetime.datetime, purpose: x509.ObjectIdentifier) -> str:
-            key = ec.generate_private_key(ec.SECP256R1())
-            certificate = (
-                _builder(_name(name), issuer, key, since, until)
-                .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-                .add_extension(_usage(certifies=False), critical=True)
-                .add_extension(x509.ExtendedKeyUsage([purpose]), critical=True)
-                .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-                .sign(issuer_key, hashes.SHA256())
-            )
-            return (
-                _pem(certificate)
-                + key.private_bytes(
-                    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-                ).decode()
-            )
-
+        authority = Authority(_LONG_AGO, until)
         return cls(
-            authority=_pem(authority),
-            controller=certified(CONTROLLER_NAME, _LONG_AGO, ExtendedKeyUsageOID.SERVER_AUTH),
+            authority=authority.certificate,
+            controller=authority.server(CONTROLLER_NAME, _LONG_AGO),
             # judged by this machine's own clock, so it need not reach back
-            agent=certified("agent.virtgauge", now - _SKEW, ExtendedKeyUsageOID.CLIENT_AUTH),
+            agent=authority.client("agent.virtgauge", now - _SKEW),
             expires=int(until.timestamp()),
         )
 
@@ -129,7 +106,7 @@ class Credentials:
         Raises:
             UsageError: it cannot be read, is something else, or has expired.
         """
-        remedy = "make them anew: virtgauge attach prepare"
+        remedy = "create new ones: virtgauge attach prepare"
         try:
             mode = path.stat().st_mode & 0o777
             value: dict[str, Any] = json.loads(path.read_text())
@@ -155,43 +132,3 @@ def write_secret(path: Path, text: str | bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(text.encode() if isinstance(text, str) else text)
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    since: datetime.datetime,
-    until: datetime.datetime,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(since)
-        .not_valid_after(until)
-    )
-
-
-def _usage(*, certifies: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not certifies,
-        key_cert_sign=certifies,
-        crl_sign=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()

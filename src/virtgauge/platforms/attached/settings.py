@@ -66,7 +66,7 @@ class Hop:
 
 
 class AttachedSettings(BaseModel):
-    """A plan's section of kind ``attached``."""
+    """A machine that exists already. The keys depend on ``via``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,26 +74,28 @@ class AttachedSettings(BaseModel):
     """``ssh``: the controller logs in.  ``dial-in``: the machine's agent calls the controller."""
 
     host: Annotated[str, Field(min_length=1)] | None = None
-    """ssh: a name, an address, or a host of the user's own ssh configuration."""
+    """ssh: a name, an address, or a host of your ssh configuration."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """ssh: the server's port."""
     user: Annotated[str, Field(min_length=1)] | None = None
+    """ssh: the login."""
     identity_file: Path | None = None
-    """ssh: a private key; without it the user's ssh agent and default keys are tried."""
+    """ssh: a private key. By default your ssh agent and default keys are tried."""
     known_hosts: Path | None = None
-    """ssh: the file with the host's key; without it the user's own."""
+    """ssh: the file with the host's key; by default your own."""
     jump_host: str | None = None
     """ssh: ``[user@]host[:port]`` of a server to go through."""
     sudo: bool = False
-    """ssh: start the agent by ``sudo -n``."""
+    """ssh: start the agent with `sudo -n`."""
     folder: str | None = None
-    """ssh: where the agent's private folder is made; without it where programs may be started, /tmp first."""
+    """ssh: where the agent's private folder is made. By default the first folder that allows programs, /tmp first."""
 
     listen: str | None = None
-    """dial-in: address and port of this machine."""
+    """dial-in: address and port of this machine, such as ``192.0.2.1:7443``."""
     advertise: str | None = None
-    """dial-in: what the machine dials, where that is another address than ``listen`` (behind a NAT, or 0.0.0.0)."""
+    """dial-in: what the machine dials, if it differs from ``listen`` (behind a NAT, or with 0.0.0.0)."""
     credentials: Path | None = None
-    """dial-in: those of `virtgauge attach prepare`; without them they are made for the run."""
+    """dial-in: the folder made by `virtgauge attach prepare`. By default credentials are made for the run."""
     wait_s: Annotated[float, Field(ge=1, le=86_400)] = 600.0
     """dial-in: how long the machine may take to call for the first time."""
 

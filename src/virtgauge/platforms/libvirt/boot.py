@@ -1,17 +1,74 @@
-"""What a guest boots directly: the kernel in the cache, an initramfs with the agent, and what both are told."""
+"""How a domain boots: its kernel or its image, and what is told when it does not."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import hashlib
+import shutil
+from pathlib import Path
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.boot_files import ModuleError, build_initramfs, canonical, module_closure
 from virtgauge.platforms.guest_root import root_of
-from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.libvirt.domain_xml import KernelBoot
+from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, waited
+from virtgauge.platforms.libvirt.domain_xml import AGENT_IN_CONTAINER, Interface, KernelBoot
 from virtgauge.platforms.libvirt.drivers import Driver
-from virtgauge.platforms.qemu.command import LONGEST_COMMAND_LINE, NIC_MODULES, Boot
+from virtgauge.platforms.libvirt.settings import LibvirtSettings
+from virtgauge.platforms.qemu.command import (
+    DISK_MODULES,
+    LONGEST_COMMAND_LINE,
+    NIC_MODULES,
+    ROOT_MODULES,
+    Boot,
+    drive_of,
+)
 from virtgauge.platforms.qemu.platform import host_tsc_khz
-from virtgauge.platforms.qemu.storage import DISK_MODULES, ROOT_MODULES, drive_of
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
+
+# A launch of a domain: how it fails, and what it leaves behind otherwise.
+
+_STATE_S = 5.0
+_REMOVE_S = 40.0
+
+
+class DomainAttempt(LaunchAttempt):
+    """A launch whose guest is a domain."""
+
+    def __init__(self, spec: GuestSpec, handle: DomainHandle, console: Path) -> None:
+        super().__init__(spec, console)
+        self.handle = handle
+        self.console = console
+
+    def end_of_process(self) -> str | None:
+        try:
+            return waited("the state of the guest", self.handle.end, _STATE_S)
+        except LibvirtError as error:
+            return error.message
+
+    async def settle(self) -> None:
+        await asyncio.sleep(0.1)
+
+
+def removed(handle: DomainHandle) -> None:
+    """Leave nothing of a domain, whatever libvirt says to that."""
+    with contextlib.suppress(LibvirtError):  # the reclaim of its scope tries again, and says what is left
+        waited(f"cannot remove {handle.name}", handle.remove, _REMOVE_S)
+
+
+def container_root(folder: Path, agent: AgentBinary) -> Path:
+    """The root of a container: the agent, and folders for what libvirt mounts."""
+    root = folder / "root"
+    for name in ("dev", "proc", "sys", "run", "tmp"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(agent.path, root / AGENT_IN_CONTAINER.lstrip("/"))
+    return root
+
+
+# What a guest boots directly: the kernel in the cache, an initramfs with the agent, and what both are told.
 
 _XEN_NIC_MODULES = {"xen": "xen_netfront"}
 
@@ -30,7 +87,7 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
     """
     kernel = find_kernel()
     if kernel is None:
-        raise LaunchError("start", "the guest kernel is missing; `virtgauge doctor` tells more")
+        raise LaunchError("start", "the guest kernel is missing; `virtgauge doctor` prints the remedy")
     names = driver.kernel_modules
     if nic_model is not None:
         names += ((NIC_MODULES | _XEN_NIC_MODULES)[nic_model],)
@@ -65,3 +122,31 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
     if len(line) > LONGEST_COMMAND_LINE:
         raise LaunchError("start", f"the kernel would cut its command line of {len(line)} bytes: share fewer folders")
     return KernelBoot(kernel=kernel.image, initramfs=initramfs, command_line=line)
+
+
+# The interface by which the agent of an image calls, beside those that a suite asks for.
+
+_PREFIX = "52:54:00"
+"""Of guests' interfaces, here as in QEMU."""
+
+
+def management_interface(settings: LibvirtSettings, model: str) -> Interface | None:
+    """The interface on the hypervisor's network that ``management`` names; None where no agent is to call.
+
+    It is the first of a guest, because the agent of an image gives its address to the first one that it finds unless
+    its image was built for another.  All guests of a platform have the same hardware address: they are there one
+    after the other, and neither a switch nor this machine has to learn a new one for the same IP address.
+
+    Args:
+        settings: of the platform.
+        model: as the driver calls it.
+    """
+    if settings.management is None:
+        return None
+    return Interface(settings.management_mac or _mac(settings), model, network=settings.management)
+
+
+def _mac(settings: LibvirtSettings) -> str:
+    """Of this platform; its fourth byte is 80 or more, which no interface of a suite has."""
+    digest = hashlib.sha256(f"{settings.uri}\0{settings.listen}\0{settings.management}".encode()).digest()
+    return ":".join([_PREFIX, f"{digest[0] | 0x80:02x}", f"{digest[1]:02x}", f"{digest[2]:02x}"])

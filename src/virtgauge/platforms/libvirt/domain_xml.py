@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 
 from virtgauge.platforms.guest_root import RootPart
 from virtgauge.platforms.libvirt.drivers import ChannelKind, Driver
-from virtgauge.platforms.qemu.command import PORT_NAME
-from virtgauge.platforms.qemu.storage import Drive
+from virtgauge.platforms.qemu.command import PORT_NAME, Drive
 
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 ElementTree.register_namespace("qemu", _QEMU)

@@ -1,17 +1,224 @@
-"""A running guest of libvirt."""
+"""A running domain of libvirt, and what it may use."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from virtgauge.agent.channel import Channel
-from virtgauge.host.policy import Applied, Policy
+from virtgauge.host.policy import PLAIN_WEIGHT, Applied, Policy, PolicyError
 from virtgauge.platforms.base import Accounting, Confinement, Guest
-from virtgauge.platforms.libvirt.connection import LibvirtError, called, library, waited
-from virtgauge.platforms.libvirt.domain import DomainHandle
-from virtgauge.platforms.libvirt.policy import DomainPolicy
+from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, waited
+from virtgauge.platforms.libvirt.domain_xml import QUOTA_PERIOD_US
+
+# A policy by libvirt's knobs: set, then read back from libvirt.  Every call here blocks.
+
+_PLAIN_SHARES = 1024
+"""Of cgroup v1; where libvirt's daemon has cgroup v2, its plain weight is 100, as ours."""
+_PLAIN_XEN_WEIGHT = 256
+_TUNES = {
+    "read_bps": "read_bytes_sec",
+    "write_bps": "write_bytes_sec",
+    "read_iops": "read_iops_sec",
+    "write_iops": "write_iops_sec",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheduler:
+    """How a driver is told of processor time.
+
+    Attributes:
+        period: its knob for the period of the limit; None where the limit is a percentage.
+        limit: its knob for the limit.
+        unlimited: what lifts it.
+        weight: its knob for the weight.
+        meaning: what the limit is of, for people.
+    """
+
+    period: str | None
+    limit: str
+    unlimited: int
+    weight: str
+    meaning: str
+
+
+_SCHEDULERS = {
+    "qemu": Scheduler(
+        "global_period",
+        "global_quota",
+        -1,
+        "cpu_shares",
+        "of all vCPUs and QEMU's own threads together (global_quota; vcpu_quota would be of each vCPU)",
+    ),
+    "lxc": Scheduler(
+        "vcpu_period", "vcpu_quota", -1, "cpu_shares", "of the whole container, in spite of the name vcpu_quota"
+    ),
+    "xen": Scheduler(None, "cap", 0, "weight", "of all vCPUs together (cap, in percent of one CPU)"),
+}
+
+
+class DomainPolicy:
+    """Sets what one domain may use."""
+
+    def __init__(self, handle: DomainHandle, scheme: str, title: str, vcpus: int, disk: str | None) -> None:
+        """Take a running domain.
+
+        Args:
+            handle: of the domain.
+            scheme: of its driver.
+            title: of the hypervisor.
+            vcpus: how many it has.
+            disk: libvirt's name of its data disk; None without one.
+        """
+        self._handle, self._title, self._vcpus, self._disk = handle, title, vcpus, disk
+        self._scheduler = _SCHEDULERS.get(scheme)
+        self._pins = scheme == "qemu"
+        self._tunes = scheme == "qemu"
+        self._plain_weight = self._found_weight()
+        self._plain_pins = self.pins()
+        self._lifts: dict[str, Callable[[], object]] = {}
+
+    def apply(self, policy: Policy) -> Applied:
+        """Set what the policy asks for, and read it back; what an earlier one set beyond that is lifted.
+
+        Raises:
+            PolicyError: libvirt refuses, or something else is in force afterwards.
+        """
+        if policy.disk.given() and self._disk is None:
+            raise PolicyError(f"disk limits {policy.disk.given()}: the guest has no disk of its own")
+        try:
+            return self._apply(policy)
+        except library().libvirtError as error:
+            raise PolicyError(f"libvirt does not apply {policy.given()}: {error.get_error_message()}") from error
+
+    @property
+    def _domain(self) -> Any:
+        return self._handle.libvirt_domain
+
+    def cpu_limit(self) -> float | None:
+        """The limit in force, in whole CPUs; None where there is none, or libvirt does not tell."""
+        scheduler = self._scheduler
+        if scheduler is None:
+            return None
+        try:
+            found = self._domain.schedulerParametersFlags(0)
+        except library().libvirtError:
+            return None
+        limit = found.get(scheduler.limit, 0)
+        if limit <= 0:
+            return None
+        return float(limit / (found[scheduler.period] if scheduler.period else 100))
+
+    def pins(self) -> tuple[int, ...] | None:
+        """The host's CPUs that all its vCPUs and its emulator may run on together; None where libvirt does not tell."""
+        if not self._pins:
+            return None
+        try:
+            maps = [*self._domain.vcpuPinInfo(), self._domain.emulatorPinInfo()]
+        except library().libvirtError:
+            return None
+        machine = os.sched_getaffinity(0)
+        return tuple(sorted({cpu for one in maps for cpu, allowed in enumerate(one) if allowed} & machine))
+
+    def _apply(self, policy: Policy) -> Applied:
+        for field in [field for field in self._lifts if field not in policy.given() or field == "disk"]:
+            self._lifts.pop(field)()
+        in_force: dict[str, str] = {}
+        no_effect, notes = list(self._without_effect(policy)), []
+        scheduler = self._scheduler
+        if scheduler is not None and policy.cpu_limit is not None:
+            in_force |= self._limit(scheduler, policy.cpu_limit)
+            each = policy.cpu_limit / self._vcpus
+            notes.append(f"cpu_limit: {scheduler.meaning}, {each:g} of a CPU for each of {self._vcpus} vCPUs at work")
+        if scheduler is not None and policy.weight is not None:
+            in_force |= self._weigh(scheduler, policy.weight)
+        if policy.cores is not None and self._pins:
+            in_force |= self._pin(policy.cores)
+        if policy.disk.given() and self._disk is not None and self._tunes:
+            in_force |= self._tune(self._disk, policy)
+        return Applied(policy, in_force, tuple(no_effect), tuple(notes))
+
+    def _without_effect(self, policy: Policy) -> Iterator[str]:
+        ours = {
+            **{"cpu_limit": self._scheduler is not None, "weight": self._scheduler is not None},
+            **{"cores": self._pins, "disk": self._tunes, "reservation": True},
+        }
+        for field in policy.given():
+            if not ours[field]:
+                yield f"{field}: libvirt has no knob of {self._title} that is used here"
+        machine = os.sched_getaffinity(0)
+        usable = min(self._vcpus, len(policy.cores or machine))
+        if self._scheduler is not None and policy.cpu_limit is not None and policy.cpu_limit >= usable:
+            yield f"cpu_limit: its vCPUs have no use for more than {usable} CPUs, but for its devices"
+        if policy.reservation is not None and policy.weight is None:
+            yield "reservation: libvirt has none; give a weight"
+        if self._pins and policy.cores is not None and set(policy.cores) == machine:
+            yield "cores: they are all that the machine has"
+
+    def _found_weight(self) -> int:
+        if self._scheduler is None:
+            return PLAIN_WEIGHT
+        plain = _PLAIN_XEN_WEIGHT if self._scheduler.weight == "weight" else _PLAIN_SHARES
+        try:
+            found = self._domain.schedulerParametersFlags(0)
+        except library().libvirtError:
+            return plain
+        return int(found.get(self._scheduler.weight) or plain)
+
+    def _limit(self, scheduler: Scheduler, cpus: float) -> dict[str, str]:
+        self._lifts["cpu_limit"] = lambda: self._schedule({scheduler.limit: scheduler.unlimited})
+        if scheduler.period is None:
+            return self._schedule({scheduler.limit: round(cpus * 100)})
+        # First the period: the kernel judges a quota by the one that it has.
+        return self._schedule({scheduler.period: QUOTA_PERIOD_US}) | self._schedule(
+            {scheduler.limit: round(cpus * QUOTA_PERIOD_US)}
+        )
+
+    def _weigh(self, scheduler: Scheduler, weight: int) -> dict[str, str]:
+        self._lifts["weight"] = lambda: self._schedule({scheduler.weight: self._plain_weight})
+        return self._schedule({scheduler.weight: max(2, round(weight * self._plain_weight / PLAIN_WEIGHT))})
+
+    def _schedule(self, wanted: dict[str, int]) -> dict[str, str]:
+        self._domain.setSchedulerParametersFlags(wanted, 0)
+        found = self._domain.schedulerParametersFlags(0)
+        for name, value in wanted.items():
+            # What lifts a limit may read back as another number that says the same.
+            if found.get(name) != value and not (value <= 0 and found.get(name, 0) <= 0):
+                raise PolicyError(f"{name} was set to {value}, but is {found.get(name)}")
+        return {name: str(found[name]) for name in wanted}
+
+    def _pin(self, cores: tuple[int, ...]) -> dict[str, str]:
+        self._lifts["cores"] = lambda: self._pin_all(self._plain_pins or tuple(os.sched_getaffinity(0)))
+        self._pin_all(cores)
+        found = self.pins()
+        if found != tuple(sorted(cores)):
+            raise PolicyError(f"vcpupin and emulatorpin were set to {sorted(cores)}, but are {found}")
+        cpus = ",".join(map(str, found))
+        return {"vcpupin": cpus, "emulatorpin": cpus}
+
+    def _pin_all(self, cores: tuple[int, ...]) -> None:
+        chosen = tuple(cpu in cores for cpu in range(os.cpu_count() or 1))
+        for vcpu in range(self._vcpus):
+            self._domain.pinVcpuFlags(vcpu, chosen, 0)
+        self._domain.pinEmulator(chosen, 0)
+
+    def _tune(self, disk: str, policy: Policy) -> dict[str, str]:
+        nothing = dict.fromkeys(_TUNES.values(), 0)
+        self._lifts["disk"] = lambda: self._domain.setBlockIoTune(disk, nothing, 0)
+        wanted = nothing | {_TUNES[name]: bound for name, bound in policy.disk.given().items()}
+        self._domain.setBlockIoTune(disk, wanted, 0)
+        found = self._domain.blockIoTune(disk, 0)
+        if any(found.get(name) != bound for name, bound in wanted.items()):
+            raise PolicyError(f"the disk was to be bounded to {wanted}, but libvirt says {found}")
+        return {f"blkdeviotune {name}": str(bound) for name, bound in wanted.items() if bound}
+
+
+# A running guest of libvirt.
 
 _SHUTDOWN_S = 1.5
 _EXIT_S = 1.0

@@ -15,28 +15,22 @@ from xml.etree import ElementTree
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UnavailableError
-from virtgauge.host.libvirt_domains import DomainRecord
+from virtgauge.host.domains import DomainRecord
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.settings import Endpoint
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, Platform, emulation_told
 from virtgauge.platforms.boot_probe import Verdict, judge
-from virtgauge.platforms.emulation import Emulation, emulation_told
 from virtgauge.platforms.guest_root import root_of
-from virtgauge.platforms.libvirt.arrival import AnyEntrance, conversation
-from virtgauge.platforms.libvirt.attempt import DomainAttempt, container_root, removed
-from virtgauge.platforms.libvirt.boot import kernel_boot
-from virtgauge.platforms.libvirt.connection import LibvirtError, called, library
-from virtgauge.platforms.libvirt.domain import DomainHandle
+from virtgauge.platforms.libvirt.boot import DomainAttempt, container_root, kernel_boot, management_interface, removed
+from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library
 from virtgauge.platforms.libvirt.domain_xml import DISK_TARGET, SOCKET_IN_CONTAINER, Domain, Interface
 from virtgauge.platforms.libvirt.drivers import ChannelKind
-from virtgauge.platforms.libvirt.entrance import CallIn, Entrance, Terminal
-from virtgauge.platforms.libvirt.guest import LibvirtGuest
-from virtgauge.platforms.libvirt.management import management_interface
-from virtgauge.platforms.libvirt.policy import DomainPolicy
+from virtgauge.platforms.libvirt.entrance import AnyEntrance, CallIn, Entrance, Terminal, conversation
+from virtgauge.platforms.libvirt.guest import DomainPolicy, LibvirtGuest
 from virtgauge.platforms.libvirt.settings import LibvirtSettings
 from virtgauge.platforms.libvirt.taps import LabDevices
-from virtgauge.platforms.qemu.storage import drive_of
+from virtgauge.platforms.qemu.command import drive_of
 from virtgauge.provision.kernel import find_kernel
 
 _DEFAULT_VCPUS = 2
@@ -52,11 +46,16 @@ class LibvirtPlatform(Platform):
     def __init__(self, settings: LibvirtSettings | None = None) -> None:
         self.settings = settings or LibvirtSettings()
         self.target = self.settings.target
-        self.virtual_machine = self.target.driver.own_kernel
+        self.is_virtual = self.target.driver.own_kernel
         chosen = self.settings.accelerator
         self._accelerator: str | None = None if chosen == "auto" else chosen
         self._security: tuple[str, ...] | None = None
         """Of libvirt's models, those that confine domains there; None until it was asked."""
+
+    @property
+    def emulated(self) -> bool:
+        """Known once QEMU's accelerator is, which it is after :meth:`probe`."""
+        return self._accelerator == "tcg"
 
     @property
     def label(self) -> str:
@@ -91,7 +90,7 @@ class LibvirtPlatform(Platform):
                 details=details,
             )
         if self.settings.image is None and driver.kernel_boot and find_kernel() is None:
-            return Availability(False, "there is no guest kernel in the cache", "run `make` to download one")
+            return Availability(False, "there is no guest kernel in the cache", "virtgauge provision kernel")
         if self._channel_kind() is ChannelKind.DIAL_IN and self.settings.listen is None:
             return Availability(
                 False,
@@ -154,7 +153,6 @@ class LibvirtPlatform(Platform):
             tcg.usable,
             f"tcg (emulated): {tcg.reason}{without}",
             (kvm.fix if kvm else None) if tcg.usable else tcg.fix,
-            emulated=True,
             details=details | {"accelerator": "tcg"},
         )
 
@@ -254,7 +252,7 @@ class LibvirtPlatform(Platform):
         if self._channel_kind() is not ChannelKind.DIAL_IN:
             return Entrance(socket)
         if self.settings.listen is None or self.settings.credentials is None:
-            raise LaunchError("dial-in", "listen and credentials are not set; `virtgauge doctor` tells more")
+            raise LaunchError("dial-in", "listen and credentials are not set; `virtgauge doctor` prints the remedy")
         return CallIn(Endpoint.parse(self.settings.listen), self.settings.credentials)
 
     async def _started(

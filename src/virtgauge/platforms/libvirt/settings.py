@@ -33,41 +33,42 @@ _FORMATS = {".iso": "raw", ".raw": "raw", ".img": "raw", ".qcow2": "qcow2", ".vm
 
 
 class LibvirtSettings(BaseModel):
-    """Which hypervisor, and what its guests are."""
+    """Guests that libvirt starts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     uri: str = "qemu:///system"
-    """As libvirt has it: qemu:///system, qemu:///session, xen:///, lxc:///, vbox:///session, esx://, hyperv://."""
+    """The connection: qemu:///system, qemu:///session, xen:///, lxc:///, vbox:///session, esx://, hyperv://."""
     image: Annotated[str, Field(min_length=1)] | None = None
-    """What ``virtgauge image`` has made, as the hypervisor finds it (for ESXi: ``[datastore] folder/file.vmdk``).  QEMU
-    and Xen on this machine boot a kernel directly, and need none."""
+    """An image of `virtgauge image`, by the path that the hypervisor knows (for ESXi: ``[datastore]
+    folder/file.vmdk``). QEMU and Xen on this machine boot a kernel directly and need none."""
     machine: Literal["q35", "pc", "xenpvh", "xenpv"] | None = None
-    """Of QEMU: q35, or pc; of Xen: xenpvh, or xenpv."""
+    """QEMU: q35 or pc. Xen: xenpvh or xenpv."""
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-    """Of QEMU: kvm where libvirt offers it and a guest really boots with it, else tcg."""
+    """QEMU: ``auto`` uses kvm if libvirt offers it and a guest boots with it, else tcg."""
     vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
     """2 by default, or 1 where this machine has no more."""
     memory_mib: Annotated[int, Field(ge=128)] = DEFAULT_MEMORY_MIB
+    """Memory of a guest."""
     nic_model: Literal["virtio", "e1000", "vmxnet3", "netvsc", "xen", "veth"] | None = None
-    """What a network interface of the guest is; the hypervisor's usual one by default."""
+    """Model of a guest's network interfaces; the hypervisor's usual one by default."""
     networks: tuple[NetworkName, ...] = ()
-    """The hypervisor's networks (bridges, port groups, virtual switches) for a guest's interfaces, in their order;
-    ``network:NAME`` is a network of libvirt's own.  QEMU and LXC on this machine need none: their interfaces are put
-    into the lab."""
+    """The hypervisor's networks (bridges, port groups, virtual switches) for a guest's interfaces, in order.
+    ``network:NAME`` is a network of libvirt. QEMU and LXC on this machine need none."""
 
     listen: str | None = None
-    """Address and port of this machine that the agent of an image calls, where the hypervisor has no line to here."""
+    """Address and port of this machine that the agent of an image calls, if there is no serial line to the
+    hypervisor."""
     credentials: Path | None = None
-    """Those of ``virtgauge attach prepare`` that the image was built with."""
+    """The folder made by `virtgauge attach prepare` that the image was built with."""
     management: NetworkName | None = None
-    """The hypervisor's network by which that agent calls, written as in ``networks``: the guest has an interface there
-    beside, and before, those that a suite asks for."""
+    """The hypervisor's network for that call, written as in ``networks``. The guest gets an interface there in front of
+    those that a suite needs."""
     management_mac: str | None = None
-    """Of that interface, where the image was built with ``--nic``, or the network lets nobody else in; made from the
-    connection's URI and ``listen`` by default, so that every guest has the same."""
+    """Hardware address of that interface: if the image was built with ``--nic``, or the network admits no other. By
+    default it is derived from ``uri`` and ``listen``, and so the same for every guest."""
     wait_s: Annotated[float, Field(ge=1, le=3600)] = 120.0
-    """How long after its start the agent of an image may take to call."""
+    """How long the agent of an image may take to call after the guest was started."""
 
     @property
     def target(self) -> Target:

@@ -20,13 +20,12 @@ from virtgauge.host.process import ProcessIdentity, child_setup, end_process, wa
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
-from virtgauge.platforms.attempt import LaunchAttempt, ending
+from virtgauge.platforms.attempt import LaunchAttempt, PipePair, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
+from virtgauge.platforms.boot_probe import said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disk, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
-from virtgauge.platforms.program_version import said_version
-from virtgauge.platforms.streams import PipePair
-from virtgauge.provision.gvisor import RUNSC_VERSION, find_runsc
+from virtgauge.provision.go_program import RUNSC_VERSION, find_runsc
 
 _PROBE_S = 10.0
 _DELETE_S = 5.0
@@ -46,6 +45,7 @@ class _Profile:
     sets_cpus: bool = True  # can confine the container to CPUs; else it inherits those of its creator
     disk_bypass: str | None = None  # what of a disk's traffic does not meet its bounds
     fix: str | None = None
+    part: str | None = None  # that brings it
 
 
 _OVERLAY_OPTIONS = {
@@ -57,8 +57,8 @@ _OVERLAY_OPTIONS = {
 # it still has its loopback.  Its stack would send many frames as one segment, which the link's other end would see.
 # The overlay mounts name the host's folders, which a runtime with a kernel of its own does not see.
 _PROFILES = {
-    "runc": _Profile("container (runc)", Overlay.MOUNTS, fix="apt install runc"),
-    "crun": _Profile("container (crun)", Overlay.MOUNTS, fix="apt install crun"),
+    "runc": _Profile("container (runc)", Overlay.MOUNTS, fix="apt install runc", part="runc"),
+    "crun": _Profile("container (crun)", Overlay.MOUNTS, fix="apt install crun", part="crun"),
     "youki": _Profile("container (youki)", Overlay.MOUNTS),
     "runsc": _Profile(
         "gVisor (runsc, systrap)",
@@ -70,7 +70,8 @@ _PROFILES = {
         disk_bypass="gVisor opens no file of the host for direct I/O, so that only flushes and what the host's page "
         "cache has not got meet the bounds",
         sets_cpus=False,  # under cgroup v1 it leaves the cpuset's parents empty, and fails
-        fix="install Go (apt install golang-go) and run `make` again, or put runsc on PATH",
+        fix="install Go (apt install golang-go), then: virtgauge provision gvisor; or put runsc on PATH",
+        part="gvisor",
     ),
 }
 
@@ -83,18 +84,19 @@ class OciPlatform(Platform):
     """
 
     kind: ClassVar[str] = "oci"
+    timeout_factor = 3.0
 
     class Settings(BaseModel):
-        """A plan's section of kind ``oci``."""
+        """Containers and sandboxes that an OCI runtime starts (runc, crun, runsc = gVisor, kata …)."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
         runtime: Annotated[str, Field(min_length=1)] = "runc"
-        """Name on PATH or path of an OCI runtime."""
+        """Name on PATH, or path, of an OCI runtime."""
         options: tuple[str, ...] = ()
-        """Global options of the runtime, before its command; they come after virtgauge's own, and so win."""
+        """Global options of the runtime. They follow virtgauge's own and override them."""
         vcpus: Annotated[int, Field(ge=1)] | None = None
-        """CPU time limit, as that many whole processors; none by default."""
+        """CPU limit in whole processors; none by default."""
         memory_mib: Annotated[int, Field(ge=16)] | None = None
         """Memory limit; none by default."""
 
@@ -109,6 +111,9 @@ class OciPlatform(Platform):
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, **self.settings.model_dump(mode="json")}
+
+    def needs(self) -> tuple[str, ...]:
+        return () if self._profile.part is None else (self._profile.part,)
 
     async def probe(self) -> Availability:
         """Start a container with the agent, and say why where that fails."""
@@ -128,7 +133,8 @@ class OciPlatform(Platform):
                 )
                 await guest.close()
         except LaunchError as error:
-            return Availability(False, f"a container does not start: {_first_lines(str(error))}", details=details)
+            reason, fix = why_not(str(error))
+            return Availability(False, reason, fix, details=details)
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy, details=details)
         return Availability(True, f"{version}: a container starts", details=details)
@@ -314,6 +320,14 @@ async def _version(runtime: Path) -> str | None:
         return None
     # a runsc made by the plain Go tool does not know its version; its folder in the cache does
     return f"runsc {RUNSC_VERSION}" if runtime.parent.name == RUNSC_VERSION else said.splitlines()[0].strip()
+
+
+def why_not(said: str) -> tuple[str, str | None]:
+    """Why a container does not start, from what its runtime said, and the remedy where it is known."""
+    if any(words in said.lower() for words in ("permission denied", "operation not permitted")):
+        reason = "this machine lets root not make containers (missing capabilities)"
+        return reason, "run virtgauge on the host, or in a privileged container (docker run --privileged)"
+    return f"a container does not start: {_first_lines(said)}", None
 
 
 def _first_lines(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The command line of QEMU for a guest that holds nothing but the agent, as a rule."""
+"""QEMU's command line: machine, channel, disks and their limits, root, interfaces."""
 
 from __future__ import annotations
 
@@ -7,10 +7,61 @@ import os
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from qemu.qmp import QMPClient, QMPError
+
+from virtgauge.host.policy import DiskLimits, PolicyError
+from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.guest_root import RootPart
-from virtgauge.platforms.qemu.storage import Drive
-from virtgauge.platforms.taps import Tap
+from virtgauge.platforms.local import Tap
+
+# A data disk of a virtual machine of QEMU, and the modules that its kernel needs for it and for the host's root.
+
+DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
+ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
+"""What is needed beside the machine's own for a data disk, and for the host's root.
+
+ext4 asks for crc32c at run time only, so that no file names it as a dependency.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Drive:
+    """A guest's data disk.
+
+    Attributes:
+        image: the file.
+        folder: where the guest mounts it.
+        cache: QEMU's mode: ``none`` (past the host's page cache) or ``writeback``.  Both hand on every flush.
+    """
+
+    image: Path
+    folder: Path
+    cache: str
+
+
+def drive_of(spec: GuestSpec) -> Drive | None:
+    """The guest's disk, past the host's page cache where the image's filesystem can (memory cannot, as a rule).
+
+    Raises:
+        LaunchError: it cannot be opened.
+    """
+    if spec.disk is None:
+        return None
+    image = spec.disk.image
+    try:
+        os.close(os.open(image, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        raise LaunchError("disk", f"{image} cannot be opened: {error.strerror}") from error
+    try:
+        os.close(os.open(image, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT))
+    except OSError:
+        return Drive(image, spec.disk.folder, "writeback")
+    return Drive(image, spec.disk.folder, "none")
+
+
+# The command line of QEMU for a guest that holds nothing but the agent, as a rule.
 
 PORT_NAME = "org.virtgauge.agent"
 """The virtio port on which the agent listens."""
@@ -204,3 +255,32 @@ def _escaped(text: str | Path) -> str:
 def _option(path: Path) -> str:
     """A path inside a comma-separated option of QEMU, which doubles a comma that is meant."""
     return str(path).replace(",", ",,")
+
+
+# QEMU's own bounds for a guest's disk: ``block_set_io_throttle`` of its monitor, read back by ``query-block``.
+
+_FIELDS = {"read_bps": "bps_rd", "write_bps": "bps_wr", "read_iops": "iops_rd", "write_iops": "iops_wr"}
+
+
+async def throttle_disk(monitor: QMPClient, limits: DiskLimits) -> dict[str, str]:
+    """Bound the guest's data disk as stated, and lift every bound that is not.
+
+    Returns:
+        the bounds that QEMU says are in force, by QEMU's names; none where none was asked for.
+
+    Raises:
+        PolicyError: QEMU refuses, or something else is in force afterwards.
+    """
+    given = limits.given()
+    wanted = {theirs: given.get(ours, 0) for ours, theirs in _FIELDS.items()}
+    try:
+        # Of both directions together, nothing is bounded.
+        await monitor.execute("block_set_io_throttle", {"device": DRIVE_NAME, "bps": 0, "iops": 0, **wanted})
+        answer: Any = await monitor.execute("query-block")
+    except QMPError as error:
+        raise PolicyError(f"QEMU does not bound the disk to {given}: {error}") from error
+    inserted: dict[str, Any] = next((entry["inserted"] for entry in answer if entry["device"] == DRIVE_NAME), {})
+    found = {name: int(inserted.get(name, 0)) for name in wanted}
+    if found != wanted:
+        raise PolicyError(f"QEMU was asked to limit the disk to {wanted}, but reports {found}")
+    return {f"block_set_io_throttle {name}": str(value) for name, value in found.items() if value}

@@ -23,20 +23,23 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.attempt import ProcessAttempt
+from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_probe import Verdict, judge
+from virtgauge.platforms.boot_files import ModuleError, build_initramfs, canonical, direct_kernel, module_closure
+from virtgauge.platforms.boot_probe import Verdict, judge, said_version
 from virtgauge.platforms.guest_root import root_of
 from virtgauge.platforms.host import HostPlatform
-from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import LocalGuest, guest_place, require_limit
-from virtgauge.platforms.program_version import said_version
-from virtgauge.platforms.qemu.command import LONGEST_COMMAND_LINE, MACHINES, NIC_MODULES, Boot
-from virtgauge.platforms.qemu.storage import DISK_MODULES, ROOT_MODULES, drive_of
-from virtgauge.platforms.qemu.throttle import throttle_disk
-from virtgauge.platforms.streams import SocketPair
-from virtgauge.platforms.taps import open_taps
-from virtgauge.platforms.vmlinux import direct_kernel
+from virtgauge.platforms.local import LocalGuest, guest_place, open_taps, require_limit
+from virtgauge.platforms.qemu.command import (
+    DISK_MODULES,
+    LONGEST_COMMAND_LINE,
+    MACHINES,
+    NIC_MODULES,
+    ROOT_MODULES,
+    Boot,
+    drive_of,
+    throttle_disk,
+)
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import GuestKernel, find_kernel
 
@@ -59,22 +62,25 @@ class QemuPlatform(Platform):
     """The agent as the first process of a virtual machine, on a virtio port."""
 
     kind: ClassVar[str] = "qemu"
-    virtual_machine: bool = True
+    is_virtual: bool = True
+    timeout_factor = 20.0  # as long as an emulated processor takes
 
     class Settings(BaseModel):
-        """A plan's section of kind ``qemu``."""
+        """Virtual machines that QEMU starts."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
         machine: Literal["microvm", "q35", "pc"] = "microvm"
+        """QEMU's machine type."""
         accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-        """``auto``: kvm where a guest really boots with it, else tcg."""
+        """``auto``: kvm if a guest boots with it, else tcg (emulated)."""
         vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
         """2 by default, or 1 where the host has no more."""
         memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
+        """Memory of a guest."""
         nic_model: Literal["virtio", "e1000"] = "virtio"
-        """What a network interface of the guest is: para-virtual, or Intel's 82540EM, emulated register by register.
-        An e1000 loses its first frames after the link has come up: warm it up before anything is counted."""
+        """Model of a guest's network interfaces: para-virtual, or Intel's 82540EM emulated register by register. An
+        e1000 loses its first frames after the link has come up; warm it up before frames are counted."""
 
         @model_validator(mode="after")
         def _the_machine_has_it(self) -> Self:
@@ -88,6 +94,11 @@ class QemuPlatform(Platform):
         self.settings = settings or self.Settings()
         chosen = self.settings.accelerator
         self._accelerator: str | None = None if chosen == "auto" else chosen
+
+    @property
+    def emulated(self) -> bool:
+        """Known once the accelerator is, which it is after :meth:`probe`."""
+        return self._accelerator == "tcg"
 
     @property
     def label(self) -> str:
@@ -104,6 +115,9 @@ class QemuPlatform(Platform):
             "accelerator": self._accelerator or self.settings.accelerator,
         }
 
+    def needs(self) -> tuple[str, ...]:
+        return ("qemu", "kernel")
+
     async def probe(self) -> Availability:
         """Boot a guest (or remember that one booted), with KVM first where that may be used."""
         binary = _find_qemu()
@@ -111,7 +125,7 @@ class QemuPlatform(Platform):
             return Availability(False, "QEMU is not installed", "apt install qemu-system-x86")
         kernel = find_kernel()
         if kernel is None:
-            return Availability(False, "there is no guest kernel in the cache", "run `make` to download one")
+            return Availability(False, "there is no guest kernel in the cache", "virtgauge provision kernel")
         try:
             agent = find_agent()
         except UnavailableError as error:
@@ -149,7 +163,6 @@ class QemuPlatform(Platform):
             tcg.usable,
             f"tcg (emulated): {tcg.reason}{without_kvm}",
             kvm.fix if kvm else None,
-            emulated=True,
             details=details | {"accelerator": "tcg"} | ({"kvm": kvm.reason} if kvm else {}),
         )
 
@@ -211,7 +224,7 @@ class QemuPlatform(Platform):
     def _boot(self, spec: GuestSpec, accelerator: str, tsc_khz: int | None) -> Boot:
         binary, kernel = _find_qemu(), find_kernel()
         if binary is None or kernel is None:
-            raise LaunchError("start", "QEMU or the guest kernel is missing; `virtgauge doctor` tells which")
+            raise LaunchError("start", "QEMU or the guest kernel is missing; `virtgauge doctor` prints which")
         try:
             names = MACHINES[self.settings.machine].modules
             if spec.nics:
@@ -279,24 +292,6 @@ class QemuGuest(LocalGuest):
         """Kill QEMU: what the guest's kernel had handed to its disk is in the image, the rest is lost."""
         self._process.kill()
         await wait_for_exit(self._process, _WRITE_BACK_S)  # what was on its way to the image still gets there
-
-    async def vcpu_threads(self) -> list[int]:
-        """Thread ids of the vCPUs on the host, by vCPU.
-
-        Raises:
-            QMPError: QEMU is gone.
-        """
-        cpus: Any = await self._monitor.execute("query-cpus-fast")
-        return [int(cpu["thread-id"]) for cpu in sorted(cpus, key=lambda cpu: int(cpu["cpu-index"]))]
-
-    async def hardware_virtualization(self) -> bool:
-        """Whether QEMU itself says that it runs on KVM.
-
-        Raises:
-            QMPError: QEMU is gone.
-        """
-        answer: Any = await self._monitor.execute("query-kvm")
-        return bool(answer["enabled"])
 
 
 async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClient:

@@ -14,18 +14,17 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from virtgauge.agent.channel import PROTOCOL_VERSION
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
-from virtgauge.platforms.simulated.bandwidth_end import LOADS, BandwidthEnd
+from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
-from virtgauge.platforms.simulated.kernel_trial import kernel_trial, load_result
 from virtgauge.platforms.simulated.kernels import SimulatedFailure, Work, work_name
 from virtgauge.platforms.simulated.neighbours import Load, Tenant
-from virtgauge.platforms.simulated.packet_trial import packet_trial
 from virtgauge.platforms.simulated.storage import StorageDevice, StorageTruth
-from virtgauge.platforms.simulated.storage_commands import StorageCommands
-from virtgauge.platforms.simulated.truth import Distribution, Fault, distribution_message
+from virtgauge.platforms.simulated.trials import StorageCommands, kernel_trial, load_result, packet_trial
+from virtgauge.platforms.simulated.truth import BurstMachine, Distribution, Fault, distribution_message
 
 _ANSWERS = {
     "refuse": ("internal", None),
@@ -43,6 +42,9 @@ _OF_LOADS = {"loader-dies", "loader-idle", "loader-lost", "out-of-memory", "kill
 _MOST_SAMPLES = 20_000
 """A simulated trial draws no more values than this, whatever was asked: the rest would say the same again."""
 
+_REQUEST_NS, _SETTLING_NS = 200_000, 100_000_000
+"""What a request takes on a machine whose time passes, and what a load needs to settle."""
+
 
 class SimulatedAgent:
     """One guest's agent.
@@ -54,6 +56,7 @@ class SimulatedAgent:
         storage: the database that answers the load generator, which is all that can be run.
         tenant: the guest's place on the machine that its kernels work on.
         bandwidth: the guest's end of a path whose bandwidth is estimated.
+        machine: whose bursts lengthen what is timed; None: all is done in no time.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class SimulatedAgent:
         storage: StorageTruth,
         tenant: Tenant,
         bandwidth: BandwidthEnd,
+        machine: BurstMachine | None,
         faults: Sequence[Fault],
         sha256: str,
         seed: int,
@@ -74,7 +78,7 @@ class SimulatedAgent:
         self._guest_factors = {name: truth[name].guest_factor(self._random) for name in sorted(truth)}
         self._forwarding = ForwardingDevice(forwarding, seed)
         self._storage = StorageCommands(StorageDevice(storage, seed))
-        self._tenant, self._bandwidth = tenant, bandwidth
+        self._tenant, self._bandwidth, self._machine = tenant, bandwidth, machine
         self._sequence = 0
         self._writer: asyncio.StreamWriter | None = None
 
@@ -168,8 +172,11 @@ class SimulatedAgent:
         name = function if function in self._truth else "*"
         loaded = message.get("load") is not None
         factor = self._guest_factors[name] * (self._load_factor if loaded else 1.0)
-        n = int(params["samples"])
+        n, elapsed_ns = int(params["samples"]), 0
         values = self._truth[name].draw(min(n, _MOST_SAMPLES), factor, self._random)
+        if self._machine is not None:
+            values, elapsed_ns = self._lengthened(self._machine, values, params, loaded)
+            n = len(values)
         distribution = distribution_message(values)
         if n > len(values) and n % len(values) == 0:  # each drawn value stands for as many as were asked
             counts = np.frombuffer(distribution["counts"], dtype="<u8") * np.uint64(n // len(values))
@@ -187,9 +194,20 @@ class SimulatedAgent:
                 "method": "simulated",
                 "clocks_start": start,
                 "clocks_end": _clocks(drift_ns),
-                "usage": {"cpu_ns": 0, "steal_ns": None, "elapsed_ns": 0},
+                "usage": {"cpu_ns": 0, "steal_ns": None, "elapsed_ns": elapsed_ns},
             },
         )
+
+    def _lengthened(
+        self, machine: BurstMachine, values: npt.NDArray[np.int64], params: Mapping[str, Any], loaded: bool
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        """Values (ps) as they are on a machine with bursts, as many as are measured in time, and the time (ns)."""
+        machine.pass_time(_REQUEST_NS + loaded * _SETTLING_NS)
+        before_ns = machine.snapshot().taken_at
+        lasting_ns = int(params.get("target_ns", 0)) + values / 1000
+        lengthened_ns = machine.work(lasting_ns, float(params["max_ns"]))
+        elapsed_ns = machine.snapshot().taken_at - before_ns
+        return values[: len(lengthened_ns)] + np.rint(lengthened_ns * 1000).astype(np.int64), elapsed_ns
 
     async def _load(self, message: dict[str, Any]) -> None:
         """Start or stop a load: of a path, or a kernel."""

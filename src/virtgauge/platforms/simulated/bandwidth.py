@@ -1,15 +1,27 @@
-"""A simulated path with a known truth, and estimators that are off by what they were told.
+"""A simulated path whose available bandwidth is known, and its ends.
+
+A simulated path with a known truth, and estimators that are off by what they were told.
 
 The path is one hop of a capacity beside counted cross traffic, as the real one; only estimates let time pass on it.
+
+What a simulated guest answers of a simulated path: the probe ``bandwidth``, the program, and the loads.
+
+As docs/protocol.md has them; nothing takes any real time.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.platforms.simulated.kernels import SimulatedFailure
+from virtgauge.platforms.simulated.truth import distribution_message
 
 ENDS = ("tested", "receiver", "others")
 """How the names of guests end that share a path."""
@@ -21,50 +33,52 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class BandwidthTruth(BaseModel):
-    """What path and estimators are.
+    """The network path of a guest, and the estimators.
 
-    What differs by timing is given by its name in a plan, with ``*`` for any that is not named: ``system``, ``hptime``,
-    ``gettimeofday+usleep`` …  A program under the shim has the timing ``hptime``, without it ``system``.
+    Settings by timing name it as a plan does (``system``, ``hptime``, ``gettimeofday+usleep``), with ``*`` for all
+    others. A program under the shim has the timing ``hptime``, without it ``system``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     error: dict[str, Annotated[float, Field(gt=-1)]] = Field(default_factory=dict)
-    """How far estimates are off, as a signed share of what is available, by timing; 0 where it is not named."""
+    """Signed error of estimates as a share of the truth, by timing; 0 by default."""
     spread: dict[str, Annotated[float, Field(ge=0, le=2)]] = Field(default_factory=dict)
-    """Of single searches: the logarithm's standard deviation, by timing; 0.01 where it is not named."""
+    """Standard deviation of the logarithm of single searches, by timing; 0.01 by default."""
     honest_mbps: dict[str, Positive] = Field(default_factory=dict)
-    """The highest rate of IP packets that the sender paces, by timing; as much as there is where it is not named."""
+    """Highest rate of IP packets that the sender paces, by timing; unlimited by default."""
     interval_share: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """How far intervals reach to either side of an estimate."""
+    """How far intervals reach to either side of an estimate, as a share of it."""
     bench_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Every bench has a factor of its own on its estimates, lognormal with median 1."""
+    """Every bench draws a factor on its estimates, lognormal with median 1 and this sigma."""
 
     capacity_share: Positive = 1.0
-    """What the path lets pass, of what it was shaped to."""
+    """Capacity of the path ÷ what it was shaped to."""
     capacity_drift: Positive = 1.0
-    """What that is multiplied with after each estimate."""
+    """Factor on the capacity after each estimate."""
     flood_fills: bool = True
-    """A flood fills the path, so that its capacity is seen."""
+    """A flood fills the path and so shows its capacity."""
     cross_share: Annotated[float, Field(ge=0)] = 1.0
-    """What the others send, of what they were asked for."""
+    """Rate of the cross traffic ÷ what was asked for."""
     cross_sigma: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """… which varies from trial to trial by a factor of this logarithm's standard deviation."""
+    """The cross traffic varies from trial to trial by a lognormal factor with this sigma."""
 
     search_ms: Positive = 500.0
+    """Duration of a search."""
     trains: Annotated[int, Field(ge=1)] = 20
-    """Of each search."""
+    """Packet trains of a search."""
     stalled_share: Share = 0.0
-    """Of the trains: the sender stood still meanwhile."""
+    """Share of the trains in which the sender stalled."""
     strangers: Annotated[int, Field(ge=0)] = 0
-    """Packets of others that come to the listener in a trial."""
+    """Packets of strangers that arrive in a trial."""
     stamp: Literal["hardware", "kernel", "program"] = "kernel"
+    """Who stamps arriving packets."""
     hptime_refusal: str | None = None
-    """Why hptime is the system's clock; None where it is not."""
+    """Why hptime falls back to the system's clock; none by default."""
     late_us: dict[str, Positive] = Field(default_factory=dict)
-    """Median lateness of bursts, by timing; 1 where it is not named."""
+    """Median lateness of bursts, by timing; 1 by default."""
     emulator_late_ns: Annotated[int, Field(ge=0)] = 5000
-    """How late the link emulator is, 99 times of 100."""
+    """99th percentile of the link emulator's lateness."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,3 +147,181 @@ class SimulatedLink:
     def counters(self) -> LinkCounters:
         """What was counted so far."""
         return LinkCounters(round(self._cross_bytes), round(self._cross_frames), round(self._passed_ns))
+
+
+LOADS = ("bandwidth_listener", "cross_traffic")
+
+_DRAWN = 2000
+_TRAIN_PACKETS = 50
+_FIRST_NUMBER = 1000
+"""Of this module's loads, so that they are told from others'."""
+
+
+class BandwidthEnd:
+    """One guest's part.
+
+    Args:
+        link: that the guest is at.
+    """
+
+    def __init__(self, link: SimulatedLink) -> None:
+        self._link = link
+        self._loads: dict[int, str] = {}
+
+    def probe(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What the probe ``bandwidth`` answers, without the clocks."""
+        timing = _timing(params["clock"], params["sleep"])
+        lateness, gaps = self._times(timing)
+        return self._estimate(params, timing) | {
+            "estimator": params["estimator"],
+            "clock": params["clock"],
+            "sleep": params["sleep"],
+            "hptime_refusal": self._link.truth.hptime_refusal,
+            "gaps": distribution_message(gaps, "permille"),
+            "lateness": distribution_message(lateness, "ns"),
+            "usage": {"cpu_ns": 0, "steal_ns": None, "elapsed_ns": 0},
+            "load": None,
+        }
+
+    def run(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What ``run`` answers where the estimator's program is asked for; None where it is another."""
+        argv = message["argv"]
+        if argv[1:2] != ["estimate"]:
+            return None
+        options = dict(zip(argv[3::2], argv[4::2], strict=True))
+        highest = options.get("--highest")
+        params = {
+            "estimator": options["--estimator"],
+            "settings": json.loads(options["--settings"]),
+            "instants": int(options["--instants"]),
+            "packet_bytes": int(options["--packet-bytes"]),
+            "highest_bps": None if highest is None else float(highest),
+        }
+        shim = "LD_PRELOAD" in message["env"]
+        timing = "hptime" if shim else _timing(options["--clock"], options["--sleep"])
+        said = self._estimate(params, timing)
+        lateness, gaps = self._times(timing)
+        said |= {"gaps": _listed(gaps, "permille"), "lateness": _listed(lateness, "ns")}
+        refusal = said.pop("refusal")
+        said |= {"event": "result"} if refusal is None else {"event": "error", "kind": "cannot_pace"} | refusal
+        return {
+            "exit_code": 0 if refusal is None else 1,
+            "signal": None,
+            "stdout": f"{json.dumps(said)}\n".encode(),
+            "stderr": self._shim_report() if shim else b"",
+            "truncated": False,
+            "timed_out": False,
+        }
+
+    def start(self, name: str, params: Mapping[str, Any]) -> int:
+        """Start a load; its number."""
+        if name == "cross_traffic":
+            self._link.cross(float(params["rate_bps"]), int(params["packet_bytes"]))
+        number = _FIRST_NUMBER + len(self._loads)
+        self._loads[number] = name
+        return number
+
+    def stop(self, number: int) -> dict[str, Any] | None:
+        """Stop it; what it came to, None where it is none of these.
+
+        Raises:
+            SimulatedFailure: ``not-found``: it was stopped before.
+        """
+        if number < _FIRST_NUMBER:
+            return None
+        if number not in self._loads:
+            raise SimulatedFailure("not-found", "there is no such load")
+        name = self._loads.pop(number)
+        if name == "cross_traffic":
+            self._link.cross(0.0, 1500)
+            return {"packets": 0, "bytes": 0, "error": None}  # who counts is the path
+        return {"sessions": 1, "streams": 1, "strangers": self._link.truth.strangers, "error": None}
+
+    def _estimate(self, params: Mapping[str, Any], timing: str) -> dict[str, Any]:
+        """Outcome or refusal, and what else is the same of probe and program."""
+        link, truth = self._link, self._link.truth
+        instants, packet_bytes = params["instants"], params["packet_bytes"]
+        ceiling_bps, available_bps = _ceiling_bps(params), link.available_bps(packet_bytes)
+        honest_bps = _of(truth.honest_mbps, timing, float("inf")) * 1e6
+        duration_ns = instants * truth.search_ms * 1e6
+        link.estimated(duration_ns)
+        cost = {
+            "duration_ns": round(truth.search_ms * 1e6),
+            "bytes": truth.trains * _TRAIN_PACKETS * packet_bytes,
+            "streams": truth.trains,
+        }
+        known: dict[str, Any] = {"method": "send", "stamp": truth.stamp, "outcome": None, "refusal": None}
+        known["tally"] = {"bytes": instants * cost["bytes"]}
+        known["limits"] = {"honest_bps": None if honest_bps == float("inf") else honest_bps}
+        if honest_bps < min(available_bps, ceiling_bps):
+            message = f"this host cannot pace more than {honest_bps / 1e6:.1f} Mbit/s"
+            return known | {"refusal": {"honest_bps": honest_bps, "carried_bps": honest_bps, "message": message}}
+        middle = available_bps * (1 + _of(truth.error, timing, 0.0)) * link.factor
+        found = middle * np.exp(_of(truth.spread, timing, 0.01) * link.random.standard_normal(instants))
+        found = np.minimum(found, ceiling_bps)
+        stalled = round(truth.stalled_share * truth.trains)
+        ceilings = found >= ceiling_bps
+        outcome = {
+            "estimate": {
+                **self._interval(float(np.median(found))),
+                "confidence": 0.95,
+                "lower_bound": bool(2 * ceilings.sum() >= instants),
+            },
+            "instants": [
+                {**self._interval(float(bps)), "at_ceiling": bool(ceiling), "discarded": stalled, **cost}
+                for bps, ceiling in zip(found, ceilings, strict=True)
+            ],
+            "capacity_hint_bps": link.capacity_bps if params["estimator"] == "kite2" else None,
+            "bytes": instants * cost["bytes"],
+            "packets": instants * truth.trains * _TRAIN_PACKETS,
+            "duration_ns": round(duration_ns),
+            "discarded": instants * stalled,
+            "stalled": instants * stalled,
+            "strangers": truth.strangers,
+        }
+        return known | {"outcome": outcome}
+
+    def _interval(self, bps: float) -> dict[str, float]:
+        width = self._link.truth.interval_share
+        return {"available_bps": bps, "low_bps": bps * (1 - width), "high_bps": bps * (1 + width)}
+
+    def _times(self, timing: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """How late bursts left, in ns, and their gaps in thousandths of what was planned."""
+        late_ns = _of(self._link.truth.late_us, timing, 1.0) * 1e3
+        lateness, gaps = np.exp(0.5 * self._link.random.standard_normal((2, _DRAWN))) * [[late_ns], [1000.0]]
+        return np.maximum(np.rint(lateness), 1).astype(np.int64), np.rint(gaps).astype(np.int64)
+
+    def _shim_report(self) -> bytes:
+        """What the library writes when the program ends."""
+        refusal = self._link.truth.hptime_refusal
+        report = {
+            "process": 1,
+            "reason": refusal,
+            "served": {} if refusal else {"clock_gettime": 1000, "nanosleep": 100},
+            "passed": {"clock_gettime": 1000} if refusal else {},
+            "sleeps": 100,
+            "interrupted": 0,
+            "spin_ns": 0,
+        }
+        return f"{json.dumps(report)}\n".encode()
+
+
+def _of(by_timing: Mapping[str, float], timing: str, otherwise: float) -> float:
+    return by_timing.get(timing, by_timing.get("*", otherwise))
+
+
+def _timing(clock: str, sleep: str) -> str:
+    return clock if clock == sleep else f"{clock}+{sleep}"
+
+
+def _ceiling_bps(params: Mapping[str, Any]) -> float:
+    """The highest rate that an estimator tries."""
+    if params["estimator"] == "yaz-original":
+        return float(params["packet_bytes"] * 8e6 / params["settings"].get("first_gap_us", 40))
+    return float(params["highest_bps"] or 100e9)
+
+
+def _listed(values: npt.NDArray[np.int64], unit: str) -> dict[str, Any]:
+    """A histogram as the program prints it."""
+    told = distribution_message(values, unit)
+    return told | {name: np.frombuffer(told[name], dtype="<i8").tolist() for name in ("values", "counts")}

@@ -25,48 +25,56 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ForwardingTruth(BaseModel):
-    """What the device is.
+    """A guest as a forwarding device.
 
-    Its no-drop rate is :meth:`throughput_pps`; losses begin at ``knee`` times the capacity of the shared path and
-    grow by ``slope`` with the relative excess, until the capacity bounds what comes out.
+    Losses begin at ``knee`` times the capacity of the shared path and grow by ``slope`` with the relative excess, until
+    the capacity bounds what comes out.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     frame_ns: Annotated[float, Field(gt=0)] = 2000.0
-    """The shared path's time for a frame of no bytes."""
+    """Time of the shared path for a frame, without its bytes."""
     byte_ns: Annotated[float, Field(ge=0)] = 0.0
-    """… and for each byte of it, check sequence included."""
+    """Time of the shared path for each byte of a frame, check sequence included."""
     guest_frame_ns: Annotated[float, Field(gt=0)] | None = None
-    """A guest's own time for a frame; None: guests have no limit of their own, and J cannot matter."""
+    """A guest's own time for a frame. By default guests have no limit of their own, and J cannot matter."""
     guest_byte_ns: Annotated[float, Field(ge=0)] = 0.0
+    """A guest's own time for each byte."""
     medium_mbps: Annotated[float, Field(gt=0)] | None = None
-    """Ethernet in front of it all."""
+    """Speed of an Ethernet in front of the device."""
     knee: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Utilization of the shared path at which losses begin."""
     slope: Annotated[float, Field(ge=0)] = 0.0
+    """How fast losses grow with the relative excess over the knee."""
     queue_frames: Annotated[int, Field(ge=0)] = 1024
-    """Of the shared path, and of each guest."""
+    """Queue of the shared path, and of each guest."""
     stalls_per_s: Annotated[float, Field(ge=0)] = 0.0
+    """Rate of stalls in which nothing is forwarded."""
     stall_ms: Annotated[float, Field(gt=0)] = 5.0
-    """Mean of the exponential time that a stall lasts."""
+    """Mean length of a stall; lengths are exponential."""
     bench_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Every bench has a factor of its own on all capacities, lognormal with median 1."""
+    """Every bench draws a factor on all capacities, lognormal with median 1 and this sigma."""
     latency_us: Annotated[float, Field(gt=0)] = 50.0
     """Median latency of a frame of no bytes on an idle device."""
     latency_byte_ns: Annotated[float, Field(ge=0)] = 0.0
+    """Latency for each byte of a frame."""
     latency_sigma: Annotated[float, Field(ge=0, le=5)] = 0.1
+    """Standard deviation of the logarithm of latencies."""
     congestion: Annotated[float, Field(ge=0)] = 0.0
-    """How much latency grows with utilization u: by congestion · u / (1 − u)."""
+    """Latency grows with the utilization u by congestion · u / (1 − u)."""
     hidden_loss: Share = 0.0
-    """Probability that a frame is lost where nobody counts."""
+    """Probability that a frame is lost where no counter sees it."""
     duplicates: Share = 0.0
+    """Probability that a frame arrives twice."""
     reordered: Share = 0.0
+    """Probability that a frame arrives after later ones."""
     stretches: bool = False
-    """The device runs in the tester's context: it loses nothing, and slows the tester down instead."""
+    """The device runs in the tester's context: it loses nothing and slows the tester down."""
     tester_mpps: Annotated[float, Field(gt=0)] = 5.0
     """The tester's own highest rate."""
     late: Share = 0.0
-    """Part of the frames that the tester sends late."""
+    """Share of the frames that the tester sends late."""
 
     def shared_pps(self, frame_bytes: int) -> float:
         """What the shared path can forward."""

@@ -1,17 +1,26 @@
-"""The known truth of a simulated machine that two guests share: what each gets of it, and what it does with that.
+"""Two simulated guests beside each other, and how a machine divides its processors between them.
+
+The known truth of a simulated machine that two guests share: what each gets of it, and what it does with that.
 
 First the processors are divided, by limits, reservations and weights as far as they are honoured; then what a second of
 CPU time is worth follows from the clock frequency and from what the neighbour does meanwhile.  The formulas are those
 of this simulation alone: what judges real guests is computed elsewhere, and is compared with these.
+
+What two guests get of a simulated machine at one moment: of its processors, of its disk, and in work.
+
+For two the shares by limit, floor and weight have a closed form, so that nothing here rests on the water-filling by
+which :mod:`virtgauge.analysis.isolation.entitlement` judges.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from virtgauge.host.policy import PLAIN_WEIGHT, Policy
 from virtgauge.platforms.simulated import kernels
 from virtgauge.platforms.simulated.kernels import Work
 
@@ -42,7 +51,7 @@ class Knob(enum.StrEnum):
 
 
 class IsolationTruth(BaseModel):
-    """What the machine is; its CPUs are those of the real one, because a policy can name no others.
+    """The machine that two guests share. Its CPUs are those of the real one, because a policy can name no others.
 
     Rates are of one CPU at its full frequency, without a neighbour.
     """
@@ -50,55 +59,62 @@ class IsolationTruth(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rates: dict[str, Positive] = Field(default_factory=dict)
-    """Units of a kernel in a second of CPU time, by benchmark (``memory-read-simd``) or kernel (``memory``); of
-    ``disk``, bytes a second of the whole disk."""
+    """Units of a kernel per second of CPU time, by benchmark (``memory-read-simd``) or kernel (``memory``); of
+    ``disk``, bytes per second of the whole disk."""
     bench_sigma: Sigma = 0.0
-    """Every bench has a factor of its own on all rates (of waking up: on its lateness), lognormal with median 1."""
+    """Every bench draws a factor on all rates (of ``wake``: on its lateness), lognormal with median 1 and this
+    sigma."""
     slice_sigma: Sigma = 0.0
-    """… and every slice of a trial one with mean 1, but for waking up."""
+    """Every slice of a trial draws a factor with mean 1 and this sigma (except ``wake``)."""
     share_sigma: Sigma = 0.0
-    """What a guest is given less than it wants differs from trial to trial by such a factor, with median 1."""
+    """A guest's shortfall of CPU time differs from trial to trial by such a factor with median 1."""
 
     cpu_limit: Knob = Knob.HONOURED
+    """Whether a CPU limit holds, is ignored, does not exist, or is refused."""
     reservation: Knob = Knob.HONOURED
+    """The same of a reservation."""
     weight: Knob = Knob.HONOURED
+    """The same of a weight."""
     disk_limit: Knob = Knob.HONOURED
+    """The same of a disk limit."""
     limit_overshoot: Positive = 1.0
-    """What a limit lets through, of what it says."""
+    """What a limit lets through, as a factor on its setting."""
 
     memory_contention: Annotated[float, Field(ge=0)] = 0.0
-    """How much longer ``memory`` and ``latency`` take for each CPU with which the neighbour works on memory."""
+    """How much longer ``memory`` and ``latency`` take for each CPU that the neighbour spends on memory."""
     cache_contention: Annotated[float, Field(ge=0)] = 0.0
     """How much longer ``integer``, ``floating`` and ``latency`` take for each CPU of the neighbour's ``cache``."""
 
     frequency_hz: Positive = 3e9
+    """Full clock frequency of the CPUs."""
     idle_frequency: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Part of the full frequency at which CPUs run while they are used little (Rzecki et al. 2014, figure 3) …"""
+    """Share of the full frequency at which little-used CPUs run (Rzecki et al. 2014, figure 3)."""
     low_use: Share = 0.85
-    """… which is up to this part of their time; from there on it rises evenly …"""
+    """CPU use up to which ``idle_frequency`` holds; above it the frequency rises evenly."""
     full_use: Share = 0.95
-    """… until it is the full one."""
+    """CPU use from which the full frequency holds."""
     frequency_drift: Positive = 1.0
-    """Frequency at the end of a trial, of that at its beginning."""
+    """Frequency at the end of a trial ÷ at its beginning."""
 
     disk_shared: bool = True
-    """Both guests' disks are one; else each has one of its own."""
+    """Both guests share one disk; ``false``: each has its own."""
     disk_cpus: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """CPU time a second that keeps a disk fully busy."""
+    """CPU time per second that keeps a disk fully busy."""
     disk_direct: bool = True
-    """The guest's page cache is left out."""
+    """The guest's page cache is bypassed."""
 
     wake_us: Positive = 50.0
-    """Median lateness of a wake-up …"""
+    """Median lateness of a wake-up."""
     wake_sigma: Annotated[float, Field(ge=0, le=5)] = 0.2
+    """Standard deviation of its logarithm."""
     wake_inflation: Annotated[float, Field(ge=0)] = 0.0
-    """… which grows by this part of itself for each CPU that the neighbour uses of the same cores."""
+    """The lateness grows by this share for each CPU that the neighbour uses on the same cores."""
     wake_cpu_us: Positive = 5.0
-    """CPU time of one."""
+    """CPU time of a wake-up."""
 
     guest_sees: Literal["steal", "nothing", "itself"] = "steal"
-    """What its own kernel tells a guest of the time in which it was stopped: that it was stolen; nothing, as in a
-    container; or that it ran itself, as in a virtual machine that is not told."""
+    """What the guest's kernel reports of time in which the guest was stopped: steal; nothing, as in a container; or CPU
+    time of its own, as in a virtual machine that is not told."""
 
     @model_validator(mode="after")
     def _rises(self) -> IsolationTruth:
@@ -137,3 +153,163 @@ class IsolationTruth(BaseModel):
     def lateness_ns(self, neighbour_cpus: float) -> float:
         """Median lateness of a wake-up beside a neighbour that uses so many of the same CPUs."""
         return self.wake_us * 1e3 * (1 + self.wake_inflation * neighbour_cpus)
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One of the two guests.
+
+    Attributes:
+        work: what it does; None is nothing.
+        cores: that it may run on.
+    """
+
+    policy: Policy
+    work: Work | None
+    cores: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What a guest gets.
+
+    Attributes:
+        demand: CPUs that it would use alone.
+        cpus: that it gets.
+        withheld: CPUs that its own limit keeps from it.
+        crowd: CPUs that the other one uses of the same cores.
+        frequency: at which its cores run, as a part of the full one.
+        rate: units a second of its work.
+    """
+
+    demand: float
+    cpus: float
+    withheld: float
+    crowd: float
+    frequency: float
+    rate: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Want:
+    """What a guest would use of something that is shared, and what it may; all in the same unit.
+
+    Attributes:
+        demand: if it were alone.
+        limit: at most.
+        floor: at least, as far as it wants it.
+        weight: beside the other's.
+    """
+
+    demand: float
+    limit: float = float("inf")
+    floor: float = 0.0
+    weight: float = 1.0
+
+    @property
+    def most(self) -> float:
+        return min(self.demand, self.limit)
+
+
+def divided(first: Want, second: Want, capacity: float) -> tuple[float, float]:
+    """What each gets: by weight, but no more than it can use, no less than its floor; what is wanted is not idle."""
+    if first.most + second.most <= capacity:
+        return first.most, second.most
+    lowest = max(min(first.floor, first.most), capacity - second.most)
+    highest = min(max(capacity - min(second.floor, second.most), lowest), first.most)
+    ours = min(max(capacity * first.weight / (first.weight + second.weight), lowest), highest)
+    return ours, capacity - ours
+
+
+def division(truth: IsolationTruth, first: Side, second: Side, scheduled: float = 1.0) -> tuple[Given, Given]:
+    """What both get.
+
+    Args:
+        scheduled: what the first is given of what is due to it, where that is less than it wants.
+    """
+    sides, shared = (first, second), not first.cores.isdisjoint(second.cores)
+    disk_times = _disk_times(truth, first, second)
+    wants = (_processor_want(truth, first, disk_times[0]), _processor_want(truth, second, disk_times[1]))
+    capacities = [len(first.cores | second.cores)] * 2 if shared else [len(side.cores) for side in sides]
+
+    def cpus_of(ours: Want, theirs: Want) -> tuple[float, float]:
+        if shared:
+            return divided(ours, theirs, capacities[0])
+        return min(ours.most, capacities[0]), min(theirs.most, capacities[1])
+
+    due = cpus_of(*wants)
+    unlimited = (
+        cpus_of(dataclasses.replace(wants[0], limit=float("inf")), wants[1])[0],
+        cpus_of(wants[0], dataclasses.replace(wants[1], limit=float("inf")))[1],
+    )
+    scarce = due[0] < wants[0].demand
+    cpus = (min(due[0] * scheduled, wants[0].demand) if scarce else due[0], due[1])
+    given = []
+    for index, (side, other) in enumerate(((first, second), (second, first))):
+        crowd = cpus[1 - index] if shared else 0.0
+        use = min((cpus[index] + crowd) / capacities[index], 1.0)
+        worth = 0.0 if side.work is None else truth.worth(side.work, use, other.work, cpus[1 - index])
+        given.append(
+            Given(
+                demand=wants[index].demand,
+                cpus=cpus[index],
+                withheld=unlimited[index] - due[index],
+                crowd=crowd,
+                frequency=truth.frequency(use),
+                rate=_rate(truth, side.work, cpus[index], wants[index].demand, disk_times[index], worth),
+            )
+        )
+    return given[0], given[1]
+
+
+def _rate(
+    truth: IsolationTruth, work: Work | None, cpus: float, demand: float, disk_time: float, worth: float
+) -> float:
+    if work is None or demand == 0:
+        return 0.0
+    match work.kernel:
+        case kernels.DISK:
+            return truth.rate(work) * disk_time * cpus / demand
+        case kernels.WAKE:
+            return work.threads * 1e9 / work.period_ns * work.intensity * cpus / demand
+        case _:
+            return truth.rate(work) * cpus * worth
+
+
+def _processor_want(truth: IsolationTruth, side: Side, disk_time: float) -> Want:
+    if side.work is None:
+        return Want(0.0)
+    policy = side.policy
+    limited = policy.cpu_limit is not None and truth.cpu_limit is Knob.HONOURED
+    reserved = policy.reservation is not None and truth.reservation is Knob.HONOURED
+    weighed = policy.weight is not None and truth.weight is Knob.HONOURED
+    return Want(
+        demand=min(truth.demand(side.work, disk_time), len(side.cores) * side.work.intensity),
+        limit=(policy.cpu_limit or 0.0) * truth.limit_overshoot if limited else float("inf"),
+        floor=(policy.reservation or 0.0) if reserved else 0.0,
+        weight=float((policy.weight or 0) if weighed else PLAIN_WEIGHT),
+    )
+
+
+def _disk_times(truth: IsolationTruth, first: Side, second: Side) -> tuple[float, float]:
+    """What part of the time each has its disk."""
+    ours, theirs = _disk_want(truth, first), _disk_want(truth, second)
+    return divided(ours, theirs, 1.0) if truth.disk_shared else (ours.most, theirs.most)
+
+
+def _disk_want(truth: IsolationTruth, side: Side) -> Want:
+    if side.work is None or side.work.kernel != kernels.DISK:
+        return Want(0.0)
+    return Want(side.work.intensity, limit=_disk_limit(truth, side.policy, side.work))
+
+
+def _disk_limit(truth: IsolationTruth, policy: Policy, work: Work) -> float:
+    """What part of a disk's time its limits allow."""
+    if truth.disk_limit is not Knob.HONOURED:
+        return float("inf")
+    reads = work.operation == "read"
+    bytes_a_second = policy.disk.read_bps if reads else policy.disk.write_bps
+    operations = policy.disk.read_iops if reads else policy.disk.write_iops
+    bounds = [float("inf") if bytes_a_second is None else float(bytes_a_second)]
+    bounds += [] if operations is None else [float(operations) * work.block_bytes]
+    return min(bounds) / truth.rate(work)

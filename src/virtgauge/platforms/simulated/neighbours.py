@@ -13,8 +13,7 @@ import numpy as np
 
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy, PolicyError
-from virtgauge.platforms.simulated.division import Given, Side, division
-from virtgauge.platforms.simulated.isolation import IsolationTruth, Knob
+from virtgauge.platforms.simulated.isolation import Given, IsolationTruth, Knob, Side, division
 from virtgauge.platforms.simulated.kernels import WAKE, SimulatedFailure, Work
 
 _PERIOD_NS = 100_000_000

@@ -15,56 +15,67 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.channel import Channel
 from virtgauge.host.cgroup_policy import Throttling
+from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.simulated.agent import SimulatedAgent
-from virtgauge.platforms.simulated.bandwidth import ENDS, BandwidthTruth, SimulatedLink
-from virtgauge.platforms.simulated.bandwidth_end import BandwidthEnd
+from virtgauge.platforms.simulated.bandwidth import ENDS, BandwidthEnd, BandwidthTruth, SimulatedLink
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.platforms.simulated.isolation import IsolationTruth
 from virtgauge.platforms.simulated.neighbours import Machine, Tenant
 from virtgauge.platforms.simulated.storage import StorageTruth
-from virtgauge.platforms.simulated.truth import Distribution, Fault
+from virtgauge.platforms.simulated.truth import BurstMachine, Bursts, Distribution, Fault
 
 _NEIGHBOURS = ("tested", "loading")
 """How the names of two guests end that share a machine."""
 
 
 class SimulatedSettings(BaseModel):
-    """A plan's section of kind ``simulated``."""
+    """No platform at all: an agent with a known truth, to try plans and to test that reports tell that truth."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: Annotated[int, Field(ge=0)] = 0
-    """Of all that is drawn; two platforms with the same seed and truth give the same values."""
+    """Of all that is drawn. Two platforms with the same seed and truth give the same values."""
     truth: dict[str, Distribution] = Field(default_factory=lambda: {"*": Distribution(median_ns=25.0)})
-    """Distribution by function; ``*`` stands for every function not named."""
+    """Distribution by function; ``*`` stands for every function that is not named."""
     load_factor: Annotated[float, Field(gt=0)] = 1.0
-    """What the CPU-bound load multiplies every value with."""
+    """The CPU-bound load multiplies every value by this."""
     forwarding: ForwardingTruth = ForwardingTruth()
-    """The forwarding device that a guest is, where it is measured as one."""
+    """A guest as a forwarding device."""
     storage: StorageTruth = StorageTruth()
-    """The database that runs in a guest, where one is measured."""
+    """The database in a guest."""
     isolation: IsolationTruth = IsolationTruth()
-    """The machine that a guest shares with its neighbour, where both work with the agent's kernels."""
+    """The machine that a guest and its neighbour share."""
     bandwidth: BandwidthTruth = BandwidthTruth()
-    """The path that a guest is at, where its bandwidth is estimated."""
+    """The network path of a guest."""
+    bursts: Bursts | None = None
+    """What others take of the machine while clocks and sleeps are measured; none: all is done in no time."""
     faults: tuple[Fault, ...] = ()
+    """What goes wrong, and how often."""
     usable: bool = True
-    """False: the platform reports itself as unusable."""
+    """``false``: the platform reports itself as unusable."""
     emulated: bool = False
+    """``true``: the figures are labelled emulated."""
 
 
 class SimulatedGuest(Guest):
     """An agent task in this process, at the other end of a socket pair."""
 
-    def __init__(self, channel: Channel, task: asyncio.Task[None], tenant: Tenant, ready_ns: int) -> None:
+    def __init__(
+        self, channel: Channel, task: asyncio.Task[None], tenant: Tenant, ready_ns: int, machine: BurstMachine | None
+    ) -> None:
         self.channel, self.ready_ns, self.label = channel, ready_ns, "simulated"
-        self._task, self._tenant = task, tenant
+        self._task, self._tenant, self._machine = task, tenant, machine
 
     def accounting(self) -> Accounting:
-        """CPU time of the simulation's own time, and known only where its kernels work."""
+        """CPU time of the simulation's own time, and known only where its kernels work.
+
+        On a machine with bursts, it is the machine's that tells.
+        """
+        if self._machine is not None:
+            return Accounting(cpu_ns=self._machine.guest_ns, method="simulated")
         cpu_ns = self._tenant.cpu_ns
         known = None if cpu_ns is None else round(cpu_ns)
         return Accounting(cpu_ns=known, method="simulated", of_this_machine=False)
@@ -88,6 +99,8 @@ class SimulatedPlatform(Platform):
     """See the module."""
 
     kind: ClassVar[str] = "simulated"
+    simulated = True
+    timeout_factor = 1.0
     Settings: ClassVar[type[BaseModel]] = SimulatedSettings
 
     def __init__(self, settings: SimulatedSettings) -> None:
@@ -95,6 +108,7 @@ class SimulatedPlatform(Platform):
         if "*" not in settings.truth:
             settings.truth["*"] = Distribution(median_ns=25.0)
         self._seeds = np.random.default_rng(settings.seed)
+        self._burst_machine = BurstMachine(settings.bursts, settings.seed) if settings.bursts else None
         self._launched = 0
         self._machines: weakref.WeakValueDictionary[tuple[str, str], Machine] = weakref.WeakValueDictionary()
         """By scope and bench; gone with the last of their guests."""
@@ -105,13 +119,20 @@ class SimulatedPlatform(Platform):
     def label(self) -> str:
         return "simulated"
 
+    def machine(self) -> WatchedMachine:
+        return self._burst_machine or super().machine()
+
+    @property
+    def emulated(self) -> bool:
+        return self._settings.emulated
+
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind} | self._settings.model_dump(mode="json")
 
     async def probe(self) -> Availability:
         if not self._settings.usable:
-            return Availability(False, "the plan says that it is not", "set usable = true", self._settings.emulated)
-        return Availability(True, "always there", emulated=self._settings.emulated)
+            return Availability(False, "the plan says that it is not", "set usable = true")
+        return Availability(True, "always there")
 
     async def launch(self, spec: GuestSpec) -> Guest:
         began = time.monotonic_ns()
@@ -131,6 +152,7 @@ class SimulatedPlatform(Platform):
             storage=self._settings.storage,
             tenant=tenant,
             bandwidth=BandwidthEnd(link),
+            machine=self._burst_machine,
             faults=faults,
             sha256=spec.agent.sha256,
             seed=seed,
@@ -138,7 +160,7 @@ class SimulatedPlatform(Platform):
         task = asyncio.create_task(agent.serve(*await asyncio.open_connection(sock=there)))
         reader, writer = await asyncio.open_connection(sock=here)
         channel = await Channel.open(reader, writer, spec.agent.sha256, spec.ready_timeout_s)
-        return SimulatedGuest(channel, task, tenant, time.monotonic_ns() - began)
+        return SimulatedGuest(channel, task, tenant, time.monotonic_ns() - began, self._burst_machine)
 
     def _machine(self, spec: GuestSpec, seed: int) -> Machine:
         """The machine of a guest: one for each bench's ``tested`` and ``loading`` guest, else one of its own."""

@@ -29,41 +29,42 @@ Micros = Annotated[float, Field(gt=0)]
 
 
 class StorageTruth(BaseModel):
-    """What the database is.  Operations are named as in a plan, levels of durability likewise."""
+    """The database in a guest. Operations and levels of durability are named as in a plan."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     service_us: dict[str, Micros] = Field(default_factory=dict)
-    """Mean time of an operation, without its flush; 100 where it is not named."""
+    """Mean time of an operation without its flush, by operation; 100 by default."""
     flush_us: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=lambda: {"flushed": 400.0})
-    """What a write waits for beside that, by level; nothing where the level is not named."""
+    """What a write waits for in addition, by level of durability; nothing by default."""
     flushes_per_write: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=lambda: {"flushed": 1.0})
-    """What is counted, by level, for each write of one client; a group of clients shares them."""
+    """Flushes counted for each write of one client, by level. Concurrent clients share them."""
     parallel: Annotated[int, Field(ge=1)] = 4
     """Clients that are served at the same time."""
     bench_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Every bench has a factor of its own on all times, lognormal with median 1."""
+    """Every bench draws a factor on all times, lognormal with median 1 and this sigma."""
     lost_share: dict[str, Share] = Field(default_factory=lambda: {"none": 0.5, "periodic": 0.05})
-    """Of the acknowledged rows that are missing after a crash, by level."""
+    """Share of the acknowledged rows that a crash loses, by level."""
     crash_rows: Annotated[int, Field(ge=0)] = 2000
-    """Acknowledged rows of each client when the crash comes."""
+    """Acknowledged rows of each client at the crash."""
     client_cpu_us: Annotated[float, Field(ge=0)] = 5.0
-    """Of the client, for each operation."""
+    """CPU time of the client for each operation."""
     null_us: Micros = 10.0
-    """The client's own time for an operation, as a server that stores nothing shows it."""
+    """The client's own time for an operation, measured against a server that stores nothing."""
     disk_flushes_per_s: Annotated[float, Field(gt=0)] = 2500.0
+    """Flush rate of the idle disk."""
     disk_sigma: Annotated[float, Field(ge=0, le=3)] = 0.0
-    """Every burst of a probe has a factor of its own on the disk's rate, lognormal with median 1: others use it too."""
+    """Every burst of a disk probe draws a factor on the flush rate, lognormal with median 1 and this sigma."""
     disk_drift: Annotated[float, Field(gt=0)] = 1.0
-    """What the disk's rate is multiplied with between two probes."""
+    """Factor on the flush rate between two probes."""
     wrong_share: Share = 0.0
-    """Of the reads that bring other readings than were written."""
+    """Share of the reads that return wrong readings."""
     failing_share: Share = 0.0
-    """Of the operations that fail …"""
+    """Share of the operations that fail."""
     failure_kind: str = "database"
-    """… in this way, of those that sensorstore tells apart."""
+    """Kind of those failures, as sensorstore reports it."""
     refuses: str | None = None
-    """The kind of failure with which every attempt to prepare ends; None: it is there, and ours."""
+    """Kind of failure with which every attempt to prepare the table ends; none by default."""
 
     def mean_us(self, operation: str, values: int, level: str) -> float:
         """Mean service time of an operation with its flush."""

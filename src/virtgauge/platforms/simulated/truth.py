@@ -1,12 +1,155 @@
-"""The truth of a simulated guest: distributions with known quantiles, and the faults it shall show."""
+"""What is true of a simulated machine: clock, sleeps, and bursts of foreign load.
+
+A simulated machine whose time others take in bursts: it stretches what is measured, and its counters show it.
+
+Its time is its own: it passes only as measuring or waiting needs it, so that minutes are simulated in milliseconds.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from virtgauge.host.load import IN_TICKS, TICK_NS, CpuSnapshot, WatchedMachine
+
+_CPUS = 2
+_GUEST_SHARE = 0.3
+"""Of its CPU that the guest uses."""
+_SECOND_NS = 1_000_000_000
+
+
+class Bursts(BaseModel):
+    """Bursts that begin at random moments; between them nothing is taken."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    taken: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the machine's CPU time in the long run."""
+    duration_ms: Annotated[float, Field(gt=0)] = 40.0
+    """Of each burst."""
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Of the machine's CPUs during a burst, and so the probability that the guest's is among them."""
+    by: Literal["hypervisor", "neighbour"] = "hypervisor"
+    """Counted as steal, or as CPU time of another process."""
+    ticks: bool = False
+    """``true``: busy time is counted in ticks, of what each CPU does at the moment; else exactly."""
+
+    @model_validator(mode="after")
+    def _has_gaps(self) -> Bursts:
+        if self.taken >= self.share:
+            raise ValueError(f"taken = {self.taken:g}: bursts of share = {self.share:g} cannot take so much; lower it")
+        return self
+
+    @property
+    def mean_gap_ns(self) -> float:
+        """From the end of a burst to the beginning of the next."""
+        return self.duration_ms * 1e6 * (self.share / self.taken - 1)
+
+
+class BurstMachine(WatchedMachine):
+    """The machine of all guests of a simulated platform."""
+
+    def __init__(self, bursts: Bursts, seed: int) -> None:
+        self._bursts, self._random = bursts, np.random.default_rng(seed)
+        self._now_ns = float(_SECOND_NS)
+        self._taken_ns = self._guest_ns = 0.0
+        self._busy_ticks = 0
+        self._lasting_ns = bursts.duration_ms * 1e6
+        self._begin_burst_after(self._now_ns)
+
+    def snapshot(self) -> CpuSnapshot:
+        """Steal in whole ticks, as a kernel tells it; busy time exact or in ticks."""
+        stolen = self._bursts.by == "hypervisor"
+        busy_ns = self.guest_ns + (0 if stolen else round(self._taken_ns))
+        return CpuSnapshot(
+            busy_ns=self._busy_ticks * TICK_NS if self._bursts.ticks else busy_ns,
+            steal_ns=int(self._taken_ns // TICK_NS) * TICK_NS if stolen else 0,
+            taken_at=round(self._now_ns),
+            cpus=_CPUS,
+            method=IN_TICKS if self._bursts.ticks else "simulated",
+        )
+
+    @property
+    def guest_ns(self) -> int:
+        """CPU time of the guest."""
+        return round(self._guest_ns)
+
+    def controller_ns(self) -> int:
+        return 0
+
+    async def wait(self, seconds: float) -> None:
+        self.pass_time(seconds * _SECOND_NS)
+
+    def pass_time(self, elapsed_ns: float) -> None:
+        """Let time pass in which nothing is measured."""
+        until_ns = self._now_ns + elapsed_ns
+        while self._pass_burst(until_ns) < until_ns:
+            pass
+
+    def work(self, lasting_ns: npt.NDArray[np.float64], within_ns: float) -> npt.NDArray[np.float64]:
+        """Do pieces of work one after the other on the guest's CPU.
+
+        Args:
+            lasting_ns: of each by itself.
+            within_ns: the piece under way then is the last one.
+
+        Returns:
+            by how much bursts have lengthened each of the pieces that were done.
+        """
+        ends_ns = np.cumsum(lasting_ns)
+        lengthened_ns = np.zeros(len(ends_ns))
+        began_ns, stopped_ns = self._now_ns, 0.0
+        while True:
+            # Where the work stands when the next burst begins, or now, if it has begun.
+            from_ns, until_ns = max(self._burst_ns, self._now_ns), self._burst_ns + self._lasting_ns
+            last = min(int(np.searchsorted(ends_ns, within_ns - stopped_ns)), len(ends_ns) - 1)
+            at = int(np.searchsorted(ends_ns, from_ns - began_ns - stopped_ns, side="right"))
+            hit = self._hits
+            if at > last or (not hit and began_ns + float(ends_ns[last]) + stopped_ns <= until_ns):
+                break
+            self._pass_burst(math.inf)
+            if hit:
+                lengthened_ns[at] += until_ns - from_ns
+                stopped_ns += until_ns - from_ns
+                if began_ns + within_ns <= until_ns:
+                    last = at
+                    break
+        self.pass_time(began_ns + float(ends_ns[last]) + stopped_ns - self._now_ns)
+        return lengthened_ns[: last + 1]
+
+    def _pass_burst(self, until_ns: float) -> float:
+        """Let time pass to the end of the next burst, but not beyond a moment; the time then."""
+        end_ns = self._burst_ns + self._lasting_ns
+        to_ns = min(end_ns, until_ns)
+        if to_ns > self._now_ns:
+            within_ns = max(self._now_ns, min(self._burst_ns, to_ns))  # from there on
+            self._taken_ns += (to_ns - within_ns) * self._bursts.share * _CPUS
+            self._guest_ns += _GUEST_SHARE * ((within_ns if self._hits else to_ns) - self._now_ns)
+            if self._bursts.ticks:
+                self._count_ticks(within_ns, to_ns)
+            self._now_ns = to_ns
+        if self._now_ns >= end_ns:
+            self._begin_burst_after(end_ns)
+        return self._now_ns
+
+    def _count_ticks(self, within_ns: float, to_ns: float) -> None:
+        """Of each CPU, when it finds a task there: the guest between bursts, its neighbour within them."""
+        before, then, now = (int(at_ns // TICK_NS) for at_ns in (self._now_ns, within_ns, to_ns))
+        of_guest = (then if self._hits else now) - before
+        of_neighbour = (now - then) * _CPUS if self._bursts.by == "neighbour" else 0
+        draw = self._random.binomial
+        self._busy_ticks += int(draw(of_guest, _GUEST_SHARE) + draw(of_neighbour, self._bursts.share))
+
+    def _begin_burst_after(self, end_ns: float) -> None:
+        self._burst_ns = end_ns + self._random.exponential(self._bursts.mean_gap_ns)
+        self._hits = bool(self._random.random() < self._bursts.share)
+
+
+# The truth of a simulated guest: distributions with known quantiles, and the faults it shall show.
 
 _SUB_BUCKET_BITS = 11  # an HDR histogram with 3 significant digits has 2048 sub-buckets
 
@@ -21,10 +164,15 @@ class Distribution(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     median_ns: Annotated[float, Field(gt=0)]
+    """Median over guests."""
     sigma: Annotated[float, Field(ge=0, le=5)] = 0.1
+    """Standard deviation of the values' logarithms, within a guest."""
     guest_sigma: Annotated[float, Field(ge=0, le=5)] = 0.02
+    """Standard deviation of the logarithm of a guest's own factor."""
     stall_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability that a value has a stall added."""
     stall_ns: Annotated[float, Field(ge=0)] = 1_000_000.0
+    """Length of a stall."""
 
     def draw(self, n: int, factor: float, random: np.random.Generator) -> npt.NDArray[np.int64]:
         """``n`` values in picoseconds, for a guest with this factor."""
@@ -41,17 +189,13 @@ class Distribution(BaseModel):
 class Fault(BaseModel):
     """Something that goes wrong.
 
-    Attributes:
-        kind: ``hang`` (never answers), ``crash`` (the stream ends inside a frame), ``garbage`` (random bytes),
-            ``refuse`` (an error answer), ``unsupported``, ``no-launch`` (the guest does not come up),
-            ``clock-drift`` (its clocks disagree).  Of the agent's kernels: ``wrong-result`` and ``disk-full`` (error
-            answers), ``out-of-memory`` (a process of the guest is killed at its memory limit meanwhile), ``killed``
-            (the agent is); of estimates of bandwidth: ``peer-lost``, ``peer-version``, ``no-answer`` and ``clock-step``
-            (error answers); of kernels as loads: ``loader-dies`` (ends half-way through the trial, and says so),
-            ``loader-idle`` (does nothing, and does not say so), ``loader-lost`` (ends half-way, with its guest).
-        function: only in trials of this function, kernel (``memory-write-simd``) or estimator.
-        probability: per trial (per launch for ``no-launch``; per start of a load).
-        first_guests: only in so many guests, counted from the first; 0 means in all.
+    ``hang`` never answers; ``crash`` ends the stream inside a frame; ``garbage`` sends random bytes; ``refuse``
+    answers with an error; ``no-launch``: the guest does not start; ``clock-drift``: its clocks disagree. Of the
+    agent's kernels: ``wrong-result`` and ``disk-full`` answer with an error; ``out-of-memory``: a process of the
+    guest is killed at its memory limit; ``killed``: the agent is. Of bandwidth estimates: ``peer-lost``,
+    ``peer-version``, ``no-answer`` and ``clock-step`` answer with an error. Of kernels as loads: ``loader-dies``
+    ends half-way through the trial and says so; ``loader-idle`` does nothing and does not say so; ``loader-lost``
+    ends half-way, with its guest.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,9 +220,13 @@ class Fault(BaseModel):
         "no-answer",
         "clock-step",
     ]
+    """What happens; see above."""
     function: str | None = None
+    """Only in trials of this function, kernel (``memory-write-simd``) or estimator."""
     probability: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Per trial (``no-launch``: per launch; faults of a load: per start of a load)."""
     first_guests: Annotated[int, Field(ge=0)] = 0
+    """Only in that many guests, counted from the first; 0 means all."""
 
 
 def distribution_message(

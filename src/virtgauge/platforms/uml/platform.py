@@ -17,21 +17,17 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial_stream import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import Cgroup
-from virtgauge.host.disk_image import DiskImageError, loop_device
+from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.attempt import ProcessAttempt
+from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_probe import judge
+from virtgauge.platforms.boot_files import ModuleError, build_initramfs, canonical, module_closure
+from virtgauge.platforms.boot_probe import judge, said_version
 from virtgauge.platforms.guest_root import root_of
-from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.local import LocalGuest, guest_place, require_limit
-from virtgauge.platforms.program_version import said_version
-from virtgauge.platforms.streams import SocketPair
-from virtgauge.platforms.taps import open_taps
-from virtgauge.platforms.uml.command import INITRAMFS, LONGEST_COMMAND_LINE, STATE, VIEW, UmlBoot
-from virtgauge.platforms.uml.view import HostView
+from virtgauge.platforms.local import LocalGuest, guest_place, open_taps, require_limit
+from virtgauge.platforms.uml.command import INITRAMFS, LONGEST_COMMAND_LINE, STATE, VIEW, HostView, UmlBoot
 from virtgauge.provision.cache import cache_root
 
 _EXIT_S = 1.0
@@ -67,16 +63,18 @@ class UmlPlatform(Platform):
     """
 
     kind: ClassVar[str] = "uml"
-    virtual_machine: bool = True
+    is_virtual: bool = True
+    timeout_factor = 10.0
 
     class Settings(BaseModel):
-        """A plan's section of kind ``uml``."""
+        """User Mode Linux."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
         memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB
+        """Memory of a guest."""
         vcpus: Annotated[int, Field(ge=1)] | None = None
-        """There is one, and no other value; the field is there so that a plan may say so."""
+        """A guest has one processor; 1 is the only value."""
 
         @field_validator("vcpus")
         @classmethod
@@ -94,6 +92,9 @@ class UmlPlatform(Platform):
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, **self.settings.model_dump(mode="json"), "vcpus": 1}
+
+    def needs(self) -> tuple[str, ...]:
+        return ("uml",)
 
     async def probe(self) -> Availability:
         """Boot a guest, or remember that one booted."""

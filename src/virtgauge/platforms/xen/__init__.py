@@ -1,3 +1,3 @@
-"""Xen by its own toolstack ``xl``: on this host, or in a nested lab that is brought up for it."""
+"""Xen by its own toolstack ``xl``, on this machine as a Xen host."""
 
 from virtgauge.platforms.xen.platform import XenPlatform as XenPlatform

@@ -1,4 +1,4 @@
-"""A running domain."""
+"""A running domain, and the bridges of its interfaces."""
 
 from __future__ import annotations
 
@@ -7,10 +7,48 @@ import contextlib
 
 from virtgauge.agent.channel import Channel
 from virtgauge.host.policy import Applied, Policy, PolicyError
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Accounting, Confinement, Guest
 from virtgauge.platforms.xen.dom0 import Dom0, XenError
-from virtgauge.platforms.xen.domain import DomainConfig
-from virtgauge.platforms.xen.toolstack import XEN_WEIGHT, Toolstack, xen_cap, xen_weight
+from virtgauge.platforms.xen.toolstack import XEN_WEIGHT, DomainConfig, Toolstack, Vif, xen_cap, xen_weight
+
+# The bridges of dom0 between a domain's interfaces and the lab on this host: one for each, with nothing else on it.
+
+
+async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
+    """A bridge with an uplink to the lab; the toolstack's script puts the domain's interface on it.
+
+    Args:
+        dom0: gets the bridge.
+        lab: gets the port.
+        nic: of the guest.
+        removal: gets what undoes it, after the domain has ended.
+
+    Raises:
+        NetworkError, XenError: it cannot be made.
+    """
+    uplink = dom0.uplink(lab, nic, removal)
+    bridge = dom0.bridge_name(uplink)
+    removal.callback(_remove, dom0, bridge)
+    # It waits for no spanning tree and asks for no groups; the script gives the domain's interface the bridge's MTU.
+    await dom0.check(
+        [
+            *("ip", "link", "add", "name", bridge, "type", "bridge"),
+            *("stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"),
+        ]
+    )
+    await dom0.check(["ip", "link", "set", "dev", uplink, "mtu", str(nic.mtu), "master", bridge, "up"])
+    await dom0.check(["ip", "link", "set", "dev", bridge, "mtu", str(nic.mtu), "up"])
+    return Vif(mac=nic.mac, bridge=bridge, script=dom0.vif_script)
+
+
+def _remove(dom0: Dom0, bridge: str) -> None:
+    with contextlib.suppress(XenError):
+        dom0.run_now(["ip", "link", "del", "dev", bridge])
+
+
+# A running domain.
 
 _SHUTDOWN_S = 1.5
 _POWER_OFF_S, _PAUSE_S = 2.0, 0.1
@@ -35,7 +73,7 @@ class XenGuest(Guest):
     ) -> None:
         """Take over what a launch has made; ``removal`` undoes it, last first."""
         self.channel, self.ready_ns, self.label, self.config = channel, ready_ns, label, config
-        channel.patience = dom0.patience
+        channel.timeout_factor = dom0.timeout_factor
         self._dom0, self._removal = dom0, removal
         self._xl = Toolstack(dom0)
         self._cap = config.cap
@@ -99,7 +137,7 @@ class XenGuest(Guest):
     async def _place(self, cores: tuple[int, ...] | None, in_force: dict[str, str], no_effect: list[str]) -> None:
         if self._dom0.emulated:
             if cores is not None:
-                no_effect.append("cores: the processors of a nested lab are QEMU's, not this machine's")
+                no_effect.append("cores: the processors of an emulated Xen host are not this machine's")
             return
         if cores is None and not self._pinned:
             return
@@ -124,7 +162,7 @@ class XenGuest(Guest):
     async def _powered_off(self) -> None:
         """Let the domain end by itself, and its interfaces go in order; what then remains is destroyed."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _POWER_OFF_S * self._dom0.patience
+        deadline = loop.time() + _POWER_OFF_S * self._dom0.timeout_factor
         with contextlib.suppress(XenError):
             while loop.time() < deadline and (await self._dom0.run(["xl", "domid", self.config.name])).exit_code == 0:
                 await asyncio.sleep(_PAUSE_S)

@@ -8,82 +8,66 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Literal
+from typing import Annotated, Any, BinaryIO, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial_stream import serial_streams
 from virtgauge.errors import UnavailableError
+from virtgauge.host.domains import is_xen_host
 from virtgauge.host.scope import Scope
-from virtgauge.host.xen_domains import is_xen_host
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_probe import judge
-from virtgauge.platforms.initramfs import ModuleError, build_initramfs, canonical, module_closure
-from virtgauge.platforms.vmlinux import direct_kernel
-from virtgauge.platforms.xen.bridging import bridged
-from virtgauge.platforms.xen.dom0 import Dom0, XenError
-from virtgauge.platforms.xen.domain import DomainConfig, GuestType, TscMode, Vif
-from virtgauge.platforms.xen.guest import XenGuest
-from virtgauge.platforms.xen.lab import lab_of
-from virtgauge.platforms.xen.lab_parts import find_lab_parts
-from virtgauge.platforms.xen.local import LocalDom0
-from virtgauge.platforms.xen.toolstack import Toolstack, xen_cap
+from virtgauge.platforms.boot_files import ModuleError, build_initramfs, canonical, direct_kernel, module_closure
+from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
+from virtgauge.platforms.xen.guest import XenGuest, bridged
+from virtgauge.platforms.xen.toolstack import DomainConfig, GuestType, Toolstack, TscMode, Vif, xen_cap
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
 
 _DEFAULT_MEMORY_MIB = 256
 _MODULES = ("xen-netfront",)
-_LAB_REMEDY = 'set host = "lab" to try it in a nested lab, whose timings mean nothing'
 
 
 class XenPlatform(Platform):
     """The agent as the first process of a domain, on its console."""
 
     kind: ClassVar[str] = "xen"
-    virtual_machine = True
+    is_virtual = True
 
     class Settings(BaseModel):
-        """A plan's section of kind ``xen``."""
+        """Domains that `xl` starts."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
-        host: Literal["local", "lab"] = "local"
-        """``local``: this machine is a Xen host.  ``lab``: an emulated machine is started that is one; it proves that
-        everything works, and its figures are labelled emulated."""
         type: GuestType = "pv"
-        """``pv`` needs nothing of the processor; ``pvh`` needs its virtualization."""
+        """``pv`` needs no virtualization support in the processor; ``pvh`` does."""
         tsc_mode: TscMode = "default"
-        """Whether the guest's reading of the time-stamp counter traps to Xen (xen-tscmode(7))."""
+        """Whether reading the time-stamp counter traps to Xen (xen-tscmode(7))."""
         vcpus: Annotated[int, Field(ge=1, le=128)] = 1
+        """Processors of a guest."""
         memory_mib: Annotated[int, Field(ge=160)] = _DEFAULT_MEMORY_MIB
+        """Memory of a guest."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
 
     @property
     def label(self) -> str:
-        nested = ", nested lab, emulated" if self.settings.host == "lab" else ""
-        return f"Xen ({self.settings.type.upper()}{nested})"
+        return f"Xen ({self.settings.type.upper()})"
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, **self.settings.model_dump(mode="json")}
 
     async def probe(self) -> Availability:
-        """Start a domain (in a lab: remember that one started)."""
-        try:
-            return await (self._probe_lab() if self.settings.host == "lab" else self._probe_host())
-        except UnavailableError as error:
-            return Availability(False, error.message, error.remedy)
-
-    async def _probe_host(self) -> Availability:
+        """Start a domain."""
         if not is_xen_host():
             return Availability(
                 False,
                 "this machine is no Xen host: it does not run as Xen's privileged domain",
-                f"apt install xen-system-amd64, and boot Xen; or {_LAB_REMEDY}",
+                "apt install xen-system-amd64, and boot Xen",
             )
         if os.geteuid() != 0:
             return Availability(False, "Xen's toolstack needs root", "run virtgauge as root (sudo)")
@@ -91,12 +75,14 @@ class XenPlatform(Platform):
             return Availability(False, "Xen's toolstack xl is not installed", "apt install xen-utils")
         if find_kernel() is None:
             return Availability(False, "there is no guest kernel in the cache", "virtgauge provision kernel")
-        agent = find_agent()
         try:
+            agent = find_agent()
             with Scope() as scope:
                 facts = await Toolstack(LocalDom0(scope, scope.folder)).facts()
                 guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent))
                 await guest.close()
+        except UnavailableError as error:
+            return Availability(False, error.message, error.remedy)
         except XenError as error:
             return Availability(False, str(error), "start Xen's services: systemctl start xen")
         except LaunchError as error:
@@ -105,32 +91,13 @@ class XenPlatform(Platform):
         details = {"xen": version, "scheduler": facts.get("xen_scheduler", "unknown")}
         return Availability(True, f"Xen {version}: a {self.settings.type.upper()} domain starts", details=details)
 
-    async def _probe_lab(self) -> Availability:
-        parts, agent = find_lab_parts(), find_agent()
-
-        async def boot(_bound_s: float) -> int:
-            with Scope() as scope:
-                guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent))
-                await guest.close()
-                return guest.ready_ns
-
-        key = ("xen-lab", parts.xen.package, parts.kernel.package, self.settings.type, agent.sha256)
-        verdict = await judge("tcg", key, boot)
-        return Availability(
-            verdict.usable,
-            f"nested lab (emulated): {verdict.reason}",
-            verdict.fix,
-            emulated=True,
-            details={"xen": parts.xen.package, "kernel": parts.kernel.package, "host": "lab"},
-        )
-
     async def launch(self, spec: GuestSpec) -> Guest:
         _refuse_what_it_lacks(spec)
         with contextlib.ExitStack() as removal:
             folder = spec.scope.guest_folder(spec.name)
             removal.callback(shutil.rmtree, folder, ignore_errors=True)
             try:
-                dom0 = await self._dom0(spec, folder)
+                dom0 = await self._dom0(spec.scope, folder)
                 return await self._launch(spec, dom0, folder / "console.log", removal)
             except UnavailableError as error:
                 raise LaunchError("start", error.message) from error
@@ -139,15 +106,13 @@ class XenPlatform(Platform):
             except (XenError, ModuleError, ValueError, OSError) as error:
                 raise LaunchError("domain", str(error)) from error
 
-    async def _dom0(self, spec: GuestSpec, folder: Path) -> Dom0:
-        if self.settings.host == "lab":
-            return await lab_of(spec.scope, self.settings.type, find_agent())
+    async def _dom0(self, scope: Scope, folder: Path) -> Dom0:
         if not is_xen_host():
-            raise LaunchError("start", f"this machine is no Xen host; {_LAB_REMEDY}")
-        return LocalDom0(spec.scope, folder)
+            raise LaunchError("start", "this machine is no Xen host")
+        return LocalDom0(scope, folder)
 
     async def _launch(self, spec: GuestSpec, dom0: Dom0, log: Path, removal: contextlib.ExitStack) -> Guest:
-        patient = dataclasses.replace(spec, ready_timeout_s=spec.ready_timeout_s * dom0.patience)
+        patient = dataclasses.replace(spec, ready_timeout_s=spec.ready_timeout_s * dom0.timeout_factor)
         toolstack, attempt = Toolstack(dom0), _XenAttempt(patient, dom0, log)
         vifs: list[Vif] = []
         for nic in spec.nics:
@@ -174,7 +139,7 @@ class XenPlatform(Platform):
     def _config(self, spec: GuestSpec, dom0: Dom0, vifs: tuple[Vif, ...]) -> DomainConfig:
         kernel = find_kernel()
         if kernel is None:
-            raise UnavailableError("the guest kernel is missing in the cache; `virtgauge doctor` tells how to get it")
+            raise UnavailableError("the guest kernel is missing in the cache; `virtgauge doctor` prints the command")
         modules = module_closure(kernel.modules, _MODULES)
         names = ",".join(canonical(path.stem) for path in modules)
         vcpus = spec.vcpus or self.settings.vcpus

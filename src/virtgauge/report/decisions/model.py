@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.ranking import Ranking, rankings
 from virtgauge.decisions.requirements import BoundRequirement, understand
 from virtgauge.decisions.verdicts import CellVerdict, Judge, Verdict
-from virtgauge.ledger.records import Manifest, TrialRecord
-from virtgauge.ledger.store import Ledger
-from virtgauge.measures.quantities import BY_UNIT
-from virtgauge.measures.values import MeasuredValues
 from virtgauge.plan.load import parse_plan
-from virtgauge.report.words import NONE
+from virtgauge.results.quantities import BY_UNIT
+from virtgauge.results.table import ResultTable
+from virtgauge.results.words import NONE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +26,7 @@ class ReportedRequirement:
         source: where the bound comes from; empty where the plan does not say.
         confidence: of its verdicts.
         unit: the base unit of its verdicts' estimates.
+        suite, probes: of the trials that its measure is taken from.
     """
 
     name: str
@@ -37,6 +35,8 @@ class ReportedRequirement:
     source: str
     confidence: float
     unit: str
+    suite: str
+    probes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,30 +86,45 @@ class Decisions:
             text += f" ({quantity.text(estimate.low)} to {quantity.text(estimate.high)})"
         return text
 
+    def required_probes(self, suite: str, arm: str) -> list[str]:
+        """Probes of a suite whose figures are required of a platform: those of what fails first."""
+        probes = {one.name: one.probes for one in self.requirements if one.suite == suite}
+        own = [one for one in self.verdicts if one.arm == arm and one.requirement in probes]
+        own.sort(key=lambda verdict: verdict.outcome is not Outcome.FAIL)
+        return list(dict.fromkeys(probe for verdict in own for probe in probes[verdict.requirement]))
+
     def _unit_of(self, requirement: str) -> str:
         return next(one.unit for one in self.requirements if one.name == requirement)
 
 
-def decisions_of(ledger: Ledger, manifest: Manifest, trials: Sequence[TrialRecord]) -> Decisions:
-    """What a run's requirements come to so far; empty of a run that requires nothing."""
+def decisions_of(table: ResultTable) -> Decisions:
+    """What a run's requirements come to so far; empty of a run that requires nothing.
+
+    Only the figures of the measures that are required are read.
+    """
+    manifest = table.manifest
     if "[[require]]" not in manifest.plan_text:  # most runs; a plan of another version need not be read
         return Decisions((), (), (), False)
     plan = parse_plan(manifest.plan_text, f"{manifest.run_id}/plan.toml")
     platforms = [arm.name for arm in manifest.arms if arm.role != "aa"]
     requirements = understand(plan.requirements, None, platforms, plan.confidence, manifest.run_id)
-    measures = {one.measure.full_name: one.measure for one in requirements}.values()
-    values = MeasuredValues.read(ledger, measures, trials)
-    judge = Judge(requirements, manifest.arms, trials, manifest.hosts, any_time_valid=plan.budget is not None)
-    verdicts = judge.verdicts(values)
+    verdicts = Judge(requirements, table, any_time_valid=plan.budget is not None).verdicts()
     return Decisions(
         requirements=tuple(_reported(one) for one in requirements),
         verdicts=tuple(verdicts),
-        rankings=tuple(rankings(requirements, verdicts, values, manifest.arms)),
+        rankings=tuple(rankings(requirements, verdicts, table)),
         sequential=plan.budget is not None,
     )
 
 
 def _reported(one: BoundRequirement) -> ReportedRequirement:
     return ReportedRequirement(
-        one.name, one.text, one.measure.meaning, one.required.source, one.confidence, one.quantity.unit
+        one.name,
+        one.text,
+        one.measure.meaning,
+        one.required.source,
+        one.confidence,
+        one.quantity.unit,
+        one.measure.suite,
+        tuple(sorted(one.measure.probes)),
     )

@@ -12,7 +12,7 @@ from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.report.decisions.model import Decisions
 from virtgauge.report.decisions.words import margin_text, more_text, sentence
-from virtgauge.report.words import printable
+from virtgauge.results.words import printable
 
 _STYLES = {
     Outcome.PASS: ("✓ pass", "green"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import CellVerdict, Verdict
-from virtgauge.measures.quantities import significant
 from virtgauge.report.decisions.model import Decisions
-from virtgauge.report.words import NONE, confidence, share
+from virtgauge.results.quantities import significant
+from virtgauge.results.words import NONE, confidence, share
 
 
 def margin_text(cell: CellVerdict | None) -> str:
@@ -31,7 +31,9 @@ def more_text(verdict: Verdict) -> str:
     if verdict.outcome is not Outcome.INCONCLUSIVE or verdict.decisive is None:
         return ""
     if verdict.more is None:
-        return "how many more repetitions would decide it cannot be told"
+        if not verdict.decisive.open:  # its reason says that repetitions would not help
+            return ""
+        return "the number of repetitions that would decide it is unknown"
     if verdict.more == 0:
         return ""
     return f"about {verdict.more} more repetition{'' if verdict.more == 1 else 's'} would decide it"

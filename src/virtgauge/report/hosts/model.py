@@ -19,8 +19,9 @@ from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
 from virtgauge.ledger.records import TESTER, ArmRecord, HostRecord, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import headline_measures
-from virtgauge.measures.measure import Measure
-from virtgauge.measures.values import CellKey, MeasuredValues
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
+from virtgauge.results.table import ResultTable
 
 CellName = Callable[[str, str, Mapping[str, str]], str]
 
@@ -136,8 +137,7 @@ def hosts_of(
     if not manifest.hosts:
         return None
     summaries = tuple(_summary(host, manifest.arms, trials) for host in manifest.hosts)
-    values = MeasuredValues.read(ledger, headline_measures(), trials)
-    untested = list(_rows(values, manifest, cell_name))
+    untested = list(_rows(ResultTable(ledger), manifest, cell_name))
     testers = tuple(event.detail for event in ledger.events() if event.kind == TESTER)
     return HostFindings(summaries, testers, tuple(_adjusted(untested, 1 - manifest.confidence)))
 
@@ -157,28 +157,27 @@ def _summary(host: HostRecord, arms: Sequence[ArmRecord], trials: Sequence[Trial
     )
 
 
-def _rows(values: MeasuredValues, manifest: Manifest, cell_name: CellName) -> Iterator[HostRow]:
-    reference = next((arm.name for arm in manifest.arms if arm.role == "reference"), None)
+def _rows(table: ResultTable, manifest: Manifest, cell_name: CellName) -> Iterator[HostRow]:
     arms = [arm for arm in manifest.arms if arm.usable]
-    for measure in values.measures():
-        for cell in values.cells(measure):
-            base = values.blocks(measure, cell, reference) if reference is not None else {}
+    for measure in headline_measures():
+        for cell in table.cells(measure.suite):
+            base = table.values(measure, cell, table.reference)
             for arm in arms:
-                row = _row(measure, cell, arm, values, base, manifest, cell_name)
+                row = _row(measure, cell, arm, table, base, manifest, cell_name)
                 if row.figures:
                     yield row
 
 
 def _row(
     measure: Measure,
-    cell: CellKey,
+    cell: Cell,
     arm: ArmRecord,
-    values: MeasuredValues,
+    table: ResultTable,
     reference: Mapping[int, float],
     manifest: Manifest,
     cell_name: CellName,
 ) -> HostRow:
-    found = values.blocks(measure, cell, arm.name)
+    found = table.values(measure, cell, arm.name)
     unit, nominal = measure.quantity.unit, manifest.confidence
     compared = arm.role != "reference"
     figures, groups = [], []
@@ -190,7 +189,7 @@ def _row(
             figures.append(HostFigure(host.name, median_estimate(list(own.values()), unit, nominal), ratio))
             groups.append(_log_ratios(own, base))
     test = _test(groups, 1 - nominal) if compared else None
-    name = cell_name(cell[0], cell[1], dict(cell[2]))
+    name = cell_name(cell.suite, cell.probe, cell.factors)
     return HostRow(measure.full_name, unit, name, arm.name, tuple(figures), test)
 
 

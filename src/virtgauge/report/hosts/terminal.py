@@ -10,7 +10,7 @@ from rich.text import Text
 
 from virtgauge.report.hosts.model import HostFindings
 from virtgauge.report.hosts.words import sentence, test_text
-from virtgauge.report.words import NONE, printable, ratio
+from virtgauge.results.words import NONE, printable, ratio
 
 _MOST_ROWS = 12
 

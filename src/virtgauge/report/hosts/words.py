@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from virtgauge.measures.catalogue import MEASURES
-from virtgauge.measures.quantities import significant
 from virtgauge.report.hosts.model import HostFindings, HostRow, HostTest
-from virtgauge.report.words import NONE
+from virtgauge.results.quantities import significant
+from virtgauge.results.words import NONE
 
 
 def sentence(findings: HostFindings) -> str:

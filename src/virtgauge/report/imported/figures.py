@@ -8,12 +8,13 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import compare, paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialRecord
+from virtgauge.ledger.statistics import NS_PER_UNIT
 from virtgauge.measures.catalogue import MEASURES
-from virtgauge.measures.figures import NS_PER_UNIT, TrialFigures, figures_of
-from virtgauge.measures.measure import Measure
+from virtgauge.measures.figures import TrialFigures, figures_of
 from virtgauge.report.imported.model import Figure, Origin, Series
 from virtgauge.report.sections import SuiteRecords
 from virtgauge.report.trial_results import CellTrials, why_missing
+from virtgauge.results.measure import Measure
 
 SUITE = "imported"
 _SHOWN = ("p50", "p99", "p99.9", "max")
@@ -86,8 +87,9 @@ class FigureBuilder:
     def _values(self, key: Key, arm: str, measure: Measure) -> dict[int, float]:
         found = {}
         for block, trial in self._trials.counted(key, arm).items():
-            value = measure.value(trial, self._distributions.get((trial.trial_id, measure.histogram or "")))
-            if value is not None:
+            of = self._distributions.get((trial.trial_id, measure.histogram or ""))
+            value = measure.value(trial.result, None if of is None else of.statistics)
+            if trial.probe in measure.probes and value is not None:
                 found[block] = value
         return found
 

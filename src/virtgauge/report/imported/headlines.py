@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord, TrialRecord
 from virtgauge.report import headline
-from virtgauge.report.headline import Headline, Said, Tone, compared, tone_of
-from virtgauge.report.imported.model import Figure
+from virtgauge.report.headline import Headline, Measured, Said, Tone, compared, tone_of
+from virtgauge.report.imported.model import Figure, Series
 from virtgauge.report.imported.words import point
 from virtgauge.report.trial_results import why_missing
+from virtgauge.results.words import ratio_with_interval
 
 _MOST_FIGURES = 3
 
@@ -47,4 +48,14 @@ def _said(arm: ArmRecord, against: str, figures: Sequence[Figure], trials: Seque
     }
     tones = set(by_better.values())
     tone = next((one for one in (Tone.SLOWER, Tone.FASTER) if one in tones), Tone.SAME)
-    return Said("; ".join(parts), tone)
+    return Said("; ".join(parts), tone, headline.figures(_measured(figure, series) for figure, series in own))
+
+
+def _measured(figure: Figure, series: Series) -> Measured:
+    """``completion.p99 1.20 ms``, ``completion.p99 1.31× (1.28–1.35×)``."""
+    comparison = series.comparison
+
+    def change() -> str:
+        return ratio_with_interval(comparison.ratio) if comparison else ""
+
+    return Measured(figure.measure, point(figure, series.estimate), comparison, change)

@@ -12,7 +12,7 @@ from rich.text import Text
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.imported import words
 from virtgauge.report.imported.model import Figure, ImportedFindings, Series
-from virtgauge.report.words import printable, ratio
+from virtgauge.results.words import printable, ratio, unresolved
 
 _STYLES = {"worse": "red", "better": "green", "plain": "dim"}
 
@@ -42,5 +42,5 @@ def _figure(figure: Figure, series: Series | None, arm: ArmRecord) -> Text:
     text = Text(words.point(figure, series.estimate), style="bold")
     if series.comparison is not None and series.comparison.ratio.point is not None:
         style = _STYLES[words.comparison_class(figure, series, arm)]
-        text.append(f"\n{ratio(series.comparison.ratio)}", style=f"not bold {style}")
+        text.append(f"\n{unresolved(series.comparison) or ratio(series.comparison.ratio)}", style=f"not bold {style}")
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from virtgauge.report.verdicts import Evidence, Hearing, Verdict
+from virtgauge.claims.verdicts import Evidence, Hearing, Verdict
 
 _MOST_REASONS = 2
 _SEVERITY = (Verdict.CONTRADICTED, Verdict.UNDECIDED, Verdict.CONFIRMED, Verdict.UNTESTABLE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from virtgauge.report.verdicts import ExaminedClaim, Hearing, Verdict, counted
+from virtgauge.claims.verdicts import ExaminedClaim, Hearing, Verdict, counted
 
 
 @dataclasses.dataclass(frozen=True)

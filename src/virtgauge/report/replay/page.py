@@ -6,10 +6,11 @@ import dataclasses
 
 import markupsafe
 
+from virtgauge.claims.papers import SOURCES, printed_beside_table
+from virtgauge.claims.verdicts import Hearing, Verdict, verdict_counts
 from virtgauge.report.page_frame import PageFrame
 from virtgauge.report.replay.model import Replay, ReplayedClaim, in_words
-from virtgauge.report.sections import CLAIMS, SuitePage
-from virtgauge.report.verdicts import Hearing, Verdict
+from virtgauge.report.sections import CLAIMS, Section, SuitePage, SuiteReport
 
 
 def replay_section(replay: Replay | None, frame: PageFrame) -> markupsafe.Markup | None:
@@ -29,6 +30,16 @@ def told_hearings(claim: ReplayedClaim) -> list[Hearing]:
     ]
 
 
-def without_claims(page: SuitePage) -> SuitePage:
-    """A suite's page without the section about its paper, whose conclusions stand together in a replay."""
-    return dataclasses.replace(page, sections=tuple(one for one in page.sections if one.anchor != CLAIMS))
+def with_claims(suite: SuiteReport, page: SuitePage, frame: PageFrame) -> SuitePage:
+    """A suite's page with a section about its paper; a replay has the conclusions of all papers together instead."""
+    if not suite.claims:
+        return page
+    html = frame.render(
+        "suite_claims.html",
+        source=SOURCES[suite.suite][0],
+        claims=suite.claims,
+        printed=printed_beside_table(suite.suite),
+        labels={arm.name: arm.label for arm in frame.arms},
+        counts=verdict_counts,
+    )
+    return dataclasses.replace(page, sections=(*page.sections, Section(CLAIMS, "The paper", html)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from virtgauge.claims.papers import SOURCES, on_paper
+from virtgauge.claims.verdicts import ExaminedClaim, HeardClaim, Verdict
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.paper_presets import PAPER_PREFIX
 from virtgauge.report.replay.judgement import NOT_PART, judge
 from virtgauge.report.replay.model import Replay, ReplayedClaim, ReplayedPart
-from virtgauge.report.replay.papers import PARTS, PaperPart
 from virtgauge.report.sections import SuiteReport
-from virtgauge.report.verdicts import ExaminedClaim, HeardClaim, Verdict
 
 
 def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteReport]) -> Replay | None:
@@ -26,20 +26,21 @@ def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteR
     measured = {suite.suite: suite for suite in suites}
     confidences = [one.confidence for suite in suites for one in suite.estimates if one.confidence is not None]
     return Replay(
-        parts=tuple(_part(part, measured.get(part.suite), arms) for part in PARTS),
+        parts=tuple(_part(suite, measured.get(suite), arms) for suite in SOURCES),
         emulated=tuple(arm.label for arm in arms if arm.usable and arm.emulated and arm.role != "aa"),
         lowest_confidence=min(confidences, default=None),
     )
 
 
-def _part(part: PaperPart, suite: SuiteReport | None, arms: Sequence[ArmRecord]) -> ReplayedPart:
+def _part(name: str, suite: SuiteReport | None, arms: Sequence[ArmRecord]) -> ReplayedPart:
     if suite is None:
-        claims = [_untested(paper) for paper in part.on_paper()]
+        claims = [_untested(paper) for paper in on_paper(name)]
     else:
         labels = {arm.name: arm.label for arm in arms}
         emulated = any(arm.emulated for arm in suite.arms)
         claims = [_claim(heard, labels, emulated=emulated) for heard in suite.claims]
-    return ReplayedPart(part.suite, part.title, part.source.citation, suite is not None, tuple(claims))
+    source, subject = SOURCES[name]
+    return ReplayedPart(name, f"{source.short}: {subject}", source.citation, suite is not None, tuple(claims))
 
 
 def _untested(paper: ExaminedClaim) -> ReplayedClaim:

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from virtgauge.claims.verdicts import Verdict
 from virtgauge.report.replay.model import Replay, ReplayedPart, in_words
-from virtgauge.report.verdicts import Verdict
-from virtgauge.report.words import printable
+from virtgauge.results.words import printable
 
 _STYLES = {
     Verdict.CONFIRMED: "green",

@@ -23,11 +23,10 @@
         if (x > 0) rows.push({ kind: "curve", arm: curve.arm, label, x, y: curve.y[i], t: duration(x), s: oneIn(curve.y[i]) });
       });
       if (curve.mean > 0) rows.push({ kind: "mean", arm: curve.arm, label, x: curve.mean, t: duration(curve.mean) });
-      if (curve.published > 0) rows.push({ kind: "published", x: curve.published, y: 0.5, t: duration(curve.published) });
       return rows;
     });
   const rawRows = (series) =>
-    series.flatMap(({ arm, strip, y, median, published }) => {
+    series.flatMap(({ arm, strip, y, median }) => {
       const label = data.labels[arm];
       const rows = [];
       // Values have no order, so even steps within the strip spread them without hiding one behind another.
@@ -35,20 +34,10 @@
         if (value > 0) rows.push({ kind: "raw", arm, label, x: strip + 0.08 + (0.84 * (i + 0.5)) / y.length, y: value, t: duration(value) });
       });
       if (median > 0) rows.push({ kind: "median", arm, label, x: strip + 0.05, x2: strip + 0.95, y: median, t: duration(median) });
-      if (published > 0) rows.push({ kind: "published", x: strip + 0.5, y: published, t: duration(published) });
       return rows;
     });
-  const medianRows = (rows) =>
-    rows
-      .filter((row) => row.x > 0)
-      .map((row) => ({
-        ...row,
-        t: duration(row.x),
-        interval: row.low > 0 ? duration(row.low) + " – " + duration(row.high) : "none",
-        low: row.low > 0 ? row.low : null,
-      }));
 
-  const rowsOf = ({ kind, rows }) => ({ curves: curveRows, raw: rawRows, medians: medianRows })[kind]?.(rows) ?? rows;
+  const rowsOf = ({ kind, rows }) => ({ curves: curveRows, raw: rawRows })[kind]?.(rows) ?? rows;
 
   const draw = async (place) => {
     const name = place.dataset.rows;

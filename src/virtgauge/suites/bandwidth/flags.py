@@ -59,7 +59,7 @@ def flags_of(found: Circumstances) -> Iterator[Flag]:
     if found.stamp == "program":
         yield Flag("user-timestamps", "the receiver's program stamped packets, and not its kernel", fatal=False)
     if found.streams and found.stalled > _STALLED * found.streams:
-        text = f"the sender stood still in {found.stalled} of {found.streams} trains, which were sent again"
+        text = f"the sender stalled in {found.stalled} of {found.streams} trains, which were sent again"
         yield Flag("sender-stalls", text, fatal=False)
     if found.at_ceiling is not None:
         text = (

@@ -20,7 +20,6 @@ from typing import Any
 from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host.process import KernelThreads
 from virtgauge.network.device_counters import DeviceCounters
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
@@ -55,7 +54,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
         link = await make_link(stage, spec, router, where)
         tested, receiver, others = await _launch(stage, spec, router, link, where)
         router.netlink(_configure)
-        if where.router is not None and not stage.platform.virtual_machine:
+        if where.router is not None and not stage.platform.is_virtual:
             _take_apart(router, where.router)
         counters = DeviceCounters(router)
         stage.at_end(counters.close)
@@ -63,8 +62,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
         raise LaunchError("network", str(error)) from error
     except (NetlinkError, OSError) as error:
         raise LaunchError("network", f"the router cannot be configured: {error}") from error
-    # What the kernel's own threads forward is part of the trial, and no foreign load.
-    stage.charge(KernelThreads().cpu_ns)
+    stage.charge_kernel_threads()
     path = ShapedPath(router, RECEIVER, OTHERS, counters, link, others.channel, NOWHERE, crowded=where.crowded)
     return BandwidthBench(
         stage,
@@ -87,7 +85,7 @@ async def _launch(
     of_guests = wanted | {"memory_mib": spec.memory_mib}
     of_tested = of_guests | {"nics": (SENDER_END.nic(TESTED),), "lab": router}
     # A virtual machine needs one for what it runs, and another for its devices, through which every packet goes.
-    least = 2 if stage.platform.kind == "qemu" else 1
+    least = 2 if stage.platform.is_virtual else 1
     if where.sender is not None and len(where.sender) >= least:
         of_tested["cpus"] = where.sender
     if spec.shim:

@@ -32,7 +32,7 @@ _LEAST_QUEUE_BYTES = 4 * 2**20
 _SLACK = 2.0
 """What is held beside a full path's worth of the delay: trains come faster than the path's capacity for a moment."""
 _OVERRUN = ("missed", "dropped_queue", "dropped_offloaded", "refused")
-_NO_NETEM = "this kernel has no netem; leave link out, so that the agent's own emulator stands in"
+_NO_NETEM = "this kernel has no netem; leave link out to use the agent's own emulator"
 
 
 @dataclasses.dataclass(frozen=True)

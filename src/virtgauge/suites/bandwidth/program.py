@@ -15,6 +15,7 @@ import virtgauge
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
+from virtgauge.host.native_file import how_to_build
 from virtgauge.shim.library import find_library
 from virtgauge.shim.session import summed
 from virtgauge.suites.bandwidth.answer import Answer, Found, Preloaded, Refused, histogram
@@ -45,7 +46,7 @@ def find_program() -> Path:
     if not path.is_file():
         raise UnavailableError(
             f"the estimator that a library can be preloaded over is missing: {path}",
-            f"run `make` in the source tree, or set {ENVIRONMENT_VARIABLE} to a built one",
+            how_to_build("bandwidth", ENVIRONMENT_VARIABLE, "a built one"),
         )
     return path.resolve()
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from virtgauge.suites.bandwidth.timing import HPTIME, SYSTEM, Timing, is_a_timing
 
-EstimatorName = Literal["yaz-original", "yaz", "kite2"]
+EstimatorName = Literal["yaz-original", "kite2"]
 Through = Literal["inside", "shim"]
 Traffic = Literal["constant", "poisson"]
 Pacing = Literal["auto", "send", "sendmmsg", "gso"]
@@ -32,66 +32,68 @@ _Levels = Field(min_length=1)
 TimingName = Annotated[str, AfterValidator(is_a_timing)]
 Rate = Annotated[float, Field(ge=1, le=_MOST_MBPS)]
 Cross = Annotated[float, Field(ge=0, lt=_MOST_MBPS)]
-Delay = Annotated[float, Field(ge=0, le=10_000)]
 Loss = Annotated[float, Field(ge=0, lt=0.5)]
 PacketBytes = Annotated[int, Field(ge=64, le=1500)]
 
 
 class BandwidthSettings(BaseModel):
-    """One design: estimators × timings × through × capacities × cross traffic × delays × losses × ways of sending."""
+    """One design: estimators × timings × through × capacities × cross traffic × delays × losses × pacings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     estimators: Annotated[tuple[EstimatorName, ...], _Levels, AfterValidator(_differ)] = ("kite2",)
+    """See [bandwidth.md](bandwidth.md)."""
     timings: Annotated[tuple[TimingName, ...], _Levels, AfterValidator(_differ)] = (SYSTEM, HPTIME)
-    """``system``, ``hptime``, or a clock and a sleep of different kinds: ``gettimeofday+usleep``, ``hptime+system``."""
+    """Clock and sleep of the estimator: ``system``, ``hptime``, or a mixture such as ``gettimeofday+usleep`` or
+    ``hptime+system``."""
     through: Annotated[tuple[Through, ...], _Levels, AfterValidator(_differ)] = ("inside",)
-    """``inside``: the estimator itself has this timing; ``shim``: it makes plain system calls, and the timing is that
-    of a library preloaded over it, as in the paper.  Only ``system`` and ``hptime`` can be swapped so."""
+    """``inside``: the estimator itself has this timing. ``shim``: it makes plain system calls and a preloaded library
+    replaces them, as in the paper; only ``system`` and ``hptime``."""
     capacities_mbps: Annotated[tuple[Rate, ...], _Levels, AfterValidator(_differ)] = (300.0,)
-    """Of the path, as its shaper counts: 1514 B for a packet of 1500."""
+    """Capacity of the path as its shaper counts: 1514 B for an IP packet of 1500 B."""
     cross_mbps: Annotated[tuple[Cross, ...], _Levels, AfterValidator(_differ)] = (0.0, 150.0)
-    """What others send on it, counted likewise."""
+    """Rate of the cross traffic, counted likewise."""
     traffic: Annotated[tuple[Traffic, ...], _Levels, AfterValidator(_differ)] = ("constant",)
-    """Gaps of that: all alike, or exponential."""
+    """Gaps of the cross traffic: constant or exponential."""
     delays_ms: Annotated[tuple[Annotated[float, Field(ge=0, le=10_000)], ...], _Levels, AfterValidator(_differ)] = (
         0.0,
     )
-    """Added to the round trip, half of it each way."""
+    """Delay added to the round trip, half of it in each direction."""
     losses: Annotated[tuple[Loss, ...], _Levels, AfterValidator(_differ)] = (0.0,)
-    """Part of the frames that is lost on the way there, behind the shaper."""
+    """Share of the frames that is lost on the way to the receiver, behind the shaper."""
     pacings: Annotated[tuple[Pacing, ...], _Levels, AfterValidator(_differ)] = ("auto",)
-    """How bursts are handed to the kernel; ``auto``: by what is fastest there."""
+    """How bursts are handed to the kernel; ``auto`` takes the fastest way."""
 
     estimates: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Complete searches of a trial, which gives their median; fewer than 10 make a poor interval."""
+    """Complete searches of a trial, whose median is its result. Fewer than 10 make a poor interval."""
     packet_bytes: PacketBytes = 1500
     """Length of the probes' IP packets."""
     first_gap_us: Annotated[int, Field(ge=1, le=999)] = 40
-    """yaz-original's first and shortest gap, and so its ceiling: 40 is 300 Mbit/s, as published."""
+    """First and shortest gap of yaz-original, and so its ceiling: 40 is 300 Mbit/s, as published."""
     lowest_mbps: Annotated[float, Field(gt=0)] | None = None
-    """The lowest rate that kite2 tries; None: its own, 1 Mbit/s."""
+    """Lowest rate that kite2 tries; 1 Mbit/s by default."""
     highest_mbps: Annotated[float, Field(gt=0)] | None = None
-    """The highest rate that yaz and kite2 try; None: 1.2 and 100 Gbit/s."""
+    """Highest rate that kite2 tries; 100 Gbit/s by default."""
     fifo: Annotated[int, Field(ge=1, le=99)] | None = None
-    """Real-time priority of the estimator's sender in its guest; None: scheduled as any other thread."""
+    """Real-time priority of the estimator's sender in its guest; ordinary scheduling by default."""
 
     receiver: Literal["host", "guest"] = "host"
     """Where packets are stamped: by an agent on the host, or in a second guest of the platform."""
     shaper: Literal["tbf", "htb"] = "tbf"
-    """What gives the path its capacity."""
+    """The queueing discipline that gives the path its capacity."""
     burst_us: Annotated[float, Field(gt=0, le=100_000)] = 100.0
-    """Depth of its bucket, as time at full capacity; two packets at least.  It passes that much of a train at once."""
+    """Depth of its token bucket, as time at full capacity; at least two packets. Every train passes that much at
+    once."""
     queue_ms: Annotated[float, Field(gt=0, le=10_000)] = 10.0
-    """Of its queue, likewise; 64 packets at least."""
+    """Length of its queue, as time at full capacity; at least 64 packets."""
     link: Literal["auto", "netem", "emulator"] = "auto"
-    """What delays and loses: the kernel's netem, the agent's own link emulator, or netem where the kernel has it."""
+    """What delays and loses: the kernel's netem, the agent's own link emulator, or netem if the kernel has it."""
     cross_packet_bytes: PacketBytes = 1500
-    """Length of the others' IP packets."""
+    """Length of the cross traffic's IP packets."""
     capacity_s: Annotated[float, Field(ge=0, le=60)] = 0.3
-    """How long the path is flooded before and after each trial, to see its capacity; 0 leaves that out."""
+    """How long the path is flooded before and after each trial to measure its capacity; 0 skips it."""
     memory_mib: Annotated[int, Field(ge=64, le=2**24)] | None = None
-    """Of each guest; None leaves the platform's own default."""
+    """Memory of each guest; the platform's own default if left out."""
 
     def traffics(self) -> Iterator[tuple[float, str]]:
         """Rates of the cross traffic with their kind, which is ``none`` of none."""
@@ -135,12 +137,12 @@ class BandwidthSettings(BaseModel):
                 "leave it out, or give the others a [[suite.bandwidth]] of their own"
             )
         for field, concerned in (
-            ("first_gap_us", {"yaz-original"}),
-            ("lowest_mbps", {"kite2"}),
-            ("highest_mbps", {"yaz", "kite2"}),
+            ("first_gap_us", "yaz-original"),
+            ("lowest_mbps", "kite2"),
+            ("highest_mbps", "kite2"),
         ):
-            if field in self.model_fields_set and not names & concerned:
-                raise ValueError(f"{field} is given, but is of {' and '.join(sorted(concerned))} alone; leave it out")
+            if field in self.model_fields_set and concerned not in names:
+                raise ValueError(f"{field} is given, but is of {concerned} alone; leave it out")
         if self.lowest_mbps is not None and self.lowest_mbps >= (self.highest_mbps or float("inf")):
             raise ValueError(
                 f"lowest_mbps = {self.lowest_mbps:g}: it must be below highest_mbps = {self.highest_mbps:g}"

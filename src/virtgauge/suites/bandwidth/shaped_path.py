@@ -35,7 +35,7 @@ def too_crowded(capacity_bps: float) -> str:
     """Why a path of this capacity has no cross traffic here."""
     return (
         f"a path of {capacity_bps / 1e6:g} Mbit/s beside cross traffic needs three processors: with fewer the cross "
-        "traffic waits while probes pass, and counts as if it had not"
+        "traffic waits while probes pass, and no counter shows it"
     )
 
 

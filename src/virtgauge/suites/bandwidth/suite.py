@@ -39,6 +39,9 @@ class BandwidthSuite(Suite):
     def create(cls, settings: Mapping[str, Any]) -> BandwidthSuite:
         return cls(BandwidthSettings.model_validate(settings))
 
+    def needs(self) -> tuple[str, ...]:
+        return ("bandwidth", "shim") if "shim" in self._settings.through else ()
+
     def shortfalls(self) -> list[str]:
         """The program for ``shim``, where it is not there."""
         missing = shortfall() if "shim" in self._settings.through else None
@@ -79,11 +82,12 @@ class BandwidthSuite(Suite):
             "pacing": pacing,
         }
         factors = {name: f"{level:g}" if isinstance(level, float) else level for name, level in params.items()}
-        return Cell(self.name, "estimate", factors, params, timeout_s(self._settings), bench.name)
+        expected_s = 1 + 0.5 * self._settings.estimates + 2 * self._settings.capacity_s
+        return Cell(self.name, "estimate", factors, params, timeout_s(self._settings), bench.name, expected_s)
 
     async def set_up(self, bench: str, stage: Stage) -> Bench:
         """The path, who sends and who receives on it."""
-        set_up = set_up_simulation if stage.platform.kind == "simulated" else set_up_laboratory
+        set_up = set_up_simulation if stage.platform.simulated else set_up_laboratory
         return await set_up(stage, self._benches[bench])
 
     async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:

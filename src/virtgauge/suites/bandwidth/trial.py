@@ -108,8 +108,7 @@ def estimate_params(
     """
     estimator = params["estimator"]
     timing = Timing(SYSTEM, SYSTEM) if params["through"] == "shim" else Timing.named(params["timing"])
-    highest = settings.highest_mbps if estimator != "yaz-original" else None
-    lowest = settings.lowest_mbps if estimator == "kite2" else None
+    lowest, highest = (settings.lowest_mbps, settings.highest_mbps) if estimator == "kite2" else (None, None)
     return {
         "listener": listener,
         "port": LISTENER_PORT,

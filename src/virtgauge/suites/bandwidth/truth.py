@@ -40,8 +40,3 @@ def error_ratio(estimate_bps: float, truth_bps: float) -> float | None:
 def covers(low_bps: float, high_bps: float, truth_bps: float) -> bool:
     """Whether an interval holds the truth."""
     return low_bps <= truth_bps <= high_bps
-
-
-def counted_bps(counted_bytes: int, span_ns: int) -> float | None:
-    """The rate of what was counted in a span; None of no span."""
-    return counted_bytes * 8e9 / span_ns if span_ns > 0 else None

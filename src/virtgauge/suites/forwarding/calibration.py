@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from virtgauge.suites.forwarding.packet_trial import merged
+from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.trial import TrialResult
 
 _FIRST_TRIAL_S = 0.01

@@ -64,5 +64,5 @@ def flags_of(found: Circumstances) -> Iterator[Flag]:
         yield Flag(
             "unclosed-ledger",
             f"of {ledger.lost} lost frames no counter explains {ledger.unattributed}, "
-            f"and counters dropped {ledger.excess} that nobody misses",
+            f"and drop counters report {ledger.excess} that were not lost",
         )

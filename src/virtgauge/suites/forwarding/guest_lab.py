@@ -20,14 +20,14 @@ from virtgauge.network.openvswitch import OpenVSwitch
 from virtgauge.network.switch import Switch
 from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.bench import Stage
-from virtgauge.suites.forwarding.agent_ends import AgentEnds
-from virtgauge.suites.forwarding.calibration import TesterCalibration
 from virtgauge.suites.forwarding.cpu_plan import CpuPlan
 from virtgauge.suites.forwarding.drop_places import DropPlaces
 from virtgauge.suites.forwarding.ends import Ends
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.limit_watch import LimitWatch
 from virtgauge.suites.forwarding.routers import (
+    RECEIVE_PORT,
+    TRANSMIT_PORT,
     egress_port,
     egress_rule,
     ingress_port,
@@ -35,7 +35,6 @@ from virtgauge.suites.forwarding.routers import (
     launch_routers,
 )
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trex_ends import TrexEnds
 from virtgauge.suites.forwarding.trial import PACED, Manner, TrialResult
 
 _CHECK_FRAME_BYTES = 64
@@ -64,7 +63,7 @@ class GuestLab(ForwardingLab):
         super().__init__(stage, flows=settings.guests)
         self.cpus, self.switch = cpus, switch
         self._ends = ends
-        ends.patience = self.patience
+        ends.timeout_factor = self.timeout_factor
         self._places = DropPlaces(stage, switch, lab)
         self._sent = self._arrived = 0
         self._limit = LimitWatch(stage.guests, settings.cpu_limit)
@@ -80,13 +79,9 @@ class GuestLab(ForwardingLab):
         try:
             lab = Namespace(stage.scope, stage.name("lab"))
             stage.at_end(lab.close)
-            ends: Ends
-            if settings.trex is None:
-                ends = await AgentEnds.launch(settings, stage, lab, cpus)
-            else:
-                ends = await TrexEnds.connect(stage, settings.trex, settings.guests, lab)
-            await launch_routers(settings, stage, lab, cpus, ends.receive_mac)
-            switch = _join(settings, stage, lab, cpus, ends)
+            ends = await Ends.launch(settings, stage, lab, cpus)
+            await launch_routers(settings, stage, lab, cpus)
+            switch = _join(settings, stage, lab, cpus)
         except (NetworkError, UnavailableError) as error:
             raise LaunchError("network", str(error)) from error
         stage.charge(switch.cpu_ns)
@@ -137,7 +132,7 @@ class GuestLab(ForwardingLab):
             sent = trial.flows[flow].sent
             if trial.flows[flow].duplicates:
                 return f"frames through guest {flow} come back more than once"
-            for rule in (ingress_rule(self._ends, flow), egress_rule(self._ends, flow)):
+            for rule in (ingress_rule(flow), egress_rule(flow)):
                 counted, before = rules_now.get(rule), rules.get(rule)
                 if counted is not None and before is not None and counted.frames - before.frames < sent:
                     return f"{sent} frames were sent through guest {flow}, its rule counted {counted.frames}"
@@ -174,18 +169,14 @@ class GuestLab(ForwardingLab):
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
         return await self._ends.measure_loop(frame_bytes, rate_pps, duration_s)
 
-    async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
-        known = self._ends.known_calibration(frame_bytes, highest_pps)
-        return known or await super().calibration(frame_bytes, highest_pps, duration_s)
-
     async def drop_counters(self) -> list[DropCounter]:
         await self._come_to_rest()
         counters, links = await self._places.read(), link_counts(self._places.lab)
         # A slow guest may still be sending when the tester has stopped waiting.
-        late = links[self._ends.receive_port].tx_frames - self._arrived
+        late = links[RECEIVE_PORT].tx_frames - self._arrived
         if self.stage.far is None:
             return [*counters, DropCounter("tester: came too late", late)]
-        entry = links[self._ends.transmit_port]
+        entry = links[TRANSMIT_PORT]
         lost = self._sent - entry.rx_frames - entry.rx_dropped
         return [
             *counters,
@@ -195,13 +186,13 @@ class GuestLab(ForwardingLab):
 
     async def _come_to_rest(self) -> None:
         """Wait for the frames that are still under way: counters that are read one after the other must stand still."""
-        deadline, before = time.monotonic() + _REST_LIMIT_S * self.patience, None
+        deadline, before = time.monotonic() + _REST_LIMIT_S * self.timeout_factor, None
         while (now := link_counts(self._places.lab)) != before and time.monotonic() < deadline:
             before = now
-            await asyncio.sleep(_REST_S * self.patience)
+            await asyncio.sleep(_REST_S * self.timeout_factor)
 
 
-def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan, ends: Ends) -> Switch:
+def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> Switch:
     switch: Switch = (
         OpenVSwitch(stage.scope, lab, name=stage.name("switch"), cpus=cpus.guests)
         if settings.switch == "openvswitch"
@@ -209,8 +200,8 @@ def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuP
     )
     stage.at_end(switch.close)
     guests = range(settings.guests)
-    switch.add_bridge("br0", [ends.transmit_port, *(ingress_port(number) for number in guests)])
-    switch.add_bridge("br1", [ends.receive_port, *(egress_port(number) for number in guests)])
-    switch.add_rules([ingress_rule(ends, number) for number in guests])
-    switch.add_rules([egress_rule(ends, number) for number in guests])
+    switch.add_bridge("br0", [TRANSMIT_PORT, *(ingress_port(number) for number in guests)])
+    switch.add_bridge("br1", [RECEIVE_PORT, *(egress_port(number) for number in guests)])
+    switch.add_rules([ingress_rule(number) for number in guests])
+    switch.add_rules([egress_rule(number) for number in guests])
     return switch

@@ -16,7 +16,7 @@ async def set_up_laboratory(settings: ForwardingSettings, stage: Stage) -> Forwa
         LaunchError: it did not come up, or a flow does not reach its guest and only it.
         AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent failed meanwhile.
     """
-    kind = SimulatedLab if stage.platform.kind == "simulated" else GuestLab
+    kind = SimulatedLab if stage.platform.simulated else GuestLab
     lab = await kind.create(settings, stage)
     await lab.check()
     return lab

@@ -8,7 +8,7 @@ from typing import Any
 
 from virtgauge.analysis.forwarding.latency import weighted_latency
 from virtgauge.ledger.records import Histogram
-from virtgauge.suites.forwarding.packet_trial import merged
+from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.trial import TrialResult
 
 

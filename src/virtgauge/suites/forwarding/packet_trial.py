@@ -6,11 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from virtgauge.agent.channel import Channel, Reply
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.ledger.records import Histogram
 from virtgauge.suites.answers import decode_histogram, elapsed_by_clock
 from virtgauge.suites.forwarding.trial import PACED, FlowResult, Manner, TrialResult
 
@@ -145,22 +142,4 @@ def _flow(value: dict[str, Any]) -> FlowResult:
         duplicates=int(value["duplicates"]),
         reordered=int(value["reordered"]),
         latency=decode_histogram(latency) if latency is not None and int(latency["n"]) else None,
-    )
-
-
-def merged(histograms: Sequence[Histogram]) -> Histogram | None:
-    """All values of several histograms of the same unit; None of none."""
-    if not histograms:
-        return None
-    values, position = np.unique(np.concatenate([h.values for h in histograms]), return_inverse=True)
-    counts = np.zeros(len(values), dtype=np.uint64)
-    np.add.at(counts, position, np.concatenate([h.counts for h in histograms]))
-    n = sum(h.n for h in histograms)
-    return Histogram(
-        unit=histograms[0].unit,
-        values=values,
-        counts=counts,
-        minimum=min(h.minimum for h in histograms),
-        maximum=max(h.maximum for h in histograms),
-        mean=sum(h.mean * h.n for h in histograms) / n,
     )

@@ -10,16 +10,19 @@ from virtgauge.network.switch import Rule
 from virtgauge.platforms.base import Guest
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.cpu_plan import CpuPlan
-from virtgauge.suites.forwarding.ends import DESTINATION, Ends
 from virtgauge.suites.forwarding.settings import ForwardingSettings
+
+# Addresses that no one has: a kernel that owned one would answer every frame that nobody waits for.
+SOURCE, DESTINATION = "10.76.255.1", "10.77.255.1"
+
+# The tester's ports on br0 and br1, and the hardware address that the guests send to.
+TRANSMIT_PORT, RECEIVE_PORT, RECEIVE_MAC = "tx", "rx", "02:76:67:00:00:02"
 
 _LAUNCHED_AT_A_TIME = 4
 _READY_S = 60.0
 
 
-async def launch_routers(
-    settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan, receive_mac: str
-) -> None:
+async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> None:
     """All of them, a few at a time: a guest that boots beside many others may not be ready in time.
 
     Raises:
@@ -32,7 +35,7 @@ async def launch_routers(
             return await stage.launch(
                 f"router{number}",
                 lab=lab,
-                nics=_interfaces(number, receive_mac),
+                nics=_interfaces(number),
                 forwarding=True,
                 memory_mib=settings.memory_mib,
                 cpus=cpus.guests,
@@ -60,14 +63,14 @@ def egress_port(number: int) -> str:
     return f"out{number}"
 
 
-def ingress_rule(ends: Ends, number: int) -> Rule:
+def ingress_rule(number: int) -> Rule:
     """How a flow's frames reach its guest."""
-    return Rule(ends.transmit_port, ingress_mac(number), ingress_port(number))
+    return Rule(TRANSMIT_PORT, ingress_mac(number), ingress_port(number))
 
 
-def egress_rule(ends: Ends, number: int) -> Rule:
+def egress_rule(number: int) -> Rule:
     """How what a guest sends on reaches the tester."""
-    return Rule(egress_port(number), ends.receive_mac, ends.receive_port)
+    return Rule(egress_port(number), RECEIVE_MAC, RECEIVE_PORT)
 
 
 def ingress_mac(number: int) -> str:
@@ -75,7 +78,7 @@ def ingress_mac(number: int) -> str:
     return f"02:76:67:01:00:{number:02x}"
 
 
-def _interfaces(number: int, receive_mac: str) -> tuple[Nic, Nic]:
+def _interfaces(number: int) -> tuple[Nic, Nic]:
     """The way in, and the way out with the one neighbour that a router ever sends to."""
     return (
         Nic(port=ingress_port(number), mac=ingress_mac(number), addresses=(f"10.76.0.{number + 1}/16",)),
@@ -83,6 +86,6 @@ def _interfaces(number: int, receive_mac: str) -> tuple[Nic, Nic]:
             port=egress_port(number),
             mac=f"02:76:67:02:00:{number:02x}",
             addresses=(f"10.77.0.{number + 1}/16",),
-            neighbours=(Neighbour(DESTINATION, receive_mac),),
+            neighbours=(Neighbour(DESTINATION, RECEIVE_MAC),),
         ),
     )

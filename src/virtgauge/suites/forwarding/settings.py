@@ -10,10 +10,8 @@ from virtgauge.analysis.forwarding import load_vectors
 from virtgauge.analysis.forwarding.line_rate import check_frame_bytes
 from virtgauge.analysis.forwarding.load_vectors import Shares
 from virtgauge.suites.forwarding.searches.base import Limits, Search
-from virtgauge.suites.forwarding.searches.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches.rfc2544 import Rfc2544Search
 from virtgauge.suites.forwarding.searches.tst009 import Tst009Search
-from virtgauge.suites.forwarding.trex import TrexSettings
 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]
 WORST = "worst"
@@ -35,67 +33,69 @@ class ForwardingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     guests: Annotated[int, Field(ge=1, le=64)] = 12
-    """N, the virtual routers."""
+    """N, the number of virtual routers."""
     switch: Literal["openvswitch", "bridge"] = "openvswitch"
-    """What br0 and br1 are: Open vSwitch with one rule a flow, or Linux bridges."""
+    """What br0 and br1 are: Open vSwitch with one rule per flow, or Linux bridges."""
     cpu_limit: Annotated[float, Field(gt=0, le=64)] | None = None
-    """Processors' worth of time that each guest may use; None: no limit, and then J matters little."""
+    """CPU limit of each guest in processors. Without a limit J matters little."""
     memory_mib: Annotated[int, Field(ge=16)] | None = None
-    """Of each guest; None leaves the platform's own default."""
+    """Memory of each guest; the platform's own default if left out."""
 
     vectors: tuple[Vectors, ...] = ("two-level",)
-    """``two-level`` is the paper's, one for each k; ``equal``, ``zipf``; ``worst`` searches the worst of the first."""
+    """Load vectors: ``two-level`` is the paper's, one for each k; ``worst`` searches the worst of those; ``equal``;
+    ``zipf``."""
     k: tuple[int, ...] | None = None
-    """Numbers of strongly loaded guests; None: each from 1 to N."""
+    """Numbers of strongly loaded guests; each from 1 to N by default."""
     q: float = 0.01
-    """Part of the load that all slightly loaded guests together carry."""
+    """Share of the load that all lightly loaded guests carry together."""
     zipf_exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """Of the vector ``zipf``."""
     user_vectors: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """Weights of the guests, by a name of one's own."""
+    """Your own load vectors: a weight for each guest, by a name of your choice."""
     frame_bytes: Annotated[tuple[FrameBytes, ...], Field(min_length=1)] = (64, 128, 512, 1024, 1518)
-    """With the check sequence."""
+    """Frame sizes, check sequence included."""
 
     search: Literal["mlrsearch", "rfc2544", "tst009"] = "mlrsearch"
+    """How the throughput is searched; see [forwarding.md](forwarding.md)."""
     trial_s: Annotated[float, Field(gt=0, le=3600)] | None = None
-    """None: what the search's standard says, 1 s for mlrsearch and 60 s for the others."""
+    """Length of a trial; by default 1 s for mlrsearch and 60 s for the others."""
     duration_sum_s: Annotated[float, Field(gt=0, le=3600)] = 21.0
-    """Trial time after which mlrsearch has decided about a load."""
+    """mlrsearch: trial time after which a load is decided."""
     exceed_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Part of that time which may show loss."""
+    """mlrsearch: share of that time that may show loss."""
     verifications: Annotated[int, Field(ge=0, le=20)] = 2
-    """How often tst009 repeats a trial with loss."""
+    """tst009: how often a trial with loss is repeated."""
     resolution: Annotated[float, Field(gt=0, lt=0.5)] = 0.005
     """Relative distance of the bounds at which a search ends."""
     budget_s: Annotated[float, Field(gt=0, le=86_400)] = 1200.0
-    """Offered load after which mlrsearch fails."""
+    """mlrsearch: the search fails after this much time of offered load."""
     min_pps: Annotated[float, Field(gt=0)] = 1000.0
-    """A device that loses at this load has no throughput."""
+    """Lowest load. A device that loses frames at this load has no throughput."""
     max_pps: Annotated[float, Field(gt=0)] = 20e6
-    """No higher load is offered."""
+    """Highest load."""
     medium_mbps: Annotated[float, Field(gt=0)] | None = None
-    """An Ethernet's speed that is never exceeded; None: the tester alone bounds the load."""
+    """Speed of an Ethernet that is never exceeded; by default only the tester bounds the load."""
 
     port: Literal["auto", "xdp_live", "af_xdp", "af_packet"] = "auto"
-    """How the tester sends and receives."""
-    trex: TrexSettings | None = None
-    """A TRex server as the tester, on NICs cabled to this machine, in place of our own ports."""
+    """How the tester sends and receives; ``auto`` takes the fastest that works."""
     calibration_s: Annotated[float, Field(gt=0, le=60)] = 1.0
-    """Length of the tester's own trials on its bare loop."""
+    """Length of the tester's own trials on a bare loop."""
     latency_loads: tuple[Percent, ...] = (10, 50, 90, 100)
-    """Percentages of the throughput at which latency is measured."""
+    """Loads at which latency is measured, in per cent of the throughput."""
     load_curve: tuple[Percent, ...] = ()
-    """Further ones, for curves of latency and loss against load."""
+    """Further loads, for curves of latency and loss, in per cent of the throughput."""
     latency_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    """Length of a latency stream."""
     latency_repeats: Annotated[int, Field(ge=1, le=100)] = 1
-    """RFC 2544 wants 20 streams of 120 s."""
+    """Streams for each load (RFC 2544: 20 streams of 120 s)."""
     tagged_latency: bool = False
-    """Time one frame in the middle of each of these streams, as RFC 2544 does, and not every frame."""
+    """Time one frame in the middle of each stream, as RFC 2544 does, instead of every frame."""
     back_to_back: Annotated[int, Field(ge=0, le=100)] = 0
-    """Searches for the longest burst (RFC 9004 wants 50)."""
+    """Searches for the longest burst without loss (RFC 9004: 50); 0 means none."""
     late_share: Annotated[float, Field(gt=0, le=1)] = 0.05
-    """With more late frames than this at the throughput, the load was not what it says."""
+    """Share of frames that may leave late at the throughput; beyond it the trial is invalid."""
     ledger_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.001
-    """Part of a trial's lost frames that may be unattributed."""
+    """Share of the lost frames that no counter needs to explain."""
 
     @field_validator("q")
     @classmethod
@@ -131,8 +131,6 @@ class ForwardingSettings(BaseModel):
             raise ValueError(
                 f"user_vectors: {min(clash)!r} is the name of a vector that there already is; choose another"
             )
-        if self.trex is not None and (self.tagged_latency or self.back_to_back):
-            raise ValueError("trex offers steady loads only: set back_to_back = 0 and tagged_latency = false")
         if self.max_pps <= self.min_pps:
             raise ValueError(f"max_pps = {self.max_pps:g}: it must be above min_pps = {self.min_pps:g}")
         if self.search == "mlrsearch" and self.duration_sum_s < self.length_of_trial_s:
@@ -144,11 +142,6 @@ class ForwardingSettings(BaseModel):
         except ValueError as error:
             raise ValueError(f"q = {self.q:g}: {error}") from error
         return self
-
-    @property
-    def tester_name(self) -> str:
-        """Who sends and receives, as part of a bench's name."""
-        return self.port if self.trex is None else f"trex@{self.trex.host}"
 
     @property
     def strong(self) -> tuple[int, ...]:
@@ -183,6 +176,8 @@ class ForwardingSettings(BaseModel):
             return Rfc2544Search(trial_s, self.resolution)
         if self.search == "tst009":
             return Tst009Search(trial_s, self.resolution, self.verifications)
+        from virtgauge.suites.forwarding.searches.mlrsearch import MlrSearch  # half a second, which other plans spare
+
         return MlrSearch(trial_s, self.duration_sum_s, self.exceed_ratio, self.resolution, self.budget_s)
 
     def limits(self) -> Limits:

@@ -9,7 +9,7 @@ from virtgauge.analysis.forwarding.load_vectors import equal_shares
 from virtgauge.analysis.forwarding.loss_ledger import DropCounter
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice
-from virtgauge.platforms.simulated.packet_trial import DROPS, LOOP
+from virtgauge.platforms.simulated.trials import DROPS, LOOP
 from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.packet_trial import Path, Tester, trial_of

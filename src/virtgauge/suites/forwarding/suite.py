@@ -39,6 +39,9 @@ class ForwardingSuite(Suite):
     def create(cls, settings: Mapping[str, Any]) -> ForwardingSuite:
         return cls(ForwardingSettings.model_validate(settings))
 
+    def needs(self) -> tuple[str, ...]:
+        return ("openvswitch",) if self._settings.switch == "openvswitch" else ()
+
     def cells(self) -> list[Cell]:
         names = [*self._settings.shares(), *([WORST] if WORST in self._settings.vectors else [])]
         return [self._cell(vector, size) for vector, size in itertools.product(names, self._settings.frame_bytes)]
@@ -60,7 +63,8 @@ class ForwardingSuite(Suite):
             },
             params={"vector": vector, "frame_bytes": frame_bytes},
             timeout_s=self._timeout_s(vector),
-            bench=f"forwarding-{s.guests}-{s.switch}-{s.cpu_limit or 0:g}-{s.memory_mib or 0}-{s.tester_name}",
+            bench=f"forwarding-{s.guests}-{s.switch}-{s.cpu_limit or 0:g}-{s.memory_mib or 0}-{s.port}",
+            expected_s=self._expected_s(vector),
         )
 
     def _timeout_s(self, vector: str) -> float:
@@ -71,6 +75,14 @@ class ForwardingSuite(Suite):
         load_s += len({*s.latency_loads, *s.load_curve}) * s.latency_s * s.latency_repeats + 45 * s.back_to_back
         trials = load_s / min(s.length_of_trial_s, s.latency_s)
         return _OVERHEAD * load_s + _TRIAL_OVERHEAD_S * trials + _SET_UP_S
+
+    def _expected_s(self, vector: str) -> float:
+        """Of a search some ten trials; of mlrsearch, which repeats them, about four times what decides of one load."""
+        s = self._settings
+        search_s = 4 * s.duration_sum_s if s.search == "mlrsearch" else 10 * s.length_of_trial_s
+        searches = len(s.strong) if vector == WORST else 1
+        loads = len({*s.latency_loads, *s.load_curve})
+        return searches * search_s + loads * s.latency_s * s.latency_repeats + 5 * s.calibration_s
 
     async def set_up(self, bench: str, stage: Stage) -> Bench:
         """Build the laboratory and prove that every flow reaches its own guest alone."""

@@ -7,8 +7,7 @@ import dataclasses
 import shutil
 
 from virtgauge.errors import VirtgaugeError
-from virtgauge.host.disk_image import make_disk_image
-from virtgauge.host.process import KernelThreads
+from virtgauge.host.mounts import make_disk_image
 from virtgauge.platforms.base import Disk, Guest, LaunchError
 from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
@@ -96,13 +95,12 @@ class IsolationBench(Bench):
             LaunchError: one of them did not come up.
         """
         disks: dict[str, Disk] = {}
-        if spec.disk_mib is not None and stage.platform.kind != "simulated":
+        if spec.disk_mib is not None and not stage.platform.simulated:
             disks = {name: _disk(stage, name, spec.disk_mib) for name in (TESTED, LOADING)}
-            # The kernel's threads work for the disks: what they use is part of the trial, and no foreign load.
-            stage.charge(KernelThreads().cpu_ns)
+            stage.charge_kernel_threads()
 
         # A container's processors are a quota, which its CPUs bound already.
-        vcpus = None if stage.platform.kind == "oci" else spec.where.vcpus
+        vcpus = spec.where.vcpus if stage.platform.is_virtual else None
 
         async def launch(name: str, cpus: tuple[int, ...]) -> Guest:
             return await stage.launch(

@@ -132,7 +132,7 @@ def flags_of(found: Circumstances) -> Iterator[Flag]:
 def _fatal(found: Circumstances) -> Iterator[Flag]:
     loader = found.loader
     if loader is not None and loader.error is not None:
-        yield Flag("loader-died", f"the load {loader.name} ended before it was told to: {loader.error}")
+        yield Flag("loader-died", f"the load {loader.name} ended early: {loader.error}")
     elif loader is not None and not loader.units:
         yield Flag("loader-died", f"the load {loader.name} did nothing at all")
     for guest in found.guests:

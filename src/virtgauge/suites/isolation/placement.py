@@ -60,5 +60,5 @@ def placement(cores: str, cpus: Sequence[int]) -> Placement:
     if cores == "1":
         return Placement(last, last)
     if len(cpus) < 2:
-        raise ValueError(f"each guest shall have a CPU of its own, but there is only CPU {cpus[0]}")
+        raise ValueError(f"each guest needs a CPU of its own, but there is only CPU {cpus[0]}")
     return Placement(last, tuple(cpus[-2:-1]))

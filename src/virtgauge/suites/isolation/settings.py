@@ -35,8 +35,8 @@ def _is_a_load(name: str) -> str:
 
 
 _Levels = Field(min_length=1)
-Benchmark = Annotated[str, AfterValidator(_is_a_benchmark)]
-Load = Annotated[str, AfterValidator(_is_a_load)]
+Benchmark = Annotated[str, AfterValidator(_is_a_benchmark), Field(json_schema_extra={"enum": [*BENCHMARKS]})]
+Load = Annotated[str, AfterValidator(_is_a_load), Field(json_schema_extra={"enum": [*LOADS]})]
 Block = Annotated[str, AfterValidator(is_a_block)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 Blocks = Annotated[tuple[Block, ...], _Levels, AfterValidator(_differ)]
@@ -51,46 +51,53 @@ class IsolationSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     benchmarks: Annotated[tuple[Benchmark, ...], _Levels, AfterValidator(_differ)] = ("integer", "memory-write-integer")
+    """What the tested guest does; see [isolation.md](isolation.md#what-is-measured)."""
     memory_blocks: Blocks = ("64MiB",)
-    """Of each thread of the memory benchmarks and of ``latency``; ``4xLLC`` is four times the largest cache."""
+    """Block of each thread of the memory benchmarks and of ``latency``. ``4xLLC`` is four times the last-level
+    cache."""
     loads: Annotated[tuple[Load, ...], _Levels, AfterValidator(_differ)] = ("none", "integer", "memory-write-integer")
+    """What the loading guest does; ``none`` is nothing."""
     load_memory_block: Block = "64MiB"
-    """Of each thread of a load of memory."""
+    """Block of each thread of a memory load."""
     load_cache_block: Block = "1xLLC"
-    """Of each thread of the load ``cache``."""
+    """Block of each thread of the load ``cache``."""
     intensities: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], _Levels, AfterValidator(_differ)] = (100,)
-    """Percent of every 20 ms in which a load works."""
+    """Per cent of every 20 ms in which a load works."""
     cores: Annotated[tuple[Cores, ...], _Levels, AfterValidator(_differ)] = ("1",)
-    """``1``: both guests on one CPU; ``1-apart``: each on one of its own; ``all``: both on all."""
+    """``1``: both guests on one CPU. ``1-apart``: each on one of its own. ``all``: both on all."""
     cpus: Annotated[tuple[Annotated[int, Field(ge=0, lt=_MOST_CPUS)], ...], AfterValidator(_differ)] | None = None
-    """The host's CPUs that the guests may use; None: all that virtgauge may."""
+    """The host's CPUs that the guests may use; all that virtgauge may use by default."""
     policies: Annotated[tuple[PolicyName, ...], _Levels, AfterValidator(_differ)] = ("none", "limit")
+    """What binds a guest; see [policies.md](policies.md)."""
     on: Annotated[tuple[Receiver, ...], _Levels, AfterValidator(_differ)] = ("tested",)
-    """Which guest gets the policy."""
+    """Which guest the policy is on."""
     shares: Annotated[tuple[Percent, ...], _Levels, AfterValidator(_differ)] = (50.0,)
-    """Percent of the guest's CPUs, or of ``disk_full_mb_per_s``, that a policy gives."""
+    """What a policy gives, in per cent of the guest's CPUs or of ``disk_full_mb_per_s``."""
 
     warmup_s: Annotated[float, Field(ge=0, le=600)] = 1.0
+    """Time before the measured part of a trial."""
     seconds: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
-    """Measured of each trial."""
+    """Measured time of each trial."""
     slice_ms: Annotated[int, Field(ge=10, le=60_000)] = 100
+    """Length of a slice, for distributions within a trial."""
     wake_period_us: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
     """From one wake-up of the benchmark ``wake`` to the next."""
 
     memory_mib: Annotated[int, Field(ge=64, le=2**24)] | None = None
-    """Of each guest; None: what the largest block needs."""
+    """Memory of each guest; what the largest block needs by default."""
     disk_file_mib: Annotated[int, Field(ge=1, le=2**20)] = 256
-    """Of each thread's own file."""
+    """Size of each thread's own file."""
     disk_mib: Annotated[int, Field(ge=16, le=2**24)] | None = None
-    """Of each guest's disk; None: what the files of all its threads need, and none where no thread has any.
+    """Size of each guest's disk. By default what the files of all its threads need, or no disk.
 
-    Designs that say the same here, and the same memory, share their guests.
+    Designs with the same ``disk_mib`` and ``memory_mib`` share their guests.
     """
     disk_sequential_kib: Annotated[int, Field(ge=4, le=2**20, multiple_of=4)] = 64
+    """Size of an operation of the sequential disk benchmarks."""
     disk_random_kib: Annotated[int, Field(ge=4, le=2**20, multiple_of=4)] = 4
-    """Of one operation."""
+    """Size of an operation of the random disk benchmarks."""
     disk_full_mb_per_s: Annotated[float, Field(gt=0, le=10**6)] = 100.0
-    """What a ``disk-limit`` of 100 % is, in each direction."""
+    """What a ``disk-limit`` of 100 % means, in each direction."""
 
     @property
     def host_cpus(self) -> tuple[int, ...]:

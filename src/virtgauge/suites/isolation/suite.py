@@ -27,6 +27,10 @@ from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.isolation.trial import measure_cell, timeout_s
 
 
+def _expected_s(settings: IsolationSettings) -> float:
+    return settings.warmup_s + settings.seconds + 0.3
+
+
 class IsolationSuite(Suite):
     """See the module."""
 
@@ -104,7 +108,15 @@ class IsolationSuite(Suite):
             "intensity": int(factors["intensity"]),
             "share": float(factors["share"]) / 100,
         }
-        return Cell(self.name, "kernel", factors, params, timeout_s(self._settings, params), bench.name)
+        return Cell(
+            self.name,
+            "kernel",
+            factors,
+            params,
+            timeout_s(self._settings, params),
+            bench.name,
+            _expected_s(self._settings),
+        )
 
     async def set_up(self, bench: str, stage: Stage) -> Bench:
         """Two guests, each with its disk where the design needs one."""

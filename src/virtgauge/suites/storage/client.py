@@ -1,16 +1,43 @@
-"""The load generator as the suite uses it: ``sensorstore``, run by an agent, one command at a time."""
+"""sensorstore, the load generator for databases, by an agent."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import virtgauge
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.agent.frames import ProtocolError
+from virtgauge.errors import UnavailableError
+from virtgauge.host.native_file import how_to_build
 from virtgauge.suites.storage.outcomes import DiskProbe, FlushCount, Measured, StreamResult
+
+# The load generator's executable: where it is (``native/sensorstore``, docs/sensorstore.md).
+
+ENVIRONMENT_VARIABLE = "VIRTGAUGE_SENSORSTORE"
+
+
+def find_sensorstore() -> Path:
+    """Find it: ``$VIRTGAUGE_SENSORSTORE``, then the one inside the installed package.
+
+    Raises:
+        UnavailableError: neither exists.
+    """
+    override = os.environ.get(ENVIRONMENT_VARIABLE)
+    path = Path(override) if override else Path(virtgauge.__file__).parent / "native" / "sensorstore"
+    if not path.is_file():
+        raise UnavailableError(
+            f"the load generator for databases is missing: {path}",
+            how_to_build("sensorstore", ENVIRONMENT_VARIABLE, "a built sensorstore"),
+        )
+    return path.resolve()
+
+
+# The load generator as the suite uses it: ``sensorstore``, run by an agent, one command at a time.
 
 _OUTPUT_LIMIT = 2_000_000
 _SPECIFICATION = "SENSORSTORE_SPECIFICATION"
@@ -60,7 +87,7 @@ class Sensorstore:
         store: Mapping[str, Any] | None,
         *,
         prefix: Sequence[str] = (),
-        slowness: float = 1.0,
+        timeout_factor: float = 1.0,
     ) -> None:
         """Take over where it runs.
 
@@ -69,15 +96,17 @@ class Sensorstore:
             program: the executable, as that agent sees it.
             store: of the specifications.
             prefix: a launcher and its arguments, for what writes to a disk itself.
-            slowness: by how much longer than on the host things may take there.
+            timeout_factor: how many times longer than on the host things may take there.
         """
         self._channel, self._program, self._prefix = channel, program, tuple(prefix)
-        self._slowness = slowness
+        self._timeout_factor = timeout_factor
         self.store = store
 
     def on(self, store: Mapping[str, Any]) -> Sensorstore:
         """The same client with another database."""
-        return Sensorstore(self._channel, self._program, store, prefix=self._prefix, slowness=self._slowness)
+        return Sensorstore(
+            self._channel, self._program, store, prefix=self._prefix, timeout_factor=self._timeout_factor
+        )
 
     async def about(self) -> dict[str, Any]:
         """Version and settings; one attempt.
@@ -175,7 +204,7 @@ class Sensorstore:
     async def _answer(
         self, command: str, fields: Mapping[str, Any], within_s: float, *, storeless: bool = False
     ) -> tuple[dict[str, Any], int]:
-        within_s *= self._slowness
+        within_s *= self._timeout_factor
         specification = dict(fields) if storeless else {"store": self.store, **fields}
         reply = await self._channel.request(
             "run",

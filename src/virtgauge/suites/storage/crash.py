@@ -16,9 +16,8 @@ from virtgauge.ledger.records import Flag
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
 from virtgauge.suites.storage.laboratory import NOT_OURS, StorageBench, Target
-from virtgauge.suites.storage.loads import data_of, stream_of
 from virtgauge.suites.storage.settings import StorageSettings
-from virtgauge.suites.storage.trial import PREPARE_S, described
+from virtgauge.suites.storage.trial import PREPARE_S, data_of, described, stream_of
 
 _BEYOND_S = 60.0
 """The load would go on so long; the crash ends it."""

@@ -9,68 +9,60 @@ import os
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from virtgauge.errors import UsageError
-from virtgauge.suites.storage.databases.registry import database
+from virtgauge.suites.storage.databases.registry import DATABASES, database
 
-SCHEMES: dict[str, tuple[tuple[str, ...], int]] = {
-    "postgresql": (("postgresql", "postgres"), 5432),
-    "mongodb": (("mongodb",), 27017),
-    "cassandra": (("cassandra",), 9042),
-    "influxdb": (("http", "influxdb"), 8086),
-    "victoriametrics": (("http", "victoriametrics"), 8428),
-    "questdb": (("questdb", "postgresql"), 8812),
-}
-"""Schemes of a URI, and the port where it names none, by database."""
+SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)
+"""The databases that have servers."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,47}")
-_AUTH_SOURCE = re.compile(r"authSource=[^&=]+")
 
 
 class ExistingServer(BaseModel):
-    """One ``[[suite.storage.server]]``."""
+    """A server that runs already, measured from the host. A plan may name any number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    database: str
-    """Which product it is."""
+    database: Annotated[str, Field(json_schema_extra={"enum": [*SERVED]})]
+    """The product."""
     uri: str
-    """``postgresql://user@host:5432/database``; without a password."""
+    """Address such as ``postgresql://user@host:5432/database``, without a password."""
     password_env: str | None = None
-    """The environment variable that holds the password."""
+    """Environment variable that holds the password."""
     name: str = ""
-    """How reports call it; the database and its host where none is given."""
+    """What reports call it; database and host by default."""
     table: str = "virtgauge_readings"
-    """Made for each trial and dropped after it."""
+    """Created for each trial and dropped after it."""
     allow_drop: bool = False
-    """A table of that name that is there already may be dropped; without it, it is never touched."""
+    """An existing table of that name may be dropped. Otherwise it is never touched and the trial fails."""
 
     @field_validator("database")
     @classmethod
     def _has_servers(cls, value: str) -> str:
-        if value not in SCHEMES:
-            raise ValueError(f"no servers of that name are known; choose one of: {', '.join(SCHEMES)}")
+        if value not in SERVED:
+            raise ValueError(f"no servers of that name are known; choose one of: {', '.join(SERVED)}")
         return value
 
     @field_validator("uri")
     @classmethod
     def _is_a_uri(cls, value: str, info: ValidationInfo) -> str:
-        product = info.data.get("database")
-        schemes, port = SCHEMES.get(str(product), (("postgresql",), 5432))
-        example = f"{schemes[0]}://user@host:{port}/database"
+        product = DATABASES[info.data.get("database", SERVED[0])]
+        example = f"{product.schemes[0]}://user@host:{product.port}/database"
         try:
             parts = urllib.parse.urlsplit(value)
             host, _ = parts.hostname, parts.port
         except ValueError as error:
             raise ValueError(f"is no address: {error}; write it as in {example}") from error
-        if parts.scheme not in schemes or not host:
-            raise ValueError(f"is no address of {product}; write it as in {example}")
-        if parts.fragment or (parts.query and not (product == "mongodb" and _AUTH_SOURCE.fullmatch(parts.query))):
-            allowed = ", with ?authSource=DATABASE behind it where its user is another one's" * (product == "mongodb")
+        if parts.scheme not in product.schemes or not host:
+            raise ValueError(f"is no address of {product.name}; write it as in {example}")
+        option = product.uri_option
+        if parts.fragment or (parts.query and not (option and re.fullmatch(f"{option}=[^&=]+", parts.query))):
+            allowed = f", with ?{option}=… behind it where it is needed" if option else ""
             raise ValueError(f"options in the address are not passed on; write it as in {example}{allowed}")
         return value
 
@@ -122,12 +114,12 @@ class ExistingServer(BaseModel):
         Raises:
             UsageError: the password is not in the environment.
         """
-        parts, password = urllib.parse.urlsplit(self.uri), self.password()
+        parts, password, product = urllib.parse.urlsplit(self.uri), self.password(), database(self.database)
         return {
-            "driver": database(self.database).driver,
+            "driver": product.driver,
             "address": parts.hostname,
-            "port": parts.port or SCHEMES[self.database][1],
-            "uri": self._mongodb_uri(parts, password) if self.database == "mongodb" else None,
+            "port": parts.port or product.port,
+            "uri": product.client_uri(parts, password),
             "user": urllib.parse.unquote(parts.username or "virtgauge"),
             "password": password,
             "database": urllib.parse.unquote(parts.path.lstrip("/")) or "virtgauge",
@@ -137,14 +129,6 @@ class ExistingServer(BaseModel):
             "timeout_ms": timeout_ms,
             "options": {},
         }
-
-    def _mongodb_uri(self, parts: urllib.parse.SplitResult, password: str) -> str:
-        """MongoDB's own form, by which a server without users is not asked to let one in."""
-        if parts.username is None:
-            return self.uri
-        _, _, place = parts.netloc.rpartition("@")
-        secret = urllib.parse.quote(password, safe="")
-        return parts._replace(netloc=f"{parts.username}:{secret}@{place}").geturl()
 
 
 def allowing_drop(sections: Sequence[Mapping[str, Any]]) -> tuple[tuple[dict[str, Any], ...], int]:

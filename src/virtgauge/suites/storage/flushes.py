@@ -1,4 +1,4 @@
-"""The flush laboratory (``native/flushlab``, docs/flushes.md): where it is, the prefix of a command, the counters."""
+"""Flushes: how they are counted and made dearer, and what one costs on the disk itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import struct
 from pathlib import Path
 
 import virtgauge
+from virtgauge.analysis.storage.disk_change import disk_changed
 from virtgauge.errors import UnavailableError
+from virtgauge.host.native_file import how_to_build
+from virtgauge.ledger.records import Flag
 from virtgauge.shim.library import needed_glibc, present_glibc
+from virtgauge.suites.storage.laboratory import Target
+from virtgauge.suites.storage.outcomes import DiskProbe
+
+# The flush laboratory (``native/flushlab``, docs/flushes.md): where it is, the prefix of a command, the counters.
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_FLUSHLAB"
 LAUNCHER, LIBRARY = "virtgauge-flushes", "libvirtgauge_flushes.so"
@@ -78,7 +85,7 @@ def find_launcher() -> Path:
         if not (folder / name).is_file():
             raise UnavailableError(
                 f"the flush laboratory is missing: {folder / name}",
-                f"run `make` in the source tree, or set {ENVIRONMENT_VARIABLE} to the folder of a built one",
+                how_to_build("flushes", ENVIRONMENT_VARIABLE, "the folder of a built one"),
             )
     needed, present = needed_glibc((folder / LIBRARY).read_bytes()), present_glibc()
     if present is None or present < needed:
@@ -104,3 +111,61 @@ def launcher_prefix(counters: Path, profile: str, *, static: bool = False) -> li
     """
     how = ["--static"] if static else []
     return [str(find_launcher()), "--counters", str(counters), "--profile", profile, *how, "--"]
+
+
+# The idle data disk before and after a trial: how often a second it flushes, and whether it is still the same disk.
+
+_LONGER = (2, 4)
+"""A disk that seems to be another one is probed again, so many times as long: it may have been at work still."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DiskWatch:
+    """Two probes of a data disk; None where it is not ours, or nothing flushes to it.
+
+    Attributes:
+        before, after: the trial.
+    """
+
+    before: DiskProbe | None
+    after: DiskProbe | None
+
+    def changed(self) -> bool:
+        """Whether it was another disk afterwards."""
+        if self.before is None or self.after is None:
+            return False
+        return disk_changed(self.before.bursts_per_s, self.after.bursts_per_s)
+
+    def figures(self) -> dict[str, float | None]:
+        """For the result."""
+        return {
+            "disk_before_per_s": None if self.before is None else self.before.flushes_per_s,
+            "disk_after_per_s": None if self.after is None else self.after.flushes_per_s,
+        }
+
+    def flag(self, *, waits: bool) -> Flag | None:
+        """That it changed; fatal where what was measured waits for it."""
+        if self.before is None or self.after is None or not self.changed():
+            return None
+        rates = (
+            f"{self.before.median_per_s:,.0f} flushes/s before the trial and {self.after.median_per_s:,.0f} after it"
+        )
+        return Flag("disk-changed", f"the idle disk had {rates}", fatal=waits)
+
+
+async def probe_disk(target: Target, seconds: float) -> DiskProbe | None:
+    """Flush the data disk for a while, with nothing else on it; None where there is none to be probed."""
+    if target.probe is None or target.disk is None:
+        return None
+    return await target.probe.disk(target.disk, seconds)
+
+
+async def watch_disk(target: Target, seconds: float, before: DiskProbe | None) -> DiskWatch:
+    """Probe it after a trial as before it; longer while it seems to be another one."""
+    watch = DiskWatch(before, await probe_disk(target, seconds))
+    for times in _LONGER:
+        if watch.after is None or not watch.changed():
+            break
+        again = await probe_disk(target, times * seconds)
+        watch = DiskWatch(before, None if again is None else watch.after.followed_by(again))
+    return watch

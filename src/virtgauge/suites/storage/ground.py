@@ -11,26 +11,22 @@ from typing import Any
 
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UnavailableError, VirtgaugeError
-from virtgauge.host.disk_image import make_disk_image
-from virtgauge.host.process import KernelThreads
+from virtgauge.host.mounts import make_disk_image
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Disk, Guest, LaunchError, Share
 from virtgauge.suites.bench import Stage
-from virtgauge.suites.storage.benches import BenchSpec
-from virtgauge.suites.storage.client import Sensorstore, StoreError
+from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
 from virtgauge.suites.storage.databases.base import Account, Layout
 from virtgauge.suites.storage.databases.registry import account
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
-from virtgauge.suites.storage.processes import run
-from virtgauge.suites.storage.sensorstore import find_sensorstore
+from virtgauge.suites.storage.laboratory import BenchSpec
+from virtgauge.suites.storage.server import run
 
 PORT = 5400
 """Of every server: each is alone in its network namespace or machine."""
 GUEST, PEER, _PREFIX = "10.212.0.1", "10.212.0.2", 24
 _LINK, _MAC = "db", "52:54:00:db:00:01"
-_SLOWNESS = {"host": 1.0, "simulated": 1.0, "oci": 3.0, "qemu": 20.0, "uml": 10.0}
-"""How much longer than on the host things may take before they are given up."""
 _NETWORK_S = 30.0
 
 
@@ -44,7 +40,7 @@ class Ground:
         image: its file.
         sensorstore: the load generator.
         account: whom servers run as; None where the agent is not root.
-        slowness: of this platform.
+        timeout_factor: of this platform.
         wanted: what the guest was launched with.
     """
 
@@ -53,7 +49,7 @@ class Ground:
     image: Path
     sensorstore: Path
     account: Account | None
-    slowness: float
+    timeout_factor: float
     wanted: dict[str, Any]
 
     @classmethod
@@ -79,11 +75,9 @@ class Ground:
             whom = account() if os.geteuid() == 0 else None
         except (VirtgaugeError, OSError) as error:
             raise LaunchError("disk", str(error)) from error
-        # The kernel's threads work for the disk here: what they use is part of the trial, and no foreign load.
-        stage.charge(KernelThreads().cpu_ns)
-        slowness = _SLOWNESS.get(stage.platform.kind, 5.0)
+        stage.charge_kernel_threads()
         disk = stage.scope.folder / stage.name("disk")
-        return cls(shared, disk, image, program, whom, slowness, {})
+        return cls(shared, disk, image, program, whom, stage.platform.timeout_factor, {})
 
     async def launch(
         self,
@@ -111,7 +105,7 @@ class Ground:
             "disk": Disk(self.image, self.disk),
             "host_root": True,
             "shares": (Share(self.shared, writable=True), *(Share(folder) for folder in sorted(folders))),
-            "memory_mib": spec.memory_mib or (memory_mib if stage.platform.virtual_machine else None),
+            "memory_mib": spec.memory_mib or (memory_mib if stage.platform.is_virtual else None),
             "vcpus": spec.vcpus,
         }
         if lab is not None:
@@ -154,7 +148,7 @@ class Ground:
 
     def client_inside(self, guest: Channel) -> Sensorstore:
         """The load generator in the guest, without a database."""
-        return Sensorstore(guest, self.sensorstore, None, slowness=self.slowness)
+        return Sensorstore(guest, self.sensorstore, None, timeout_factor=self.timeout_factor)
 
     def prober(self, guest: Channel, profile: str) -> Sensorstore | None:
         """What flushes the data disk; None where a profile stands for it, whose pace is known."""

@@ -14,15 +14,21 @@ from typing import Any
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.base import Cell, Measurement
-from virtgauge.suites.storage.disk_probe import probe_disk, watch_disk
-from virtgauge.suites.storage.flags import answer_flags
+from virtgauge.suites.storage.flushes import probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageBench
-from virtgauge.suites.storage.loads import data_of, open_loop, preload_of, stream_of
 from virtgauge.suites.storage.outcomes import StreamResult
 from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
-from virtgauge.suites.storage.trial import described, filled, refuse_unusable
+from virtgauge.suites.storage.trial import (
+    answer_flags,
+    data_of,
+    described,
+    filled,
+    open_loop,
+    preload_of,
+    refuse_unusable,
+    stream_of,
+)
 
-OBJECTIVE_SHARE = 0.99
 _LOWEST_SHARE = 1 / 64
 """Of the closed loop's rate: where nothing below is searched."""
 _HIGHEST_SHARE = 1.25

@@ -1,14 +1,326 @@
-"""Which bench a platform and a database need."""
+"""The benches: a database embedded in the load generator, a server that runs already, a server in a guest."""
 
 from __future__ import annotations
 
+import dataclasses
+import secrets
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+from virtgauge.agent.channel import Channel
+from virtgauge.errors import VirtgaugeError
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import NetworkError
+from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.bench import Stage
-from virtgauge.suites.storage.benches import BenchSpec
-from virtgauge.suites.storage.embedded import EmbeddedBench
-from virtgauge.suites.storage.existing_bench import ExistingBench
-from virtgauge.suites.storage.laboratory import StorageBench
-from virtgauge.suites.storage.served import ServedBench
+from virtgauge.suites.storage.calibration import NullServer
+from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Profile, Server
+from virtgauge.suites.storage.databases.registry import DATABASES, database
+from virtgauge.suites.storage.existing import ExistingServer
+from virtgauge.suites.storage.flushes import AS_IS, launcher_prefix
+from virtgauge.suites.storage.ground import PEER, PORT, Ground, address_peer
+from virtgauge.suites.storage.laboratory import BenchSpec, StorageBench, Target, found, level_of
+from virtgauge.suites.storage.server import ServerFiles, ServerProcess, kill_tree, noted, run_well
 from virtgauge.suites.storage.simulated import SimulatedBench
+
+
+class EmbeddedBench(StorageBench):
+    """A guest in which embedded databases are measured, one after the other: their client is their server."""
+
+    def __init__(self, stage: Stage, spec: BenchSpec, ground: Ground) -> None:
+        super().__init__(stage, spec)
+        self._ground = ground
+        self._profile = spec.flushes or AS_IS
+        self._counters = ground.disk / "flushes"
+        self._pid = ground.shared / "client.pid"
+        self._reported: dict[tuple[str, str], dict[str, Any]] = {}
+
+    @classmethod
+    async def create(cls, stage: Stage, spec: BenchSpec) -> EmbeddedBench:
+        """Launch the guest with its disk.
+
+        Raises:
+            LaunchError: it did not come up.
+        """
+        ground = Ground.prepare(stage, spec)
+        products = [product for product in DATABASES.values() if product.embedded]
+        places = [place for product in products if isinstance(place := found(product.name), Found)]
+        await ground.launch(
+            stage,
+            spec,
+            memory_mib=max((product.memory_mib for product in products), default=512),
+            shares=[share for place in places for share in place.shares],
+        )
+        return cls(stage, spec, ground)
+
+    @property
+    def client_place(self) -> Hashable:
+        """A guest of this platform, of this size."""
+        return (self.stage.platform, self.spec.vcpus, self.spec.memory_mib)
+
+    async def target(self, params: Mapping[str, Any]) -> Target:
+        name = params["database"]
+        place, profile = level_of(name, Durability(params["durability"]), params["period_ms"])
+        product, ground = database(name), self._ground
+        store = product.store(place, ground.layout(password=""), profile) | {"timeout_ms": self.spec.timeout_ms}
+        client = self._client(store)
+        if (name, profile.name) not in self._reported:
+            folder = str(Path(store["path"]).parent)
+            await run_well(self.guest.channel, "making the database's folder", ["/bin/mkdir", "-p", folder])
+            self._reported[name, profile.name] = await client.about()
+        return Target(
+            label=str(self._reported[name, profile.name]["version"]),
+            profile=profile,
+            client=client,
+            inside=ground.client_inside(self.guest.channel),
+            probe=ground.prober(self.guest.channel, self._profile),
+            counters=self._counters,
+            uncounted=None,
+            disk=ground.disk,
+            acknowledged=ground.shared / "acknowledged",
+            may_drop=True,
+            embedded=True,
+            reported=self._reported[name, profile.name],
+        )
+
+    def _client(self, store: Mapping[str, Any] | None) -> Sensorstore:
+        # The shell notes the process's number, so that it can be killed.
+        prefix = [*noted(self._pid), *launcher_prefix(self._counters, self._profile)]
+        ground = self._ground
+        return Sensorstore(
+            self.guest.channel, ground.sensorstore, store, prefix=prefix, timeout_factor=ground.timeout_factor
+        )
+
+    async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore:
+        """The loop itself, without any database."""
+        return self._ground.client_inside(self.guest.channel).on({"driver": "none"})
+
+    async def crash(self, target: Target, what: str) -> None:
+        if what == "machine":
+            await self._ground.crash(self.stage)
+        elif not await kill_tree(self.guest.channel, self._pid):
+            raise StoreError("lost", "the client had ended before it was to be killed")
+
+    async def recover(self, target: Target, what: str) -> Target:
+        if what == "machine":
+            await self._ground.launch_again(self.stage)
+        return dataclasses.replace(
+            target,
+            client=self._client(target.client.store),
+            inside=self._ground.client_inside(self.guest.channel),
+        )
+
+
+class ExistingBench(StorageBench):
+    """A server that is there already, used from the host."""
+
+    def __init__(self, stage: Stage, spec: BenchSpec, server: ExistingServer, client: Sensorstore) -> None:
+        super().__init__(stage, spec)
+        self._server, self._client = server, client
+        self._reported: dict[str, Any] | None = None
+
+    @classmethod
+    async def create(cls, stage: Stage, spec: BenchSpec) -> ExistingBench:
+        """Launch the client's agent.
+
+        Raises:
+            StoreError: ``unsupported`` on any platform but the host, or where its password is not to be had.
+            LaunchError: the agent did not come up.
+        """
+        assert spec.existing is not None
+        if not stage.platform.is_host:
+            words = f"the server {spec.existing.name} is an existing server: it is measured from the host only"
+            raise StoreError("unsupported", words)
+        if (shortfall := spec.existing.shortfall()) is not None:
+            raise StoreError("unsupported", shortfall)
+        try:
+            program, store = find_sensorstore(), spec.existing.store(spec.timeout_ms)
+        except VirtgaugeError as error:
+            raise StoreError("setup", str(error)) from error
+        guest = await stage.launch()
+        return cls(stage, spec, spec.existing, Sensorstore(guest.channel, Path(program), store))
+
+    @property
+    def keeps_tables(self) -> bool:
+        """Never: the server outlives the bench."""
+        return False
+
+    async def target(self, params: Mapping[str, Any]) -> Target:
+        if self._reported is None:
+            self._reported = await self._client.about()
+        return Target(
+            label=f"{self._reported['version']} at {self._server.name}",
+            profile=None,
+            client=self._client,
+            inside=None,
+            probe=None,
+            counters=None,
+            uncounted=None,
+            disk=None,
+            acknowledged=None,
+            may_drop=self._server.allow_drop,
+            embedded=False,
+            reported=self._reported,
+        )
+
+    async def explain(self, error: StoreError) -> StoreError:
+        if error.code != "exists":
+            return error
+        remedy = "it has not been touched; to have it dropped, set allow_drop = true, or start with --allow-drop"
+        return StoreError(error.code, f"{error.message}: {remedy}")
+
+
+_NULL_PORT = PORT + 1
+
+
+class ServedBench(StorageBench):
+    """A guest with a database server on a disk of its own, and its client at the other end of a network path."""
+
+    def __init__(self, stage: Stage, spec: BenchSpec, ground: Ground, lab: Namespace, description: Served) -> None:
+        super().__init__(stage, spec)
+        self._ground, self._lab, self._description = ground, lab, description
+        self._counters = ground.disk / "flushes"
+        self._client = Sensorstore(self.stage.peers[0].channel, ground.sensorstore, description.store)
+        self._process = self._new_process()
+        self._reported: dict[str, Any] = {}
+        self._null: NullServer | None = None
+
+    @classmethod
+    async def create(cls, stage: Stage, spec: BenchSpec) -> ServedBench:
+        """Launch guest and peer, and start the server.
+
+        Raises:
+            StoreError: ``unsupported``: there is no such server or level here; or the server did not come up.
+            LaunchError: guest or peer did not.
+            AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent failed.
+        """
+        assert spec.database is not None and spec.durability is not None
+        place, profile = level_of(spec.database, spec.durability, spec.period_ms)
+        product = database(spec.database)
+        ground = Ground.prepare(stage, spec)
+        layout = dataclasses.replace(ground.layout(secrets.token_hex(12)), memory_mib=product.memory_mib)
+        server = product.server(place, layout, profile)
+        try:
+            server.write(ground.account)
+            lab = Namespace(stage.scope, stage.name("lab"))
+        except (NetworkError, OSError) as error:
+            raise LaunchError("network", str(error)) from error
+        stage.at_end(lab.close)
+        shares = [share for share in (*server.shares, *place.shares) if not share.is_relative_to(ground.shared)]
+        await ground.launch(stage, spec, memory_mib=product.memory_mib, shares=shares, lab=lab)
+        peer = await stage.launch_peer("client", lab=lab)
+        await address_peer(peer.channel)
+        store = product.store(place, layout, profile) | {"timeout_ms": spec.timeout_ms}
+        uncounted = await _why_uncounted(product, ground, stage.guests[0].channel, spec.flushes)
+        bench = cls(
+            stage,
+            spec,
+            ground,
+            lab,
+            Served(product.label(place), profile, server, store, uncounted, product.null_protocol),
+        )
+        await bench.start()
+        return bench
+
+    def _new_process(self) -> ServerProcess:
+        files = ServerFiles(self._ground.shared / "server.pid", self._ground.shared / "server.log")
+        counted = self._description.uncounted is None
+        launcher = launcher_prefix(self._counters, self.spec.flushes or AS_IS) if counted else []
+        factor = self._ground.timeout_factor
+        return ServerProcess(self.guest.channel, self._description.server, files, launcher, timeout_factor=factor)
+
+    async def start(self) -> None:
+        """Set the server up on an empty disk, and start it.
+
+        Raises:
+            StoreError: it did not come up.
+        """
+        await self._process.set_up()
+        self._reported = await self._process.start(self._client)
+
+    async def target(self, params: Mapping[str, Any]) -> Target:
+        ground, guest = self._ground, self.guest.channel
+        return Target(
+            label=self._description.label,
+            profile=self._description.profile,
+            client=self._client,
+            inside=ground.client_inside(guest),
+            probe=ground.prober(guest, self.spec.flushes or AS_IS),
+            counters=self._counters if self._description.uncounted is None else None,
+            uncounted=self._description.uncounted,
+            disk=ground.disk,
+            acknowledged=ground.shared / "acknowledged",
+            may_drop=True,
+            embedded=False,
+            reported=self._reported,
+        )
+
+    async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:
+        protocol = self._description.null_protocol
+        if protocol is None:
+            return None
+        if self._null is None:
+            place = (self._ground.sensorstore, protocol, PEER, _NULL_PORT)
+            self._null = await NullServer.launch(self.stage, self._lab, *place)
+        return await self._null.client(target.client, data)
+
+    async def crash(self, target: Target, what: str) -> None:
+        if what == "machine":
+            await self._ground.crash(self.stage)
+        else:
+            await self._process.kill()
+
+    async def recover(self, target: Target, what: str) -> Target:
+        if what == "machine":
+            await self._ground.launch_again(self.stage)
+            await address_peer(self.stage.peers[0].channel)  # with the guest, the other end of the link was gone
+            self._process = self._new_process()
+        self._reported = await self._process.start(self._client)
+        return await self.target({})
+
+    async def explain(self, error: StoreError) -> StoreError:
+        if await self._process.alive():
+            return error
+        words = f"{error.message}; the server has ended: {self._process.last_words()}"
+        return StoreError(error.code, words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """What a server is.
+
+    Attributes:
+        label: product and version.
+        profile: its settings of the level.
+        server: how it is run.
+        store: how it is reached.
+        uncounted: why its flushes are not; None where they are.
+        null_protocol: of the null server for its driver, where there is one.
+    """
+
+    label: str
+    profile: Profile
+    server: Server
+    store: Mapping[str, Any]
+    uncounted: str | None
+    null_protocol: str | None
+
+
+async def _why_uncounted(product: Database, ground: Ground, guest: Channel, flushes: str | None) -> str | None:
+    """Why the server's flushes cannot be counted in this guest; None where they can.
+
+    Raises:
+        StoreError: ``unsupported``: they have to be, because a flush is to cost what another device's would.
+    """
+    if not product.own_system_calls or await ground.notifies_of_system_calls(guest):
+        return None
+    words = f"{product.title} makes its system calls directly, and the guest's kernel does not report them"
+    if flushes not in (None, AS_IS):
+        text = f"{words}: its flushes cannot be made to cost what {flushes} says; measure it with {AS_IS}"
+        raise StoreError("unsupported", text)
+    return words
 
 
 async def set_up_bench(stage: Stage, spec: BenchSpec) -> StorageBench:
@@ -21,7 +333,7 @@ async def set_up_bench(stage: Stage, spec: BenchSpec) -> StorageBench:
     """
     if spec.existing is not None:
         return await ExistingBench.create(stage, spec)
-    if stage.platform.kind == "simulated":
+    if stage.platform.simulated:
         return await SimulatedBench.create(stage, spec)
     if spec.database is None:
         return await EmbeddedBench.create(stage, spec)

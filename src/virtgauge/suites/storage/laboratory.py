@@ -1,4 +1,6 @@
-"""What storage cells are measured on, and what a trial works with there.
+"""What a cell of the suite is measured on: which bench, what it offers, and why a database cannot be measured here.
+
+What storage cells are measured on, and what a trial works with there.
 
 A server runs in the guest, on a data disk of its own, and is used from outside across a network path: the guest has
 one interface, whose other end is in a namespace with a peer, the client.  An embedded database has no server: the
@@ -9,14 +11,88 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
 from virtgauge.suites.bench import Bench, Stage
-from virtgauge.suites.storage.benches import BenchSpec
 from virtgauge.suites.storage.client import Sensorstore, StoreError
-from virtgauge.suites.storage.databases.base import Profile
+from virtgauge.suites.storage.databases.base import Durability, Found, Missing, Profile
+from virtgauge.suites.storage.databases.registry import database
+from virtgauge.suites.storage.existing import ExistingServer
+from virtgauge.suites.storage.settings import StorageSettings
+
+# Which bench a cell needs.  Whatever two benches differ in is in the name, so that designs can share one.
+
+EMBEDDED = "embedded"
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchSpec:
+    """A guest with what is measured in it.
+
+    Attributes:
+        database: whose server it runs; None where embedded databases run in it, one after the other.
+        durability: of that server.
+        period_ms: of the level ``periodic``.
+        flushes: flush profile; None where nothing here decides about it.
+        existing: a server that is there already, in place of all that.
+        disk_mib, memory_mib, vcpus: of the guest.
+        timeout_ms: of an operation.
+    """
+
+    database: str | None
+    durability: Durability | None
+    period_ms: int
+    flushes: str | None
+    existing: ExistingServer | None
+    disk_mib: int
+    memory_mib: int | None
+    vcpus: int | None
+    timeout_ms: int
+
+    @property
+    def name(self) -> str:
+        """Unique among differing benches."""
+        if self.existing is not None:
+            return f"storage-at-{self.existing.name}-{self.existing.uri}-{self.existing.table}-{self.timeout_ms}"
+        what = EMBEDDED if self.database is None else f"{self.database}-{self.durability}"
+        period = f"-{self.period_ms}ms" if self.durability is Durability.PERIODIC else ""
+        guest = f"{self.disk_mib}-{self.memory_mib or 0}-{self.vcpus or 0}-{self.timeout_ms}"
+        return f"storage-{what}{period}-{self.flushes}-{guest}"
+
+
+def bench_of(settings: StorageSettings, name: str, durability: Durability, flushes: str) -> BenchSpec:
+    """The bench for a database that is started here."""
+    embedded = database(name).embedded
+    return BenchSpec(
+        database=None if embedded else name,
+        durability=None if embedded else durability,
+        period_ms=settings.period_ms,
+        flushes=flushes,
+        existing=None,
+        disk_mib=settings.disk_mib,
+        memory_mib=settings.memory_mib,
+        vcpus=settings.vcpus,
+        timeout_ms=settings.timeout_ms,
+    )
+
+
+def bench_at(settings: StorageSettings, server: ExistingServer) -> BenchSpec:
+    """The bench for a server that is there already."""
+    return BenchSpec(
+        database=server.database,
+        durability=None,
+        period_ms=settings.period_ms,
+        flushes=None,
+        existing=server,
+        disk_mib=settings.disk_mib,
+        memory_mib=None,
+        vcpus=None,
+        timeout_ms=settings.timeout_ms,
+    )
+
 
 NOTES_HEADER_BYTES = 24
 """Of the file in which a client notes what was acknowledged; then come the notes."""
@@ -159,3 +235,45 @@ class NoBench(StorageBench):
 
     async def target(self, params: Mapping[str, Any]) -> Target:
         raise StoreError(self._failure.code, self._failure.message)
+
+
+# What keeps a cell from being measured on this machine, found out before anything is started for it.
+
+
+@functools.cache
+def found(name: str) -> Found | Missing:
+    """Where a database is; looked for once in a run."""
+    return database(name).find()
+
+
+def shortfall(name: str) -> str | None:
+    """Why a database cannot be started here and what would help, in words; None where it can."""
+    place = found(name)
+    if isinstance(place, Found):
+        return None
+    fix = f" (to enable it: {place.fix})" if place.fix else ""
+    return f"{database(name).title} is not here: {place.reason}{fix}"
+
+
+def level_of(name: str, durability: Durability, period_ms: int) -> tuple[Found, Profile]:
+    """Where a database is, and its settings of a level.
+
+    Raises:
+        StoreError: ``unsupported``: it is not here, or has no such level.
+    """
+    place = found(name)
+    if not isinstance(place, Found):
+        raise StoreError("unsupported", shortfall(name) or f"{name} is not here")
+    return place, profile_of(name, durability, period_ms)
+
+
+def profile_of(name: str, durability: Durability, period_ms: int) -> Profile:
+    """The settings of a level.
+
+    Raises:
+        StoreError: ``unsupported``: the database has no such level.
+    """
+    profile = database(name).level(durability, period_ms)
+    if isinstance(profile, str):
+        raise StoreError("unsupported", f"{database(name).title} has no level {durability.value!r}: {profile}")
+    return profile

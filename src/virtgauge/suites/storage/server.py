@@ -1,4 +1,4 @@
-"""A database server in a guest: set up, started through the flush launcher, watched, killed and started again."""
+"""A server's process in a guest: set up, started, watched, killed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,84 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.platforms.attempt import log_tail
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Server
-from virtgauge.suites.storage.processes import is_alive, kill_tree, last_lines, noted_and_logged, run_well
+
+# Processes of a guest that are known by a file with their number: written by a shell that hands its process over.
+
+_SHORT_S = 30.0
+_OUTPUT_LIMIT = 20_000
+
+_NOTED = 'echo $$ >"$1"; shift; exec "$@"'
+_LOGGED = 'echo $$ >"$1"; log=$2; shift 2; exec "$@" >>"$log" 2>&1 </dev/null'
+# Parents before children, all by one command: none of them sees another end.
+_KILL = """
+tree() {
+  echo "$1"
+  for status in $(grep -ls "^PPid:[[:space:]]*$1\\$" /proc/[0-9]*/status); do
+    child=${status#/proc/}
+    tree "${child%/status}"
+  done
+}
+kill -s KILL $(tree "$(cat "$1")")
+"""
+# A process that has ended is there as a zombie until the agent collects it.
+_ALIVE = 'grep -qs "^State:[[:space:]]*[RSDTtIPW]" "/proc/$(cat "$1")/status"'
+
+
+def noted(pid: Path) -> list[str]:
+    """What an argument vector is prefixed with, so that its process's number is in a file."""
+    return ["/bin/sh", "-c", _NOTED, "sh", str(pid)]
+
+
+def noted_and_logged(pid: Path, log: Path) -> list[str]:
+    """The same, with what it prints in another file."""
+    return ["/bin/sh", "-c", _LOGGED, "sh", str(pid), str(log)]
+
+
+async def kill_tree(guest: Channel, pid: Path) -> bool:
+    """Kill a process and all of its descendants at once; False when it had ended before."""
+    if not await is_alive(guest, pid):
+        return False
+    return bool((await run(guest, ["/bin/sh", "-c", _KILL, "sh", str(pid)]))["exit_code"] == 0)
+
+
+async def is_alive(guest: Channel, pid: Path) -> bool:
+    """Whether the process runs."""
+    return bool((await run(guest, ["/bin/sh", "-c", _ALIVE, "sh", str(pid)]))["exit_code"] == 0)
+
+
+async def run(guest: Channel, argv: Sequence[str], within_s: float = _SHORT_S) -> Mapping[str, Any]:
+    """Run a program in the guest to its end: the agent's answer."""
+    reply = await guest.request(
+        "run",
+        argv=list(argv),
+        env={},
+        timeout_ms=round(within_s * 1000),
+        output_limit=_OUTPUT_LIMIT,
+        timeout_s=within_s + _SHORT_S,
+    )
+    return reply.value
+
+
+async def run_well(guest: Channel, what: str, argv: Sequence[str], within_s: float = _SHORT_S) -> None:
+    """The same for one that has to end well.
+
+    Raises:
+        StoreError: it did not; with what it printed.
+    """
+    ended = await run(guest, argv, within_s)
+    if ended["timed_out"]:
+        raise StoreError("setup", f"{what} was not done within {within_s:g} s")
+    if ended["exit_code"] != 0:
+        printed = (bytes(ended["stderr"]) or bytes(ended["stdout"])).decode(errors="replace")
+        raise StoreError("setup", f"{what}: {last_lines(printed) or 'failed in silence'}")
+
+
+def last_lines(text: str, lines: int = 6) -> str:
+    """The end of what something printed, in one line."""
+    return " | ".join(line.strip() for line in text.strip().splitlines()[-lines:] if line.strip())
+
+
+# A database server in a guest: set up, started through the flush launcher, watched, killed and started again.
 
 _POLL_S = 0.1
 _STOP_S = 30.0
@@ -42,7 +119,7 @@ class ServerProcess:
     """One server in one guest."""
 
     def __init__(
-        self, guest: Channel, server: Server, files: ServerFiles, launcher: Sequence[str], *, slowness: float
+        self, guest: Channel, server: Server, files: ServerFiles, launcher: Sequence[str], *, timeout_factor: float
     ) -> None:
         """Prepare to run it.
 
@@ -51,10 +128,10 @@ class ServerProcess:
             server: how.
             files: where its traces go.
             launcher: what its argument vector is prefixed with.
-            slowness: by how much longer than on the host it may take there.
+            timeout_factor: how many times longer than on the host it may take there.
         """
         self._guest, self._server, self._files, self._launcher = guest, server, files, tuple(launcher)
-        self._patience_s = min(server.ready_timeout_s * slowness, _LONGEST_START_S)
+        self._time_out_s = min(server.ready_timeout_s * timeout_factor, _LONGEST_START_S)
         self._load: int | None = None
 
     async def set_up(self) -> None:
@@ -64,7 +141,7 @@ class ServerProcess:
             StoreError: a command failed; with what it printed.
         """
         for argv in self._server.setup:
-            await run_well(self._guest, Path(argv[0]).name, [*self._environment, *argv], self._patience_s)
+            await run_well(self._guest, Path(argv[0]).name, [*self._environment, *argv], self._time_out_s)
 
     async def start(self, client: Sensorstore) -> dict[str, Any]:
         """Start it, and wait until it serves this client: what it says of itself.
@@ -77,7 +154,7 @@ class ServerProcess:
         argv += [*self._environment, *self._server.argv]
         reply = await self._guest.request("load_start", name="program", params={"argv": argv}, timeout_s=_STOP_S)
         self._load = int(reply.value["load"])
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._time_out_s
         while True:
             try:
                 return await client.about()
@@ -88,7 +165,7 @@ class ServerProcess:
             if self._files.pid.exists() and not await self.alive():
                 raise StoreError("start", f"the server ended before it served: {self.last_words()}")
             if time.monotonic() > deadline:
-                words = f"the server did not serve within {self._patience_s:g} s ({last.message})"
+                words = f"the server did not serve within {self._time_out_s:g} s ({last.message})"
                 raise StoreError("start", f"{words}: {self.last_words()}")
             await asyncio.sleep(_POLL_S)
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from virtgauge.errors import UsageError
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
-from virtgauge.suites.storage.databases.registry import database
+from virtgauge.suites.storage.databases.registry import DATABASES, database
 from virtgauge.suites.storage.existing import ExistingServer
 
 Operation = Literal["single-write", "single-read", "multi-write", "multi-read", "mixed", "knee", "crash"]
@@ -20,11 +20,6 @@ CrashOf = Literal["server", "machine"]
 
 WRITES = ("single-write", "multi-write")
 READS = ("single-read", "multi-read")
-WRITE_MODES: dict[str, tuple[WriteMode, ...]] = {
-    "postgresql": ("unnest", "copy", "values", "pipelined"),
-    "cassandra": ("pipelined",),
-}
-"""Ways of writing that a database has beside its usual one; ``values`` is the paper's concatenated statement."""
 
 _FLUSHES = re.compile(r"as-is|at-once|rotational:([1-9][0-9]{1,5})|latency:([1-9][0-9]{0,7})")
 _LOOP = re.compile(r"closed|open:([0-9]+(?:\.[0-9]+)?)")
@@ -59,21 +54,23 @@ def _differ(values: Sequence[object]) -> Sequence[object]:
     return values
 
 
-Database = Annotated[str, AfterValidator(_is_a_database)]
+Database = Annotated[str, AfterValidator(_is_a_database), Field(json_schema_extra={"enum": [*DATABASES]})]
 FlushProfile = Annotated[str, AfterValidator(_is_a_flush_profile)]
 Loop = Annotated[str, AfterValidator(_is_a_loop)]
 _Levels = Field(min_length=1)
 
 
 class MixedLoad(BaseModel):
-    """Fig. 1 of the paper: sensors write single values steadily, analyses read many at once in bursts."""
+    """The operation ``mixed`` (the paper's Fig. 1): steady writes of single values, and bursts of large reads."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     writes_per_s: Annotated[float, Field(gt=0, le=10**7)] = 200.0
-    """Of all writing clients together, whatever becomes of those before (open loop)."""
+    """Rate of all writing clients together (open loop)."""
     arrivals: Literal["even", "poisson"] = "poisson"
+    """Gaps between writes: constant, or exponential."""
     burst_every_ms: Annotated[int, Field(ge=1, le=3_600_000)] = 500
+    """From one burst of reads to the next."""
     burst_reads: Annotated[int, Field(ge=1, le=100_000)] = 10
     """Statements of a burst; each reads ``values`` readings."""
     readers: Annotated[int, Field(ge=1, le=_MOST_CLIENTS)] = 1
@@ -86,14 +83,15 @@ class StorageSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     databases: Annotated[tuple[Database, ...], AfterValidator(_differ)] = ("sqlite", "duckdb")
-    """Started by virtgauge in every guest; embedded ones run inside it."""
+    """Databases that virtgauge starts in every guest. Embedded ones run inside the guest's load generator."""
     server: tuple[ExistingServer, ...] = ()
-    """Servers that are there already, measured from the host only."""
+    """Servers that run already, measured from the host only."""
     durability: Annotated[tuple[Durability, ...], _Levels, AfterValidator(_differ)] = (Durability.FLUSHED,)
+    """What an acknowledged write has survived; see [storage.md](storage.md#levels-of-durability)."""
     period_ms: Annotated[int, Field(ge=1, le=600_000)] = FIRST_PERIOD_MS
-    """Of the level ``periodic``."""
+    """Flush period of the level ``periodic``."""
     flushes: Annotated[tuple[FlushProfile, ...], _Levels, AfterValidator(_differ)] = ("as-is",)
-    """What a flush costs: as the disk has it, or another device's in its place."""
+    """What a flush costs: ``as-is``, ``at-once``, ``rotational:RPM`` or ``latency:MICROSECONDS``."""
 
     operations: Annotated[tuple[Operation, ...], _Levels, AfterValidator(_differ)] = (
         "single-write",
@@ -101,51 +99,59 @@ class StorageSettings(BaseModel):
         "multi-write",
         "multi-read",
     )
+    """What is measured; see [storage.md](storage.md#what-is-measured)."""
     clients: Annotated[tuple[Annotated[int, Field(ge=1, le=_MOST_CLIENTS)], ...], _Levels, AfterValidator(_differ)] = (
         1,
     )
+    """Concurrent clients."""
     index: Annotated[tuple[bool, ...], _Levels, AfterValidator(_differ)] = (True,)
-    """On (sensor, timestamp)."""
+    """Whether the table has an index on (sensor, timestamp)."""
     loops: Annotated[tuple[Loop, ...], _Levels, AfterValidator(_differ)] = ("closed",)
-    """``closed``: each client waits for its answer; ``open:RATE``: so many a second, whatever becomes of others."""
+    """``closed``: each client waits for its answer. ``open:RATE``: that many operations a second, whether or not
+    earlier ones are answered."""
     write_modes: Annotated[tuple[WriteMode, ...], _Levels, AfterValidator(_differ)] = ("default",)
-    """How readings are handed over; a database that does not have a mode is left out of it."""
+    """How readings are handed over: postgresql has unnest, copy, values and pipelined, cassandra has pipelined."""
     pipeline: Annotated[int, Field(ge=2, le=4096)] = 32
-    """Statements under way at once in the write mode ``pipelined``."""
+    """Statements in flight in the write mode ``pipelined``."""
     values: Annotated[int, Field(ge=2, le=100_000)] = 1000
     """Readings in a statement of a multi-write or multi-read."""
     preload: Annotated[int, Field(ge=1, le=10**8)] = 10_000
-    """Readings of every sensor that a read finds."""
+    """Readings of every sensor that reads find."""
     sensors: Annotated[int, Field(ge=1, le=100_000)] = 16
+    """Number of sensors; at least as many as clients."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Of the data; every trial stores the same."""
+    """Of the generated data; every trial stores the same."""
 
     seconds: Annotated[float, Field(ge=0.05, le=3600)] = 5.0
-    """Measured of each trial."""
+    """Measured time of each trial."""
     warmup_s: Annotated[float, Field(ge=0, le=600)] = 0.5
+    """Time before that which is not measured."""
     calibration_s: Annotated[float, Field(ge=0, le=60)] = 0.5
-    """Measured against a server that stores nothing, to know the client's own limit; 0 leaves that out."""
+    """Time against a server that stores nothing, to find the client's own limit; 0 skips it."""
     disk_probe_s: Annotated[float, Field(ge=0.01, le=60)] = 0.2
-    """Flushing an otherwise idle disk, before and after every trial."""
+    """Time of each flush probe of the idle disk, before and after every trial."""
     timeout_ms: Annotated[int, Field(ge=10, le=600_000)] = 10_000
     """An operation that takes longer has failed."""
 
     mixed: MixedLoad = MixedLoad()
+    """Settings of the operation ``mixed``."""
     knee_of: Annotated[tuple[KneeOperation, ...], _Levels, AfterValidator(_differ)] = ("single-write",)
-    """Whose highest rate the operation ``knee`` searches."""
+    """Operations whose highest rate ``knee`` searches."""
     objective_ms: Annotated[float, Field(gt=0, le=600_000)] = 20.0
     """The knee is the highest rate at which 99 % of the responses take no longer."""
     knee_steps: Annotated[int, Field(ge=2, le=20)] = 7
+    """Rates that the search for the knee tries."""
     crash: Annotated[tuple[CrashOf, ...], _Levels, AfterValidator(_differ)] = ("server",)
-    """What is ended without warning while it writes: the server's processes, or the whole machine."""
+    """What ``crash`` ends without warning while it writes: the server's processes, or the whole machine."""
     crash_after_s: Annotated[float, Field(ge=0.05, le=600)] = 1.0
+    """Time from the first write to the crash."""
 
     disk_mib: Annotated[int, Field(ge=64, le=1_048_576)] = 2048
-    """Size of the data disk; its image takes only what is written."""
+    """Size of the data disk. Its image takes only what is written."""
     memory_mib: Annotated[int, Field(ge=64)] | None = None
-    """Of each guest; None: what the database needs, where a guest has memory of its own."""
+    """Memory of each guest; what the database needs by default."""
     vcpus: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Of each guest; None leaves the platform's own default."""
+    """Processors of each guest; the platform's own default if left out."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> StorageSettings:
@@ -153,7 +159,7 @@ class StorageSettings(BaseModel):
             raise ValueError("databases is empty: choose at least one, or name a server")
         names = [server.name for server in self.server]
         if len(set(names)) < len(names):
-            raise ValueError("server: two have the same name; give each a `name` of its own")
+            raise ValueError("server: two have the same name; give each its own `name`")
         if self.sensors < max(self.clients):
             raise ValueError(
                 f"sensors = {self.sensors}: each client writes a sensor of its own; "
@@ -181,7 +187,7 @@ class StorageSettings(BaseModel):
 
     def _check_write_modes(self) -> None:
         for mode in self.write_modes:
-            having = [name for name, modes in WRITE_MODES.items() if mode in modes]
+            having = [name for name, product in DATABASES.items() if mode in product.write_modes]
             if mode != "default" and not set(having) & {*self.databases, *(one.database for one in self.server)}:
                 raise ValueError(
                     f"write_modes: none of the databases has {mode!r}; add {' or '.join(having)}, or leave it out"
@@ -203,7 +209,7 @@ class StorageSettings(BaseModel):
         modelled = [profile for profile in self.flushes if profile != "as-is"]
         if "machine" in self.crash and modelled:
             raise ValueError(
-                f"flushes: {modelled[0]} stands for a device and flushes nothing, so that a machine's crash "
+                f"flushes: {modelled[0]} replaces the device and flushes nothing, so that a machine's crash "
                 'would show the profile and not the database; use "as-is", or crash = ["server"]'
             )
 
@@ -211,7 +217,7 @@ class StorageSettings(BaseModel):
         """The modes of the design that a database has for an operation."""
         if operation not in WRITES:
             return ["default"]
-        own = WRITE_MODES.get(database_name, ())
+        own = database(database_name).write_modes
         return [
             mode
             for mode in self.write_modes

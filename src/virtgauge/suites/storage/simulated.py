@@ -7,14 +7,12 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtgauge.platforms.simulated.storage_commands import KILL
+from virtgauge.platforms.simulated.trials import KILL
 from virtgauge.suites.bench import Stage
-from virtgauge.suites.storage.availability import profile_of
-from virtgauge.suites.storage.benches import BenchSpec
 from virtgauge.suites.storage.client import Sensorstore
 from virtgauge.suites.storage.databases.base import Durability
-from virtgauge.suites.storage.laboratory import StorageBench, Target
-from virtgauge.suites.storage.processes import run
+from virtgauge.suites.storage.laboratory import BenchSpec, StorageBench, Target, profile_of
+from virtgauge.suites.storage.server import run
 
 _NOWHERE = Path("/simulated")
 

@@ -21,17 +21,16 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.bench import Bench, Stage
-from virtgauge.suites.storage.availability import shortfall
-from virtgauge.suites.storage.benches import BenchSpec, bench_at, bench_of
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.crash import measure_crash
+from virtgauge.suites.storage.databases.base import Missing
+from virtgauge.suites.storage.databases.registry import database
 from virtgauge.suites.storage.existing import refuse_passwords
 from virtgauge.suites.storage.knee import measure_knee
 from virtgauge.suites.storage.laboratories import set_up_bench
-from virtgauge.suites.storage.laboratory import NoBench, StorageBench
-from virtgauge.suites.storage.loads import values_of
+from virtgauge.suites.storage.laboratory import BenchSpec, NoBench, StorageBench, bench_at, bench_of, shortfall
 from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
-from virtgauge.suites.storage.trial import PREPARE_S, measure_load
+from virtgauge.suites.storage.trial import PREPARE_S, measure_load, values_of
 
 AS_CONFIGURED = "as-configured"
 """Level and flush profile of a server that is there already: nothing here decides about them."""
@@ -58,6 +57,11 @@ class StorageSuite(Suite):
             details = InitErrorDetails(type=error, loc=("server",), input="…")
             raise ValidationError.from_exception_data(cls.name, [details])
         return cls(StorageSettings.model_validate(settings))
+
+    def needs(self) -> tuple[str, ...]:
+        started = [database(name) for name in self._settings.databases]
+        missing = [part for one in started if isinstance(one.find(), Missing) for part in one.parts]
+        return ("sensorstore", *(["flushes", *missing] if started else []))
 
     def shortfalls(self) -> list[str]:
         asked = [*map(shortfall, self._settings.databases), *(server.shortfall() for server in self._settings.server)]
@@ -118,7 +122,9 @@ class StorageSuite(Suite):
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
             }
             probe = "operations" if plain else operation
-            yield Cell(self.name, probe, factors, params, self._timeout_s(operation), bench.name)
+            yield Cell(
+                self.name, probe, factors, params, self._timeout_s(operation), bench.name, self._expected_s(operation)
+            )
 
     def _timeout_s(self, operation: str) -> float:
         """Generous: of what hangs, an operation's own time-out tells sooner."""
@@ -126,6 +132,11 @@ class StorageSuite(Suite):
         measures = {"knee": s.knee_steps + 1}.get(operation, 1)
         each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + _EACH_CELL_S
         return PREPARE_S + measures * each_s + s.crash_after_s
+
+    def _expected_s(self, operation: str) -> float:
+        s = self._settings
+        measures = {"knee": s.knee_steps + 1}.get(operation, 1)
+        return 0.5 + 2 * s.disk_probe_s + 2 * s.calibration_s + measures * (s.warmup_s + s.seconds)
 
     async def set_up(self, bench: str, stage: Stage) -> Bench:
         """A guest with its server, disk and client; a plain guest where that cannot be, whose cells all say why."""

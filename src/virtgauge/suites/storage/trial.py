@@ -1,25 +1,170 @@
-"""One cell of the storage suite: an empty database, its rows, the load, and what all sides did meanwhile."""
+"""One trial: its loads, what is measured beside it, and what makes it invalid."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.ledger.records import Histogram
+from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
-from virtgauge.suites.storage.calibration import client_limit_per_s
+from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_limit
 from virtgauge.suites.storage.client import UNUSABLE, StoreError, Stream
-from virtgauge.suites.storage.disk_probe import probe_disk, watch_disk
-from virtgauge.suites.storage.flags import Circumstances, flags_of
+from virtgauge.suites.storage.databases.base import Profile
+from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageBench, Target
-from virtgauge.suites.storage.loads import data_of, preload_of, streams_of
-from virtgauge.suites.storage.outcomes import FlushCount, Measured
+from virtgauge.suites.storage.outcomes import FlushCount, Measured, StreamResult
 from virtgauge.suites.storage.settings import READS, StorageSettings
+
+# What a cell asks of the load generator: data, rows that are there before, streams.
+
+_STEP_MS = 1000
+
+
+def data_of(settings: StorageSettings) -> dict[str, Any]:
+    """The deterministic readings of a design."""
+    return {"seed": settings.seed, "sensors": settings.sensors, "step_ms": _STEP_MS}
+
+
+def values_of(settings: StorageSettings, operation: str) -> int:
+    """Readings in a statement."""
+    return 1 if operation.startswith("single-") else settings.values
+
+
+def preload_of(settings: StorageSettings, params: Mapping[str, Any]) -> int:
+    """Readings of every sensor that are there before; writes begin with an empty table."""
+    operation = params["of"] or params["operation"]
+    return settings.preload if operation in (*READS, "mixed") else 0
+
+
+def streams_of(settings: StorageSettings, params: Mapping[str, Any]) -> list[Stream]:
+    """The loads of a cell of plain operations, or of the mixed one."""
+    if params["operation"] == "mixed":
+        return _mixed(settings, params["clients"])
+    return [stream_of(settings, params, params["operation"], loop_of(params["loop"]))]
+
+
+def stream_of(settings: StorageSettings, params: Mapping[str, Any], operation: str, loop: Mapping[str, Any]) -> Stream:
+    """One operation by the cell's clients."""
+    return Stream(
+        operation=operation.partition("-")[2],
+        values=values_of(settings, operation),
+        clients=params["clients"],
+        loop=loop,
+        pipeline=settings.pipeline if params["write_mode"] == "pipelined" else 1,
+        preload=preload_of(settings, params),
+    )
+
+
+def open_loop(rate_per_s: float) -> dict[str, Any]:
+    """So many operations a second, independent of one another."""
+    return {"kind": "open", "rate_per_s": rate_per_s, "arrivals": "poisson"}
+
+
+def loop_of(text: str) -> dict[str, Any]:
+    """A loop of the plan as a specification has it."""
+    kind, _, rate = text.partition(":")
+    return open_loop(float(rate)) if kind == "open" else {"kind": "closed"}
+
+
+def _mixed(settings: StorageSettings, writers: int) -> list[Stream]:
+    mixed, preload = settings.mixed, settings.preload
+    steady = {"kind": "open", "rate_per_s": mixed.writes_per_s, "arrivals": mixed.arrivals}
+    bursts = {"kind": "burst", "every_ms": mixed.burst_every_ms, "size": mixed.burst_reads}
+    return [
+        Stream("write", 1, writers, steady, preload=preload),
+        Stream("read", settings.values, mixed.readers, bursts, preload=preload),
+    ]
+
+
+# What makes a storage trial invalid, or has to be said with it.
+
+_FEWER = 0.9
+"""Some of the acknowledgements of the measured span may have waited for a flush before it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Circumstances:
+    """Under which a trial was made.
+
+    Attributes:
+        measured: what the loads came to.
+        client_limit_per_s: what the client alone comes to; None where that is not known.
+        profile: the level's settings; None for a server that is there already.
+        written: statements that wrote in the measured span; 0 where something else was measured.
+        waiting: how many of them may wait for one flush together: clients × pipeline.
+        flushes: counted from before the warm-up to after the end; None where nobody counts.
+        uncounted: why nobody does, where somebody was to.
+        period_ms: of a level that flushes periodically.
+        disk: the idle disk, before and after.
+    """
+
+    measured: Measured
+    client_limit_per_s: float | None
+    profile: Profile | None
+    written: int
+    waiting: int
+    flushes: int | None
+    uncounted: str | None
+    period_ms: int
+    disk: DiskWatch
+
+
+def flags_of(found: Circumstances) -> Iterator[Flag]:
+    """Every flag that applies."""
+    yield from answer_flags(found.measured.streams)
+    limit, reached = found.client_limit_per_s, found.measured.operations_per_s
+    if near_the_limit(reached, limit):
+        text = f"{reached:,.0f} of the client's own {limit:,.0f} operations/s"
+        yield Flag("client-limited", f"{text}: the database may be faster", fatal=False)
+    yield from _flush_flags(found)
+    # What waits for no flush does not notice a change of the disk.
+    waits = found.profile is not None and found.profile.flushes_each_write and found.written > 0
+    if (changed := found.disk.flag(waits=waits)) is not None:
+        yield changed
+
+
+def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
+    """Wrong answers, failures, and nothing at all."""
+    wrong, errors = (sum(getattr(stream, name) for stream in streams) for name in ("wrong", "errors"))
+    if wrong:
+        said = next((stream.first_error for stream in streams if stream.wrong and stream.first_error), None)
+        detail = f"{wrong} reads returned other readings than were written" + (f": {said}" if said else "")
+        yield Flag("wrong-answer", detail)
+    if errors:
+        said = next((stream.first_error for stream in streams if stream.errors and stream.first_error), "unnamed")
+        yield Flag("errors", f"{errors} operations failed, the first with: {said}")
+    if any(stream.operations == 0 for stream in streams) and not wrong and not errors:
+        yield Flag("empty", "not a single operation was done in the time measured")
+
+
+def _flush_flags(found: Circumstances) -> Iterator[Flag]:
+    """Counted flushes that contradict the level."""
+    flushes, profile = found.flushes, found.profile
+    if found.uncounted is not None and profile is not None and found.written:
+        text = f"{found.uncounted}: whether {profile.name} flushes as its level says was not verified"
+        yield Flag("flushes-uncounted", text, fatal=False)
+    if flushes is None or profile is None or not found.written:
+        return
+    if profile.flushes_each_write:
+        least = _FEWER * found.written / found.waiting - 1
+        if flushes < least:
+            text = (
+                f"{flushes} flushes for {found.written} writes, of which at most {found.waiting} could wait for one "
+                f"together: {profile.name} does not flush before it acknowledges"
+            )
+            yield Flag("flushes", text)
+    elif flushes > found.written / 2 and flushes > 10 + 4 * found.measured.elapsed_ns / (found.period_ms * 1e6):
+        text = f"{flushes} flushes for {found.written} writes: {profile.name} flushes more than its level says"
+        yield Flag("flushes", text)
+
+
+# One cell of the storage suite: an empty database, its rows, the load, and what all sides did meanwhile.
 
 PREPARE_S = 900.0
 """The longest that preloading may take on the host."""

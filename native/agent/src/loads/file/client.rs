@@ -1,24 +1,23 @@
 //! The client: threads that each read and write a file of their own on a server elsewhere.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hptime::OsClock;
 use kernels::random::SplitMix64;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::content::Content;
 use super::nfs::NfsFile;
 use super::own::OwnFile;
-use super::server::address;
 use super::{LARGEST_FILE, LONGEST_BLOCK, LONGEST_TEXT, MOST_FILES, RemoteFile};
 use crate::failure::{Code, Failure};
+use crate::loads::Load;
 use crate::loads::gate::Gate;
-use crate::loads::{Load, Work};
-use crate::parameters::Parameters;
+use crate::parameters::{Int, Parsed, Seed, Text};
 
 /// Longest that the server may take for anything.
 const OPERATION_TIME: Duration = Duration::from_secs(10);
@@ -42,6 +41,13 @@ pub struct FileClient {
 pub struct FileClientWork {
     threads: u32,
     elapsed_ns: u64,
+    #[serde(flatten)]
+    total: ThreadWork,
+}
+
+/// What one thread did, or all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct ThreadWork {
     /// Read, and found to be what was written.
     read_bytes: u64,
     written_bytes: u64,
@@ -55,18 +61,6 @@ pub struct FileClientWork {
     /// The first error in words.
     first_error: Option<String>,
     /// The longest that an operation took: the load stood still for one thread at most as long.
-    slowest_operation_ns: u64,
-}
-
-#[derive(Debug, Default)]
-struct ThreadWork {
-    read_bytes: u64,
-    written_bytes: u64,
-    operations: u64,
-    flushes: u64,
-    errors: u64,
-    wrong_content: u64,
-    first_error: Option<String>,
     slowest_operation_ns: u64,
 }
 
@@ -86,34 +80,55 @@ struct Design {
     deadline: Instant,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Service {
     Agent,
     Nfs4,
 }
 
-impl Design {
-    fn from_parameters(parameters: &Parameters) -> Result<Self, Failure> {
-        let service = parameters.choice("service", &[("agent", Service::Agent), ("nfs4", Service::Nfs4)])?;
-        let block_bytes = parameters.unsigned("block_bytes", 512..=LONGEST_BLOCK)?;
-        let file_bytes = parameters.unsigned("file_bytes", block_bytes..=LARGEST_FILE)?;
-        if block_bytes % 8 != 0 {
-            let message = format!("params.block_bytes is {block_bytes}; accepted: multiples of 8");
-            return Err(Failure::bad_request(message));
+/// Its parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    service: Service,
+    address: Parsed<IpAddr>,
+    port: Int<1, 65_535>,
+    token: Text<LONGEST_TEXT>,
+    threads: Int<1, MOST_FILES>,
+    file_bytes: Int<512, LARGEST_FILE>,
+    block_bytes: Int<512, LONGEST_BLOCK>,
+    write_percent: Int<0, 100>,
+    flush_every: Int<0, 1_000_000>,
+    seed: Seed,
+    ready_ms: Int<1, 600_000>,
+}
+
+impl TryFrom<Asked> for Design {
+    type Error = Failure;
+
+    fn try_from(asked: Asked) -> Result<Self, Failure> {
+        let (file_bytes, block_bytes) = (asked.file_bytes.0, asked.block_bytes.0);
+        if block_bytes % 8 != 0 || file_bytes < block_bytes {
+            return Err(Failure::bad_request(format!(
+                "params.block_bytes: {block_bytes}; accepted: multiples of 8 up to params.file_bytes, {file_bytes}"
+            )));
         }
         Ok(Self {
-            service,
-            address: address(parameters)?,
-            key: parameters.text("token", LONGEST_TEXT)?.to_owned(),
+            service: asked.service,
+            address: SocketAddr::new(asked.address.0, asked.port.0 as u16),
+            key: asked.token.0,
             blocks: file_bytes / block_bytes,
             block_bytes,
-            write_percent: parameters.unsigned("write_percent", 0..=100)?,
-            flush_every: parameters.unsigned("flush_every", 0..=1_000_000)?,
-            seed: parameters.unsigned("seed", 0..=u64::MAX)?,
-            deadline: Instant::now() + Duration::from_millis(parameters.unsigned("ready_ms", 1..=600_000)?),
+            write_percent: asked.write_percent.0,
+            flush_every: asked.flush_every.0,
+            seed: asked.seed.0,
+            deadline: Instant::now() + Duration::from_millis(asked.ready_ms.0),
         })
     }
+}
 
+impl Design {
     /// Opens a file, as soon as there is a server.
     fn open(&self, file: u16) -> io::Result<Box<dyn RemoteFile>> {
         loop {
@@ -144,11 +159,15 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable | TimedOut)
 }
 
-impl FileClient {
+impl Load for FileClient {
+    const NAME: &'static str = "file_client";
+    type Parameters = Asked;
+    type Work = FileClientWork;
+
     /// Opens and writes the files; returns when all of them are written and all threads were let go.
-    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
-        let count = parameters.unsigned("threads", 1..=MOST_FILES)?;
-        let design = Design::from_parameters(parameters)?;
+    fn start(asked: Asked) -> Result<Self, Failure> {
+        let count = asked.threads.0;
+        let design = Design::try_from(asked)?;
         let gate = Arc::new(Gate::default());
         let trouble = Arc::new(Mutex::new(None));
         let mut client = Self { gate: Arc::clone(&gate), threads: Vec::new(), started_ns: 0, halted_ns: 0 };
@@ -177,20 +196,12 @@ impl FileClient {
         Ok(client)
     }
 
-    fn abandon(mut self, failure: Failure) -> Failure {
-        self.halt();
-        Box::new(self).finish();
-        failure
-    }
-}
-
-impl Load for FileClient {
     fn halt(&mut self) {
         self.gate.stop();
         self.halted_ns = OsClock::Monotonic.now_ns();
     }
 
-    fn finish(self: Box<Self>) -> Work {
+    fn finish(self) -> FileClientWork {
         let mut total = ThreadWork::default();
         let threads = self.threads.len() as u32;
         for thread in self.threads {
@@ -199,18 +210,15 @@ impl Load for FileClient {
                 total.add(work);
             }
         }
-        Work::FileClient(FileClientWork {
-            threads,
-            elapsed_ns: self.halted_ns.saturating_sub(self.started_ns),
-            read_bytes: total.read_bytes,
-            written_bytes: total.written_bytes,
-            operations: total.operations,
-            flushes: total.flushes,
-            errors: total.errors,
-            wrong_content: total.wrong_content,
-            first_error: total.first_error,
-            slowest_operation_ns: total.slowest_operation_ns,
-        })
+        FileClientWork { threads, elapsed_ns: self.halted_ns.saturating_sub(self.started_ns), total }
+    }
+}
+
+impl FileClient {
+    fn abandon(mut self, failure: Failure) -> Failure {
+        self.halt();
+        self.finish();
+        failure
     }
 }
 

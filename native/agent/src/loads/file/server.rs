@@ -15,14 +15,14 @@ use std::time::Duration;
 use hptime::OsClock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::statfs::{FsType, statfs};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::own::{Operation, Request, WELCOME, read_greeting};
 use super::{LARGEST_FILE, LONGEST_BLOCK, LONGEST_TEXT, MOST_FILES};
 use crate::cancellation::Cancellation;
 use crate::failure::Failure;
-use crate::loads::{Load, Work};
-use crate::parameters::Parameters;
+use crate::loads::Load;
+use crate::parameters::{Int, Parsed, Text};
 
 /// How long a stranger may take to show the token.
 const GREETING_TIME: Duration = Duration::from_secs(5);
@@ -31,6 +31,16 @@ const GREETING_TIME: Duration = Duration::from_secs(5);
 const MOST_CONNECTIONS: usize = 2 * MOST_FILES as usize;
 
 const STACK_BYTES: usize = 128 * 1024;
+
+/// Its parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    address: Parsed<IpAddr>,
+    port: Int<1, 65_535>,
+    token: Text<LONGEST_TEXT>,
+    folder: Text<1024>,
+}
 
 /// A service that runs.
 #[derive(Debug)]
@@ -87,12 +97,15 @@ struct Connections {
     open: Vec<(Arc<TcpStream>, JoinHandle<()>)>,
 }
 
-impl FileServer {
+impl Load for FileServer {
+    const NAME: &'static str = "file_server";
+    type Parameters = Asked;
+    type Work = FileServerWork;
+
     /// Listens on the address, and on no other.
-    pub fn start(parameters: &Parameters) -> Result<Self, Failure> {
-        let address = address(parameters)?;
-        let token = parameters.text("token", LONGEST_TEXT)?.to_owned();
-        let folder = PathBuf::from(parameters.text("folder", 1024)?);
+    fn start(asked: Asked) -> Result<Self, Failure> {
+        let address = SocketAddr::new(asked.address.0, asked.port.0 as u16);
+        let (token, folder) = (asked.token.0, PathBuf::from(asked.folder.0));
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -112,9 +125,7 @@ impl FileServer {
         let acceptor = acceptor.map_err(|error| Failure::os("starting a thread", &error))?;
         Ok(Self { service, stop, acceptor, started_ns: OsClock::Monotonic.now_ns() })
     }
-}
 
-impl Load for FileServer {
     fn halt(&mut self) {
         self.stop.request();
         let mut connections = self.service.connections();
@@ -125,7 +136,7 @@ impl Load for FileServer {
         }
     }
 
-    fn finish(self: Box<Self>) -> Work {
+    fn finish(self) -> FileServerWork {
         let _ = self.acceptor.join();
         let open = std::mem::take(&mut self.service.connections().open);
         for (_, thread) in open {
@@ -138,7 +149,7 @@ impl Load for FileServer {
         let _ = fs::remove_dir(&self.service.folder);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.service.counts;
-        Work::FileServer(FileServerWork {
+        FileServerWork {
             elapsed_ns: OsClock::Monotonic.now_ns().saturating_sub(self.started_ns),
             filesystem: self.service.filesystem,
             read_bytes: count(&counts.read_bytes),
@@ -148,17 +159,8 @@ impl Load for FileServer {
             errors: count(&counts.errors),
             connections: count(&counts.connections),
             refused: count(&counts.refused),
-        })
+        }
     }
-}
-
-/// Address and port that a server listens on and a client connects to.
-pub(super) fn address(parameters: &Parameters) -> Result<SocketAddr, Failure> {
-    let text = parameters.text("address", 64)?;
-    let address: IpAddr = text
-        .parse()
-        .map_err(|_| Failure::bad_request(format!("params.address is {text:?}; accepted: an IPv4 or IPv6 address")))?;
-    Ok(SocketAddr::new(address, parameters.unsigned("port", 1..=65_535)? as u16))
 }
 
 fn named(name: &str) -> thread::Builder {

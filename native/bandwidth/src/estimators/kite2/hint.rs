@@ -1,7 +1,8 @@
 //! A first idea of the path's capacity, from how far it pulls back-to-back packets apart.
 
+use failure::Failure;
+
 use crate::estimators::kite2::Settings;
-use crate::failure::Failure;
 use crate::outcome::{Verdict, Why};
 use crate::probing::{Note, Probing};
 use crate::statistics;

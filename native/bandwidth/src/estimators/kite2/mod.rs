@@ -10,9 +10,9 @@ mod hint;
 mod search;
 mod verdict;
 
+use failure::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::outcome::Outcome;
 use crate::probing::{Effort, Probing, Watch, require};
 use crate::transport::{Limits, Transport};

@@ -1,8 +1,9 @@
 //! From a rate that the path carries to the highest that it does.
 
+use failure::Failure;
+
 use crate::estimators::kite2::Settings;
 use crate::estimators::kite2::verdict::{Judgement, judge};
-use crate::failure::Failure;
 use crate::outcome::Instant;
 use crate::probing::Probing;
 use crate::train::threshold::Judged;
@@ -92,7 +93,7 @@ impl<'s> Search<'s> {
             // Rather too low than too high: what was carried, not the middle.
             Some(congested) => {
                 let capacity_bps = self.hint_bps.unwrap_or(congested.rate_bps);
-                Instant::between(&carried, &congested, capacity_bps, carried.rate_bps)
+                Instant::between(&carried, &congested, capacity_bps)
             }
         };
         self.last_bps = Some(carried.rate_bps);

@@ -1,11 +1,12 @@
 //! Whether a path carries a rate.
 
+use failure::Failure;
+
 use crate::estimators::kite2::Settings;
-use crate::failure::Failure;
 use crate::outcome::{Verdict, Why};
 use crate::probing::{Note, Paced, Probing};
 use crate::train::arrivals;
-use crate::train::threshold::{GAIN_OF_TWO, Judged, Threshold};
+use crate::train::threshold::{Judged, Threshold};
 use crate::transport::{Limits, Observation, Stream};
 
 /// Trains at one rate, at most: two alike decide.
@@ -84,9 +85,9 @@ fn vote(settings: &Settings, observation: &Observation, least_gap_ns: f64) -> (N
         return (Note::new(Verdict::Congested, Why::Nothing), 0.0);
     };
     let (ratio, slope) = (passage.rate_ratio, passage.delay);
-    let for_rate = Threshold::of(&passage, GAIN_OF_TWO, settings.rate_tolerance);
+    let for_rate = Threshold::of(&passage, settings.rate_tolerance);
     let significant = settings.slope_errors * slope.standard_error;
-    let for_slope = Threshold::of(&passage, GAIN_OF_TWO, significant.max(settings.slope_tolerance));
+    let for_slope = Threshold::of(&passage, significant.max(settings.slope_tolerance));
     let why = if lost_share > settings.loss_tolerance {
         Why::Loss
     } else if ratio < 1.0 - for_rate.growth {

@@ -10,6 +10,10 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import SplitResult
+
+from virtgauge.provision.databases import Product
+from virtgauge.provision.packages import JAVA_VERSION, find_java
 
 DATABASE = "virtgauge"
 """Of the user and of the database (keyspace) that a server started here has."""
@@ -151,7 +155,14 @@ class Database(abc.ABC):
     Attributes:
         name: in plans and results (``postgresql``).
         title: for people (``PostgreSQL``).
+        product: what the cache has of it; None where it comes another way.
+        parts: what provides it (``provision/parts.py``).
         driver: sensorstore's.
+        schemes: of the URI of a server that runs already; none for a database without servers.
+        port: of a server whose URI names none.
+        uri_option: the only option that such a URI may have (``authSource``).
+        null_protocol: what sensorstore's null server answers to this driver by; None where it has none.
+        write_modes: ways of writing beside the usual one; ``values`` is the paper's concatenated statement.
         embedded: it has no server; sensorstore itself opens the file, inside the guest.
         memory_mib: what a guest needs for its server and sensorstore, at least.
         disk_mib: what its empty data folder needs of the data disk, with some room for rows.
@@ -161,11 +172,23 @@ class Database(abc.ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    product: ClassVar[Product | None] = None
+    parts: ClassVar[tuple[str, ...]] = ()
     driver: ClassVar[str]
+    schemes: ClassVar[tuple[str, ...]] = ()
+    port: ClassVar[int] = 0
+    uri_option: ClassVar[str | None] = None
+    null_protocol: ClassVar[str | None] = None
+    write_modes: ClassVar[tuple[str, ...]] = ()
     embedded: ClassVar[bool] = False
     memory_mib: ClassVar[int] = 512
     disk_mib: ClassVar[int] = 512
     own_system_calls: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """What the cache has names itself."""
+        if cls.product is not None:
+            cls.name, cls.title, cls.parts = cls.product.name, cls.product.title, (cls.product.name,)
 
     @abc.abstractmethod
     def find(self) -> Found | Missing:
@@ -197,6 +220,10 @@ class Database(abc.ABC):
         """
         raise ValueError(f"{self.title} has no server: sensorstore opens its file itself")
 
+    def client_uri(self, uri: SplitResult, password: str) -> str | None:
+        """The address of a server that runs already in the driver's own form; None where it takes the parts."""
+        return None
+
     def label(self, found: Found) -> str:
         """With the version, for people (``PostgreSQL 15.18``)."""
         return f"{self.title} {found.version}".rstrip()
@@ -204,3 +231,73 @@ class Database(abc.ABC):
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
         """Every level, as :meth:`level` has it."""
         return {durability: self.level(durability, period_ms) for durability in Durability}
+
+
+def find_cached(product: Product, **places: str) -> Found | Missing:
+    """Look for a product in the cache.
+
+    Args:
+        product: it.
+        places: of :attr:`Found.paths`, within the product's folder.
+    """
+    kept = product.find()
+    if kept is None:
+        return Missing(f"{product.title} is not in the cache", "virtgauge provision databases")
+    folder, version = kept
+    return Found(version, "virtgauge's cache", {name: folder / place for name, place in places.items()}, (folder,))
+
+
+def find_jars(product: Product) -> Found | Missing:
+    """The folder ``jars`` and the program ``java``; a Java outside of the system's folders has to be shared, too."""
+    found, java = find_cached(product, jars=""), find_java()
+    if isinstance(found, Missing):
+        return found
+    if java is None:
+        return Missing(
+            f"there is no Java {JAVA_VERSION}, on which {product.title} runs", "sudo virtgauge provision databases"
+        )
+    home = java.parent.parent
+    shares = found.shares if home.is_relative_to("/usr") else (*found.shares, home)
+    return dataclasses.replace(found, paths={**found.paths, "java": java}, shares=shares)
+
+
+# What the servers' command lines have in common: an empty folder, another user, programs that this user can reach.
+
+_SHELL, _SETPRIV = "/bin/sh", "/usr/bin/setpriv"
+
+_MAKE_EMPTY = """\
+mkdir -p -- "$1" || exit
+if [ -n "$(ls -A -- "$1")" ]; then
+    echo "$1 already holds something; it is left as it is" >&2
+    exit 1
+fi
+chmod 700 -- "$1" && { [ -z "$2" ] || chown -- "$2" "$1"; }
+"""
+
+_FOLDER_OPEN = 'exec 3<"$0" && exec "$@"'
+_OPEN_FOLDER = Path("/proc/self/fd/3")
+
+
+def make_empty(folder: Path, account: Account | None) -> list[str]:
+    """Make a folder, private to the account; one that holds something is refused, and not touched."""
+    owner = f"{account.uid}:{account.gid}" if account else ""
+    return [_SHELL, "-c", _MAKE_EMPTY, "sh", str(folder), owner]
+
+
+def as_account(account: Account | None, argv: Sequence[str]) -> list[str]:
+    """Run a program as this user, without a process in between; as it is where there is none to become."""
+    if account is None:
+        return list(argv)
+    return [_SETPRIV, f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups", *argv]
+
+
+def reaching(folder: Path, account: Account | None) -> tuple[list[str], Path]:
+    """How the account gets at the programs in a folder: what goes before the command, and where it finds them.
+
+    A root's cache is in its home, which others cannot pass through.  There the folder is opened while the process is
+    still root's, and seen through the descriptor, for which only the folder's own permissions count; the shell that
+    does it becomes the server.
+    """
+    if account is None or all(place.stat().st_mode & 0o001 for place in (folder, *folder.parents)):
+        return [], folder
+    return [_SHELL, "-c", _FOLDER_OPEN, str(folder)], _OPEN_FOLDER

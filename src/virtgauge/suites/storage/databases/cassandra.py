@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from virtgauge.provision.databases.catalogue import CASSANDRA
+from virtgauge.provision.databases import CASSANDRA
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
     FIRST_PERIOD_MS,
@@ -28,9 +28,11 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    as_account,
+    find_jars,
+    make_empty,
+    reaching,
 )
-from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
-from virtgauge.suites.storage.databases.jars import find_jars
 
 _SERVER_PERIOD_MS = 10_000
 """``commitlog_sync_period`` as Cassandra's own configuration has it."""
@@ -93,15 +95,18 @@ _LOGGING = """\
 class Cassandra(Database):
     """See the module."""
 
-    name = "cassandra"
-    title = "Cassandra"
+    product = CASSANDRA
     driver = "cassandra"
+    schemes = ("cassandra",)
+    port = 9042
+    null_protocol = "cassandra"
+    write_modes = ("pipelined",)
     memory_mib = 1536
     disk_mib = 1024
 
     def find(self) -> Found | Missing:
         """The jars in the cache, and a Java that runs them."""
-        return find_jars(CASSANDRA, self.title)
+        return find_jars(CASSANDRA)
 
     def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
         """See the module."""

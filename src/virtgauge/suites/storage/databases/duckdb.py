@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from virtgauge.provision.databases.catalogue import DUCKDB, DUCKDB_LIBRARY
+from virtgauge.provision.databases import DUCKDB, DUCKDB_LIBRARY
 from virtgauge.suites.storage.databases.base import (
     FIRST_PERIOD_MS,
     Database,
@@ -17,15 +17,14 @@ from virtgauge.suites.storage.databases.base import (
     Layout,
     Missing,
     Profile,
+    find_cached,
 )
-from virtgauge.suites.storage.databases.cached import find_cached
 
 
 class DuckDB(Database):
     """See the module."""
 
-    name = "duckdb"
-    title = "DuckDB"
+    product = DUCKDB
     driver = "duckdb"
     embedded = True
     memory_mib = 512
@@ -33,7 +32,7 @@ class DuckDB(Database):
 
     def find(self) -> Found | Missing:
         """The library in the cache."""
-        return find_cached(DUCKDB, "DuckDB's library", library=DUCKDB_LIBRARY)
+        return find_cached(DUCKDB, library=DUCKDB_LIBRARY)
 
     def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
         """See the module."""

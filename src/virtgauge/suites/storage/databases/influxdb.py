@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from virtgauge.provision.databases.catalogue import INFLUXDB
+from virtgauge.provision.databases import INFLUXDB
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
     FIRST_PERIOD_MS,
@@ -19,9 +19,11 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    as_account,
+    find_cached,
+    make_empty,
+    reaching,
 )
-from virtgauge.suites.storage.databases.cached import find_cached
-from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
 
 _ALWAYS_WAITS = "every write waits for a flush of its log; wal-fsync-delay only makes it wait longer"
 
@@ -58,14 +60,16 @@ bind-address = "{address}:{inner_port}"
 class InfluxDB(Database):
     """See the module."""
 
-    name = "influxdb"
-    title = "InfluxDB"
+    product = INFLUXDB
     driver = "influxdb"
+    schemes = ("http", "influxdb")
+    port = 8086
+    null_protocol = "http"
     own_system_calls = True
 
     def find(self) -> Found | Missing:
         """The program in the cache."""
-        return find_cached(INFLUXDB, self.title, programs="")
+        return find_cached(INFLUXDB, programs="")
 
     def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
         """See the module."""

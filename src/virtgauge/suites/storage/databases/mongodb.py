@@ -18,8 +18,9 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, quote
 
-from virtgauge.provision.databases.catalogue import MONGODB
+from virtgauge.provision.databases import MONGODB
 from virtgauge.provision.tools import output_of
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
@@ -31,8 +32,10 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    as_account,
+    make_empty,
+    reaching,
 )
-from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
 
 _LONGEST_INTERVAL_MS = 500
 _SERVER_PERIOD_MS = 100
@@ -42,9 +45,12 @@ _SERVER_PERIOD_MS = 100
 class MongoDB(Database):
     """See the module."""
 
-    name = "mongodb"
-    title = "MongoDB"
+    product = MONGODB
     driver = "mongo"
+    schemes = ("mongodb",)
+    port = 27017
+    null_protocol = "mongo"
+    uri_option = "authSource"
     memory_mib = 768
     disk_mib = 768
 
@@ -85,6 +91,13 @@ class MongoDB(Database):
             "database": DATABASE,
             "options": dict(profile.options),
         }
+
+    def client_uri(self, uri: SplitResult, password: str) -> str:
+        """MongoDB's own form, by which a server without users is not asked to let one in."""
+        if uri.username is None:
+            return uri.geturl()
+        _, _, place = uri.netloc.rpartition("@")
+        return uri._replace(netloc=f"{uri.username}:{quote(password, safe='')}@{place}").geturl()
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """One process; what it has to say goes to its standard output."""

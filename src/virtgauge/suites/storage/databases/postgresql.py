@@ -18,7 +18,7 @@ import re
 import signal
 from typing import Any
 
-from virtgauge.provision.postgresql import find_postgresql
+from virtgauge.provision.packages import find_postgresql
 from virtgauge.provision.tools import output_of
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
@@ -30,8 +30,9 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    as_account,
+    make_empty,
 )
-from virtgauge.suites.storage.databases.commands import as_account, make_empty
 
 _LONGEST_DELAY_MS = 10_000
 """The most that ``wal_writer_delay`` can be."""
@@ -41,8 +42,13 @@ class PostgreSQL(Database):
     """See the module."""
 
     name = "postgresql"
+    parts = ("postgresql",)
     title = "PostgreSQL"
     driver = "postgres"
+    schemes = ("postgresql", "postgres")
+    port = 5432
+    null_protocol = "postgres"
+    write_modes = ("unnest", "copy", "values", "pipelined")
 
     def find(self) -> Found | Missing:
         """The newest version that is installed."""

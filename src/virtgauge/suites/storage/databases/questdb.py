@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from virtgauge.provision.databases.catalogue import QUESTDB
+from virtgauge.provision.databases import QUESTDB
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
     FIRST_PERIOD_MS,
@@ -19,9 +19,11 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    as_account,
+    find_jars,
+    make_empty,
+    reaching,
 )
-from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
-from virtgauge.suites.storage.databases.jars import find_jars
 
 _LOGGING = """\
 writers=stdout
@@ -33,15 +35,17 @@ w.stdout.level=CRITICAL,ERROR
 class QuestDB(Database):
     """See the module."""
 
-    name = "questdb"
-    title = "QuestDB"
+    product = QUESTDB
     driver = "questdb"
+    schemes = ("questdb", "postgresql")
+    port = 8812
+    null_protocol = "postgres"
     memory_mib = 1024
     disk_mib = 1024
 
     def find(self) -> Found | Missing:
         """The jar in the cache, and a Java that runs it."""
-        return find_jars(QUESTDB, self.title)
+        return find_jars(QUESTDB)
 
     def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
         """See the module."""

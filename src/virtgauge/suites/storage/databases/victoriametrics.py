@@ -8,7 +8,7 @@ promise of a period of eleven seconds is kept, and for a shorter one there is no
 
 from __future__ import annotations
 
-from virtgauge.provision.databases.catalogue import VICTORIAMETRICS
+from virtgauge.provision.databases import VICTORIAMETRICS
 from virtgauge.suites.storage.databases.base import (
     FIRST_PERIOD_MS,
     Database,
@@ -18,9 +18,11 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    as_account,
+    find_cached,
+    make_empty,
+    reaching,
 )
-from virtgauge.suites.storage.databases.cached import find_cached
-from virtgauge.suites.storage.databases.commands import as_account, make_empty, reaching
 
 _PERIOD_MS = 11_000
 """Everything is flushed within this."""
@@ -29,14 +31,16 @@ _PERIOD_MS = 11_000
 class VictoriaMetrics(Database):
     """See the module."""
 
-    name = "victoriametrics"
-    title = "VictoriaMetrics"
+    product = VICTORIAMETRICS
     driver = "victoriametrics"
+    schemes = ("http", "victoriametrics")
+    port = 8428
+    null_protocol = "http"
     own_system_calls = True
 
     def find(self) -> Found | Missing:
         """The program in the cache."""
-        return find_cached(VICTORIAMETRICS, self.title, programs="")
+        return find_cached(VICTORIAMETRICS, programs="")
 
     def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
         """See the module."""

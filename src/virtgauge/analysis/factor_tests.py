@@ -1,0 +1,363 @@
+"""Which factors matter: the rank tests of Kirova et al. 2019 (sections 2.3, 3.1.4, 3.2.4).
+
+The factors are function, platform and load, and the paper's four parameters median, half IQR, maximum and minimum.
+A value is what one repetition of one cell gave.  Kruskal–Wallis looks at one factor and pools the others, as the paper
+does, with Dunn's test for pairs.  Interactions are for the aligned rank transform, of logarithms (as ratios are
+compared elsewhere), with the guests as units, and count only as far as the ordinary analysis agrees.  Cliff's δ
+compares two levels only where everything else is equal.
+
+Emulated platforms are never ranked, so they enter no rank test; their δ is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from virtgauge.analysis import ranks
+from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova
+from virtgauge.analysis.effect_sizes import epsilon_squared, stratified_delta
+from virtgauge.analysis.estimate import Estimate
+
+FACTORS = ("function", "platform", "load")
+PARAMETERS = {"p50": "median", "half_iqr": "half IQR", "max": "maximum", "min": "minimum"}
+"""Statistics, and what they are called."""
+LEVEL = 0.05
+"""The paper's significance level, here of p adjusted for all tests of one probe."""
+FEWEST_REPETITIONS = 3
+"""With fewer, nothing shows how much a cell varies by itself."""
+MOST_PAIRED_LEVELS = 8
+"""Of a factor with more levels no pairs are tested: there would be more of them than anyone reads."""
+
+Place = tuple[str, str, str]
+"""Function, platform (an arm's name) and load."""
+Repetitions = Mapping[int, Mapping[str, float | None]]
+"""A cell's figures by repetition and statistic."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PairTest:
+    """Two levels of a factor.
+
+    Attributes:
+        first, second: the levels; for platforms, the arms' names.
+        z: Dunn's, positive where the first one's values rank higher; None where the pair is not ranked.
+        p: two-sided, adjusted by Holm for all pairs of the factor; None where the pair is not ranked.
+        delta: Cliff's δ within equal levels of the other factors; positive where the first one's values are larger.
+        emulated: one of them is an emulated platform.
+    """
+
+    first: str
+    second: str
+    z: float | None
+    p: float | None
+    delta: Estimate
+    emulated: bool
+
+    @property
+    def shown(self) -> bool:
+        """Whether a difference is shown at :data:`LEVEL`."""
+        return self.p is not None and self.p < LEVEL
+
+
+@dataclasses.dataclass(frozen=True)
+class FactorTest:
+    """Kruskal–Wallis of one factor for one parameter.
+
+    Attributes:
+        factor: of :data:`FACTORS`.
+        levels: that were ranked.
+        n: values.
+        h, df, p: the test, corrected for ties; p unadjusted.
+        p_holm: adjusted for all Kruskal–Wallis tests of the probe.
+        epsilon_squared: the share of the ranks' variance that the factor explains, 0…1.
+        pairs: Dunn's test and δ; empty where there are too many.
+    """
+
+    factor: str
+    levels: tuple[str, ...]
+    n: int
+    h: float
+    df: int
+    p: float
+    p_holm: float
+    epsilon_squared: float
+    pairs: tuple[PairTest, ...]
+
+    @property
+    def shown(self) -> bool:
+        return self.p_holm < LEVEL
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectTest:
+    """A main effect or an interaction, of the logarithms: what multiplies a value, whatever the other factors do to it.
+
+    Attributes:
+        factors: one for a main effect (when the others are accounted for), more for an interaction.
+        f: of the aligned ranks; None where the repetitions of every cell tie, so that any effect is certain.
+        df, df_error: degrees of freedom.
+        p_ranks: of the aligned ranks.
+        p_values: of the ordinary analysis of variance.  Ranks alone find too much where cells vary unequally.
+        p: the larger of the two: an effect is shown by both or not at all.
+        p_holm: that, adjusted for all such tests of the probe.
+        partial_eta_squared: the effect's share beside its own error, of the aligned ranks, 0…1.
+    """
+
+    factors: tuple[str, ...]
+    f: float | None
+    df: int
+    df_error: int
+    p_ranks: float
+    p_values: float
+    p: float
+    p_holm: float
+    partial_eta_squared: float
+
+    @property
+    def shown(self) -> bool:
+        return self.p_holm < LEVEL
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterFactors:
+    """What determines one parameter of a probe's values."""
+
+    parameter: str
+    tests: tuple[FactorTest, ...]
+    effects: tuple[EffectTest, ...]
+
+    def test(self, factor: str) -> FactorTest | None:
+        return next((test for test in self.tests if test.factor == factor), None)
+
+    def effect(self, factors: tuple[str, ...]) -> EffectTest | None:
+        return next((effect for effect in self.effects if effect.factors == factors), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeFactors:
+    """Which factors matter for one probe.
+
+    Attributes:
+        repetitions: complete ones of the balanced design, of each platform; what the interactions rest on.
+        parameters: empty where nothing could be tested, then ``notes`` says why.
+        unranked: emulated arms, by name.
+        notes: what was left out or could not be tested, and why.
+    """
+
+    repetitions: int
+    parameters: tuple[ParameterFactors, ...]
+    unranked: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def probe_factors(
+    cells: Mapping[Place, Repetitions], emulated: Collection[str], confidence: float
+) -> ProbeFactors | None:
+    """Test the factors of one probe; None where the design has no factor to test.
+
+    Args:
+        cells: the valid repetitions of every cell, in the order to show levels in; without the A/A arm, which is the
+            reference once more and no level of its own.
+        emulated: platforms that are.
+        confidence: of the intervals of δ.
+    """
+    ranked = {place: values for place, values in cells.items() if place[1] not in emulated}
+    unranked = tuple(dict.fromkeys(place[1] for place in cells if place[1] in emulated))
+    design = _Design(ranked)
+    if not any(len(levels) > 1 for levels in design.levels.values()):
+        return None
+    most = max((len(values) for values in ranked.values()), default=0)
+    if most < FEWEST_REPETITIONS:
+        note = f"{_repetitions(most)} cannot estimate chance: these tests need {FEWEST_REPETITIONS} or more."
+        return ProbeFactors(most, (), unranked, (note,))
+    notes: list[str] = []
+    tests = {
+        parameter: [
+            test
+            for factor in FACTORS
+            if len(design.levels[factor]) > 1
+            and (test := _factor_test(factor, parameter, ranked, cells, unranked, design, confidence, notes))
+            is not None
+        ]
+        for parameter in PARAMETERS
+    }
+    repetitions, effects = _effects(design, notes)
+    parameters = tuple(
+        ParameterFactors(parameter, tuple(adjusted_tests), tuple(adjusted_effects))
+        for parameter, adjusted_tests, adjusted_effects in zip(
+            PARAMETERS, _adjusted(list(tests.values())), _adjusted([effects[name] for name in PARAMETERS]), strict=True
+        )
+    )
+    return ProbeFactors(repetitions, parameters, unranked, tuple(dict.fromkeys(notes)))
+
+
+_Test = TypeVar("_Test", FactorTest, EffectTest)
+
+
+class _Design:
+    """The ranked cells as a factorial."""
+
+    def __init__(self, cells: Mapping[Place, Repetitions]) -> None:
+        self.cells = cells
+        self.levels = {
+            factor: tuple(dict.fromkeys(place[axis] for place in cells)) for axis, factor in enumerate(FACTORS)
+        }
+
+
+def _factor_test(
+    factor: str,
+    parameter: str,
+    ranked: Mapping[Place, Repetitions],
+    shown: Mapping[Place, Repetitions],
+    unranked: Sequence[str],
+    design: _Design,
+    confidence: float,
+    notes: list[str],
+) -> FactorTest | None:
+    axis, levels = FACTORS.index(factor), design.levels[factor]
+    groups = [
+        np.array(
+            [
+                value
+                for place, repetitions in ranked.items()
+                if place[axis] == level
+                for figures in repetitions.values()
+                if (value := figures[parameter]) is not None
+            ]
+        )
+        for level in levels
+    ]
+    if any(group.size == 0 for group in groups):
+        notes.append(f"A {factor} has no valid value, so the {factor} was not tested.")
+        return None
+    least = ranks.least_attainable_p([group.size for group in groups])
+    if least >= LEVEL:
+        notes.append(f"So few values can give no p below {least:.2g}, so the {factor} was not tested.")
+        return None
+    test = ranks.kruskal_wallis(groups)
+    pairs: list[PairTest] = []
+    if len(levels) <= MOST_PAIRED_LEVELS:
+        for pair in ranks.dunn(groups):
+            first, second = levels[pair.first], levels[pair.second]
+            delta = _delta(axis, first, second, parameter, ranked, confidence)
+            pairs.append(PairTest(first, second, pair.z, pair.p_holm, delta, emulated=False))
+        if factor == "platform":
+            for first, second in itertools.product(unranked, levels):
+                delta = _delta(axis, first, second, parameter, shown, confidence)
+                pairs.append(PairTest(first, second, None, None, delta, emulated=True))
+    share = epsilon_squared(test.h, test.n)
+    return FactorTest(factor, levels, test.n, test.h, test.df, test.p, test.p, share, tuple(pairs))
+
+
+def _delta(
+    axis: int, first: str, second: str, parameter: str, cells: Mapping[Place, Repetitions], confidence: float
+) -> Estimate:
+    """δ of two levels of a factor, within each combination of the other factors' levels that both have."""
+
+    def values(place: Place) -> dict[int, float]:
+        return {block: value for block, figures in cells[place].items() if (value := figures[parameter]) is not None}
+
+    strata = []
+    for place in cells:
+        at = [*place]
+        at[axis] = second
+        other = (at[0], at[1], at[2])
+        if place[axis] == first and other in cells:
+            strata.append((values(place), values(other)))
+    return stratified_delta(strata, confidence)
+
+
+def _effects(design: _Design, notes: list[str]) -> tuple[int, dict[str, list[EffectTest]]]:
+    """The aligned rank analysis of every parameter, over what is balanced of the design; else a note on why not."""
+    none: dict[str, list[EffectTest]] = {parameter: [] for parameter in PARAMETERS}
+    levels = dict(design.levels)
+    everywhere = tuple(
+        function
+        for function in levels["function"]
+        if all((function, platform, load) in design.cells for platform in levels["platform"] for load in levels["load"])
+    )
+    if everywhere != levels["function"]:
+        missing = [name for name in levels["function"] if name not in everywhere]
+        notes.append(
+            f"Not measured on every platform under every load, so left out of the interactions: {', '.join(missing)}."
+        )
+        levels["function"] = everywhere
+    varied = [factor for factor in FACTORS if len(levels[factor]) > 1]
+    if len(varied) < 2 or not all(levels.values()):
+        notes.append("There are no two factors whose levels were all combined, so no interaction can be tested.")
+        return 0, none
+    complete = {
+        platform: sorted(
+            set.intersection(
+                *(
+                    {block for block, figures in design.cells[function, platform, load].items() if _whole(figures)}
+                    for function in levels["function"]
+                    for load in levels["load"]
+                )
+            )
+        )
+        for platform in levels["platform"]
+    }
+    n = min(len(blocks) for blocks in complete.values())
+    if n < FEWEST_REPETITIONS:
+        notes.append(
+            f"Interactions need {FEWEST_REPETITIONS} repetitions in which every cell is valid; a platform has {n}."
+        )
+        return n, none
+    most = max(len(blocks) for blocks in complete.values())
+    if n < most:
+        notes.append(f"Interactions rest on the first {n} whole repetitions of each platform, for one has no more.")
+    shape = [len(levels[factor]) for factor in varied]
+    between = [varied.index("platform")] if "platform" in varied else []
+    effects = dict(none)
+    for parameter in PARAMETERS:
+        values: npt.NDArray[np.float64] = np.array(
+            [
+                design.cells[function, platform, load][block][parameter]
+                for function in levels["function"]
+                for platform in levels["platform"]
+                for load in levels["load"]
+                for block in complete[platform][:n]
+            ],
+            dtype=np.float64,
+        ).reshape([*shape, n])
+        if values.min() <= 0:
+            notes.append(f"A {PARAMETERS[parameter]} of 0 or less has no logarithm, so no interaction was tested.")
+            continue
+        logs = np.log(values)
+        effects[parameter] = [
+            EffectTest(
+                factors=tuple(varied[axis] for axis in by_ranks.factors),
+                f=by_ranks.f if math.isfinite(by_ranks.f) else None,
+                df=by_ranks.df,
+                df_error=by_ranks.df_error,
+                p_ranks=by_ranks.p,
+                p_values=by_values.p,
+                p=max(by_ranks.p, by_values.p),
+                p_holm=max(by_ranks.p, by_values.p),
+                partial_eta_squared=by_ranks.partial_eta_squared,
+            )
+            for by_ranks, by_values in zip(aligned_rank_anova(logs, between), anova(logs, between), strict=True)
+        ]
+    return n, effects
+
+
+def _whole(figures: Mapping[str, float | None]) -> bool:
+    return all(figures[parameter] is not None for parameter in PARAMETERS)
+
+
+def _adjusted(families: list[list[_Test]]) -> list[list[_Test]]:
+    """The same with p adjusted over all of them together."""
+    adjusted = iter(ranks.holm([test.p for family in families for test in family]))
+    return [[dataclasses.replace(test, p_holm=next(adjusted)) for test in family] for family in families]
+
+
+def _repetitions(number: int) -> str:
+    return f"{number} repetition{'' if number == 1 else 's'}"

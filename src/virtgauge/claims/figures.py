@@ -1,0 +1,232 @@
+"""The figures that claims are tested on, whosever they are: a table of estimates by measure and levels of factors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.comparison import paired_difference, paired_ratio, unpaired_ratio
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.bandwidth.rates import rate_text
+from virtgauge.claims.model import Cells, ClaimFile, Level, Range
+from virtgauge.results.quantities import DURATION, significant
+
+NOT_PRINTED = "the paper prints no figure of this"
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One figure.
+
+    Attributes:
+        measure: of the claims' file.
+        levels: by which two figures are paired.
+        facts: further levels by which figures are chosen, and which do not tell places apart.
+        estimate: with its interval over repetitions; of a paper's figure, an interval without width, or one with
+            the ends that it states.
+        values: the repetitions by block; empty of a paper's.
+        arm: that it is of, or the paper's platform; ``label`` is its name where that is worth saying.
+        emulated: it shows that the method works, and decides nothing.
+    """
+
+    measure: str
+    levels: Mapping[str, Level]
+    estimate: Estimate
+    values: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    facts: Mapping[str, Level] = dataclasses.field(default_factory=dict)
+    arm: str = ""
+    label: str = ""
+    emulated: bool = False
+
+    @property
+    def point(self) -> float:
+        """For sorting: figures of this table have one."""
+        return self.estimate.point or 0.0
+
+    def level(self, factor: str) -> Level | None:
+        """Of a factor; None where it has none here."""
+        if factor == "arm":
+            return self.label or None
+        return self.levels.get(factor, self.facts.get(factor))
+
+
+class Figures:
+    """A table of figures, and how two of them compare.
+
+    Args:
+        file: the claims' file, whose words are used.
+        figures: all.
+        nominal: the confidence wanted of an interval; None of a paper's own figures, which are taken as they are.
+        why_none: why there is no figure of a measure at some levels.
+        aa_band: how far apart identical arms seem to be where a figure is from, as a factor; None without such arms.
+    """
+
+    def __init__(
+        self,
+        file: ClaimFile,
+        figures: Sequence[Figure],
+        nominal: float | None = None,
+        why_none: Callable[[str, Cells], str] = lambda measure, cells: NOT_PRINTED,
+        aa_band: Callable[[Figure], float | None] = lambda figure: None,
+    ) -> None:
+        self.file, self._nominal = file, nominal
+        self._figures = {group[0].measure: group for group in grouped(figures, lambda one: one.measure)}
+        self.why_none, self.aa_band = why_none, aa_band
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are a paper's own."""
+        return self._nominal is None
+
+    def place(self, figure: Figure, without: Iterable[str] = (), alike: Iterable[str] | None = None) -> object:
+        """What two figures must have in common to be compared, leaving some factors aside."""
+        left_out = {*without, *self.file.of_arms}
+        names = [name for name in sorted(figure.levels) if name not in left_out] if alike is None else alike
+        of_one_arm = "arm" in alike if alike is not None else not {*without} & {*self.file.of_arms}
+        return (figure.arm if of_one_arm else "", *((name, figure.level(name)) for name in names if name != "arm"))
+
+    def select(self, measure: str, cells: Cells, which: str = "each") -> list[Figure]:
+        """Figures of a measure at some levels: all, or the ``lowest`` or ``highest`` alone."""
+        wanted = self.file.default | cells
+        found = [
+            one
+            for one in self._figures.get(measure, ())
+            if all(_fits(one.level(name), level, which == "each") for name, level in wanted.items())
+        ]
+        for name, level in wanted.items():
+            if isinstance(level, Range) and level.pick is not None:
+                found = self._picked(found, name, level.pick)
+        return found if which not in ("lowest", "highest") else self._extreme(found, which)
+
+    def _picked(self, found: Sequence[Figure], factor: str, pick: str) -> list[Figure]:
+        chosen = []
+        for group in grouped(found, lambda one: self.place(one, (factor,))):
+            if pick == "median":
+                blocks = {block for one in group for block in one.values}
+                medians = {
+                    block: statistics.median(one.values[block] for one in group if block in one.values)
+                    for block in sorted(blocks)
+                }
+                levels = {name: level for name, level in group[0].levels.items() if name != factor}
+                estimate = self._estimate(list(medians.values()), group[0].estimate.unit)
+                chosen.append(dataclasses.replace(group[0], levels=levels, estimate=estimate, values=medians))
+            else:
+                best = min if pick == "lowest" else max
+                chosen.append(best(group, key=lambda one: _number(one.level(factor))))
+        return chosen
+
+    def _extreme(self, found: Sequence[Figure], which: str) -> list[Figure]:
+        best = min if which == "lowest" else max
+        if self.exact:  # of a figure with one end that end is its lowest or highest, and the other is not stated
+            ends = [(one, one.estimate.low if which == "lowest" else one.estimate.high) for one in found]
+            stated = [
+                dataclasses.replace(one, estimate=exact(end, one.estimate.unit))
+                for one, end in ends
+                if end is not None and math.isfinite(end)
+            ]
+            return [best(stated, key=lambda one: one.point)] if stated else []
+        return [best(found, key=lambda one: one.point)] if found else []
+
+    def _estimate(self, values: list[float], unit: str) -> Estimate:
+        assert self._nominal is not None, "a paper's figures have no repetitions"
+        return median_estimate(values, unit, self._nominal)
+
+    def ratio(self, one: Figure, other: Figure) -> Estimate:
+        """Of two figures; of a run's, formed within each block."""
+        if self._nominal is None:
+            return unpaired_ratio(one.estimate, other.estimate)
+        return paired_ratio(one.values, other.values, self._nominal)
+
+    def difference(self, one: Figure, other: Figure) -> Estimate:
+        """Of two figures; of a run's, formed within each block."""
+        unit = one.estimate.unit
+        if self._nominal is None:
+            return exact(one.point - other.point, unit)
+        return paired_difference(one.values, other.values, unit, self._nominal)
+
+    def words(self, figure: Figure, without: Iterable[str] = (), only: Iterable[str] | None = None) -> str:
+        """Where a figure stands: ``TSC, Host, Idle System``."""
+        names = [name for name in self.file.factors if only is None or name in set(only)]
+        said = [
+            format_level(self.file.factors[name], level)
+            for name in names
+            if name not in set(without) and (level := figure.level(name)) is not None
+        ]
+        return ", ".join(part for part in said if part)
+
+
+def _fits(level: Level | None, wanted: Level, narrower: bool) -> bool:
+    """Whether a level is meant.  What is said of each of a range is also said of a part of it."""
+    if isinstance(level, tuple):
+        return any(_fits(one, wanted, narrower) for one in level)
+    if isinstance(wanted, Range):
+        if level is None or (isinstance(level, bool) and math.isfinite(wanted.at_least)):
+            return False
+        return wanted.includes(level) or (narrower and isinstance(level, Range) and level.includes(wanted))
+    if isinstance(level, Range):
+        return narrower and isinstance(wanted, int | float) and level.includes(wanted)
+    return level in wanted if isinstance(wanted, tuple) else level == wanted
+
+
+def _number(level: Level | None) -> float:
+    return float(level) if isinstance(level, int | float) else 0.0
+
+
+def grouped(figures: Iterable[Figure], key: Callable[[Figure], object]) -> list[list[Figure]]:
+    """Figures that share a key, in the order of the first of each."""
+    groups: dict[object, list[Figure]] = {}
+    for one in figures:
+        groups.setdefault(key(one), []).append(one)
+    return list(groups.values())
+
+
+def measured(values: Mapping[int, float], unit: str, nominal: float) -> Estimate:
+    """The median over repetitions with its interval."""
+    return median_estimate(list(values.values()), unit, nominal)
+
+
+def exact(value: float, unit: str, high: float | None = None) -> Estimate:
+    """What a paper states: a value, or two ends."""
+    top = value if high is None else high
+    point = top if math.isinf(value) else value
+    return Estimate(point, value, top, None, 1, unit, "stated in the paper")
+
+
+def format_level(pattern: str, level: Level) -> str:
+    """A level in words; empty where its factor is not written."""
+    if not pattern:
+        return ""
+    if isinstance(level, Range):
+        return f"{pattern.format(max(level.at_least, 0.0))} to {pattern.format(min(level.at_most, 1.0))}"
+    return pattern.format(level).replace("%", " %")
+
+
+def _number_text(value: float, unit: str) -> str:
+    if unit in ("ns", "us"):
+        return DURATION.text(value * (1e3 if unit == "us" else 1.0))
+    if unit == "Mbit/s":
+        return rate_text(value * 1e6)
+    if unit == "share":
+        return f"{value:.1%}".replace("%", " %")
+    if unit == "points":
+        return f"{value * 100:+.2g} points"
+    return f"{significant(value)}×" if unit == "ratio" else f"{significant(value)} {unit}"
+
+
+def told(estimate: Estimate, unit: str) -> str:
+    """``587 Mbit/s (580 Mbit/s to 592 Mbit/s)``; of what a paper states, ``above 96.0 %``."""
+    if estimate.point is None:
+        return estimate.method
+    point = _number_text(estimate.point, unit)
+    low, high = estimate.low, estimate.high
+    if low is None or high is None:
+        return f"{point} (no interval)"
+    if low == high and estimate.confidence is None:
+        return point
+    if math.isinf(high) or math.isinf(low):
+        return f"above {_number_text(low, unit)}" if math.isinf(high) else f"up to {_number_text(high, unit)}"
+    ends = f"{_number_text(low, unit)} to {_number_text(high, unit)}"
+    return ends if estimate.confidence is None else f"{point} ({ends})"

@@ -1,0 +1,163 @@
+"""Rank tests of claims: whether factors, pairs of their levels and interactions matter, on a paper's table or a run.
+
+The observations are a paper's values, one a cell, or a run's repetitions; the factors that are not tested are pooled,
+as the papers do.  An effect that is not shown may be there all the same: in a run that leaves a claim of no effect
+open; of a paper's table it is what the paper calls insignificant.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from virtgauge.analysis import ranks
+from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova
+from virtgauge.analysis.effect_sizes import epsilon_squared
+from virtgauge.claims.figures import Figure, Figures, format_level, grouped
+from virtgauge.claims.model import Level, Significance
+from virtgauge.claims.verdicts import Evidence
+
+LEVEL = 0.05
+FEWEST_REPETITIONS = 3
+"""With fewer, nothing shows how much a cell varies by itself."""
+_MOST_NAMED = 3
+
+
+def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
+    """The evidence of a rank test, measure by measure, and level by level of the factor within which it is made."""
+    expected = [(name, True) for name in test.significant] + [(name, False) for name in test.insignificant]
+    for measure, wanted in expected:
+        missing = _missing(test, figures, measure)
+        if missing:
+            yield Evidence.none(missing)
+            continue
+        found = [one for one in figures.select(measure, test.cells) if not one.emulated]
+        parts = grouped(found, lambda one: one.level(test.within) if test.within else None)
+        for part in parts:
+            head = f"{_words(figures, test.within, part[0].level(test.within))}, " if test.within else ""
+            text, shown = _tested(test, figures, part)
+            title = f"{head}{figures.file.measures[measure].title}"
+            if shown is None:
+                yield Evidence.none(f"{title}: {text}")
+            else:
+                open_ = not shown and not figures.exact
+                yield Evidence(f"{title}: {text}", None if open_ else shown is wanted)
+
+
+def _missing(test: Significance, figures: Figures, measure: str) -> str:
+    """Why there is nothing to test: a level that the test names has no figure."""
+    named = [name for group in test.groups.values() for name in group]
+    without = {second for first, second in test.pairs if first == "others"}
+    named += [name for pair in test.pairs for name in pair if name not in ("*", "others") and name not in without]
+    wanted = test.cells.get(test.within or "")
+    levels = [(test.within or "", name) for name in wanted] if isinstance(wanted, tuple) else []
+    for factor, name in [*((test.factors[0], name) for name in dict.fromkeys(named)), *levels]:
+        if not figures.select(measure, test.cells | {factor: name}):
+            return figures.why_none(measure, test.cells | {factor: name})
+    return "" if figures.select(measure, test.cells) else figures.why_none(measure, test.cells)
+
+
+def _tested(test: Significance, figures: Figures, part: Sequence[Figure]) -> tuple[str, bool | None]:
+    """The statistic in words, and whether an effect is shown; None where it cannot be tested."""
+    most = max(len(one.values) for one in part)
+    if not figures.exact and most < FEWEST_REPETITIONS:
+        return f"{most} repetitions cannot estimate chance: {FEWEST_REPETITIONS} or more are needed", None
+    if len(test.factors) > 1:
+        return _interaction(test, figures, part)
+    names = {name: group for group, members in test.groups.items() for name in members}
+    by_level: dict[Level, list[float]] = {}
+    for one in part:
+        level = one.level(test.factors[0])
+        level = names.get(str(level)) if names else level
+        if level is not None:
+            by_level.setdefault(level, []).extend(one.values.values() if one.values else [one.point])
+    if len(by_level) < 2:
+        return f"a single level of {test.factors[0]}", None
+    groups = [np.array(values) for values in by_level.values()]
+    labels = [_words(figures, test.factors[0], level) for level in by_level]
+    return _dunn(test, groups, labels) if test.pairs else _kruskal(groups)
+
+
+def _kruskal(groups: Sequence[ranks.Values]) -> tuple[str, bool | None]:
+    sizes = [len(group) for group in groups]
+    least = ranks.least_attainable_p(sizes)
+    if least >= LEVEL:
+        return f"{' + '.join(map(str, sizes))} values: no data could give an exact p below {least:.2g}", None
+    found = ranks.kruskal_wallis(groups)
+    shown = found.p < LEVEL
+    effect = epsilon_squared(found.h, found.n)
+    return f"H({found.df}) = {found.h:.2f}, {p_value(found.p)}, ε² {effect:.2f}: {_effect(shown)}", shown
+
+
+def _dunn(test: Significance, groups: Sequence[ranks.Values], labels: Sequence[str]) -> tuple[str, bool | None]:
+    sizes = [len(group) for group in groups]
+    wanted = _pairs_meant(test.pairs, labels)
+    if not wanted:
+        return "no such pair of levels was measured", None
+    least = max(ranks.least_attainable_dunn_p(sizes, *pair) for pair in wanted)
+    if least >= LEVEL:
+        return f"{' + '.join(map(str, sizes))} values: Dunn–Holm could give no p below {least:.2g}", None
+    found = [pair for pair in ranks.dunn(groups) if (pair.first, pair.second) in wanted]
+    shown = [pair for pair in found if pair.p_holm < LEVEL]
+    rest = [pair for pair in found if pair not in shown]
+    unadjusted = sum(pair.p < LEVEL for pair in found)
+    text = f"{len(shown)} of {len(found)} pairs differ by Dunn’s test, adjusted by Holm"
+    text += "" if unadjusted == len(shown) else f" ({unadjusted} without)"
+    few = shown if test.insignificant else rest
+    if few and len(few) < len(found):
+        listed = ", ".join(f"{labels[pair.first]}–{labels[pair.second]}" for pair in few[:_MOST_NAMED])
+        text += f"; {'but' if test.insignificant else 'not'} {listed}"
+    # All pairs are to differ where they are said to; a single one contradicts where none is.
+    return text, not rest if test.significant else bool(shown)
+
+
+def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set[tuple[int, int]]:
+    meant: set[tuple[int, int]] = set()
+    for (first, second), (i, j) in itertools.product(pairs, itertools.combinations(range(len(levels)), 2)):
+        both = {levels[i], levels[j]}
+        if (second == "*" and first in both) or (first == "others" and second not in both) or both == {first, second}:
+            meant.add((i, j))
+    return meant
+
+
+def _interaction(test: Significance, figures: Figures, part: Sequence[Figure]) -> tuple[str, bool | None]:
+    """By the aligned rank transform of logarithms, and the ordinary analysis of variance: by both or not at all."""
+    if figures.exact:
+        return (
+            "one value a cell: what is interaction and what is chance cannot be told apart, "
+            "and Kruskal–Wallis on one column tests no interaction at all"
+        ), None
+    factors = list(part[0].levels)
+    levels = {name: list(dict.fromkeys(one.level(name) for one in part)) for name in factors}
+    varied = [name for name in factors if len(levels[name]) > 1]
+    cells = {tuple(one.level(name) for name in varied): one for one in part}
+    design = list(itertools.product(*(levels[name] for name in varied)))
+    if not set(test.factors) <= set(varied) or any(place not in cells for place in design):
+        return "not every combination was measured often enough to test an interaction", None
+    n = min(len(cells[place].values) for place in design)
+    values = np.array([list(cells[place].values.values())[:n] for place in design])
+    if n < FEWEST_REPETITIONS or values.min() <= 0:
+        return "not every combination was measured often enough to test an interaction", None
+    logs = np.log(values).reshape([*(len(levels[name]) for name in varied), n])
+    between = [varied.index("platform")] if "platform" in varied else []
+    axes = tuple(sorted(varied.index(name) for name in test.factors))
+    p = max(
+        next(effect.p for effect in analysis if tuple(sorted(effect.factors)) == axes)
+        for analysis in (aligned_rank_anova(logs, between), anova(logs, between))
+    )
+    return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < LEVEL)}", p < LEVEL
+
+
+def _words(figures: Figures, factor: str | None, level: Level | None) -> str:
+    return "" if level is None else format_level(figures.file.factors.get(factor or "") or "{}", level)
+
+
+def _effect(shown: bool) -> str:
+    return "an effect" if shown else "no effect shown"
+
+
+def p_value(p: float) -> str:
+    """``p = 0.012``, ``p < 0.001``."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.01 else f"p = {p:.3f}"

@@ -1,0 +1,107 @@
+"""What figures say of a paper's conclusion."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from virtgauge.analysis.estimate import Estimate
+
+
+class Verdict(enum.StrEnum):
+    """On a conclusion."""
+
+    CONFIRMED = "confirmed"
+    CONTRADICTED = "contradicted"
+    UNDECIDED = "undecided here"
+    UNTESTABLE = "not testable here"
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """One figure of a test.
+
+    Attributes:
+        text: in words, with the figure, or why there is none.
+        agrees: with the conclusion; None where it does not decide.
+        measured: whether there is a figure at all.
+    """
+
+    text: str
+    agrees: bool | None
+    measured: bool = True
+
+    @classmethod
+    def none(cls, reason: str) -> Evidence:
+        """Nothing was measured that could decide."""
+        return cls(reason, None, measured=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExaminedClaim:
+    """A conclusion of a paper and what this run says of it."""
+
+    name: str
+    place: str
+    text: str
+    note: str
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hearing:
+    """What figures of this run say of a conclusion: those of one arm, or, with an empty name, of all together."""
+
+    arm: str
+    examined: ExaminedClaim
+
+
+@dataclasses.dataclass(frozen=True)
+class HeardClaim:
+    """A conclusion of a paper, on the paper's own figures and on this run's.
+
+    Attributes:
+        at_one_level: of storage, the same with all databases at one level of durability; None where it does not matter.
+    """
+
+    paper: ExaminedClaim
+    run: tuple[Hearing, ...]
+    at_one_level: ExaminedClaim | None = None
+
+
+def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
+    """Contradicted if any figure says so, confirmed if all agree and none is missing."""
+    agreement = [one.agrees for one in evidence]
+    if False in agreement:
+        return Verdict.CONTRADICTED
+    if evidence and None not in agreement:
+        return Verdict.CONFIRMED
+    return Verdict.UNDECIDED if any(one.measured for one in evidence) else Verdict.UNTESTABLE
+
+
+def verdict_counts(claims: Iterable[ExaminedClaim | None]) -> dict[str, int]:
+    """How many conclusions have each verdict; empty where none was examined."""
+    return counted(claim.verdict for claim in claims if claim is not None)
+
+
+def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How often there is each verdict; empty where there is none at all."""
+    counts = Counter(verdicts)
+    return {verdict.value: counts[verdict] for verdict in Verdict} if counts else {}
+
+
+def within(estimate: Estimate, at_least: float | None, at_most: float | None, *, strictly: bool = False) -> bool | None:
+    """Whether the interval lies within bounds; None where it reaches over one, or where there is none."""
+    if estimate.low is None or estimate.high is None:
+        return None
+    low, high = -math.inf if at_least is None else at_least, math.inf if at_most is None else at_most
+    if estimate.high < low or estimate.low > high:
+        return False
+    if strictly and (estimate.high <= low or estimate.low >= high):
+        return False
+    inside = estimate.low >= low and estimate.high <= high
+    return True if inside and not (strictly and (estimate.low <= low or estimate.high >= high)) else None

@@ -1,0 +1,369 @@
+"""A run as one JSON document of tables: a list of flat records each, whose columns other tools can join.
+
+The dataclasses below are the contract: :func:`schema` makes the JSON Schema of them, and :func:`write` nothing else.
+:data:`SCHEMA_VERSION` is raised when a field changes its meaning or goes away; fields may be added.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, Literal
+
+from virtgauge.exchange.rows import chosen_of, measures_by_cell
+from virtgauge.report.decisions.model import Decisions, decisions_of
+from virtgauge.results.columns import STATUSES, Tried, read_endings, read_marks
+from virtgauge.results.table import ResultTable
+
+SCHEMA_VERSION = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Where the figures come from; ``plan_text`` is the whole plan as TOML, ``confidence`` the one that was wanted."""
+
+    run: str
+    created_at: str
+    version: str
+    plan: str
+    plan_text: str
+    seed: int
+    confidence: float
+    agent_sha256: str
+    fingerprint: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """One host of a fleet."""
+
+    host: str
+    fingerprint: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """A platform of the plan; ``role`` is ``reference``, ``aa`` (the reference once more) or ``test``.
+
+    One that is not usable was skipped for ``reason``; ``fix`` is the command that would enable it.
+    """
+
+    arm: str
+    platform: str
+    label: str
+    role: str
+    emulated: bool
+    usable: bool
+    reason: str
+    fix: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What was tried, under a number; ``factors`` has the level of each factor."""
+
+    cell: int
+    suite: str
+    probe: str
+    factors: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What ``rows`` and ``estimates`` name: its full name and unit, and which way is better."""
+
+    measure: str
+    unit: str
+    better: Literal["lower", "higher", "neither"]
+    meaning: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A measure of a trial.
+
+    ``value`` is null where the trial has none, and ``reason`` says why; ``validity`` is how the trial ended.  A trial
+    whose probe has no measure is one row without one.  Repetitions with the same ``block`` are pairs.
+    """
+
+    trial: int
+    cell: int
+    arm: str
+    host: str
+    block: int
+    attempt: int
+    started_at: str
+    elapsed_ns: int
+    validity: Literal["valid", "invalid", "failed", "unsupported"]
+    measure: str | None
+    value: float | None
+    unit: str | None
+    reason: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A measure of an arm in a cell: the median over ``n`` repetitions with its interval.
+
+    ``confidence`` is the one that the interval has.  A figure or interval that is missing is null, and ``method`` says
+    why.  The rest compares it with the reference's, pair by pair, and is null for the reference itself: ``ratio`` is
+    arm / reference, ``difference`` arm − reference; ratios within 1 / ``band`` to ``band`` also occur between identical
+    arms (A/A); ``judgement`` says what has been shown.
+    """
+
+    measure: str
+    cell: int
+    arm: str
+    value: float | None
+    low: float | None
+    high: float | None
+    unit: str
+    confidence: float | None
+    n: int
+    method: str
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    pairs: int | None = None
+    band: float | None = None
+    judgement: Literal["higher", "lower", "inconclusive"] | None = None
+    judgement_reason: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A requirement on an arm, with the cell that decides it.
+
+    ``outcome`` is null where it is not judged.  ``margin`` is how far the figure is within the bound (negative: beyond)
+    as a share of it, ``more`` about how many more repetitions would decide it.
+    """
+
+    requirement: str
+    text: str
+    arm: str
+    outcome: Literal["pass", "fail", "inconclusive"] | None
+    reason: str
+    cell: int | None
+    host: str | None
+    value: float | None
+    low: float | None
+    high: float | None
+    unit: str
+    confidence: float
+    n: int
+    margin: float | None
+    more: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rank:
+    """An arm's place by a requirement's measure, or overall where ``requirement`` is empty; arms may share one."""
+
+    requirement: str
+    arm: str
+    rank: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What the run says of a paper's conclusion: the figures of one arm, or of all where ``arm`` is empty."""
+
+    suite: str
+    claim: str
+    place: str
+    text: str
+    arm: str
+    verdict: str
+    verdict_on_paper: str
+    evidence: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """A run."""
+
+    schema_version: Literal[3]
+    run: Run
+    hosts: list[Host]
+    arms: list[Arm]
+    measures: list[Measure]
+    cells: list[Cell]
+    rows: list[Row]
+    estimates: list[Estimate]
+    verdicts: list[Verdict]
+    ranks: list[Rank]
+    claims: list[Claim]
+
+
+def write(table: ResultTable, out: IO[str], claims: Iterable[Claim] = ()) -> None:
+    """Write the document of a run, also of one in progress; memory never holds all rows."""
+    manifest, decisions = table.manifest, decisions_of(table)
+    of_run = Run(
+        manifest.run_id, manifest.created_at, manifest.tool_version, manifest.plan_name, manifest.plan_text,
+        manifest.seed, manifest.confidence, manifest.agent_sha256, manifest.fingerprint,
+    )  # fmt: skip
+    measures = chosen_of(table, None)
+    parts: dict[str, Iterable[object]] = {
+        "hosts": [Host(one.name, one.fingerprint) for one in manifest.hosts],
+        "arms": [
+            Arm(one.name, one.kind, one.label, one.role, one.emulated, one.usable, one.reason, one.fix)
+            for one in table.arms
+        ],
+        "measures": [Measure(m.full_name, m.quantity.unit, m.better.value, m.meaning) for m in measures],
+        "cells": [Cell(n, one.suite, one.probe, one.factors) for n, one in enumerate(table.trials.cells)],
+        "rows": _rows(table),
+        "estimates": _estimates(table),
+        "verdicts": _verdicts(table, decisions),
+        "ranks": [
+            Rank(ranking.requirement, one.arm, one.rank) for ranking in decisions.rankings for one in ranking.ranks
+        ],
+        "claims": claims,
+    }
+    out.write(f'{{"schema_version":{SCHEMA_VERSION},\n"run":{_text(of_run)}')
+    for name, records in parts.items():
+        out.write(f',\n"{name}":[')
+        for number, record in enumerate(records):
+            out.write((",\n" if number else "\n") + _text(record))
+        out.write("]")
+    out.write("}\n")
+
+
+def claims_of(table: ResultTable) -> Iterator[Claim]:
+    """What the run says of the papers' conclusions that its suites are about."""
+    from virtgauge import report
+
+    for suite in report.build(table.ledger).suites:
+        for heard in suite.claims:
+            for one in heard.run:
+                found = one.examined
+                yield Claim(
+                    suite.suite, found.name, found.place, found.text, one.arm, found.verdict.value,
+                    heard.paper.verdict.value, [evidence.text for evidence in found.evidence],
+                )  # fmt: skip
+
+
+def _text(record: object) -> str:
+    return json.dumps(vars(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _rows(table: ResultTable) -> Iterator[Row]:
+    trials, hosts, endings = table.trials, table.manifest.hosts, read_endings(table.ledger)
+    by_cell = measures_by_cell(table, chosen_of(table, None))
+    counted = set(trials.counted.tolist())
+    # A run in progress may have trials by now that the columns lack.
+    for row, mark in zip(range(trials.number.size), read_marks(table.ledger), strict=False):
+        cell, block = int(trials.cell[row]), int(trials.block[row])
+        status = STATUSES[int(trials.status[row])]
+        ended = Tried(status, *endings.get(mark.number, ((), None)))
+        why = "a later attempt counts" if status == "valid" else _why(ended)
+        host = next((one.name for one in hosts if one.owns(block)), "")
+        shared = (mark.number, cell, trials.arms[int(trials.arm[row])], host, block, int(trials.attempt[row]))
+        ending: tuple[str, int, Any] = (mark.started_at, mark.elapsed_ns, status.value)
+        for measure, column in by_cell[trials.cells[cell]]:
+            value = None if math.isnan(column[row]) else float(column[row])
+            reason = None if value is not None else "no such figure in this trial" if row in counted else why
+            yield Row(*shared, *ending, measure.full_name, value, measure.quantity.unit, reason)
+        if not by_cell[trials.cells[cell]]:
+            yield Row(*shared, *ending, None, None, None, None if row in counted else why)
+
+
+def _why(ended: Tried) -> str:
+    flags = "; ".join(f"{flag.name}: {flag.detail}" for flag in ended.flags if flag.fatal)
+    return ended.error or flags or "no reason was recorded"
+
+
+def _estimates(table: ResultTable) -> Iterator[Estimate]:
+    cells = {cell: number for number, cell in enumerate(table.trials.cells)}
+    for measure in chosen_of(table, None):
+        for cell in table.cells(measure.suite):
+            for arm in table.arms if cell.probe in measure.probes else ():
+                if not table.tried(cell, arm.name):
+                    continue
+                one, compared = table.estimate(measure, cell, arm.name), {}
+                if arm.name != table.reference and one.point is not None:
+                    found = table.compared(measure, cell, arm.name)
+                    compared = {
+                        "ratio": found.ratio.point,
+                        "ratio_low": found.ratio.low,
+                        "ratio_high": found.ratio.high,
+                        "difference": found.difference.point,
+                        "difference_low": found.difference.low,
+                        "difference_high": found.difference.high,
+                        "pairs": found.difference.n,
+                        "band": found.band,
+                        "judgement": found.judgement.value,
+                        "judgement_reason": found.reason,
+                    }
+                yield Estimate(
+                    measure.full_name, cells[cell], arm.name, one.point, one.low, one.high, one.unit, one.confidence,
+                    one.n, one.method, **compared,  # type: ignore[arg-type]
+                )  # fmt: skip
+
+
+def _verdicts(table: ResultTable, decisions: Decisions) -> Iterator[Verdict]:
+    cells = {cell: number for number, cell in enumerate(table.trials.cells)}
+    required = {one.name: one for one in decisions.requirements}
+    for verdict in decisions.verdicts:
+        of, at = required[verdict.requirement], verdict.decisive
+        yield Verdict(
+            requirement=of.name,
+            text=of.text,
+            arm=verdict.arm,
+            outcome=None if verdict.outcome is None else typing.cast(Any, verdict.outcome.value),
+            reason=verdict.reason,
+            cell=None if at is None else cells[at.cell],
+            host=None if at is None or not at.host else at.host,
+            value=None if at is None else at.estimate.point,
+            low=None if at is None else at.estimate.low,
+            high=None if at is None else at.estimate.high,
+            unit=of.unit,
+            confidence=of.confidence,
+            n=0 if at is None else at.estimate.n,
+            margin=None if at is None else at.margin,
+            more=verdict.more,
+        )
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the document, with the dataclasses' descriptions."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:virtgauge:run:{SCHEMA_VERSION}",
+        "title": "A run of virtgauge",
+        **_schema_of(Document),
+    }
+
+
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind]}
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return {
+            "type": "object",
+            "description": " ".join((kind.__doc__ or "").split()),
+            "properties": {name: _schema_of(hint) for name, hint in hints.items()},
+            "required": list(hints),
+            "additionalProperties": False,
+        }
+    arguments = typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is list:
+        return {"type": "array", "items": _schema_of(arguments[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": {} if arguments[1] is Any else _schema_of(arguments[1])}
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [_schema_of(one) for one in arguments]}
+    raise TypeError(f"{kind} has no place in the document")

@@ -1,0 +1,261 @@
+"""How long the rest of a run takes, from what its parts have cost: in this run, in earlier ones, or by the plan.
+
+A run is sessions (a fresh bench, then trials on it).  The cost of a session is that of its bench, which is launched and
+closed, and of each of its trials.  Both depend on the platform above all: an emulated guest may take twenty times as
+long as the host.  So a part that was met in this run counts as it was; one that was not, as earlier runs on this
+machine remember it, scaled by how far this run is from them; else as the plan declares it, scaled likewise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from virtgauge.host.tag import cache_root
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.suites.base import Cell
+
+_MOST_REMEMBERED = 20_000
+_UNSEEN_SHARE = 0.2
+"""Of a run's trials: while fewer are done, nothing is said before every platform was met or is remembered."""
+_MET_SHARE = 0.3
+"""Of the cells that are measured on a platform: from here on the others can be told from them."""
+_BENCH_S, _EMULATED_BENCH_S = 0.7, 8.0
+"""To launch and close a guest of which nothing at all is known."""
+_EMULATED_FACTOR = 3.0
+"""By which trials of an emulated guest take longer, likewise; most end by the clock."""
+
+
+def costs_file() -> Path:
+    """Where costs are remembered: below the cache, and like all there of no loss."""
+    return cache_root() / "durations.json"
+
+
+class RememberedCosts:
+    """Seconds by part, of earlier runs on this machine; a file that cannot be read or written is an empty one.
+
+    Args:
+        path: of the file; None: nothing is remembered.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._seconds: dict[str, float] = {}
+        if path is not None:
+            with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+                found = json.loads(path.read_text(encoding="utf-8"))
+                self._seconds = {str(key): float(value) for key, value in found.items() if float(value) >= 0}
+
+    def get(self, key: str) -> float | None:
+        """Of a part; None where it was never met."""
+        return self._seconds.get(key)
+
+    def keep(self, seconds: Mapping[str, float]) -> None:
+        """Remember these instead of what was known of the same parts; the parts met longest ago are forgotten."""
+        if self._path is None or not seconds:
+            return
+        kept = {key: value for key, value in self._seconds.items() if key not in seconds}
+        kept |= {key: float(f"{value:.3g}") for key, value in seconds.items()}
+        self._seconds = dict(list(kept.items())[-_MOST_REMEMBERED:])
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(self._seconds, file, separators=(",", ":"))
+            Path(name).replace(self._path)
+
+
+class RemainingTime:
+    """Follows a run and expects what is left of it.
+
+    Args:
+        arms: by name; those that can be used.
+        remembered: costs of earlier runs.
+    """
+
+    def __init__(self, arms: Mapping[str, ArmRecord], remembered: RememberedCosts) -> None:
+        self._arms, self._remembered = arms, remembered
+        self._platforms = {name: _platform_key(record) for name, record in arms.items()}
+        self._cells: dict[str, Cell] = {}
+        self._open_trials: Counter[tuple[str, str]] = Counter()
+        self._open_sessions: Counter[tuple[str, str]] = Counter()
+        self._launched: tuple[str, str, float] | None = None
+        self._benches: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._trials: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._priors: dict[tuple[str, str], float] = {}
+        self._sums: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        self._attempts = self._over = self._sessions = 0
+        self._shown = False
+
+    # -- what is met -------------------------------------------------------------------------------------
+
+    def expect(self, arm: str, bench: str, cells: Iterable[Cell]) -> None:
+        """A session is to come."""
+        self._open_sessions[arm, bench] += 1
+        for cell in cells:
+            self._cells[cell.key] = cell
+            self._open_trials[arm, cell.key] += 1
+
+    def launched(self, arm: str, bench: str, seconds: float) -> None:
+        """A bench is up, so many seconds after it was asked for."""
+        self._launched = (arm, bench, seconds)
+
+    def trial(self, arm: str, cell: Cell, seconds: float, *, over: bool) -> None:
+        """A trial has ended.
+
+        Args:
+            over: it is not repeated.
+        """
+        prior = self._prior(arm, cell)
+        self._trials[arm, cell.key].append(seconds)
+        for group in ((arm, cell.suite), (arm, ""), ("", cell.suite), ("", "")):
+            self._sums[group][0] += seconds
+            self._sums[group][1] += prior
+            self._sums[group][2] += 1
+        self._attempts += 1
+        if over:
+            self._over += 1
+            self._open_trials[arm, cell.key] -= 1
+
+    def dropped(self, arm: str, cell: Cell) -> None:
+        """A trial will not be made, for its guest did not come up."""
+        self._open_trials[arm, cell.key] -= 1
+
+    def closed(self, arm: str, bench: str, seconds: float) -> None:
+        """A bench is gone, which has taken so long besides its trials; another may follow for what is repeated."""
+        self._launched = None
+        self._benches[arm, bench].append(seconds)
+
+    def over(self, arm: str, bench: str) -> None:
+        """A session is over."""
+        self._sessions += 1
+        self._open_sessions[arm, bench] -= 1
+
+    def given_up(self, arm: str) -> None:
+        """Nothing more will be measured on a platform."""
+        for left in (self._open_trials, self._open_sessions):
+            for key in left:
+                if key[0] == arm:
+                    left[key] = 0
+
+    def keep(self) -> None:
+        """Remember what this run has cost, for the next."""
+        trials = {
+            self._trial_key(arm, self._cells[key]): statistics.median(seconds)
+            for (arm, key), seconds in self._trials.items()
+        }
+        benches = {
+            self._bench_key(arm, bench): statistics.median(seconds) for (arm, bench), seconds in self._benches.items()
+        }
+        self._remembered.keep(trials | benches)
+
+    # -- what is expected --------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float | None:
+        """What is left of the run; None while too little is known of a platform to say."""
+        left = sum(number for number in self._open_trials.values() if number > 0)
+        unseen = left and self._over / (self._over + left) < _UNSEEN_SHARE
+        if not self._shown and unseen and not self._every_platform_is_known():
+            return None
+        self._shown = True
+        again = self._attempts / self._over if self._over else 1.0
+        launches = sum(map(len, self._benches.values())) / self._sessions if self._sessions else 1.0
+        found = again * sum(number * self._cost(*key) for key, number in self._open_trials.items() if number > 0)
+        found += launches * sum(number * self._bench(*key) for key, number in self._open_sessions.items() if number > 0)
+        return max(found - (self._launched[2] if self._launched else 0.0), 0.0)
+
+    def _every_platform_is_known(self) -> bool:
+        """Whether each was met in a good part of what is to be done on it, or is remembered in all of it."""
+        planned, met = Counter(arm for arm, _ in self._open_trials), Counter(arm for arm, _ in self._trials)
+        left = {arm for (arm, _), number in self._open_trials.items() if number > 0}
+        unmet = {arm for arm in left if met[arm] < _MET_SHARE * planned[arm]}
+        return all(
+            self._remembered.get(key) is not None
+            for arm in unmet
+            for key in (
+                *(self._bench_key(arm, bench) for name, bench in self._open_sessions if name == arm),
+                *(self._trial_key(arm, self._cells[cell]) for name, cell in self._open_trials if name == arm),
+            )
+        )
+
+    def _cost(self, arm: str, key: str) -> float:
+        if met := self._trials.get((arm, key)):
+            return statistics.fmean(met)
+        return self._unmet(arm, self._cells[key])
+
+    def _unmet(self, arm: str, cell: Cell) -> float:
+        """Of a cell that was not met yet: as others were on the platform in the suite, or what is closest to that.
+
+        Half-way between what it was expected to take beside those, and what they took alike: expectations are coarse.
+        """
+        prior = self._prior(arm, cell)
+        for group in ((arm, cell.suite), (arm, ""), ("", cell.suite), ("", "")):
+            seconds, expected, number = self._sums.get(group, (0.0, 0.0, 0.0))
+            if expected > 0:
+                in_proportion = prior * seconds / expected
+                known = self._remembered.get(self._trial_key(arm, cell)) is not None or not group[0]
+                return in_proportion if known else math.sqrt(in_proportion * seconds / number)
+        return prior
+
+    def _prior(self, arm: str, cell: Cell) -> float:
+        """A trial's cost before this run has met it."""
+        if (arm, cell.key) not in self._priors:
+            remembered = self._remembered.get(self._trial_key(arm, cell))
+            declared = cell.expected_s * (_EMULATED_FACTOR if self._arms[arm].emulated else 1.0)
+            self._priors[arm, cell.key] = declared if remembered is None else remembered
+        return self._priors[arm, cell.key]
+
+    def _bench(self, arm: str, bench: str) -> float:
+        if met := self._benches.get((arm, bench)):
+            return statistics.fmean(met)
+        known = self._remembered.get(self._bench_key(arm, bench))
+        if known is None:
+            own = [seconds for (name, _), all_ in self._benches.items() if name == arm for seconds in all_]
+            known = statistics.fmean(own) if own else _EMULATED_BENCH_S if self._arms[arm].emulated else _BENCH_S
+        under_way = self._launched[2] if self._launched and self._launched[:2] == (arm, bench) else 0.0
+        return max(known, under_way)
+
+    def _trial_key(self, arm: str, cell: Cell) -> str:
+        params = json.dumps(dict(cell.params), sort_keys=True, default=str)
+        return _digest(self._platforms[arm], cell.key, cell.bench, params, f"{cell.expected_s:g}/{cell.timeout_s:g}")
+
+    def _bench_key(self, arm: str, bench: str) -> str:
+        return _digest(self._platforms[arm], bench)
+
+
+class Stopwatch:
+    """Seconds since it was made, and those of them that were given to something else."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.elsewhere = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """All of them."""
+        return time.monotonic() - self._began
+
+    @property
+    def own(self) -> float:
+        """Without those that went elsewhere."""
+        return self.elapsed - self.elsewhere
+
+
+def _platform_key(record: ArmRecord) -> str:
+    """The same for a platform of the same settings under any name, and for the A/A arm of the reference."""
+    settings = {name: value for name, value in record.settings.items() if name != "found"}
+    return f"{record.kind} {record.emulated} {json.dumps(settings, sort_keys=True, default=str)}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

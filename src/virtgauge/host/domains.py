@@ -1,0 +1,167 @@
+"""Domains of libvirt and of Xen that carry a tag: ended where their run is dead."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from virtgauge.host.tag import is_own_file
+
+# Domains of libvirt that a controller has left: destroyed by the record in their guest's folder.
+
+DOMAIN_FILE = "libvirt.json"
+"""In a guest's folder: the connection's URI, and the name of the domain there."""
+
+_DESTROY_S = 15.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DomainRecord:
+    """A domain that may exist.
+
+    Attributes:
+        uri: of the connection.
+        name: of the domain; it begins with the scope's tag.
+    """
+
+    uri: str
+    name: str
+
+    def write(self, folder: Path) -> None:
+        """Put it into a guest's folder, whole or not at all; before the domain is made.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        partial = folder / f".{DOMAIN_FILE}"
+        partial.write_text(json.dumps(dataclasses.asdict(self)))
+        os.replace(partial, folder / DOMAIN_FILE)
+
+
+def destroy_domains(folder: Path) -> list[str]:
+    """Destroy every domain recorded in a scope's folder.
+
+    Returns:
+        what was done, or could not be, a line for people each.
+    """
+    return [line for record in _records(folder) if (line := _destroyed(record))]
+
+
+def open_unattended(libvirt: Any, uri: str) -> Any:
+    """A connection by libvirt's module; blocking.
+
+    Passwords come from libvirt's own file of them (https://libvirt.org/auth.html), and nobody is asked for any.
+
+    Raises:
+        libvirt.libvirtError: it cannot be opened.
+    """
+    kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE, libvirt.VIR_CRED_NOECHOPROMPT]
+    return libvirt.openAuth(uri, [kinds, lambda *_: -1, None], 0)
+
+
+def remove_domain(connection: Any, name: str) -> bool:
+    """Destroy a domain and forget its definition, as far as there is one; blocking.
+
+    Returns:
+        whether there was one.
+
+    Raises:
+        libvirt.libvirtError: libvirt refuses, or it is still there.
+    """
+    import libvirt
+
+    try:
+        domain = connection.lookupByName(name)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return False
+        raise
+    with contextlib.suppress(libvirt.libvirtError):  # not running, or just gone
+        domain.destroy()
+    try:
+        if domain.isPersistent():
+            domain.undefine()
+        elif domain.isActive():
+            raise libvirt.libvirtError(f"the domain {name} does not end")
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            raise
+    return True
+
+
+def _records(folder: Path) -> Iterator[DomainRecord]:
+    for path in sorted(folder.glob(f"*/{DOMAIN_FILE}")):
+        if not is_own_file(path):
+            continue  # a URI may name a program to start: another user's is not opened
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            value = json.loads(path.read_text())
+            yield DomainRecord(uri=str(value["uri"]), name=str(value["name"]))
+
+
+def _destroyed(record: DomainRecord) -> str | None:
+    """Destroy one within a bound; in a thread, because a hypervisor may never answer."""
+    said: list[str | None] = []
+    failed = f"could not destroy the domain {record.name}; try `virsh -c {record.uri} destroy {record.name}`: "
+
+    def work() -> None:
+        try:
+            import libvirt
+
+            libvirt.registerErrorHandler(lambda *_: None, None)
+            connection = open_unattended(libvirt, record.uri)
+            try:
+                removed = remove_domain(connection, record.name)
+            finally:
+                connection.close()
+            said.append(f"destroyed the domain {record.name}" if removed else None)
+        except Exception as error:  # a missing module, or whatever libvirt says: the rest is reclaimed all the same
+            said.append(f"{failed}{error}")
+
+    thread = threading.Thread(target=work, name="libvirt", daemon=True)
+    thread.start()
+    thread.join(_DESTROY_S)
+    return said[0] if said else f"{failed}no answer within {_DESTROY_S:g} s"
+
+
+# Domains that a controller has left on a Xen host: their names begin with the scope's tag.
+
+CAPABILITIES = Path("/proc/xen/capabilities")
+_CONTROLS = "control_d"
+_COMMAND_S = 15.0
+
+
+def is_xen_host(capabilities: Path = CAPABILITIES) -> bool:
+    """Whether this machine is the privileged domain of a Xen host."""
+    try:
+        return _CONTROLS in capabilities.read_text().split()
+    except OSError:
+        return False
+
+
+def destroy_tagged_domains(tag: str) -> list[str]:
+    """Destroy every domain of a scope; on any other machine than a Xen host nothing is done.
+
+    Returns:
+        what was done, a line for people each.
+    """
+    if not is_xen_host():
+        return []
+    names = [line.split()[0] for line in (_output_of(["xl", "list"]) or "").splitlines() if line.startswith(f"{tag}-")]
+    return [f"destroyed the domain {name}" for name in names if _output_of(["xl", "destroy", name]) is not None]
+
+
+def _output_of(argv: list[str]) -> str | None:
+    """What a program prints; None where it fails."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_S, check=False
+        )
+        return done.stdout if done.returncode == 0 else None
+    return None

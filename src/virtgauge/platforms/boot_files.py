@@ -1,0 +1,207 @@
+"""What a virtual machine boots from: a kernel without its compressed shell, and a first root file system.
+
+The kernel without its compressed shell, for virtual machines that can start it directly.
+
+A bzImage unpacks itself in the guest, which takes an emulated processor three of the four seconds until
+its first user process.  QEMU starts an uncompressed ELF kernel by the PVH protocol as well, and unpacking it once on
+the host is enough.
+
+References: Documentation/arch/x86/boot.rst (setup_sects, payload_offset, payload_length; protocol ≥ 2.08),
+and QEMU's hw/i386/x86.c, which looks for the note XEN_ELFNOTE_PHYS32_ENTRY.
+"""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import lzma
+import os
+import stat
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from virtgauge.agent.binary import AgentBinary
+from virtgauge.image.contents import Archive
+from virtgauge.provision.kernel import ModuleError as ModuleError
+from virtgauge.provision.kernel import canonical as canonical
+from virtgauge.provision.kernel import module_closure as module_closure
+
+# The first root file system of a virtual machine: the agent as ``/init``, and the kernel modules it must load.
+
+_FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
+_KEPT = 8
+_FORMAT_VERSION = b"1"  # part of the cache key: changes when what is written changes
+
+
+def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path) -> Path:
+    """An initramfs in the cache, made when it is not there yet.
+
+    It is not compressed: unpacking costs an emulated guest more than reading a megabyte more.
+
+    Args:
+        agent: becomes ``/init``.
+        modules: become ``/modules/<name>.ko``.
+        cache: a folder that may be deleted at any time.
+
+    Raises:
+        OSError: a file cannot be read, or the cache not be written.
+    """
+    files = {f"modules/{canonical(path.stem)}.ko": path.read_bytes() for path in modules}
+    digest = hashlib.sha256(_FORMAT_VERSION)
+    init = agent.path.read_bytes()
+    for name, content in (("init", init), *sorted(files.items())):
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    target = cache / f"{digest.hexdigest()[:32]}.cpio"
+    if not target.is_file():
+        archive = Archive()
+        for folder in _FOLDERS:
+            archive.add(folder, stat.S_IFDIR | 0o755)
+        # the kernel gives init its standard streams from here, before anything is mounted
+        archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
+        archive.add("init", stat.S_IFREG | 0o755, init)
+        for name, content in sorted(files.items()):
+            archive.add(name, stat.S_IFREG | 0o644, content)
+        write_whole(target, archive.finish())
+        _prune(cache)
+    return target
+
+
+def _prune(cache: Path) -> None:
+    """Every build of the agent makes another archive; keep the latest few."""
+    archives = sorted(cache.glob("*.cpio"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for stale in archives[_KEPT:]:
+        stale.unlink(missing_ok=True)
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Write a file of the cache so that it is there whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+_SETUP_SECTORS = 0x1F1
+_MAGIC = 0x202
+_VERSION = 0x206
+_PAYLOAD = 0x248
+_PHYS32_ENTRY = 18
+_PT_NOTE = 4
+
+# The same order of magnitude as any kernel, so that a damaged image cannot fill memory.
+_LARGEST = 512 * 1024 * 1024
+
+
+def direct_kernel(image: Path, cache: Path) -> Path:
+    """The ELF kernel inside a bzImage, from the cache; the image itself where there is none that QEMU can start.
+
+    Args:
+        image: a bzImage.
+        cache: a folder that may be deleted at any time.
+
+    Raises:
+        OSError: the image cannot be read or the cache not be written.
+    """
+    content = image.read_bytes()
+    target = cache / f"{hashlib.sha256(content).hexdigest()[:32]}.elf"
+    if target.is_file():
+        return target
+    kernel = extract(content)
+    if kernel is None or not has_pvh_entry(kernel):
+        return image
+    write_whole(target, kernel)
+    return target
+
+
+def extract(image: bytes) -> bytes | None:
+    """The payload of a bzImage, unpacked; None when it is none, or is packed in a way that Python cannot unpack."""
+    if len(image) < _PAYLOAD + 8 or image[_MAGIC : _MAGIC + 4] != b"HdrS":
+        return None
+    if struct.unpack_from("<H", image, _VERSION)[0] < 0x208:
+        return None
+    offset, length = struct.unpack_from("<II", image, _PAYLOAD)
+    start = (image[_SETUP_SECTORS] + 1) * 512 + offset
+    payload = image[start : start + length]
+    unpack = next((unpack for magic, unpack in _UNPACKERS.items() if payload.startswith(magic)), None)
+    if unpack is None or len(payload) < length:
+        return None
+    try:
+        kernel = unpack(payload)
+    except (lzma.LZMAError, OSError, EOFError, zlib.error, ValueError):
+        return None
+    # every packing ends with the unpacked size: gzip by itself, the others by the kernel's makefile
+    return kernel if len(kernel) == struct.unpack("<I", payload[-4:])[0] else None
+
+
+def has_pvh_entry(kernel: bytes) -> bool:
+    """Whether an ELF kernel has the note by which QEMU finds its PVH entry point."""
+    if kernel[:5] != b"\x7fELF\x02" or len(kernel) < 64:
+        return False
+    offset, size, count = (*struct.unpack_from("<Q", kernel, 32), *struct.unpack_from("<HH", kernel, 54))
+    for index in range(count):
+        at = offset + index * size
+        if at + 56 > len(kernel):
+            return False
+        if struct.unpack_from("<I", kernel, at)[0] == _PT_NOTE:
+            start, length = struct.unpack_from("<Q", kernel, at + 8)[0], struct.unpack_from("<Q", kernel, at + 32)[0]
+            if _has_note(kernel[start : start + length]):
+                return True
+    return False
+
+
+def _has_note(notes: bytes) -> bool:
+    position = 0
+    while position + 12 <= len(notes):
+        name_size, value_size, kind = struct.unpack_from("<III", notes, position)
+        name = notes[position + 12 : position + 12 + name_size]
+        if name == b"Xen\0" and kind == _PHYS32_ENTRY:
+            return True
+        position += 12 + (name_size + 3) // 4 * 4 + (value_size + 3) // 4 * 4
+    return False
+
+
+def _unpack_xz(payload: bytes) -> bytes:
+    # after the stream come four bytes with the unpacked size
+    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ).decompress(payload, max_length=_LARGEST)
+
+
+def _unpack_lzma(payload: bytes) -> bytes:
+    return lzma.LZMADecompressor(format=lzma.FORMAT_ALONE).decompress(payload, max_length=_LARGEST)
+
+
+def _unpack_bzip2(payload: bytes) -> bytes:
+    return bz2.BZ2Decompressor().decompress(payload, max_length=_LARGEST)
+
+
+def _unpack_gzip(payload: bytes) -> bytes:
+    return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(payload, _LARGEST)
+
+
+def _unpack_zstd(payload: bytes) -> bytes:
+    from pyarrow import BufferReader, CompressedInputStream  # slow to import, and needed for few distributions
+
+    size = struct.unpack("<I", payload[-4:])[0]
+    with CompressedInputStream(BufferReader(payload[:-4]), "zstd") as stream:
+        return bytes(stream.read(min(size, _LARGEST)))
+
+
+_UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\xfd7zXZ\0": _unpack_xz,
+    b"\x5d\0\0": _unpack_lzma,
+    b"BZh": _unpack_bzip2,
+    b"\x1f\x8b": _unpack_gzip,
+    b"\x28\xb5\x2f\xfd": _unpack_zstd,
+}

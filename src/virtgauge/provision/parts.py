@@ -1,0 +1,276 @@
+"""What can be provisioned, by name: each part is looked for, and fetched or built where it is missing.
+
+The native programs and the pages' drawing library, which a wheel brings.
+
+A checkout builds them by the scripts in its folder ``setup``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import difflib
+import enum
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import virtgauge
+from virtgauge.errors import UsageError
+from virtgauge.provision.boot_loader import find_boot_loader, provision_boot_loader
+from virtgauge.provision.cache import ProvisionError
+from virtgauge.provision.databases import DUCKDB, SERVERS, Product
+from virtgauge.provision.ganesha import find_ganesha, provision_ganesha
+from virtgauge.provision.go_program import OBJECT_STORE, find_runsc, provision_runsc
+from virtgauge.provision.kernel import find_kernel, provision_kernel
+from virtgauge.provision.packages import NEEDS, OF_DATABASES, provision_packages
+from virtgauge.provision.progress import Outcome, Progress, SetUpDisplay, State
+from virtgauge.provision.tools import end_running, run_logged, start_log
+
+_PACKAGE = Path(virtgauge.__file__).parent
+FOLDER = _PACKAGE / "native"
+"""Where they are in either."""
+
+PROGRAMS = {
+    "agent": ("virtgauge-agent",),
+    "sensorstore": ("sensorstore",),
+    "flushes": ("virtgauge-flushes", "libvirtgauge_flushes.so"),
+    "bandwidth": ("bandwidth", "bandwidth-dynamic"),
+    "shim": ("libhptime_preload.so",),
+    "page": ("vega-embed.js",),
+}
+"""Files by the part that brings them."""
+
+
+def is_checkout() -> bool:
+    """Whether this package runs from a source tree, where the programs may be older than their sources."""
+    root = _PACKAGE.parents[1]
+    return (root / "setup" / "agent.py").is_file() and (root / "native" / "Cargo.toml").is_file()
+
+
+def is_built(part: str) -> bool:
+    """Whether all files of a part are there."""
+    return all((FOLDER / name).is_file() for name in PROGRAMS[part])
+
+
+def provision_programs(part: str, progress: Progress) -> Outcome:
+    """Build a part, unless it is of the present sources."""
+    if not is_checkout():
+        if is_built(part):
+            return Outcome(part, State.OK, "of this package")
+        return Outcome(part, State.SKIPPED, "missing in this package", "install virtgauge again")
+    if is_built(part) and shutil.which("cargo") is None:
+        return Outcome(part, State.OK, "built before; without cargo it is not compared with its sources")
+    progress.activity("building from source" if not is_built(part) else "comparing with its sources")
+    before = _stamps(part)
+    start_log(part)
+    script = _PACKAGE.parents[1] / "setup" / f"{part}.py"
+    try:
+        run_logged([sys.executable, script], log=part)
+    except ProvisionError as error:
+        return Outcome(part, State.SKIPPED, error.message, error.remedy)
+    return Outcome(part, State.OK if _stamps(part) == before else State.MADE, ", ".join(PROGRAMS[part]))
+
+
+def _stamps(part: str) -> list[tuple[int, int] | None]:
+    files = (FOLDER / name for name in PROGRAMS[part])
+    return [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None for file in files]
+
+
+class Lane(enum.Enum):
+    """What a part mostly waits for; parts of different lanes are provided at the same time."""
+
+    INSTALL = enum.auto()  # the package manager, which serves one at a time
+    FETCH = enum.auto()  # the network
+    BUILD = enum.auto()  # the processors
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Something that a plan may need beside Python.
+
+    Attributes:
+        name: as it is asked for, and as its line of progress begins.
+        title: for people.
+        lane: what it waits for.
+        present: a quick look, for milliseconds.
+        provide: fetches or builds it, unless it is there whole; None for a package, which is installed with others.
+        after: parts that have to be there before.
+        early: it is had within seconds, so that first figures may wait for it; the agent, which all of them need, too.
+    """
+
+    name: str
+    title: str
+    lane: Lane
+    present: Callable[[], bool]
+    provide: Callable[[Progress], Outcome] | None = None
+    after: tuple[str, ...] = ()
+    early: bool = False
+
+
+_EARLY = {"linker", "agent", "runc", "crun"}
+
+
+def _built(name: str, title: str) -> Part:
+    return Part(
+        name,
+        title,
+        Lane.BUILD,
+        lambda: is_built(name),
+        lambda progress: provision_programs(name, progress),
+        after=("linker",) if is_checkout() else (),
+        early=name in _EARLY,
+    )
+
+
+def _database(product: Product) -> Part:
+    return Part(
+        product.name, product.title, Lane.FETCH, lambda: product.find() is not None, product.provision, product.after
+    )
+
+
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (
+        *(Part(name, need.title, Lane.INSTALL, need.present, early=name in _EARLY) for name, need in NEEDS.items()),
+        _built("agent", "the agent"),
+        _built("sensorstore", "the load generator for databases"),
+        _built("flushes", "the flush laboratory"),
+        _built("bandwidth", "the bandwidth estimator"),
+        _built("shim", "the shim for unmodified programs"),
+        _built("page", "the drawing library of reports"),
+        Part("kernel", "a guest kernel", Lane.FETCH, lambda: find_kernel() is not None, provision_kernel),
+        Part("gvisor", "gVisor", Lane.BUILD, lambda: find_runsc() is not None, provision_runsc),
+        Part("ganesha", "nfs-ganesha", Lane.FETCH, lambda: find_ganesha() is not None, provision_ganesha),
+        Part(
+            "image",
+            "a boot loader",
+            Lane.FETCH,
+            lambda: find_boot_loader() is not None,
+            provision_boot_loader,
+            ("qemu-img",),
+        ),
+        Part(
+            "store",
+            "an object store",
+            Lane.BUILD,
+            lambda: OBJECT_STORE.find() is not None,
+            OBJECT_STORE.provision,
+        ),
+        *map(_database, (DUCKDB, *SERVERS)),
+    )
+}
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "packages": ("qemu", "uml", "qemu-img", "runc", "openvswitch"),
+    "guests": ("packages", "kernel", "gvisor", "ganesha", "image", "duckdb"),
+    "native": ("agent", "sensorstore", "flushes", "bandwidth", "shim", "page"),
+    "databases": (*OF_DATABASES, DUCKDB.name, *(product.name for product in SERVERS)),
+    "testing": ("guests", "native", "c++", "iperf3", "sshd", "libvirt-schemas", "qemu-user", "ovmf", "chromium"),
+    "libvirt": ("libvirt-headers", "libvirtd", "libvirt-qemu", "libvirt-lxc"),
+    "labs": ("tcsh", "fish", "store"),
+}
+"""Names for several parts, or for other groups."""
+
+
+def named(words: Iterable[str]) -> list[Part]:
+    """The parts of these names and groups, with what has to come before each, in that order and each once.
+
+    Raises:
+        UsageError: there is no part or group of a name.
+    """
+    found: dict[str, Part] = {}
+    for word in words:
+        if word in GROUPS:
+            found |= {part.name: part for part in named(GROUPS[word])}
+        elif word in PARTS:
+            part = PARTS[word]
+            if part.provide is None or not part.present():
+                found |= {before.name: before for before in named(part.after)}
+            found[part.name] = part
+        else:
+            close = difflib.get_close_matches(word, [*PARTS, *GROUPS], n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UsageError(f"there is no part {word!r} to provide{hint}", "virtgauge provision --list")
+    return list(found.values())
+
+
+# Provides several parts side by side: packages, downloads and builds wait for different things.
+
+_AT_ONCE = {Lane.INSTALL: 1, Lane.FETCH: 2, Lane.BUILD: 2}
+"""Two builds: each waits for downloads at its beginning, and for single threads at its end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """One line of progress: a part, or all packages together."""
+
+    name: str
+    parts: frozenset[str]
+    lane: Lane
+    after: frozenset[str]
+    work: Callable[[Progress], Sequence[Outcome]]
+
+
+def provide(parts: Iterable[Part], display: SetUpDisplay) -> list[Outcome]:
+    """Fetch and build what is missing, and tell of each when it ends.
+
+    Returns:
+        One outcome or more for each part, in the order in which they ended.
+
+    Raises:
+        KeyboardInterrupt: interrupted; the programs under way were ended.
+    """
+    try:
+        return asyncio.run(_provide(_jobs(list(parts)), display))
+    except BaseException:
+        end_running()
+        raise
+
+
+async def _provide(jobs: Sequence[_Job], display: SetUpDisplay) -> list[Outcome]:
+    lanes = {lane: asyncio.Semaphore(number) for lane, number in _AT_ONCE.items()}
+    ended = {part: asyncio.Event() for job in jobs for part in job.parts}
+    outcomes: list[Outcome] = []
+
+    async def run(job: _Job) -> None:
+        for part in job.after & ended.keys():
+            await ended[part].wait()
+        async with lanes[job.lane]:
+            began = time.monotonic()
+            with display.step(job.name) as progress:
+                try:
+                    made = await asyncio.to_thread(job.work, progress)
+                except asyncio.CancelledError:
+                    end_running()
+                    raise
+            made = [dataclasses.replace(outcome, elapsed_s=time.monotonic() - began) for outcome in made]
+            display.show(made)
+            outcomes.extend(made)
+        for part in job.parts:
+            ended[part].set()
+
+    async with asyncio.TaskGroup() as group:
+        for job in jobs:
+            group.create_task(run(job))
+    return outcomes
+
+
+def _jobs(parts: Sequence[Part]) -> list[_Job]:
+    packages = [part.name for part in parts if part.provide is None]
+    together = _Job(
+        "packages",
+        frozenset(packages),
+        Lane.INSTALL,
+        frozenset(),
+        lambda progress: provision_packages(progress, packages),
+    )
+    return [together] * bool(packages) + [_job(part) for part in parts if part.provide is not None]
+
+
+def _job(part: Part) -> _Job:
+    work = part.provide
+    assert work is not None
+    return _Job(part.name, frozenset((part.name,)), part.lane, frozenset(part.after), lambda progress: [work(progress)])

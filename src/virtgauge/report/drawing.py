@@ -1,0 +1,278 @@
+"""From charts to Vega-Lite: how each kind is drawn, and its axes.
+
+Rows of ``dots`` and ``lines`` have ``kind`` (``ours``; ``other`` off the line; ``published``; ``rule`` and ``bound``
+for rules at an ``x`` or a ``y``; ``guide`` for lines through ``across`` and ``up``, one for each ``of``), ``arm``,
+``label``, the position (``category`` and ``x``, or ``x`` and ``y``), ``low`` and ``high``, and the texts ``at``, ``t``
+and ``interval``; published ones a ``shape``.  Of a heat map they have ``x``, ``y`` and ``value``; of a CCDF and of
+strips they are columns, of which the page's script makes rows, or rows with a ``kind`` (``curve``, ``mean``; ``raw``,
+``median``) of what is no duration.  Rows of the kind ``mark`` (``across``, ``up``, ``shape``, ``t``) are drawn on lines
+and strips besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.report.charts import (
+    ROWS,
+    Figure,
+    PanelData,
+    arm_colour,
+    arm_dash,
+    arm_stroke,
+    ccdf_curves,
+    domain_of,
+    finished,
+    lines_with_intervals,
+    log_ticks,
+    time_ticks,
+)
+from virtgauge.report.charts import Panel as DrawnPanel
+from virtgauge.results.quantities import DURATION, RATIO, SHARE
+from virtgauge.specs.blocks import Axis, Chart
+
+_COUNT_LABEL = (
+    "datum.value >= 1e6 ? format(datum.value / 1e6, '~g') + ' M'"
+    " : datum.value >= 1e4 ? format(datum.value / 1e3, '~g') + ' k'"
+    " : format(datum.value, ',~g')"
+)
+_SIGNED_LABEL = "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(abs(datum.value), '~g')"
+_CATEGORY_LABEL = "split(datum.label, '|')"
+_LINEAR_UP_TO = 1.0
+"""A signed axis is linear within ±1, of errors in per cent; beyond it is logarithmic."""
+_SIGNED_TICKS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+_LINES_HEIGHT = 210
+_ROW_HEIGHT, _LEAST_BAND = 15, 26
+_BAND_PADDING = 0.25
+_LINEAR_BELOW = 0.001
+"""Of the largest value, on an axis that shows zeros."""
+PAPER_LANE = "paper"
+"""Where published figures lie in a band, below the arms'."""
+_HEADROOM = 1.06
+_SQUARE = "#4c8dd6"
+_KINDS = {"ccdf": "curves", "strips": "raw"}
+
+Row = dict[str, Any]
+
+
+def figure_of(chart: Chart, name: str, arms: Sequence[ArmRecord]) -> tuple[Figure, dict[str, PanelData]]:
+    """A chart as a figure of the page, and the data of its panels.
+
+    Args:
+        chart: with one panel at least.
+        name: that the data's names begin with.
+        arms: of the manifest, for their colours.
+    """
+    rows = [dict(row) for panel in chart.panels for row in panel.rows]
+    draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips}[chart.kind]
+    names = [f"{name}-{place}" for place in range(len(chart.panels))]
+    panels = tuple(DrawnPanel(panel.title, data) for panel, data in zip(chart.panels, names, strict=True))
+    kind: Any = "rows" if "kind" in rows[0] else _KINDS.get(chart.kind, "rows")
+    data = {data: PanelData(kind, panel.rows) for panel, data in zip(chart.panels, names, strict=True)}
+    return Figure(chart.title, chart.caption, draw(chart, rows, arms), panels), data
+
+
+def _dots(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+    """Figures along a logarithmic axis, a band for each category and a lane within it for each arm."""
+    ordered = sorted(rows, key=lambda row: row.get("place", 0))
+    categories = list(dict.fromkeys(row["category"] for row in ordered))
+    present = {row["arm"] for row in rows if row["kind"] == "ours"}
+    lanes = [arm.name for arm in arms if arm.name in present]
+    lanes += [PAPER_LANE] if any(row["kind"] == "published" for row in rows) else []
+    source = alt.NamedData(name=ROWS)
+    ends = _ends(rows, "x")
+    scale, axis = _scale(ends, chart.x), _axis(chart.x, ends)
+    up = alt.Y(
+        "category:N",
+        sort=categories,
+        scale=alt.Scale(domain=categories, paddingInner=_BAND_PADDING, paddingOuter=_BAND_PADDING / 2),
+        axis=alt.Axis(title=None, labelLimit=150, ticks=False, grid=False, labelExpr=_CATEGORY_LABEL),
+    )
+    within, colour = alt.YOffset("arm:N", scale=alt.Scale(domain=lanes)), arm_colour(arms)
+    told = [("label", "platform"), ("category", "of"), ("t", "median"), ("interval", "interval")]
+    tooltip = [alt.Tooltip(f"{field}:N", title=title) for field, title in told]
+    base = alt.Chart(source).transform_filter("datum.kind == 'ours'")
+    low = alt.X("low:Q", scale=scale, axis=axis)
+    intervals = (
+        base.transform_filter("isValid(datum.low)")
+        .mark_rule(strokeWidth=3, opacity=0.4, clip=True)
+        .encode(x=low, x2="high:Q", y=up, yOffset=within, color=colour, tooltip=tooltip)
+    )
+    across = alt.X("x:Q", scale=scale, axis=axis)
+    points = base.mark_point(filled=True, size=46, opacity=1, strokeWidth=1.4, clip=True).encode(
+        x=across,
+        y=up,
+        yOffset=within,
+        color=colour,
+        stroke=arm_stroke(arms),
+        fillOpacity=alt.condition("datum.hollow", alt.value(0), alt.value(1)),
+        tooltip=tooltip,
+    )
+    published = (
+        alt.Chart(source)
+        .transform_filter("datum.kind == 'published'")
+        .mark_point(size=60, strokeWidth=1.6, opacity=0.9, color="currentColor", filled=False, clip=True)
+        .encode(
+            x=across,
+            y=up,
+            yOffset=within,
+            shape=alt.Shape("shape:N", scale=None, legend=None),
+            tooltip=[alt.Tooltip("t:N", title="published, other hardware")],
+        )
+    )
+    height = max(_LEAST_BAND, _ROW_HEIGHT * len(lanes)) * max(len(categories), 1) + 16
+    layers = [intervals, points, published]
+    if chart.x.scale == "signed":
+        zero = alt.Chart(source).mark_rule(strokeDash=[3, 3], strokeWidth=1.2, color="currentColor", opacity=0.6)
+        layers.insert(0, zero.encode(x=alt.XDatum(0, scale=scale, axis=axis)))
+    return finished(alt.layer(*layers), height=height)
+
+
+def _lines(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+    """A line for each arm through its points, with intervals; rules at rows of the kinds ``rule`` and ``bound``."""
+    points = [row for row in rows if row["kind"] not in ("rule", "bound")]
+    along = [row[name] for row in rows for name in ("x", "across") if name in row]
+    ends = [*_ends(points, "y"), *(row["y"] for row in rows if row["kind"] == "bound"), *_ends(rows, "up")]
+    across_scale, across_axis = _scale(along, chart.x), _axis(chart.x, along)
+    across = alt.X("x:Q", scale=across_scale, axis=across_axis)
+    up_scale, up_axis = _scale(ends, chart.y), _axis(chart.y, ends)
+    layers: list[Any] = [lines_with_intervals(arms, across, up_scale, up_axis), *_marks(rows, across, up_scale)]
+    source = alt.NamedData(name=ROWS)
+    if any(row["kind"] == "guide" for row in rows):
+        guides = alt.Chart(source).transform_filter("datum.kind == 'guide'")
+        line = guides.mark_line(color="currentColor", strokeWidth=1.2, opacity=0.6, strokeDash=[2, 3], clip=True)
+        at = alt.X("across:Q", scale=across_scale, axis=across_axis)
+        up = alt.Y("up:Q", scale=up_scale, axis=up_axis)
+        layers.append(line.encode(x=at, y=up, detail="of:N", tooltip=[alt.Tooltip("t:N", title="line")]))
+    if any(row["kind"] == "rule" for row in rows):
+        rules = alt.Chart(source).transform_filter("datum.kind == 'rule'").mark_rule(strokeWidth=1.4, opacity=0.8)
+        told = [alt.Tooltip("label:N", title="platform"), alt.Tooltip("t:N", title="at")]
+        layers.append(alt.layer(rules.encode(x=across, color=arm_colour(arms), tooltip=told)))
+    if any(row["kind"] == "bound" for row in rows):
+        bounds = alt.Chart(source).transform_filter("datum.kind == 'bound'")
+        line = bounds.mark_rule(strokeDash=[3, 4], strokeWidth=1.2, color="currentColor", opacity=0.8)
+        up = alt.Y("y:Q", scale=up_scale, axis=up_axis)
+        layers.append(alt.layer(line.encode(y=up, tooltip=[alt.Tooltip("t:N", title="bound")])))
+    return finished(alt.layer(*layers), height=_LINES_HEIGHT)
+
+
+def _curves(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+    """P(X > x), a curve for each arm."""
+    values, shares = _each(rows, "x"), _each(rows, "y")
+    layers, _, _ = ccdf_curves(arms, domain_of(values), min(shares))
+    if chart.x.quantity is not DURATION:
+        across = alt.X("x:Q", scale=_scale(values, chart.x), axis=_axis(chart.x, values))
+        layers = [layer.encode(x=across) for layer in layers]
+    return finished(alt.layer(*layers), height=_LINES_HEIGHT)
+
+
+def _squares(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+    """A coloured square, with its figure, for each pair of levels."""
+    base = alt.Chart(alt.NamedData(name=ROWS)).encode(
+        x=alt.X("x:N", sort=None, axis=alt.Axis(title=chart.x.title, orient="top", labelAngle=0)),
+        y=alt.Y("y:N", sort=None, axis=alt.Axis(title=None)),
+    )
+    domain = [min(row["value"] for row in rows), max(row["value"] for row in rows)]
+    # A number is to be readable on the strongest one, on light pages and dark ones.
+    strength = alt.FillOpacity("value:Q", scale=alt.Scale(domain=domain, range=[0.05, 0.55]), legend=None)
+    told = [alt.Tooltip("at:N", title="at"), alt.Tooltip("t:N", title=chart.y.title)]
+    squares = base.mark_rect(cornerRadius=2, color=_SQUARE).encode(fillOpacity=strength, tooltip=told)
+    figures = base.mark_text(fontSize=11, color="currentColor").encode(text="t:N")
+    return finished(alt.layer(squares, figures), height=24 * len({row["y"] for row in rows}) + 30)
+
+
+def _strips(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+    """Raw values, a strip for each cell."""
+    values = [*_each(rows, "y"), *_ends(rows, "up")]
+    scale, axis = _scale(values, chart.y), _axis(chart.y, values)
+    base = alt.Chart(alt.NamedData(name=ROWS)).transform_filter("datum.kind == 'raw'")
+    points = base.mark_point(filled=True, size=5, opacity=0.35, clip=True).encode(
+        x=alt.X("x:Q", axis=None),
+        y=alt.Y("y:Q", scale=scale, axis=axis),
+        color=arm_colour(arms),
+        tooltip=[alt.Tooltip("label:N", title="platform"), alt.Tooltip("t:N", title="value")],
+    )
+    medians = (
+        alt.Chart(alt.NamedData(name=ROWS))
+        .transform_filter("datum.kind == 'median'")
+        .mark_rule(strokeWidth=2.6, clip=True)
+        .encode(
+            x=alt.X("x:Q", axis=None),
+            x2="x2:Q",
+            y=alt.Y("y:Q", scale=scale, axis=axis),
+            color=arm_colour(arms),
+            strokeDash=arm_dash(arms),
+        )
+    )
+    marks = _marks(rows, alt.X("x:Q", axis=None), scale)
+    return finished(alt.layer(points, medians, *marks), height=_LINES_HEIGHT)
+
+
+def _marks(rows: list[Row], across: alt.X, up_scale: alt.Scale) -> list[alt.Chart]:
+    """What is drawn besides, at ``across`` and ``up``, in a shape of its own."""
+    if not any(row.get("kind") == "mark" for row in rows):
+        return []
+    base = alt.Chart(alt.NamedData(name=ROWS)).transform_filter("datum.kind == 'mark'")
+    at = alt.X("across:Q", **{name: across[name] for name in ("scale", "axis") if across[name] is not alt.Undefined})
+    shape = alt.Shape("shape:N", scale=None, legend=None)
+    marks = base.mark_point(size=64, filled=False, strokeWidth=1.6, opacity=0.9, color="currentColor", clip=True)
+    told = [alt.Tooltip("t:N", title="besides")]
+    return [marks.encode(x=at, y=alt.Y("up:Q", scale=up_scale), shape=shape, tooltip=told)]
+
+
+def _ends(rows: list[Row], channel: str) -> list[float]:
+    return [row[end] for row in rows for end in (channel, "low", "high") if row.get(end) is not None]
+
+
+def _each(rows: list[Row], channel: str) -> list[float]:
+    """The positive values of rows, and of rows with columns."""
+    found = (row.get(channel) for row in rows)
+    return [one for some in found for one in (some if isinstance(some, list | tuple) else [some]) if one and one > 0]
+
+
+def _scale(values: Sequence[float], axis: Axis) -> alt.Scale:
+    """Logarithmic, of the numbers of a factor's levels to the base of two; linear near zero, where that is a value."""
+    if axis.scale == "signed":
+        reach = _signed_ticks(values)[-1] * 1.05
+        return alt.Scale(type="symlog", constant=_LINEAR_UP_TO, domain=[-reach, reach], nice=False)
+    if axis.scale == "close":
+        margin = (_HEADROOM - 1) * ((max(values) - min(values)) or max(values) or 1.0)
+        return alt.Scale(domain=[min(values) - margin, max(values) + margin], nice=False)
+    if axis.scale == "linear":
+        return alt.Scale(domain=[0, max([1.0, *values]) * _HEADROOM], nice=False)
+    if axis.quantity is None and min(values) > 0:
+        return alt.Scale(type="log", base=2, domain=[min(values) / 1.15, max(values) * 1.15], nice=False)
+    if values and min(values) == 0 < max(values):
+        domain, linear = [0, 1.15 * max(values)], _LINEAR_BELOW * max(values)
+        return alt.Scale(type="symlog", constant=linear, domain=domain, nice=False)
+    return alt.Scale(type="log", domain=list(domain_of(values)), nice=False)
+
+
+def _signed_ticks(values: Sequence[float]) -> list[float]:
+    """Positive ones, up to the next beyond what is drawn, so that the axis has both signs'."""
+    most = max((abs(value) for value in values), default=0.0)
+    beyond = next((place for place, tick in enumerate(_SIGNED_TICKS) if tick > most), len(_SIGNED_TICKS) - 1)
+    return [*_SIGNED_TICKS[:beyond], max(_SIGNED_TICKS[beyond], most)]
+
+
+def _axis(axis: Axis, values: Sequence[float]) -> alt.Axis:
+    if axis.scale == "signed":
+        ticks = _signed_ticks(values)
+        at = [*(-tick for tick in reversed(ticks)), 0, *ticks]
+        return alt.Axis(values=at, labelExpr=_SIGNED_LABEL, title=axis.title, labelOverlap=True)
+    if axis.quantity is None:
+        return alt.Axis(values=sorted(set(values)), format="d", title=axis.title, grid=True, labelOverlap=True)
+    if axis.quantity is DURATION:
+        made = time_ticks(domain_of(values))
+        made["title"] = axis.title if axis.title != DURATION.unit else None
+        return made
+    if axis.scale in ("linear", "close"):
+        unit = " %" if axis.quantity is SHARE else "×" if axis.quantity is RATIO else ""
+        label = f"format(datum.value, '~g') + '{unit}'" if unit else _COUNT_LABEL
+        return alt.Axis(labelExpr=label, title=axis.title, tickCount=6, grid=True)
+    ticks = [*([0.0] if min(values, default=1.0) == 0 else []), *log_ticks(domain_of(values))]
+    return alt.Axis(labelExpr=_COUNT_LABEL, values=ticks, title=axis.title, labelOverlap=True, grid=True)

@@ -1,0 +1,113 @@
+"""A suite's part of a report, made of its declaration: on the page, in the terminal, and as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import markupsafe
+from rich.console import Console
+
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.report import compose
+from virtgauge.report.blocks_text import print_blocks
+from virtgauge.report.drawing import figure_of
+from virtgauge.report.headline import Headline
+from virtgauge.report.sections import Section as PageSection
+from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
+from virtgauge.results.columns import Cell
+from virtgauge.specs.blocks import Block, Chart, Section, Value, values_of
+from virtgauge.specs.context import Context
+from virtgauge.specs.model import SuiteSpec
+
+if TYPE_CHECKING:
+    from virtgauge.report.page_frame import PageFrame
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecFindings:
+    """Everything that a suite's report says, as data."""
+
+    headlines: tuple[Headline, ...]
+    summary: tuple[Block, ...]
+    sections: tuple[Section, ...]
+    paper_claims: tuple[HeardClaim, ...] = ()
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Those of the summary and of all sections."""
+        return [*self.summary, *(block for section in self.sections for block in section.blocks)]
+
+
+class SpecReport(SuiteReport):
+    """A suite's part of a report.
+
+    Args:
+        records: of the run.
+    """
+
+    spec: ClassVar[SuiteSpec]
+    findings: SpecFindings
+
+    def __init__(self, records: SuiteRecords) -> None:
+        spec, table = self.spec, records.table
+        self.context = context = Context(spec, table, records.arms, records.facts)
+        table.read(spec.measures)
+        self.arms = tuple(context.arms)
+        self.findings = SpecFindings(
+            headlines=self.headlines_of(context),
+            summary=compose.blocks(context, spec.summary),
+            sections=tuple(compose.sections(context)),
+            paper_claims=self.hear(context),
+        )
+        ratios = [
+            table.aa_ratio(spec.measure(one.measure), cell)
+            for one in spec.agreement
+            for cell in context.where(one.where)
+        ]
+        self.aa_ratios = tuple(one for one in ratios if one is not None and one.point is not None)
+
+    def headlines_of(self, context: Context) -> tuple[Headline, ...]:
+        """One sentence for each arm, as the declaration has it."""
+        return compose.headlines(context)
+
+    def hear(self, context: Context) -> tuple[HeardClaim, ...]:
+        """Every conclusion of the suite's paper, on the paper's figures and on the run's; none without a paper."""
+        return ()
+
+    @property
+    def claims(self) -> tuple[HeardClaim, ...]:
+        return self.findings.paper_claims
+
+    @property
+    def estimates(self) -> Iterable[Estimate]:
+        return (one.estimate for one in values_of(self.findings.summary) if isinstance(one, Value))
+
+    def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
+        spec = self.context.spec
+        return f"{spec.prefix}{spec.cell_name(Cell(spec.name, probe, tuple(factors.items())))}"
+
+    def page(self, frame: PageFrame) -> SuitePage:
+        made = [PageSection(one.anchor, one.title, self._section(one, frame)) for one in self.findings.sections]
+        return SuitePage(self._blocks("summary", self.findings.summary, frame), tuple(made), self.context.spec.glossary)
+
+    def print(self, console: Console) -> None:
+        print_blocks(self.findings, {arm.name: arm for arm in self.arms}, console)
+
+    def _section(self, section: Section, frame: PageFrame) -> markupsafe.Markup:
+        body = self._blocks(section.anchor, section.blocks, frame)
+        title = markupsafe.escape(f"{self.title}: {section.title[:1].lower()}{section.title[1:]}")
+        if section.folded:
+            return markupsafe.Markup("<details><summary><h2>{}</h2></summary>{}</details>").format(title, body)
+        return markupsafe.Markup("<h2>{}</h2>{}").format(title, body)
+
+    def _blocks(self, anchor: str, blocks: tuple[Block, ...], frame: PageFrame) -> markupsafe.Markup:
+        drawn = {}
+        for place, block in enumerate(blocks):
+            if isinstance(block, Chart):
+                figure, data = figure_of(block, f"{self.suite}-{anchor}-{place}", frame.arms)
+                told = markupsafe.Markup('<p class="hidden">{}</p>').format(block.text)
+                drawn[place] = frame.draw([figure], data, self.arms) + told
+        return frame.render("blocks.html", blocks=blocks, drawn=drawn)

@@ -1,0 +1,242 @@
+"""The trials of a run as columns, whatever their number: what each is of, and which of them count."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from virtgauge.ledger.records import Flag, TrialStatus
+from virtgauge.ledger.store import Ledger
+
+Integers = npt.NDArray[np.int64]
+STATUSES = tuple(TrialStatus)
+AT_ONCE = 20_000
+"""So many rows are read before they are made columns."""
+
+
+class Cell(NamedTuple):
+    """What trials have in common that differ in arm and repetition only.
+
+    Attributes:
+        levels: of the factors, in the order of the plan.
+    """
+
+    suite: str
+    probe: str
+    levels: tuple[tuple[str, str], ...]
+
+    @property
+    def factors(self) -> dict[str, str]:
+        """The level of each factor."""
+        return dict(self.levels)
+
+    @property
+    def text(self) -> str:
+        """The probe and the levels, sorted by factor: ``timer_cost;function=rdtscp;load=idle``."""
+        return ";".join([self.probe, *(f"{factor}={level}" for factor, level in sorted(self.levels))])
+
+    def at(self, **levels: str) -> Cell:
+        """The same cell with other levels."""
+        return Cell(self.suite, self.probe, tuple({**self.factors, **levels}.items()))
+
+
+class Tried(NamedTuple):
+    """How one attempt at a trial ended."""
+
+    status: TrialStatus
+    flags: tuple[Flag, ...]
+    error: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Trials:
+    """Every trial of a run, valid or not, in the order of the ledger; columns of equal length.
+
+    Attributes:
+        number: of the trial in the ledger.
+        cell: its place in ``cells``.
+        arm: its place in ``arms``.
+        block, attempt: as in the ledger.
+        status: its place in :data:`STATUSES`.
+        cells: in the order in which they were first tried.
+        arms: names.
+    """
+
+    number: Integers
+    cell: Integers
+    arm: Integers
+    block: Integers
+    attempt: Integers
+    status: Integers
+    cells: tuple[Cell, ...]
+    arms: tuple[str, ...]
+
+    @classmethod
+    def read(cls, ledger: Ledger) -> Trials:
+        """Read the columns of a ledger; of a host's view, those of its blocks."""
+        texts: dict[tuple[str, str, str], int] = {}
+        cells: dict[Cell, int] = {}
+        arms: dict[str, int] = {}
+        places = {status.value: place for place, status in enumerate(STATUSES)}
+
+        def place_of(of: list[str]) -> int:
+            key = suite, probe, factors = of[0], of[1], of[2]
+            if key not in texts:
+                texts[key] = cells.setdefault(Cell(suite, probe, tuple(json.loads(factors).items())), len(cells))
+            return texts[key]
+
+        rows = ledger.rows(
+            "SELECT trial_id, suite, probe, factors, arm, block, attempt, status FROM trials "
+            "WHERE block BETWEEN ? AND ? ORDER BY trial_id",
+            ledger.blocks,
+        )
+        parts = [np.empty((0, 6), dtype=np.int64)]
+        for some in chunks(rows):
+            told = [
+                (number, place_of(of), arms.setdefault(arm, len(arms)), block, attempt, places[how])
+                for number, *of, arm, block, attempt, how in some
+            ]
+            parts.append(np.array(told, dtype=np.int64))
+        number, cell, arm_at, block, attempt, status = np.ascontiguousarray(np.concatenate(parts).T)
+        return cls(number, cell, arm_at, block, attempt, status, tuple(cells), tuple(arms))
+
+    @functools.cached_property
+    def _place(self) -> Integers:
+        return self.cell * len(self.arms) + self.arm
+
+    @functools.cached_property
+    def counted(self) -> Integers:
+        """Places of the trials that count, the last valid one of each cell, arm and block, in that order."""
+        valid = np.flatnonzero(self.status == STATUSES.index(TrialStatus.VALID))
+        place, block = self._place[valid], self.block[valid]
+        order = np.lexsort((valid, block, place))
+        place, block = place[order], block[order]
+        last = np.ones(order.size, dtype=bool)
+        last[:-1] = (place[1:] != place[:-1]) | (block[1:] != block[:-1])
+        return valid[order[last]]
+
+    @functools.cached_property
+    def _counted_ends(self) -> Integers:
+        return np.searchsorted(self._place[self.counted], np.arange(len(self.cells) * len(self.arms) + 1))
+
+    @functools.cached_property
+    def _by_place(self) -> tuple[Integers, Integers]:
+        order = np.argsort(self._place, kind="stable")
+        return order, np.searchsorted(self._place[order], np.arange(len(self.cells) * len(self.arms) + 1))
+
+    @functools.cached_property
+    def _cell_places(self) -> dict[Cell, int]:
+        return {cell: place for place, cell in enumerate(self.cells)}
+
+    @functools.cached_property
+    def _arm_places(self) -> dict[str, int]:
+        return {arm: place for place, arm in enumerate(self.arms)}
+
+    def _at(self, cell: Cell, arm: str) -> int | None:
+        if cell not in self._cell_places or arm not in self._arm_places:
+            return None
+        return self._cell_places[cell] * len(self.arms) + self._arm_places[arm]
+
+    def counted_at(self, cell: Cell, arm: str) -> slice:
+        """Which of :attr:`counted` are an arm's in a cell, by ascending block."""
+        place = self._at(cell, arm)
+        return slice(0, 0) if place is None else slice(self._counted_ends[place], self._counted_ends[place + 1])
+
+    def tried_at(self, cell: Cell, arm: str) -> Integers:
+        """Places of every attempt of an arm in a cell, in the order of the ledger."""
+        place = self._at(cell, arm)
+        order, ends = self._by_place
+        return order[:0] if place is None else order[ends[place] : ends[place + 1]]
+
+
+def chunks(rows: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a cursor, so many at a time."""
+    while some := rows.fetchmany(AT_ONCE):
+        yield some
+
+
+def read_endings(ledger: Ledger, suite: str | None = None) -> dict[int, tuple[tuple[Flag, ...], str | None]]:
+    """Flags and error of the trials that have any, by number."""
+    known: dict[str, tuple[Flag, ...]] = {}
+    found = {}
+    for number, flags, error in ledger.rows(
+        "SELECT trial_id, flags, error FROM trials WHERE (flags != '[]' OR error IS NOT NULL) "
+        "AND block BETWEEN ? AND ? AND (suite = ? OR ? IS NULL)",
+        (*ledger.blocks, suite, suite),
+    ):
+        if flags not in known:
+            known[flags] = tuple(Flag(**flag) for flag in json.loads(flags))
+        found[number] = known[flags], error
+    return found
+
+
+class Mark(NamedTuple):
+    """What identifies a trial, and when it was: for lists of trials.
+
+    Attributes:
+        key, platform, started_at, elapsed_ns: as in the ledger.
+    """
+
+    number: int
+    key: str
+    platform: str
+    started_at: str
+    elapsed_ns: int
+
+
+def read_marks(ledger: Ledger) -> Iterator[Mark]:
+    """Of every trial, in the order of :class:`Trials`."""
+    rows = ledger.rows(
+        "SELECT trial_id, key, platform, started_at, elapsed_ns FROM trials WHERE block BETWEEN ? AND ? "
+        "ORDER BY trial_id",
+        ledger.blocks,
+    )
+    for some in chunks(rows):
+        yield from map(Mark._make, some)
+
+
+def read_results(
+    ledger: Ledger, suite: str, probes: Iterable[str], paths: Sequence[tuple[str, ...]]
+) -> Iterator[tuple[int, list[Any]]]:
+    """What stands at some paths of the results of a suite's valid trials, with each trial's number.
+
+    One SELECT reads them all, and no result is decoded beyond what is asked for.
+    """
+    names = sorted(probes)
+    where = (
+        f"FROM trials WHERE status = ? AND suite = ? AND probe IN ({','.join('?' * len(names))}) "
+        "AND block BETWEEN ? AND ?"
+    )
+    bound = (TrialStatus.VALID.value, suite, *names, *ledger.blocks)
+    # Of two paths or more SQLite makes an array, in which true is not 1.
+    asked = ["$" + "".join(f'."{part}"' for part in path) for path in (*paths, *paths[:1])]
+    # Python writes NaN into results, which is not JSON for SQLite.
+    whole = f"CASE WHEN json_valid(result) THEN json_extract(result{', ?' * len(asked)}) END"
+    unread = []
+    for some in chunks(ledger.rows(f"SELECT trial_id, {whole} {where}", (*asked, *bound))):
+        unread += [number for number, text in some if text is None]
+        told = [one for one in some if one[1] is not None]
+        for (number, _), values in zip(told, json.loads(f"[{','.join(one[1] for one in told)}]"), strict=True):
+            yield number, values[: len(paths)]
+    for number in unread:
+        result = read_result(ledger, number)
+        yield number, [_at_path(result, path) for path in paths]
+
+
+def read_result(ledger: Ledger, number: int) -> dict[str, Any]:
+    """One trial's whole result."""
+    ((text,),) = ledger.rows("SELECT result FROM trials WHERE trial_id = ?", (number,))
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+def _at_path(result: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        result = result.get(part) if isinstance(result, dict) else None
+    return result

@@ -1,0 +1,209 @@
+"""What a measure is: one kind of figure, with its suite, unit and direction, and where a trial has it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from virtgauge.results.quantities import SHARE, Quantity
+
+if TYPE_CHECKING:
+    from virtgauge.results.columns import Cell
+    from virtgauge.results.table import ResultTable
+
+Column = npt.NDArray[np.float64]
+"""A figure of each of some trials; NaN where one has none."""
+
+
+class Better(enum.StrEnum):
+    """Which of two figures one would rather have."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+    NEITHER = "neither"
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A number within a trial's result.
+
+    Attributes:
+        path: of keys, from the outermost.
+        factor: makes the measure's base unit of it.
+        magnitude: whether its sign is left off.
+        where: at the end of the path is a list, of which the first entry counts that has this value of this key; of a
+            list of numbers without it, their mean.
+        item: the key of the number within that entry.
+        flag: whether it is no number but true or false, read as 1 and 0.
+    """
+
+    path: tuple[str, ...]
+    factor: float = 1.0
+    magnitude: bool = False
+    where: tuple[str, float | str] | None = None
+    item: str = ""
+    flag: bool = False
+
+    def read(self, result: Mapping[str, Any]) -> float | None:
+        """The number in the base unit; None where the result has none."""
+        value: Any = result
+        for part in self.path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return self.number(value)
+
+    def number(self, value: object) -> float | None:
+        """The number of what is found at the path's end."""
+        if self.where is not None:
+            key, wanted = self.where
+            entries = value if isinstance(value, list) else []
+            found = (one.get(self.item) for one in entries if isinstance(one, Mapping) and one.get(key) == wanted)
+            value = next((one for one in found if one is not None), None)
+        elif isinstance(value, list) and value and all(isinstance(one, int | float) for one in value):
+            value = sum(value) / len(value)
+        if not isinstance(value, int | float) or isinstance(value, bool) != self.flag:
+            return None
+        return abs(float(value) * self.factor) if self.magnitude else float(value) * self.factor
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistic:
+    """A statistic of a trial's histogram of durations, in nanoseconds.
+
+    Attributes:
+        histogram: by its name in the ledger.
+        name: of the statistic; see :data:`virtgauge.ledger.statistics.STATISTICS`.
+        otherwise: where a trial that has no such histogram tells the figure.
+    """
+
+    histogram: str
+    name: str
+    otherwise: Field | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived:
+    """A figure that is computed from others of the same trial.
+
+    Attributes:
+        of: the others.
+        function: of their columns, which are of equal length; makes a column of that length.
+    """
+
+    of: tuple[Field | Statistic, ...]
+    function: Callable[..., Column]
+
+
+@dataclasses.dataclass(frozen=True)
+class Across:
+    """A figure that is computed from others of the same repetition, in other cells or of other arms too.
+
+    Attributes:
+        function: of the table, a cell and an arm makes the figures by block, or says why there are none.
+        ratio: whether repetitions are summed up as ratios are, by the median of their logarithms.
+    """
+
+    function: Callable[[ResultTable, Cell, str], Mapping[int, float] | str]
+    ratio: bool = False
+
+
+Source = Field | Statistic | Derived | Across
+
+
+def field(*path: str, factor: float = 1.0, magnitude: bool = False) -> Field:
+    """A number within a result by the keys that lead to it; see :class:`Field`."""
+    return Field(path, factor, magnitude)
+
+
+@dataclasses.dataclass(frozen=True)
+class Relation:
+    """What a figure is divided by, in the same block.
+
+    Attributes:
+        levels: of the factors in which the other cell differs; a cell that has them already has no such figure.
+        arm: whose figure that is: its own, or the reference's.
+        percent: whether the quotient is in per cent.
+    """
+
+    levels: Mapping[str, str]
+    arm: Literal["same", "reference"] = "same"
+    percent: bool = True
+
+    def __call__(self, factors: Mapping[str, str]) -> Mapping[str, str] | None:
+        """The levels of the other cell; None of a cell that it would be itself."""
+        if self.levels and all(factors.get(name, level) == level for name, level in self.levels.items()):
+            return None
+        return {**factors, **self.levels}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """One kind of figure.
+
+    Attributes:
+        suite: whose trials have it.
+        name: unique within the suite: ``sleep_lateness.p99``.
+        quantity: what it is, with its units.
+        better: which way.
+        meaning: in a clause.
+        probes: of the trials that have it.
+        source: where a trial has it, in the base unit.
+        relative_to: what the figure is divided by; None where it stands alone.
+        headline: whether it is among the few by which runs are compared when none is named.
+    """
+
+    suite: str
+    name: str
+    quantity: Quantity
+    better: Better
+    meaning: str
+    probes: frozenset[str]
+    source: Source
+    relative_to: Relation | None = None
+    headline: bool = False
+
+    def __post_init__(self) -> None:
+        if self.relative_to is not None and self.relative_to.percent and self.quantity is not SHARE:
+            raise ValueError(f"{self.name}: a quotient in per cent is a share")
+
+    @property
+    def full_name(self) -> str:
+        """``timing.sleep_lateness.p99``."""
+        return f"{self.suite}.{self.name}"
+
+    @property
+    def histogram(self) -> str | None:
+        """Whose statistic it is; None of any other figure."""
+        return self.source.histogram if isinstance(self.source, Statistic) else None
+
+    @property
+    def statistic(self) -> str:
+        """Of that histogram; empty of any other figure."""
+        return self.source.name if isinstance(self.source, Statistic) else ""
+
+    def value(self, result: Mapping[str, Any], statistics: Mapping[str, float | None] | None) -> float | None:
+        """The figure of one valid trial of these probes in the base unit, before it is divided; None without one.
+
+        Args:
+            result: of the trial.
+            statistics: of its histogram that the measure names, in ns; None where it has none.
+        """
+        return _value(self.source, result, statistics)
+
+
+def _value(source: Source, result: Mapping[str, Any], statistics: Mapping[str, float | None] | None) -> float | None:
+    if isinstance(source, Field):
+        return source.read(result)
+    if isinstance(source, Statistic):
+        if statistics is not None:
+            return statistics.get(source.name)
+        return source.otherwise.read(result) if source.otherwise else None
+    if isinstance(source, Across):
+        return None  # no trial has it by itself
+    known = [_value(one, result, statistics) for one in source.of]
+    found = float(source.function(*(np.array([np.nan if one is None else one]) for one in known))[0])
+    return None if np.isnan(found) else found

@@ -1,0 +1,505 @@
+"""What a run found: figures by measure, cell and arm.  Nothing else reads trials."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.comparison import Comparison, compare, paired_difference, paired_ratio
+from virtgauge.analysis.differences import Difference, band_of, compare_differences
+from virtgauge.analysis.distribution import Distribution, merge
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.bins import unpack
+from virtgauge.ledger.host_view import HostLedger
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
+from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of
+from virtgauge.ledger.store import Ledger
+from virtgauge.results.columns import (
+    STATUSES,
+    Cell,
+    Integers,
+    Trials,
+    Tried,
+    chunks,
+    read_endings,
+    read_result,
+    read_results,
+)
+from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Source, Statistic
+
+Blocks = Mapping[int, float]
+"""A figure of each repetition, by its block, in the measure's base unit."""
+_Place = tuple[str, frozenset[str], Source]
+Made = TypeVar("Made")
+_CellPlace = tuple[str, str, frozenset[tuple[str, str]]]
+
+
+class ResultTable:
+    """The figures of one run: of valid trials, the last of each block.
+
+    Columns are read when a figure asks for them, once.  A cell that was never tried, or not by an arm, has no figures.
+
+    Args:
+        ledger: of a run, also of one in progress; it stays open as long as the table is used.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._columns: dict[_Place, Column] = {}
+        self._statistics: dict[str, dict[str, Column]] = {}
+        self._figures: dict[str, Column] = {}
+        self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
+        self._comparisons: dict[tuple[str, Cell, str, str], Comparison] = {}
+        self._last_results: dict[int, dict[str, Any]] = {}
+        self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
+
+    @classmethod
+    def open(cls, folder: Path, host: str | None = None) -> ResultTable:
+        """Open a run to read it; of a fleet's run, one host's part where one is named.
+
+        Raises:
+            UsageError: there is no such run or host.
+        """
+        return cls(ReadOnlyLedger.for_command(folder) if host is None else HostLedger.of(folder, host))
+
+    @functools.cached_property
+    def manifest(self) -> Manifest:
+        return self.ledger.manifest()
+
+    @functools.cached_property
+    def trials(self) -> Trials:
+        """The columns that every trial has."""
+        return Trials.read(self.ledger)
+
+    # -- what there is -----------------------------------------------------------------------------------
+
+    @property
+    def arms(self) -> tuple[ArmRecord, ...]:
+        """In the plan's order, skipped ones included."""
+        return self.manifest.arms
+
+    @property
+    def confidence(self) -> float:
+        """That is wanted of intervals."""
+        return self.manifest.confidence
+
+    @functools.cached_property
+    def reference(self) -> str:
+        """The arm with which others are compared; empty without one."""
+        return next((arm.name for arm in self.arms if arm.role == "reference"), "")
+
+    @functools.cached_property
+    def aa(self) -> str:
+        """The reference once more; empty without one."""
+        return next((arm.name for arm in self.arms if arm.role == "aa"), "")
+
+    def arm(self, name: str) -> ArmRecord:
+        """An arm by name; KeyError when there is none."""
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        raise KeyError(name)
+
+    @functools.cached_property
+    def suites(self) -> tuple[str, ...]:
+        """Those that were tried, in the order of the ledger."""
+        return tuple(dict.fromkeys(cell.suite for cell in self.trials.cells))
+
+    def cells(self, suite: str | None = None, probe: str | None = None, **levels: str) -> list[Cell]:
+        """The cells that were tried, in the order of the ledger: all, or those of a suite, a probe, or some levels."""
+        wanted = set(levels.items())
+        return [
+            cell
+            for cell in self.trials.cells
+            if suite in (None, cell.suite) and probe in (None, cell.probe) and wanted <= set(cell.levels)
+        ]
+
+    @functools.cached_property
+    def _found(self) -> dict[_CellPlace, Cell]:
+        return {(cell.suite, cell.probe, frozenset(cell.levels)): cell for cell in self.trials.cells}
+
+    def find(self, suite: str, probe: str, levels: Mapping[str, str]) -> Cell | None:
+        """The cell that has just these levels, in whatever order; None where it was never tried."""
+        return self._found.get((suite, probe, frozenset(levels.items())))
+
+    def tried(self, cell: Cell, arm: str) -> bool:
+        """Whether an arm was tried in a cell at all."""
+        return self.trials.tried_at(cell, arm).size > 0
+
+    def numbers(self, cell: Cell, arm: str) -> dict[int, int]:
+        """The trial that counts of each block, by its number in the ledger."""
+        rows = self.trials.counted[self.trials.counted_at(cell, arm)]
+        return dict(zip(self.trials.block[rows].tolist(), self.trials.number[rows].tolist(), strict=True))
+
+    # -- figures -----------------------------------------------------------------------------------------
+
+    def values(self, measure: Measure, cell: Cell, arm: str) -> dict[int, float]:
+        """A figure of each repetition, by ascending block; blocks that have none are left out."""
+        at = self.trials.counted_at(cell, arm)
+        if at.start == at.stop or cell.suite != measure.suite or cell.probe not in measure.probes:
+            return {}
+        found, blocks = self.column(measure)[at], self.trials.block[self.trials.counted[at]]
+        there = ~np.isnan(found)
+        return dict(zip(blocks[there].tolist(), found[there].tolist(), strict=True))
+
+    def has(self, measure: Measure, cell: Cell, arm: str) -> bool:
+        """Whether an arm has any figure in a cell."""
+        at = self.trials.counted_at(cell, arm)
+        if at.start == at.stop or cell.suite != measure.suite or cell.probe not in measure.probes:
+            return False
+        return not np.isnan(self.column(measure)[at]).all()
+
+    def estimate(self, measure: Measure, cell: Cell, arm: str) -> Estimate:
+        """The median over repetitions; one that is missing says why."""
+        key = measure.full_name, cell, arm
+        if key not in self._estimates:
+            unit, values = measure.quantity.unit, self.values(measure, cell, arm)
+            if not values:
+                self._estimates[key] = Estimate.missing(unit, self.missing_reason(measure, cell, arm))
+            elif isinstance(measure.source, Across) and measure.source.ratio:
+                self._estimates[key] = paired_ratio(values, dict.fromkeys(values, 1.0), self.confidence)
+            else:
+                self._estimates[key] = median_estimate([*values.values()], unit, self.confidence)
+        return self._estimates[key]
+
+    def compared(self, measure: Measure, cell: Cell, arm: str, to: str = "") -> Comparison:
+        """The ratio to the reference, or another arm, guarded by what identical arms (A/A) differ by."""
+        key = measure.full_name, cell, arm, to
+        if key not in self._comparisons:
+            own, other = self.values(measure, cell, arm), self.values(measure, cell, to or self.reference)
+            aa = self.aa_ratio(measure, cell)
+            self._comparisons[key] = compare(own, other, aa, measure.quantity.unit, self.confidence)
+        return self._comparisons[key]
+
+    def differed(self, measure: Measure, cell: Cell, arm: str, to: str = "") -> Difference:
+        """The difference from the reference, or another arm, guarded by what identical arms (A/A) differ by."""
+        unit = measure.quantity.unit
+        reference = self.values(measure, cell, to or self.reference)
+        identical = paired_difference(
+            self.values(measure, cell, self.aa), self.values(measure, cell, self.reference), unit, self.confidence
+        )
+        own = self.values(measure, cell, arm)
+        return compare_differences(own, reference, band_of([identical]), unit, self.confidence)
+
+    def aa_ratio(self, measure: Measure, cell: Cell) -> Estimate | None:
+        """What identical arms differ by in a cell; None where there are no figures of both."""
+        aa, reference = self.values(measure, cell, self.aa), self.values(measure, cell, self.reference)
+        return paired_ratio(aa, reference, self.confidence) if aa and reference else None
+
+    def ratio(self, measure: Measure, test: tuple[Cell, str], base: tuple[Cell, str]) -> Estimate:
+        """The ratio of the figures at two places, each a cell and an arm, over the blocks that have both."""
+        return paired_ratio(self.values(measure, *test), self.values(measure, *base), self.confidence)
+
+    def column(self, measure: Measure) -> Column:
+        """The figure of each trial of :attr:`Trials.counted`, in that order; NaN where it has none."""
+        if measure.full_name not in self._figures:
+            own = self._source(measure, measure.source)
+            self._figures[measure.full_name] = own if measure.relative_to is None else self._divided(measure, own)
+        return self._figures[measure.full_name]
+
+    def read(self, measures: Iterable[Measure]) -> None:
+        """Read what several measures need and no more, at once, which saves going through the ledger for each."""
+        wanted: dict[tuple[str, frozenset[str]], dict[Field, None]] = {}
+        statistics: dict[str, set[str]] = {}
+        for measure in measures:
+            for statistic in _statistics(measure.source):
+                statistics.setdefault(statistic.histogram, set()).add(statistic.name)
+            for field in _fields(measure.source):
+                if (measure.suite, measure.probes, field) not in self._columns:
+                    wanted.setdefault((measure.suite, measure.probes), {})[field] = None
+        for (suite, probes), fields in wanted.items():
+            self._read_fields(suite, probes, list(fields))
+        for histogram, names in statistics.items():
+            self._statistics_of(histogram, names)
+
+    def _source(self, measure: Measure, source: Source) -> Column:
+        key = measure.suite, measure.probes, source
+        if key not in self._columns:
+            if isinstance(source, Field):
+                self._read_fields(measure.suite, measure.probes, [source])
+            elif isinstance(source, Statistic):
+                found = self._statistics_of(source.histogram, {source.name})[source.name]
+                if source.otherwise is not None:
+                    lacks = np.isnan(self._statistics_of(source.histogram)["n"])
+                    found = np.where(lacks, self._source(measure, source.otherwise), found)
+                self._columns[key] = self._of_probes(measure, found)
+            elif isinstance(source, Across):
+                self._columns[key] = self._across(measure, source)
+            else:
+                self._columns[key] = source.function(*(self._source(measure, one) for one in source.of))
+        return self._columns[key]
+
+    def _across(self, measure: Measure, source: Across) -> Column:
+        column, blocks = self._empty(), self.trials.block[self.trials.counted]
+        for cell, arm in itertools.product(self.cells(measure.suite), self.trials.arms):
+            at = self.trials.counted_at(cell, arm)
+            found = source.function(self, cell, arm) if cell.probe in measure.probes and at.start < at.stop else ""
+            if not isinstance(found, str):
+                column[at] = [found.get(block, np.nan) for block in blocks[at].tolist()]
+        return column
+
+    def _of_probes(self, measure: Measure, column: Column) -> Column:
+        fits = np.array(
+            [(c.suite == measure.suite and c.probe in measure.probes) for c in self.trials.cells], dtype=bool
+        )
+        return np.where(fits[self.trials.cell[self.trials.counted]], column, np.nan) if column.size else column
+
+    @functools.cached_property
+    def _counted_places(self) -> Integers:
+        """By trial number, its place among those that count; −1 of any other."""
+        numbers = self.trials.number[self.trials.counted]
+        places = np.full(int(self.trials.number.max(initial=0)) + 1, -1, dtype=np.int64)
+        places[numbers] = np.arange(numbers.size)
+        return places
+
+    def _empty(self) -> Column:
+        return np.full(self.trials.counted.size, np.nan)
+
+    def _read_fields(self, suite: str, probes: frozenset[str], fields: Sequence[Field]) -> None:
+        columns, places = [self._empty() for _ in fields], self._counted_places
+        for number, values in read_results(self.ledger, suite, probes, [one.path for one in fields]):
+            place = places[number] if number < places.size else -1  # a run in progress has new trials meanwhile
+            if place >= 0:
+                for column, one, value in zip(columns, fields, values, strict=True):
+                    if (known := one.number(value)) is not None:
+                        column[place] = known
+        self._columns |= {(suite, probes, one): column for one, column in zip(fields, columns, strict=True)}
+
+    def _statistics_of(self, histogram: str, wanted: AbstractSet[str] = frozenset()) -> dict[str, Column]:
+        """In nanoseconds, by the statistic's name; ``n`` is the number of values."""
+        known = self._statistics.get(histogram, {})
+        if known and wanted <= known.keys():
+            return known
+        # Those that are wanted; once that was too few, all.
+        names = ("n", *(name for name in STATISTICS if known or not wanted or name in wanted))
+        told, places = np.full((self.trials.counted.size, len(names)), np.nan), self._counted_places
+        for some in chunks(self.ledger.rows(*self._recorded(histogram, names[1:]))):
+            rows = np.array([row[2:] for row in some], dtype=np.float64)
+            scale = np.array([NS_PER_UNIT.get(row[1], np.nan) for row in some])
+            rows[:, 1:] *= scale[:, None]
+            numbers = np.array([row[0] for row in some])
+            numbers[numbers >= places.size] = 0
+            counts = (places[numbers] >= 0) & ~np.isnan(scale)
+            told[places[numbers[counts]]] = rows[counts]
+        for number, scale_of_one, distribution in self._unrecorded(histogram):
+            found = statistics_of(distribution)
+            values = [np.nan if (v := found[name]) is None else v * scale_of_one for name in names[1:]]
+            told[places[number]] = (distribution.n, *values)
+        self._statistics[histogram] = {name: column for name, column in zip(names, told.T, strict=True)}
+        return self._statistics[histogram]
+
+    @functools.cached_property
+    def _records_statistics(self) -> bool:
+        return bool(self.ledger.rows("SELECT 1 FROM sqlite_master WHERE name = 'statistics'").fetchall())
+
+    @functools.cached_property
+    def _span(self) -> tuple[int, int]:
+        """The first and the last trial of the table."""
+        numbers = self.trials.number
+        return (int(numbers[0]), int(numbers[-1])) if numbers.size else (0, 0)
+
+    def _recorded(self, histogram: str, names: Iterable[str]) -> tuple[str, tuple[object, ...]]:
+        if not self._records_statistics:
+            return "SELECT 1 WHERE ? IS NULL", (histogram,)
+        columns = ", ".join(["trial_id", "unit", "n", *(f'"{name}"' for name in names)])
+        return f"SELECT {columns} FROM statistics WHERE measure = ? AND trial_id BETWEEN ? AND ?", (
+            histogram,
+            *self._span,
+        )
+
+    def _unrecorded(self, histogram: str) -> Iterator[tuple[int, float, Distribution]]:
+        """The histograms that were recorded without their statistics, with nanoseconds in their unit."""
+        where = "measure = ? AND trial_id BETWEEN ? AND ?"
+        lacking = f"SELECT trial_id, unit, bins, minimum, maximum, mean FROM histograms WHERE {where}"
+        bound: list[object] = [histogram, *self._span]
+        if self._records_statistics:
+            lacking += " AND trial_id NOT IN (SELECT trial_id FROM statistics WHERE measure = ?)"
+            bound.append(histogram)
+        places = self._counted_places
+        for number, unit, *packed in self.ledger.rows(lacking, bound):
+            if unit in NS_PER_UNIT and number < places.size and places[number] >= 0:
+                distribution = distribution_of(unpack(unit, *packed))
+                if distribution.n:
+                    yield number, NS_PER_UNIT[unit], distribution
+
+    def _divided(self, measure: Measure, own: Column) -> Column:
+        """The quotients of a measure that is relative to another place; NaN where there is nothing to divide by."""
+        relation, trials = measure.relative_to, self.trials
+        assert relation is not None
+        found = self._empty()
+        blocks = trials.block[trials.counted]
+        for cell in trials.cells:
+            levels = relation(cell.factors) if cell.suite == measure.suite and cell.probe in measure.probes else None
+            base = None if levels is None else self.find(cell.suite, cell.probe, levels)
+            for arm in trials.arms if base is not None else ():
+                assert base is not None
+                here = trials.counted_at(cell, arm)
+                there = trials.counted_at(base, arm if relation.arm == "same" else self.reference)
+                _, mine, other = np.intersect1d(blocks[here], blocks[there], assume_unique=True, return_indices=True)
+                divisor = own[there][other]
+                usable = (divisor != 0) & ~np.isnan(divisor)
+                quotient = own[here][mine][usable] / divisor[usable]
+                found[here.start + mine[usable]] = 100 * quotient if relation.percent else quotient
+        return found
+
+    # -- distributions -----------------------------------------------------------------------------------
+
+    def distributions(self, histogram: str, cell: Cell, arm: str) -> Iterator[tuple[int, Distribution, float]]:
+        """Of each repetition the block, the values of a histogram, and how many nanoseconds their unit has."""
+        blocks = {number: block for block, number in self.numbers(cell, arm).items()}
+        for number, one in self.ledger.histograms(blocks, histogram):
+            if one.n and one.unit in NS_PER_UNIT:
+                yield blocks[number], distribution_of(one), NS_PER_UNIT[one.unit]
+
+    def distribution(self, histogram: str, cell: Cell, arm: str) -> tuple[Distribution, float] | None:
+        """The values of all repetitions together, and how many nanoseconds their unit has; None without any."""
+        found = list(self.distributions(histogram, cell, arm))
+        if not found:
+            return None
+        scale = found[0][2]
+        return merge(one for _, one, unit in found if unit == scale), scale
+
+    # -- how trials went ---------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _endings(self) -> dict[int, tuple[tuple[Flag, ...], str | None]]:
+        return read_endings(self.ledger)
+
+    def attempts(self, cell: Cell, arm: str) -> list[Tried]:
+        """How every attempt of an arm in a cell ended, in the order of the ledger."""
+        return [self._tried(row) for row in self.trials.tried_at(cell, arm).tolist()]
+
+    def ended_as(self, cell: Cell, arm: str) -> set[TrialStatus]:
+        """The ways in which attempts of an arm in a cell ended."""
+        return {STATUSES[place] for place in np.unique(self.trials.status[self.trials.tried_at(cell, arm)]).tolist()}
+
+    def _tried(self, row: int) -> Tried:
+        flags, error = self._endings.get(int(self.trials.number[row]), ((), None))
+        return Tried(STATUSES[int(self.trials.status[row])], flags, error)
+
+    def flags(self, cells: Iterable[Cell], arm: str) -> dict[str, int]:
+        """How many attempts of an arm in some cells have each flag, the most frequent first."""
+        counts: Counter[str] = Counter()
+        for cell in cells:
+            for number in self.trials.number[self.trials.tried_at(cell, arm)].tolist():
+                if number in self._endings:
+                    counts.update({flag.name for flag in self._endings[number][0]})
+        return dict(counts.most_common())
+
+    def counted_flags(self, cell: Cell, arm: str) -> dict[str, int]:
+        """How many of the trials that count have each flag, the most frequent first."""
+        told = [self._endings[number][0] for number in self.numbers(cell, arm).values() if number in self._endings]
+        return dict(Counter(name for flags in told for name in {flag.name for flag in flags}).most_common())
+
+    def statuses(self, arm: str) -> dict[str, int]:
+        """How many trials of an arm ended in each way, by the name of the status."""
+        if arm not in self.trials.arms:
+            return {}
+        of_arm = self.trials.status[self.trials.arm == self.trials.arms.index(arm)]
+        counts = np.bincount(of_arm, minlength=len(STATUSES)).tolist()
+        return {status.value: n for status, n in sorted(zip(STATUSES, counts, strict=True)) if n}
+
+    def missing_reason(self, measure: Measure, cell: Cell, arm: str) -> str:
+        """Why an arm has no figure in a cell, as its last trial there tells."""
+        rows = self.trials.tried_at(cell, arm)
+        if not rows.size or STATUSES[int(self.trials.status[rows[-1]])] is not TrialStatus.VALID:
+            return self.ending(cell, arm)
+        if isinstance(measure.source, Across) and isinstance(why := measure.source.function(self, cell, arm), str):
+            return why
+        if isinstance(measure.source, Statistic):
+            return f"too few values for {measure.source.name}, or none"
+        return f"the result has no {measure.name}"
+
+    def ending(self, cell: Cell, arm: str) -> str:
+        """How the last trial of an arm in a cell ended: ``failed: the guest died``."""
+        rows = self.trials.tried_at(cell, arm)
+        if not rows.size:
+            return "not tried"
+        last = self._tried(int(rows[-1]))
+        reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
+        return f"{last.status.value}: {reason}" if reason else last.status.value
+
+    def accounts(self, suite: str) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+        """Of a suite's trials that did not fail, valid or not: arm, block, elapsed ns, and what was counted beside."""
+        for arm, block, elapsed_ns, text in self.ledger.rows(
+            "SELECT arm, block, elapsed_ns, accounting FROM trials WHERE suite = ? AND status != ? "
+            "AND block BETWEEN ? AND ?",
+            (suite, TrialStatus.FAILED.value, *self.ledger.blocks),
+        ):
+            yield arm, block, elapsed_ns, json.loads(text)
+
+    # -- whole results -----------------------------------------------------------------------------------
+
+    def results(self, cell: Cell, arm: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The whole result of each repetition, by ascending block: for the few figures that no measure has."""
+        for block, number in self.numbers(cell, arm).items():
+            yield block, read_result(self.ledger, number)
+
+    def attempted_results(self, suite: str) -> Iterator[tuple[Cell, str, int, bool, dict[str, Any]]]:
+        """Of every attempt of a suite cell, arm, block, whether it counts, and the whole result, in ledger order."""
+        asked = "SELECT trial_id, result FROM trials WHERE suite = ? AND block BETWEEN ? AND ? ORDER BY trial_id"
+        trials, counted = self.trials, set(self.trials.counted.tolist())
+        places = {number: place for place, number in enumerate(trials.number.tolist())}
+        for number, text in self.ledger.rows(asked, (suite, *self.ledger.blocks)):
+            if (place := places.get(number)) is not None:  # a run in progress has new trials meanwhile
+                cell, arm = trials.cells[trials.cell[place]], trials.arms[trials.arm[place]]
+                yield cell, arm, int(trials.block[place]), place in counted, json.loads(text)
+
+    def details(
+        self, suite: str, probe: str, paths: Sequence[tuple[str, ...]], make: Callable[..., Made]
+    ) -> Mapping[int, Made]:
+        """For what no measure has: of each trial that counts, by its number, what is made of some parts of its result.
+
+        Args:
+            suite, probe: of the trials.
+            paths: of keys that lead to the parts, two at least.
+            make: of the parts, None each where a result has none.
+        """
+        key = suite, probe, tuple(paths), make
+        if key not in self._details:
+            places = self._counted_places
+            self._details[key] = {
+                number: make(*parts)
+                for number, parts in read_results(self.ledger, suite, [probe], paths)
+                if number < places.size and places[number] >= 0
+            }
+        return self._details[key]
+
+    def last_result(self, cell: Cell, arm: str) -> dict[str, Any]:
+        """The whole result of the last repetition; empty where there is none."""
+        at = self.trials.counted_at(cell, arm)
+        if at.start == at.stop:
+            return {}
+        number = int(self.trials.number[self.trials.counted[at]].max())
+        if number not in self._last_results:
+            self._last_results[number] = read_result(self.ledger, number)
+        return self._last_results[number]
+
+
+def _fields(source: Source) -> Iterator[Field]:
+    if isinstance(source, Field):
+        yield source
+    elif isinstance(source, Statistic):
+        if source.otherwise is not None:
+            yield source.otherwise
+    elif isinstance(source, Derived):
+        for one in source.of:
+            yield from _fields(one)
+
+
+def _statistics(source: Source) -> Iterator[Statistic]:
+    if isinstance(source, Statistic):
+        yield source
+    elif isinstance(source, Derived):
+        for one in source.of:
+            yield from _statistics(one)

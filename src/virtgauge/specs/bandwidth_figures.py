@@ -1,0 +1,408 @@
+"""Figures of the bandwidth suite over several cells: how far off each platform is, and what its timing does.
+
+In each repetition the median over the cells is taken, so that repetitions stay the unit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.comparison import Comparison, Judgement, compare, paired_difference, paired_ratio
+from virtgauge.analysis.differences import Difference, band_of, compare_differences
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better, Column, Derived, Field, Measure, Source, field
+from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
+from virtgauge.specs.bandwidth_words import BASES, INSIDE
+from virtgauge.specs.context import Context
+from virtgauge.specs.measures import durations
+
+ESTIMATES = frozenset({"estimate"})
+_ERROR, _BOUND = field("error_ratio", factor=100), Field(("lower_bound",), flag=True)
+_REFUSED = Field(("pacing", "refused"), flag=True)
+
+
+def _signed(error: Column, bound: Column) -> Column:
+    """An answer that is a lower bound below the truth is right, and has no error."""
+    return np.where((bound == 1) & (error < 0), np.nan, error)
+
+
+def _of_error(function: Callable[[Column], Column]) -> Derived:
+    return Derived((_ERROR, _BOUND), lambda error, bound: function(_signed(error, bound)))
+
+
+def bandwidth_measures() -> Iterator[Measure]:
+    """Estimates of available bandwidth, and the truth that was counted meanwhile."""
+
+    def measure(
+        name: str, quantity: Quantity, better: Better, meaning: str, source: Source, headline: bool = False
+    ) -> Measure:
+        return Measure("bandwidth", name, quantity, better, meaning, ESTIMATES, source, headline=headline)
+
+    def rate(*path: str) -> Field:
+        return field(*path, factor=1e6)
+
+    lower, higher, neither = Better.LOWER, Better.HIGHER, Better.NEITHER
+    off = "how far the estimate is off the truth, without its sign; a lower bound below the truth has none"
+    yield measure("error", SHARE, lower, off, _of_error(np.abs), headline=True)
+    yield measure("signed_error", SHARE, neither, "estimate ÷ truth − 1", _of_error(lambda error: error))
+    yield measure("estimate", BIT_RATE, higher, "the available bandwidth as it was estimated", rate("median_mbps"))
+    yield measure("truth", BIT_RATE, neither, "the available bandwidth as it was counted", rate("truth_mbps"))
+    spread = "half the interquartile range of a trial’s searches"
+    yield measure("searches.half_iqr", BIT_RATE, lower, spread, rate("half_iqr_mbps"))
+    mad = "median distance of a trial’s searches from their median"
+    yield measure("searches.mad", BIT_RATE, lower, mad, rate("mad_mbps"))
+    yield measure("duration", DURATION, lower, "how long an estimate took", field("duration_ns"))
+    yield measure("bytes_sent", SIZE, lower, "what an estimate sent over the path", field("bytes_sent"))
+    paced = "the highest rate that was paced, where a trial tells it"
+    yield measure("max_paced", BIT_RATE, higher, paced, rate("pacing", "honest_mbps"))
+    carried = "what the path carried at least, where a trial tells it"
+    yield measure("carried", BIT_RATE, neither, carried, rate("pacing", "carried_mbps"))
+    yield from durations("bandwidth", "send_lateness", "how late packets were sent", ESTIMATES, "lateness")
+
+
+def _own(name: str, source: Source, quantity: Quantity = COUNT) -> Measure:
+    return Measure("bandwidth", name, quantity, Better.NEITHER, "", ESTIMATES, source)
+
+
+COUNTED = {
+    one.name: one
+    for one in (
+        _own("refused", Derived((_REFUSED, field("median_mbps")), lambda no, at: np.where(np.isnan(at), no, 0.0))),
+        _own("bounds", Derived((_ERROR, _BOUND), lambda error, bound: (error < 0) * np.nan_to_num(bound))),
+        _own(
+            "intervals.covered",
+            Derived(
+                (Field(("covered",), flag=True), _ERROR, _BOUND),
+                lambda held, error, bound: np.where(np.isnan(_signed(error, bound)), np.nan, held),
+            ),
+        ),
+        _own("discarded", field("discarded")),
+        _own("foreign_packets", field("strangers")),
+        _own("path.cross_dropped", field("cross", "dropped")),
+        _own("path.capacity", field("capacity", "measured_mbps", factor=1e6), BIT_RATE),
+        _own("path.cross_traffic", field("cross", "counted_mbps", factor=1e6), BIT_RATE),
+        _own("path.link_lateness.p99", field("link", "lateness_p99_ns"), DURATION),
+    )
+}
+"""What is counted in each trial and summed up, and what belongs to a path whatever the estimator."""
+_MEASURES = {one.name: one for one in bandwidth_measures()} | COUNTED
+
+
+class Detail(NamedTuple):
+    """What no measure has of a trial; instant estimates in bit/s."""
+
+    instants: tuple[float, ...]
+    method: str
+    stamp: str
+    refusal: str
+    link: Mapping[str, Any]
+    shim: Mapping[str, Any]
+
+
+_PATHS = (("instants",), ("pacing", "method"), ("stamp",), ("hptime_refusal",), ("link",), ("shim",))
+
+
+def _detail(instants: Any, method: Any, stamp: Any, refusal: Any, link: Any, shim: Any) -> Detail:
+    rates = tuple(float(one["mbps"]) * 1e6 for one in instants or ())
+    return Detail(rates, str(method or ""), str(stamp or ""), str(refusal or ""), link or {}, shim or {})
+
+
+def details(context: Context, cell: Cell, arm: str) -> dict[int, Detail]:
+    """Of each repetition."""
+    known = context.table.details("bandwidth", "estimate", _PATHS, _detail)
+    return {block: known[number] for block, number in context.table.numbers(cell, arm).items() if number in known}
+
+
+def told(context: Context, name: str, cell: Cell, arm: str) -> dict[int, float]:
+    """A figure of each repetition, by block: of a measure or of what is counted besides."""
+    return context.table.values(_MEASURES[name], cell, arm)
+
+
+def total(context: Context, name: str, cells: Sequence[Cell], arm: str) -> float:
+    """Of what is counted, over all trials of some cells."""
+    return sum(sum(told(context, name, cell, arm).values()) for cell in cells)
+
+
+def estimated(context: Context, cell: Cell, arm: str) -> bool:
+    """Whether most of the valid trials gave an estimate."""
+    trials = len(context.table.numbers(cell, arm))
+    return bool(trials) and 2 * total(context, "refused", [cell], arm) < trials
+
+
+def told_arms(context: Context) -> list[ArmRecord]:
+    """Those that are told of by themselves: all but the A/A arm."""
+    return [arm for arm in context.arms if arm.role != "aa"]
+
+
+# -- over cells ------------------------------------------------------------------------------------------
+
+PerCell = Mapping[Cell, Mapping[int, float]]
+"""A figure by cell and block."""
+
+
+def over_cells(figures: PerCell) -> dict[int, float]:
+    """The median over the cells, by block."""
+    blocks: dict[int, list[float]] = {}
+    for by_block in figures.values():
+        for block, value in by_block.items():
+            blocks.setdefault(block, []).append(value)
+    return {block: statistics.median(values) for block, values in blocks.items()}
+
+
+def _paired(test: PerCell, base: PerCell, figure: Callable[[float, float], float | None]) -> PerCell:
+    """A figure of two, wherever a cell has both in a block and they have such a figure."""
+    found: dict[Cell, dict[int, float]] = {}
+    for cell in (one for one in test if one in base):
+        own, other = test[cell], base[cell]
+        for block in own.keys() & other.keys():
+            if (value := figure(own[block], other[block])) is not None:
+                found.setdefault(cell, {})[block] = value
+    return found
+
+
+def _less(one: float, other: float) -> float:
+    return one - other
+
+
+def _over(one: float, other: float) -> float | None:
+    return one / other if other else None
+
+
+def _errors(context: Context, cells: Sequence[Cell], arm: str) -> PerCell:
+    return {cell: values for cell in cells if (values := told(context, "error", cell, arm))}
+
+
+def _identical(context: Context, cells: Sequence[Cell]) -> Estimate:
+    """What the A/A pair's errors, without their signs, differ by over cells."""
+    again, once = (_errors(context, cells, arm) for arm in (context.table.aa, context.table.reference))
+    found = over_cells(_paired(again, once, _less))
+    return paired_difference(found, dict.fromkeys(found, 0.0), SHARE.unit, context.table.confidence)
+
+
+def _from_zero(context: Context, differences: PerCell, identical: Sequence[Sequence[Cell]]) -> Difference:
+    found = over_cells(differences)
+    band = band_of([_identical(context, cells) for cells in identical]) if found else None
+    return compare_differences(found, dict.fromkeys(found, 0.0), band, SHARE.unit, context.table.confidence)
+
+
+def _median(context: Context, figures: PerCell, quantity: Quantity = SHARE) -> Estimate:
+    return median_estimate([*over_cells(figures).values()], quantity.unit, context.table.confidence)
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """How far off one arm is with one estimator (or all), one timing, one way of swapping it.
+
+    Attributes:
+        cells: with estimates; ``refused``: cells that cannot be paced.
+        off: error without its sign, in per cent.
+        covered, intervals: of all trials' own intervals those that hold the truth.
+        beside: ``off`` less the reference's, over the cells that both have; None of the reference itself.
+    """
+
+    arm: str
+    estimators: tuple[str, ...]
+    timing: str
+    through: str
+    cells: int
+    refused: int
+    off: Estimate
+    covered: int
+    intervals: int
+    sent: Estimate
+    duration: Estimate
+    beside: Difference | None
+
+
+def through_of(cell: Cell) -> str:
+    """How the timing is swapped; older runs know one way only."""
+    return cell.factors.get("through", INSIDE)
+
+
+def accuracies(context: Context) -> list[Accuracy]:
+    """For every estimator, timing and way of swapping it, and then over all estimators together; by arm."""
+    groups: dict[tuple[tuple[str, ...], str, str], list[Cell]] = {}
+    every: dict[tuple[str, str], list[Cell]] = {}
+    for cell in context.cells:
+        timing, through = context.level(cell, "timing"), through_of(cell)
+        groups.setdefault(((context.level(cell, "estimator"),), timing, through), []).append(cell)
+        every.setdefault((timing, through), []).append(cell)
+    for place, cells in every.items():
+        groups.setdefault((tuple(dict.fromkeys(context.level(one, "estimator") for one in cells)), *place), cells)
+    return [
+        _accuracy(context, arm.name, place, own)
+        for arm in told_arms(context)
+        for place, cells in groups.items()
+        if (own := [cell for cell in cells if context.measured(cell, arm.name)])
+    ]
+
+
+def _accuracy(context: Context, arm: str, place: tuple[tuple[str, ...], str, str], cells: Sequence[Cell]) -> Accuracy:
+    errors = _errors(context, cells, arm)
+    held = [one for cell in cells for one in told(context, "intervals.covered", cell, arm).values()]
+    beside = None
+    if arm != context.table.reference and errors:
+        reference = _errors(context, [*errors], context.table.reference)
+        beside = _from_zero(context, _paired(errors, reference, _less), [[*errors]])
+
+    def pooled(name: str, quantity: Quantity) -> Estimate:
+        """Of the trials that gave an estimate."""
+        gave = {cell: told(context, "estimate", cell, arm) for cell in cells}
+        values = {cell: told(context, name, cell, arm) for cell in cells}
+        return _median(context, _paired(values, gave, lambda one, _: one), quantity)
+
+    return Accuracy(
+        *(arm, *place),
+        cells=len(errors),
+        refused=sum(not estimated(context, cell, arm) for cell in cells),
+        off=_median(context, errors),
+        covered=round(sum(held)),
+        intervals=len(held),
+        sent=pooled("bytes_sent", SIZE),
+        duration=pooled("duration", DURATION),
+        beside=beside,
+    )
+
+
+# -- what a timing does ----------------------------------------------------------------------------------
+
+
+class Help(enum.StrEnum):
+    """What another timing does for an estimate."""
+
+    ENABLES = "makes it possible"
+    HELPS = "helps"
+    SAME = "no difference shown"
+    HURTS = "hurts"
+    LOST = "makes it impossible"
+    REFUSED = "neither can pace it"
+    OPEN = "open"
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """One timing against another on one arm, in pairs of trials of the same repetition, in one cell or over several.
+
+    Attributes:
+        cells: with the tested timing, of which one has pairs at least; ``pairs`` is how many do.
+        off, base_off: errors without their sign, in per cent, of the repetitions that have both.
+        error: difference of these; less is better.
+        width: half the interquartile range with the tested timing.
+        spread: ratio of the half interquartile ranges.
+        enabled, lost: cells that only the tested, or only the other timing can pace.
+        help: what follows in one cell; None over several.
+    """
+
+    arm: str
+    cells: tuple[Cell, ...]
+    through: str
+    timing: str
+    base: str
+    pairs: int
+    off: Estimate
+    base_off: Estimate
+    error: Difference
+    width: Estimate
+    spread: Comparison
+    enabled: int
+    lost: int
+    help: Help | None
+
+
+def effects(context: Context) -> list[Effect]:
+    """Of every cell that was tried with a base timing, too."""
+    found = []
+    tried = set(context.cells)
+    for arm in (one.name for one in told_arms(context)):
+        for cell in context.cells:
+            base = next((base for base in BASES if cell.at(timing=base) in tried), None)
+            if base is None or context.level(cell, "timing") == base:
+                continue
+            if context.measured(cell, arm) and context.measured(cell.at(timing=base), arm):
+                found.append(_effect(context, arm, [cell], base))
+    return found
+
+
+def pooled_effects(context: Context) -> list[Effect]:
+    """The same over all cells of an arm, by timing and way of swapping it."""
+    groups: dict[tuple[str, str, str, str], list[Effect]] = {}
+    for one in context.once(effects):
+        groups.setdefault((one.arm, one.through, one.timing, one.base), []).append(one)
+    return [_effect(context, key[0], [one.cells[0] for one in group], key[3], group) for key, group in groups.items()]
+
+
+def _effect(
+    context: Context, arm: str, cells: Sequence[Cell], base: str, group: Sequence[Effect] | None = None
+) -> Effect:
+    others = {cell: cell.at(timing=base) for cell in cells}
+    off = {cell: told(context, "error", cell, arm) for cell in cells}
+    base_off = {cell: told(context, "error", others[cell], arm) for cell in cells}
+    paired = _paired(off, base_off, _less)
+    keys = [cell for cell in cells if cell in paired]
+    bases = [others[cell] for cell in keys]
+    error = _from_zero(context, paired, [keys, bases])
+    gives, gave = (estimated(context, one, arm) for one in (cells[0], others[cells[0]]))
+    widths = {cell: _widths(context, cell, arm) for cell in (keys if group else cells)}
+    return Effect(
+        *(arm, tuple(cells), through_of(cells[0]), context.level(cells[0], "timing"), base),
+        pairs=len(keys),
+        off=_median(context, _paired(off, base_off, lambda one, _: one)),
+        base_off=_median(context, _paired(base_off, off, lambda one, _: one)),
+        error=error,
+        width=_median(context, widths, BIT_RATE),
+        spread=_spread(context, arm, cells[0], others[cells[0]])
+        if group is None
+        else _pooled_spread(context, arm, keys, bases),
+        enabled=sum(one.help is Help.ENABLES for one in group or ()),
+        lost=sum(one.help is Help.LOST for one in group or ()),
+        help=_help(gives, gave, error) if group is None else None,
+    )
+
+
+def _widths(context: Context, cell: Cell, arm: str) -> dict[int, float]:
+    return told(context, "searches.half_iqr", cell, arm)
+
+
+def _spread(context: Context, arm: str, cell: Cell, other: Cell) -> Comparison:
+    """The band is what the A/A pair's spreads differ by in the cell where they do most; none unless both tell it."""
+    table = context.table
+    ratios = [
+        paired_ratio(_widths(context, one, table.aa), _widths(context, one, table.reference), table.confidence)
+        for one in (cell, other)
+    ]
+    known = all(one.low is not None and one.high is not None for one in ratios)
+    widest = max(ratios, key=lambda one: max(one.high or 1.0, 1 / (one.low or 1.0))) if known else None
+    own, base = _widths(context, cell, arm), _widths(context, other, arm)
+    return compare(own, base, widest, BIT_RATE.unit, table.confidence)
+
+
+def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], others: Sequence[Cell]) -> Comparison:
+    table = context.table
+    own = {cell: _widths(context, cell, arm) for cell in cells}
+    base = {cell: _widths(context, other, arm) for cell, other in zip(cells, others, strict=True)}
+    ratios = over_cells(_paired(own, base, _over))
+    again, once = (
+        {cell: _widths(context, cell, name) for cell in (*cells, *others)} for name in (table.aa, table.reference)
+    )
+    found = over_cells(_paired(again, once, _over))
+    aa = paired_ratio(found, dict.fromkeys(found, 1.0), table.confidence) if table.aa else None
+    return compare(ratios, dict.fromkeys(ratios, 1.0), aa, "ratio", table.confidence)
+
+
+def _help(gives: bool, gave: bool, error: Difference) -> Help:
+    if not gives and not gave:
+        return Help.REFUSED
+    if gives != gave:
+        return Help.ENABLES if gives else Help.LOST
+    if not error.estimate.has_interval:
+        return Help.OPEN
+    return {Judgement.LOWER: Help.HELPS, Judgement.HIGHER: Help.HURTS}.get(error.judgement, Help.SAME)

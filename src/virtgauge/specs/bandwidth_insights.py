@@ -1,0 +1,673 @@
+"""What the bandwidth suite shows beyond single cells: accuracy, effects of timing, pacing, paths, published figures."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.distribution import Distribution, ccdf, merge, samples_needed
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.outliers import LEAST_VALUES, outliers
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of
+from virtgauge.reference import table as reference_table
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better
+from virtgauge.results.quantities import BIT_RATE, DURATION, FACTOR, SHARE, SIZE, Quantity
+from virtgauge.results.words import amount, interval_text
+from virtgauge.specs.bandwidth_figures import (
+    COUNTED,
+    Effect,
+    accuracies,
+    details,
+    effects,
+    pooled_effects,
+    through_of,
+    told,
+    told_arms,
+    total,
+)
+from virtgauge.specs.bandwidth_words import (
+    PRECISE,
+    SHIM,
+    SYSTEM,
+    THROUGH,
+    TIMINGS,
+    cross_words,
+    link_of,
+    link_words,
+    mbps,
+    points,
+    points_interval,
+    timed_words,
+    versus,
+)
+from virtgauge.specs.blocks import Axis, Block, Chart, Column, Finding, Panel, Place, Row, Shown, Table, Text, Value
+from virtgauge.specs.context import Context
+
+LINK = ("capacity_mbps", "delay_ms", "loss")
+PATH = (*LINK, "traffic", "cross_mbps")
+LEAST_LEVELS = 3
+"""Amounts of cross traffic that make a curve; fewer are drawn as strips of the instant estimates."""
+MOST_INSTANTS = 120
+"""Instant estimates of one strip."""
+_MOST_TOLD = 12
+_CURVE_POINTS = 100
+_SHORTEST_GAP = 0.1
+"""Of what was planned; what is shorter would take most of a logarithmic axis, and tells little."""
+_METHODS = ("send", "sendmmsg", "gso")
+_GAP_UNITS = {"permille": 1e-3}
+_CLOSE = 0.02
+"""Relative: shapers count the same capacity with more or fewer headers."""
+_TOOLS = {"Yaz": "yaz-original", "Kite2": "kite2"}
+_PAPER_TIMINGS = {"System Call": SYSTEM, "HighPerTimer": PRECISE}
+_PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
+
+
+# -- columns of the tables of cells ----------------------------------------------------------------------
+
+
+def counted(name: str) -> Any:
+    """A column of what is summed up over the trials of a cell."""
+
+    def say(context: Context, cell: Cell, arm: str) -> Shown:
+        if not context.measured(cell, arm):
+            return None
+        return Value.count(name, context.place(cell, arm), total(context, name, [cell], arm))
+
+    return say
+
+
+def intervals(context: Context, cell: Cell, arm: str) -> Shown:
+    """How many trials gave an interval of their own for an error."""
+    number = len(told(context, "intervals.covered", cell, arm))
+    return Value.count("intervals", context.place(cell, arm), number) if context.measured(cell, arm) else None
+
+
+def _instants(context: Context, cell: Cell, arm: str) -> list[float]:
+    return [rate for one in details(context, cell, arm).values() for rate in one.instants]
+
+
+def searches(context: Context, cell: Cell, arm: str) -> Shown:
+    """Instant estimates in all trials."""
+    number = len(_instants(context, cell, arm))
+    return Value.count("searches", context.place(cell, arm), number) if context.measured(cell, arm) else None
+
+
+def beyond_fences(context: Context, cell: Cell, arm: str) -> Shown:
+    """The share of outliers of all searches together."""
+    values = _instants(context, cell, arm)
+    found = outliers(values)
+    estimate = Estimate.missing(SHARE.unit, f"needs {LEAST_VALUES} searches, has {len(values)}", len(values))
+    if found is not None:
+        method = f"of all {len(values)} searches together"
+        estimate = Estimate.bare(100 * found.all, SHARE.unit, method, len(values))
+    return context.of("searches.outliers", context.place(cell, arm), estimate, SHARE)
+
+
+def at_least(context: Context, cell: Cell, arm: str) -> str:
+    """A note where most answers are lower bounds."""
+    most = 2 * total(context, "bounds", [cell], arm) > len(context.table.numbers(cell, arm))
+    return "a lower bound" if most else ""
+
+
+def cannot_pace(context: Context, cell: Cell, arm: str) -> str:
+    """A note where the sender refused."""
+    number = round(total(context, "refused", [cell], arm))
+    return f"cannot pace more in {number} of {len(context.table.numbers(cell, arm))}" if number else ""
+
+
+def sent_and_stamped(context: Context, cell: Cell, arm: str) -> Shown:
+    """How bursts were sent, and what stamped arrivals."""
+    found = details(context, cell, arm).values()
+    names = dict.fromkeys(name for one in found for name in (one.method, one.stamp) if name)
+    return ", ".join(names)
+
+
+def validity(context: Context, cell: Cell, arm: str) -> Shown:
+    """``6 valid, sender-stalls: 3``: repetitions, and the flags of all attempts."""
+    flags = context.table.flags([cell], arm)
+    return ", ".join([f"{len(context.table.numbers(cell, arm))} valid", *(f"{f}: {n}" for f, n in flags.items())])
+
+
+# -- accuracy, and what timing does ----------------------------------------------------------------------
+
+
+def accuracy(context: Context) -> Iterator[Block]:
+    """How far off each platform is by estimator and timing, and what an estimate costs."""
+    rows = []
+    for one in context.once(accuracies):
+        names = "+".join(one.estimators)
+        place = context.place(f"*;estimator={names};through={one.through};timing={one.timing}", one.arm)
+        ranked = not context.arm(one.arm).emulated
+        beside = None if one.beside is None or one.beside.estimate.point is None else one.beside
+        error = Value("error", place, one.off, SHARE, beside, Better.LOWER, ranked)
+        counts = (("intervals.covered", one.covered), ("intervals", one.intervals), ("cells", one.cells))
+        shown = [Value.count(name, place, number) for name, number in counts]
+        note = "cannot pace" if one.refused else ""
+        shown.append(Value.count("refused", place, one.refused, note=note))
+        shown.append(context.of("bytes_sent", place, one.sent, SIZE))
+        shown.append(context.of("duration", place, one.duration, DURATION))
+        estimators = ", ".join(one.estimators) if len(one.estimators) == 1 else "all estimators"
+        rows.append(Row((estimators, timed_words(f"{one.timing}|{one.through}")), one.arm, (error, *shown)))
+    rows.sort(key=lambda row: row.heads[0] == "all estimators")
+    order = {heads: place for place, heads in enumerate(dict.fromkeys(row.heads for row in rows))}
+    rows.sort(key=lambda row: order[row.heads])
+    columns = ("error", "hold the truth", "of intervals", "paths", "not paced", "sent", "took")
+    if rows:
+        caption = (
+            "How far an estimate is off the counted truth, without its sign: the median over paths and then over "
+            "repetitions, its interval, and below it the difference from the reference in points of per cent; how many "
+            "of the estimator’s own intervals hold the truth; paths that cannot be paced; and what a trial with all "
+            "its searches sends and takes."
+        )
+        yield Table("", ("Estimator", "Timing"), tuple(map(Column, columns)), tuple(rows), caption)
+
+
+def timing(context: Context) -> Iterator[Block]:
+    """One timing against another, over all cells and cell by cell."""
+    refusals: dict[tuple[str, str], None] = {
+        (arm.label, one.refusal): None
+        for arm in told_arms(context)
+        for cell in context.cells
+        for one in details(context, cell, arm.name).values()
+        if one.refusal
+    }
+    said = "hptime answers from the system’s clock, so that both timings are the same"
+    pairs = context.once(effects)
+    if refusals and pairs:
+        yield Text(tuple(f"{label}: {said}: {reason}" for label, reason in refusals), "Refused", "finding")
+    tables = (("Over all paths and estimators", "pooled", pooled_effects), ("Path by path", "effects", effects))
+    for title, name, make in tables:
+        ordered = sorted(context.once(make), key=lambda one: context.cells.index(one.cells[0]))
+        rows = [row for one in ordered for row in _effect_row(context, one)]
+        counts = ("not paced", "of trials", "with the other", "of trials", "paced up to", "with the other")
+        columns = list(map(Column, ("error with it", "with the other", "half the IQR")))
+        if name == "effects":
+            columns = [Column("what it does", text=True), *columns, *map(Column, counts)]
+        else:
+            columns += map(Column, ("paths", "made possible", "made impossible"))
+        heads = ("Timing", "Path") if name == "effects" else ("Timing",)
+        if rows:
+            yield Table(title, heads, tuple(columns), tuple(rows), folded=name == "effects" and len(rows) > 60)
+
+
+def _effect_row(context: Context, one: Effect) -> Iterator[Row]:
+    cell, pooled = one.cells[0], one.help is None
+    against, name = f"timing={one.base}", versus(one.through, one.timing, one.base)
+    text = f"*;through={one.through};timing={one.timing}" if pooled else cell.text
+    place, ranked = context.place(text, one.arm, against), not context.arm(one.arm).emulated
+    error = None if one.error.estimate.point is None else one.error
+    spread = None if one.spread.difference.point is None else one.spread
+    more = (Better.LOWER, ranked)
+    shown: list[Shown] = [
+        Value("timing_effect.error", place, one.off, SHARE, error, *more, hint=one.error.reason),
+        Value("timing_effect.base_off", place, one.base_off, SHARE),
+        Value("timing_effect.spread", place, one.width, BIT_RATE, spread, *more, hint=one.spread.reason),
+    ]
+    if one.help is None:
+        counts = (("cells", one.pairs), ("enabled", one.enabled), ("lost", one.lost))
+        shown += [Value.count(f"timing_effect.{which}", place, number) for which, number in counts]
+        yield Row((name,), one.arm, tuple(shown))
+        return
+    paced: list[Shown] = []
+    for prefix, at in (("", cell), ("base_", cell.at(timing=one.base))):
+        refused, trials = total(context, "refused", [at], one.arm), len(context.table.numbers(at, one.arm))
+        shown.append(Value.count(f"timing_effect.{prefix}refused", place, refused))
+        shown.append(Value.count(f"timing_effect.{prefix}blocks", place, trials))
+        rates = [*told(context, "max_paced", at, one.arm).values()]
+        most = median_estimate(rates, BIT_RATE.unit, context.table.confidence)
+        paced.append(context.of(f"timing_effect.{prefix}max_paced", place, most, BIT_RATE) if rates else None)
+    found = Finding("timing_effect.help", place, one.help.value)
+    path = f"{_named(context, cell, timed=False)}: {context.words(cell, 'path')}"
+    yield Row((name, path), one.arm, (found, *shown, *paced))
+
+
+def _named(context: Context, cell: Cell, *, timed: bool = True) -> str:
+    """``kite2, hptime, gso``; the estimator where there are several, or where nothing else is said."""
+    factors = ("estimator", "timed", "pacing") if timed else ("estimator", "pacing")
+    several = len({context.level(one, "estimator") for one in context.cells}) > 1
+    said = [context.words(cell, one) for one in factors if one != "estimator" or several or not timed]
+    return ", ".join(filter(None, said))
+
+
+# -- pacing ----------------------------------------------------------------------------------------------
+
+
+Merged = tuple[Distribution, float]
+"""Values, and what makes plain numbers of them."""
+
+
+class Pacing(NamedTuple):
+    """How well one arm sends when it should, with one timing and one way of sending; over all trials sent so."""
+
+    arm: ArmRecord
+    timing: str
+    through: str
+    method: str
+    trials: list[tuple[Cell, int]]
+    gap: Merged | None
+    lateness: Merged | None
+
+    @property
+    def title(self) -> str:
+        """``hptime, by send``."""
+        return f"{timed_words(f'{self.timing}|{self.through}')}, by {self.method}"
+
+
+def pacings(context: Context) -> list[Pacing]:
+    """By arm, timing, way of swapping it, and method of sending."""
+    found = []
+    for arm in told_arms(context):
+        groups: dict[tuple[str, str, str], list[tuple[Cell, int]]] = {}
+        for cell in context.cells:
+            for block, one in details(context, cell, arm.name).items():
+                if one.method:
+                    place = through_of(cell), context.level(cell, "timing"), one.method
+                    groups.setdefault(place, []).append((cell, block))
+        for through, timing, method in sorted(groups, key=_pacing_rank):
+            trials = groups[through, timing, method]
+            of_cell = {cell: context.table.numbers(cell, arm.name) for cell, _ in trials}
+            numbers = [of_cell[cell][block] for cell, block in trials]
+            gap, late = (_merged(context, name, numbers, u) for name, u in (("gap", _GAP_UNITS), ("lateness", _NS)))
+            found.append(Pacing(arm, timing, through, method, trials, gap, late))
+    return found
+
+
+_NS: Mapping[str, float] = NS_PER_UNIT
+
+
+def _pacing_rank(place: tuple[str, str, str]) -> tuple[object, ...]:
+    orders = (THROUGH, TIMINGS, _METHODS)
+    known = [order.index(one) if one in order else len(order) for order, one in zip(orders, place, strict=True)]
+    return (*known, place)
+
+
+def _merged(context: Context, name: str, numbers: list[int], units: Mapping[str, float]) -> Merged | None:
+    """All values of some trials' histograms; of several units, those of the first."""
+    usable = [one for _, one in context.table.ledger.histograms(numbers, name) if one.unit in units and one.n]
+    if not usable:
+        return None
+    unit = usable[0].unit
+    return merge(distribution_of(one) for one in usable if one.unit == unit), units[unit]
+
+
+def pacing(context: Context) -> Iterator[Block]:
+    """The highest rate by way of sending, gaps and lateness."""
+    rows = []
+    for one in context.once(pacings):
+        name, cells = one.arm.name, list(dict.fromkeys(cell for cell, _ in one.trials))
+        place = context.place(f"*;through={one.through};timing={one.timing}", name, method=one.method)
+        blocks: dict[int, float] = {}
+        known = {cell: (told(context, "max_paced", cell, name), told(context, "refused", cell, name)) for cell in cells}
+        for cell, block in one.trials:
+            # A trial tells no more than it was asked for: the highest of each repetition counts.
+            if (rate := known[cell][0].get(block)) is not None:
+                blocks[block] = max(rate, blocks.get(block, 0.0))
+        paced = median_estimate([*blocks.values()], BIT_RATE.unit, context.table.confidence) if blocks else None
+        refused = sum(known[cell][1].get(block, 0.0) for cell, block in one.trials)
+        shims = [details(context, cell, name)[block].shim for cell, block in one.trials]
+        shown: list[Shown] = [
+            context.of("pacing.max_paced", place, paced, BIT_RATE, Better.HIGHER) if paced else None,
+            Value.count("pacing.refused", place, refused),
+            Value.count("pacing.trials", place, len(one.trials)),
+            *_tails("pacing.gap", place, one.gap, FACTOR),
+            *_tails("pacing.lateness", place, one.lateness, DURATION),
+        ]
+        for key, which in (("served", "answered"), ("passed", "passed")):
+            number = sum(int(shim.get(key) or 0) for shim in shims)
+            shown.append(Value.count(f"pacing.shim.{which}", place, number) if any(shims) else None)
+        rows.append(Row((timed_words(f"{one.timing}|{one.through}"), one.method), name, tuple(shown)))
+    columns = [
+        *map(Column, ("paced up to", "not paced", "of trials")),
+        *(Column(name, group) for group in ("Gap", "Late") for name in ("p50", "p99", "mean")),
+        *(Column(name, "Shim") for name in ("answered", "passed on")),
+    ]
+    if rows:
+        yield Table("", ("Timing", "Sent by"), tuple(columns), tuple(rows))
+
+
+def _tails(name: str, place: Place, merged: Merged | None, quantity: Quantity) -> Iterator[Shown]:
+    if merged is None:
+        yield from (None, None, None)
+        return
+    found, factor = merged
+    for statistic, share in (("p50", 0.5), ("p99", 0.99)):
+        enough = found.n >= samples_needed(share)
+        value = found.quantile(share) * factor if enough else 0.0
+        yield Value.count(f"{name}.{statistic}", place, value, quantity) if enough else None
+    yield Value.count(f"{name}.mean", place, found.mean * factor, quantity)
+
+
+# -- paths -----------------------------------------------------------------------------------------------
+
+
+def paths(context: Context) -> Iterator[Block]:
+    """What each path was, over all trials on it: capacity, cross traffic, what was left, and what makes the link."""
+    rows = []
+    for cells in context.groups(context.cells, PATH).values():
+        levels = ";".join(f"{name}={context.level(cells[0], name)}" for name in sorted(PATH))
+        for arm in told_arms(context):
+            if not any(context.measured(cell, arm.name) for cell in cells):
+                continue
+            place = context.place(f"*;{levels}", arm.name)
+            found = (one.link for cell in cells for one in details(context, cell, arm.name).values())
+            links = dict.fromkeys(filter(None, map(_link_words, found)))
+            shown: list[Shown] = []
+            for name in ("truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
+                blocks: dict[int, list[float]] = {}
+                for cell in cells:
+                    for block, value in told(context, name, cell, arm.name).items():
+                        blocks.setdefault(block, []).append(value)
+                values = [statistics.median(some) for some in blocks.values()]
+                quantity = COUNTED[name].quantity if name in COUNTED else BIT_RATE
+                estimate = median_estimate(values, quantity.unit, context.table.confidence)
+                measure = name if name in COUNTED else f"path.{name}"
+                shown.append(context.of(measure, place, estimate, quantity) if values else None)
+            dropped = total(context, "path.cross_dropped", cells, arm.name)
+            shown.insert(3, Value.count("path.cross_dropped", place, dropped))
+            rows.append(Row((f"{context.words(cells[0], 'path')}\n{' or '.join(links)}",), arm.name, tuple(shown)))
+    columns = ("left", "capacity", "cross traffic", "frames of it dropped", "link late, p99")
+    if rows:
+        yield Table("", ("Path",), tuple(map(Column, columns)), tuple(rows))
+
+
+def _link_words(link: Mapping[str, Any]) -> str:
+    """``TBF, a bucket of 3.03 kB, a queue of 96.9 kB``."""
+    kind = str(link.get("kind") or "")
+    parts = [{"emulator": "link emulator"}.get(kind, kind if kind == "netem" else kind.upper())]
+    parts += [f"a bucket of {SIZE.text(link['burst_bytes'])}"] if link.get("burst_bytes") else []
+    parts += [f"a queue of {SIZE.text(link['limit_bytes'])}"] if link.get("limit_bytes") else []
+    return ", ".join(filter(None, parts))
+
+
+# -- published figures -----------------------------------------------------------------------------------
+
+
+class PublishedFigure(NamedTuple):
+    """What the paper's text states in figures, as the paper calls it; rates in Mbit/s."""
+
+    tool: str
+    timing: str
+    platform: str
+    capacity: float
+    cross: float
+    median: float
+    half_iqr: float | None
+    note: str
+
+    def is_about(self, context: Context, cell: Cell) -> bool:
+        """Whether it is of the same estimator, timing and path, on whatever platform."""
+        capacity, cross = (float(context.level(cell, name)) for name in ("capacity_mbps", "cross_mbps"))
+        return (
+            _TOOLS[self.tool] == context.level(cell, "estimator")
+            and _PAPER_TIMINGS[self.timing] == context.level(cell, "timing")
+            and abs(capacity / self.capacity - 1) <= _CLOSE
+            and abs(cross - self.cross) <= _CLOSE * self.capacity
+        )
+
+
+@functools.cache
+def published_figures() -> tuple[PublishedFigure, ...]:
+    """In the order of the table."""
+    return tuple(
+        PublishedFigure(
+            row["tool"],
+            row["timing"],
+            row["platform"],
+            float(row["capacity_mbps"]),
+            float(row["cross_traffic_mbps"]),
+            float(row["median_mbps"]),
+            float(row["mad_mbps"]) if row["mad_mbps"] else None,
+            row["note"],
+        )
+        for row in reference_table("bandwidth").rows
+    )
+
+
+def published(context: Context) -> Iterator[Block]:
+    """Every published figure, with ours of its kind."""
+    rows, absent = [], []
+    for figure in published_figures():
+        where = f"{mbps(figure.capacity)}, {mbps(figure.cross)} cross traffic"
+        named = f"{figure.tool}, {figure.timing}, {figure.platform}"
+        key = f"{figure.tool}/{figure.timing}/{figure.platform}/{figure.capacity:g}/{figure.cross:g}"
+        about = [cell for cell in context.cells if figure.is_about(context, cell)]
+        own = [(cell, arm) for cell in about for arm in told_arms(context) if context.measured(cell, arm.name)]
+        if not own:
+            half = f" ± {figure.half_iqr:g}" if figure.half_iqr is not None else ""
+            absent.append(f"{named}, {where}: {figure.median:g}{half} Mbit/s. Nothing of this kind was measured here.")
+        for cell, arm in own:
+            place = context.place(cell, arm.name, "paper", paper=key)
+            estimate = Value.count("published.estimate", place, figure.median * 1e6, BIT_RATE)
+            half_iqr = figure.half_iqr
+            spread = "published.searches.half_iqr"
+            theirs = None if half_iqr is None else Value.count(spread, place, 1e6 * half_iqr, BIT_RATE)
+            estimated = context.value("estimate", cell, arm.name, note=at_least(context, cell, arm.name))
+            ours = (estimated, context.value("searches.half_iqr", cell, arm.name))
+            note = cannot_pace(context, cell, arm.name)
+            paced = context.value("max_paced", cell, arm.name, note=note) if note else None
+            heads = (f"{named}\n{where}" + (f"; {figure.note}" if figure.note else ""), _ours(context, cell))
+            rows.append(Row(heads, arm.name, (estimate, theirs, *ours, paced)))
+    columns = [*(Column(name, group) for group in ("Published", "Here") for name in ("estimate", "half the IQR"))]
+    if rows:
+        columns.append(Column("paced up to", "Here"))
+        yield Table("", ("Published", "Here"), tuple(columns), tuple(rows))
+    yield Text((*absent, reference_table("bandwidth").source.citation))
+
+
+def _ours(context: Context, cell: Cell) -> str:
+    traffic = context.level(cell, "traffic")
+    named = _named(context, cell)
+    return f"{named}, {traffic}" if traffic not in ("constant", "none") else named
+
+
+# -- charts ----------------------------------------------------------------------------------------------
+
+Rows = list[dict[str, Any]]
+_PUBLISHED = " Crosses: what the paper states, measured on other hardware."
+_REFUSED = " Triangles: no estimate, the highest rate that could be paced."
+_TRUTH = " Dashes: what was available, counted."
+
+
+def _drawn(
+    kind: Literal["dots", "lines", "ccdf", "strips"],
+    title: str,
+    caption: str,
+    axes: tuple[Axis, Axis],
+    panels: Mapping[str, Rows],
+    ours: Collection[str] = ("ours", "raw", "curve"),
+) -> Iterator[Chart]:
+    """A chart without the panels that hold nothing of ours."""
+    filled = {name: rows for name, rows in panels.items() if any(row["kind"] in ours or "own" in row for row in rows)}
+    if not filled:
+        return
+    marks = {row.get("own", row.get("shape")) for rows in filled.values() for row in rows if row["kind"] == "mark"}
+    told = ((True, _REFUSED), ("stroke", _TRUTH), ("cross", _PUBLISHED))
+    caption += "".join(text for mark, text in told if mark in marks)
+    every = ((name, row) for name, rows in filled.items() for row in rows if "at" in row)
+    said = [f"{name}: {row['label']} {row['at']} {row['t']}" for name, row in every]
+    text = "; ".join(said[:_MOST_TOLD]) or caption
+    yield Chart(kind, title, caption, *axes, tuple(Panel(name, rows) for name, rows in filled.items()), text)
+
+
+def against_cross(context: Context) -> Iterator[Block]:
+    """Medians and spreads over the cross traffic, in the manner of the paper's Figure 16."""
+    what = (("estimate", "Medians", "(a).", "estimate"), ("searches.half_iqr", "Variance", _VARIANCE, "half the IQR"))
+    for cells in context.groups(context.cells, LINK).values():
+        for kind in dict.fromkeys(level for one in cells if (level := context.level(one, "traffic")) != "none"):
+            own = [one for one in cells if context.level(one, "traffic") in (kind, "none")]
+            if len({context.level(one, "cross_mbps") for one in own}) < LEAST_LEVELS:
+                continue
+            for name, title, caption, axis in what:
+                panels: dict[str, Rows] = {}
+                for cell in own:
+                    panels.setdefault(_named(context, cell), []).extend(_cross_rows(context, cell, name))
+                yield from _drawn(
+                    *("lines", f"{title} of the estimates against {kind} cross traffic: {link_words(link_of(own[0]))}"),
+                    f"In the manner of the paper’s Figure 16 {caption}",
+                    (Axis("cross traffic, Mbit/s", None, "close"), Axis(f"{axis}, bit/s", BIT_RATE, "linear")),
+                    panels,
+                )
+
+
+_VARIANCE = "(b): half the interquartile range, which it calls MAD."
+
+
+def _cross_rows(context: Context, cell: Cell, name: str) -> Iterator[dict[str, Any]]:
+    cross = float(context.level(cell, "cross_mbps"))
+    at = cross_words(context.level(cell, "cross_mbps"), context.level(cell, "traffic"))
+    for arm in context.arms:
+        estimate = context.table.estimate(context.spec.measure(name), cell, arm.name)
+        base = {"arm": arm.name, "label": arm.label, "at": at}
+        if estimate.point is not None:
+            told = {"t": BIT_RATE.text(estimate.point, 4), "interval": interval_text(estimate, BIT_RATE)}
+            ends = {"y": estimate.point, "low": estimate.low, "high": estimate.high}
+            yield base | told | ends | {"kind": "other" if arm.role == "aa" else "ours", "x": cross}
+        elif name == "estimate":
+            yield from _not_paced(context, cell, arm, cross)
+    if name == "estimate":
+        yield from _available(context, cell, cross)
+
+
+def _not_paced(context: Context, cell: Cell, arm: ArmRecord, across: float) -> Iterator[dict[str, Any]]:
+    paced = context.table.estimate(context.spec.measure("max_paced"), cell, arm.name).point
+    if total(context, "refused", [cell], arm.name) and paced is not None:
+        t = f"{arm.label} cannot pace more than {BIT_RATE.text(paced)}"
+        yield {"kind": "mark", "own": True, "across": across, "up": paced, "shape": "triangle-down", "t": t}
+
+
+def _available(context: Context, cell: Cell, across: float) -> Iterator[dict[str, Any]]:
+    """Of the first arm that tells it, for all have the same path."""
+    measure = context.spec.measure("truth")
+    found = (context.table.estimate(measure, cell, arm.name).point for arm in context.arms)
+    if (truth := next((one for one in found if one is not None), None)) is not None:
+        t = f"available: {BIT_RATE.text(truth)}"
+        yield {"kind": "mark", "across": across, "up": truth, "shape": "stroke", "t": t}
+
+
+def strips(context: Context) -> Iterator[Block]:
+    """The instant estimates of paths with few amounts of cross traffic, as in the paper's Figures 17 to 19."""
+    for cells in context.groups(context.cells, LINK).values():
+        if len({context.level(one, "cross_mbps") for one in cells}) >= LEAST_LEVELS:
+            continue
+        for own in context.groups(cells, PATH).values():
+            panels: dict[str, Rows] = {}
+            arms = [arm for arm in context.arms if any(context.measured(cell, arm.name) for cell in own)]
+            for cell in own:
+                panels.setdefault(_named(context, cell), []).extend(_strips(context, cell, arms))
+            yield from _drawn(
+                *("strips", f"Instant estimates: {context.words(own[0], 'path')}"),
+                "In the manner of the paper’s Figures 17 to 19: the searches of all repetitions, a strip for each "
+                "platform; bold, the median over repetitions.",
+                (Axis(""), Axis("estimate, bit/s", BIT_RATE, "close")),
+                panels,
+            )
+
+
+def _strips(context: Context, cell: Cell, arms: Sequence[ArmRecord]) -> Iterator[dict[str, Any]]:
+    for place, arm in enumerate(arms):
+        base = {"arm": arm.name, "label": arm.label}
+        kept = thinned(_instants(context, cell, arm.name))
+        for at, rate in enumerate(kept):
+            # Even steps within the strip spread the values without hiding one behind another.
+            x = round(place + 0.08 + 0.84 * (at + 0.5) / len(kept), 4)
+            yield base | {"kind": "raw", "x": x, "y": rate, "t": BIT_RATE.text(rate)}
+        median = context.table.estimate(context.spec.measure("estimate"), cell, arm.name).point
+        if median is not None:
+            t, ends = f"median {BIT_RATE.text(median)}", {"x": place + 0.05, "x2": place + 0.95}
+            yield base | ends | {"kind": "median", "y": median, "t": t, "at": ""}
+        else:
+            yield from _not_paced(context, cell, arm, place + 0.5)
+        for figure in published_figures():
+            if arm.role != "aa" and figure.is_about(context, cell) and figure.platform == _PLATFORMS.get(arm.kind):
+                t = f"published: {figure.tool}, {figure.timing}, {figure.platform}: {mbps(figure.median)}"
+                yield {"kind": "mark", "across": place + 0.5, "up": figure.median * 1e6, "shape": "cross", "t": t}
+    for place in range(len(arms)):
+        yield from _available(context, cell, place + 0.5)
+
+
+def thinned(values: Sequence[float]) -> list[float]:
+    """Even steps through all, and both extremes: outliers are what such a chart is for."""
+    if len(values) <= MOST_INSTANTS:
+        return [float(f"{value:.5g}") for value in values]
+    step = len(values) / (MOST_INSTANTS - 2)
+    some = [values[int(at * step)] for at in range(MOST_INSTANTS - 2)] + [min(values), max(values)]
+    return [float(f"{value:.5g}") for value in some]
+
+
+def effects_chart(context: Context) -> Iterator[Block]:
+    """What timing changes the error by, with its interval."""
+    panels: dict[str, Rows] = {}
+    for one in context.once(effects):
+        change, arm = one.error.estimate, context.arm(one.arm)
+        if change.point is None:
+            continue
+        estimator, path = context.level(one.cells[0], "estimator"), context.words(one.cells[0], "path")
+        row = {"kind": "ours", "arm": arm.name, "label": arm.label, "hollow": not one.error.distinguishable}
+        place = {"category": f"{_named(context, one.cells[0], timed=False)}|{path}", "at": f"{estimator}, {path}"}
+        told = {"t": f"{points(change.point)} points", "interval": points_interval(change) or "none"}
+        ends = {"x": change.point, "low": change.low, "high": change.high}
+        panels.setdefault(versus(one.through, one.timing, one.base), []).append(row | place | told | ends)
+    yield from _drawn(
+        *("dots", "What precise timing does to the error"),
+        "Error without its sign, less that with the other timing in the same repetition, in points of per cent: left "
+        "of 0 precise timing helps. Filled: the interval excludes 0 and the effect exceeds what identical arms (A/A) "
+        "differ by.",
+        (Axis("points of per cent", SHARE, "signed"), Axis("")),
+        panels,
+    )
+
+
+def curves(context: Context) -> Iterator[Block]:
+    """Achieved gaps, and how late bursts leave."""
+    gaps: dict[str, Rows] = {}
+    late: dict[str, Rows] = {}
+    for one in context.once(pacings):
+        row = {"arm": one.arm.name, "label": one.arm.label}
+        if one.gap is not None:
+            (found, factor), mean = one.gap, one.gap[0].mean * one.gap[1]
+            values, shares = ccdf(found, _CURVE_POINTS)
+            own = gaps.setdefault(one.title, [])
+            for value, share in zip((values * factor).tolist(), shares.tolist(), strict=True):
+                told = {"t": f"{amount(value)} × as planned", "s": f"{amount(100 * share)} %"}
+                own += [row | {"kind": "curve", "x": value, "y": share} | told] if value >= _SHORTEST_GAP else []
+            own.append(row | {"kind": "mean", "x": mean, "t": f"{amount(mean)} ×", "at": "mean"})
+        if one.lateness is not None:
+            found, factor = one.lateness
+            values, shares = ccdf(found, _CURVE_POINTS)
+            columns = {"x": (values * factor).tolist(), "y": shares.tolist(), "mean": found.mean * factor}
+            late.setdefault(one.title, []).append(row | columns)
+    yield from _drawn(
+        *("ccdf", "Achieved gaps between bursts"),
+        "How often the time between two bursts is longer than so many times what was planned (P(X > x)); all "
+        "repetitions and rates together. A steep fall at 1 × is good pacing.",
+        (Axis("times what was planned", FACTOR), Axis("")),
+        gaps,
+    )
+    if late:
+        caption = "From a burst’s due time to its handover to the kernel: P(X > x), all repetitions and rates together."
+        panels = tuple(Panel(title, rows) for title, rows in late.items())
+        axes = Axis(DURATION.unit, DURATION), Axis("share that is longer")
+        yield Chart("ccdf", "How late bursts leave", caption, *axes, panels, caption)
+
+
+# -- what is not there -----------------------------------------------------------------------------------
+
+
+def absent(context: Context) -> Iterator[tuple[str, str]]:
+    """What the report would compare, were it in the plan."""
+    if not context.cells:
+        return
+    timings = {context.level(cell, "timing") for cell in context.cells}
+    if len(timings) < 2:
+        yield "what precise timing does", "the plan has a single timing"
+    elif PRECISE not in timings:
+        yield "what hptime does", "the plan has no timing hptime"
+    if all(through_of(cell) != SHIM for cell in context.cells):
+        yield "the shim", "the plan has no cell with through = shim"
+    if all(context.level(cell, "traffic") == "none" for cell in context.cells):
+        yield "cross traffic", "the plan has none"

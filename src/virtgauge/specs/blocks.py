@@ -1,0 +1,216 @@
+"""What a report is made of, for every form that it takes: sections of tables, charts and text.
+
+Each figure knows what it is of, so that the same table is shown, printed, exported and compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from virtgauge.analysis.comparison import Comparison, Judgement
+from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.results.measure import Better
+from virtgauge.results.quantities import COUNT, Quantity
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What a figure is of.
+
+    Attributes:
+        cell: see :attr:`virtgauge.results.columns.Cell.text`; after ``*`` instead of a probe the levels that a figure
+            over several cells fixes; a part of a cell is a level more, whose name begins with a plus.
+        arm: empty of what is of no arm.
+        against: what a ratio is to: another cell by its levels, ``paper``; empty of the figure itself.
+    """
+
+    suite: str
+    cell: str
+    arm: str = ""
+    against: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """One figure.
+
+    Attributes:
+        measure: its name within the suite.
+        estimate: in the base unit of ``quantity``; its method says why it is missing.
+        compared: with the reference; None where that makes no sense.
+        better: which way.
+        ranked: False of emulated arms, whose comparisons are not coloured.
+        rank: among others like it; None where nothing is ranked.
+        note: what a reader must know of it, in a few words.
+        hint: more, on request.
+    """
+
+    measure: str
+    place: Place
+    estimate: Estimate
+    quantity: Quantity
+    compared: Comparison | Difference | None = None
+    better: Better = Better.NEITHER
+    ranked: bool = True
+    rank: int | None = None
+    note: str = ""
+    hint: str = ""
+
+    @classmethod
+    def count(cls, measure: str, place: Place, number: float, quantity: Quantity = COUNT, **more: Any) -> Value:
+        """A figure that was counted, not estimated."""
+        return cls(measure, place, Estimate.bare(float(number), quantity.unit, "counted", 0), quantity, **more)
+
+    @property
+    def judged(self) -> Literal["better", "worse", "plain"]:
+        """How it stands beside the reference; plain where no difference was shown, or none may be told."""
+        found = self.compared
+        if found is None or not self.ranked or not found.distinguishable or self.better is Better.NEITHER:
+            return "plain"
+        higher = found.judgement is Judgement.HIGHER
+        return "better" if higher == (self.better is Better.HIGHER) else "worse"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What was found where that is no figure: ``flush-bound``, a reason, a setting."""
+
+    measure: str
+    place: Place
+    text: str
+    note: str = ""
+    hint: str = ""
+
+
+Shown = Value | Finding | str | None
+"""What stands in a table: plain text is of no figure, None is a dash."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a table; neighbours of the same group share a heading."""
+
+    title: str
+    group: str = ""
+    text: bool = False
+    hint: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table: its headings, the arm that it is of (or empty), and what stands in each column."""
+
+    heads: tuple[str, ...]
+    arm: str
+    cells: tuple[Shown, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        heads: titles of the columns that hold the rows' headings; the arm's own column comes after these.
+        caption: how to read it.
+        folded: shown when it is asked for.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    caption: str = ""
+    folded: bool = False
+
+    @property
+    def by_arm(self) -> bool:
+        """Whether rows are of an arm each."""
+        return any(row.arm for row in self.rows)
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """Headings over neighbouring columns, with the number of these; empty where no column has one."""
+        found: list[tuple[str, int]] = []
+        for column in self.columns:
+            if found and column.group == found[-1][0]:
+                found[-1] = (column.group, found[-1][1] + 1)
+            else:
+                found.append((column.group, 1))
+        return found if any(group for group, _ in found) else []
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """An axis of a chart: of figures of a quantity, of a factor's numbers (``None``), or of categories.
+
+    Attributes:
+        scale: logarithmic, linear from zero on, linear around what is drawn (``close``), or with its middle at 0 and
+            logarithmic away from it (``signed``).
+    """
+
+    title: str
+    quantity: Quantity | None = None
+    scale: Literal["log", "linear", "close", "signed"] = "log"
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One drawing of a chart; see :mod:`virtgauge.report.drawing` for what its rows hold."""
+
+    title: str
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """Panels that are drawn alike, on the same axes.
+
+    Attributes:
+        text: what it shows, for those who do not see it.
+    """
+
+    kind: Literal["dots", "lines", "ccdf", "heat_map", "strips"]
+    title: str
+    caption: str
+    x: Axis
+    y: Axis
+    panels: tuple[Panel, ...]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Paragraphs; a finding has a heading of its own and stands out."""
+
+    paragraphs: tuple[str, ...]
+    heading: str = ""
+    tone: Literal["note", "finding"] = "note"
+
+
+Block = Table | Chart | Text
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        anchor: unique within the suite.
+        folded: shown when it is asked for; then its title says how much there is.
+    """
+
+    anchor: str
+    title: str
+    blocks: tuple[Block, ...]
+    folded: bool = False
+
+
+def values_of(blocks: Sequence[Block]) -> Iterator[Value | Finding]:
+    """Every figure of some blocks, charts apart."""
+    for block in blocks:
+        if isinstance(block, Table):
+            for row in block.rows:
+                yield from (one for one in row.cells if isinstance(one, Value | Finding))

@@ -1,0 +1,177 @@
+"""A suite's declaration beside a run's results: what tables, charts and insights are made from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from virtgauge.analysis.comparison import paired_ratio
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better, Measure
+from virtgauge.results.quantities import Quantity
+from virtgauge.results.table import ResultTable
+from virtgauge.specs.blocks import Place, Value
+from virtgauge.specs.model import SuiteSpec, Where
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """One suite of one run.
+
+    Attributes:
+        all_arms: of the run, those that were skipped among them; each with a label of its own.
+        facts: by arm, as its first guest's agent saw them.
+    """
+
+    spec: SuiteSpec
+    table: ResultTable
+    all_arms: tuple[ArmRecord, ...]
+    facts: Mapping[str, Mapping[str, Any]]
+    _made: dict[Callable[[Context], Any], Any] = dataclasses.field(default_factory=dict, repr=False)
+    _known: dict[str, dict[tuple[str, ...], list[Cell]]] = dataclasses.field(default_factory=dict, repr=False)
+
+    def once(self, make: Callable[[Context], _T]) -> _T:
+        """What a function makes of this context, which it is asked for once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: _T = self._made[make]
+        return found
+
+    @functools.cached_property
+    def cells(self) -> list[Cell]:
+        """Every cell of the suite that was tried, ordered by its factors."""
+        tried = self.table.cells(self.spec.name)
+        levels = {one.name: list(dict.fromkeys(one.level(cell) for cell in tried)) for one in self.spec.factors}
+        return sorted(
+            tried, key=lambda cell: [one.rank(one.level(cell), levels[one.name]) for one in self.spec.factors]
+        )
+
+    @functools.cached_property
+    def arms(self) -> list[ArmRecord]:
+        """Arms with trials: the reference, its A/A, then by the plan, emulated ones last."""
+        rank = {"reference": 0, "aa": 1}
+        tried = [arm for arm in self.all_arms if any(self.table.tried(cell, arm.name) for cell in self.cells)]
+        return sorted(tried, key=lambda arm: (arm.emulated, rank.get(arm.role, 2)))
+
+    def arm(self, name: str) -> ArmRecord:
+        """An arm by name."""
+        return next(one for one in self.all_arms if one.name == name)
+
+    def level(self, cell: Cell, factor: str) -> str:
+        """A cell's level of a factor."""
+        return cell.probe if factor == "probe" else self.spec.factor(factor).level(cell)
+
+    def words(self, cell: Cell, factor: str) -> str:
+        """The same for people."""
+        return self.spec.factor(factor).words(self.level(cell, factor))
+
+    def fits(self, cell: Cell, where: Where) -> bool:
+        """Whether a cell has these levels."""
+        for factor, wanted in where.items():
+            level = self.level(cell, factor)
+            if not (wanted(level) if callable(wanted) else level in wanted):
+                return False
+        return True
+
+    def where(self, where: Where) -> list[Cell]:
+        """The cells that have these levels."""
+        return [cell for cell in self.cells if self.fits(cell, where)]
+
+    def groups(self, cells: Iterable[Cell], factors: Sequence[str]) -> dict[tuple[str, ...], list[Cell]]:
+        """Cells by their levels of some factors, in the order of the factors' levels."""
+        found: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in cells:
+            found.setdefault(tuple(self.level(cell, one) for one in factors), []).append(cell)
+        declared = [self.spec.factor(one) for one in factors]
+        tried = [list(dict.fromkeys(key[place] for key in found)) for place in range(len(factors))]
+        ordered = sorted(
+            found,
+            key=lambda key: [one.rank(level, of) for one, level, of in zip(declared, key, tried, strict=True)],
+        )
+        return {key: found[key] for key in ordered}
+
+    def measured(self, cell: Cell, arm: str) -> bool:
+        """Whether an arm has a valid trial in a cell."""
+        at = self.table.trials.counted_at(cell, arm)
+        return bool(at.stop > at.start)
+
+    def place(self, cell: Cell | str, arm: str = "", against: str = "", **parts: object) -> Place:
+        """What a figure is of; ``parts`` are what it is of within the cell."""
+        text = cell if isinstance(cell, str) else cell.text
+        return Place(self.spec.name, ";".join([text, *(f"+{name}={one}" for name, one in parts.items())]), arm, against)
+
+    def value(
+        self,
+        measure: str | Measure,
+        cell: Cell,
+        arm: str,
+        *,
+        compared: bool | Literal["difference"] = False,
+        note: str = "",
+        hint: str = "",
+        rank: int | None = None,
+    ) -> Value:
+        """A figure as it is shown."""
+        asked = self.spec.measure(measure) if isinstance(measure, str) else measure
+        compare = self.table.differed if compared == "difference" else self.table.compared
+        beside = bool(compared) and arm != self.table.reference and self.table.has(asked, cell, arm)
+        return Value(
+            asked.name,
+            self.place(cell, arm),
+            self.table.estimate(asked, cell, arm),
+            asked.quantity,
+            compare(asked, cell, arm) if beside else None,
+            asked.better,
+            ranked=not self.arm(arm).emulated,
+            rank=rank,
+            note=note,
+            hint=hint,
+        )
+
+    def of(
+        self, measure: str, place: Place, estimate: Estimate, quantity: Quantity, better: Better = Better.NEITHER
+    ) -> Value:
+        """A figure that an insight found."""
+        ranked = not place.arm or not self.arm(place.arm).emulated
+        return Value(measure, place, estimate, quantity, None, better, ranked=ranked)
+
+    def values(self, measure: str, cell: Cell, arm: str) -> dict[int, float]:
+        """A measure's figure of each repetition."""
+        return self.table.values(self.spec.measure(measure), cell, arm)
+
+    def rank(self, measure: str, cell: Cell, arm: str, among: str) -> int | None:
+        """One more than the cells that were shown to be better, of those that differ in one factor alone.
+
+        None without a figure or without others; an emulated processor, and the A/A arm, rank nothing.
+        """
+        record, asked = self.arm(arm), self.spec.measure(measure)
+        own = self.table.values(asked, cell, arm)
+        if record.emulated or record.role == "aa" or not own:
+            return None
+        others = [
+            values
+            for other in self._rivals(among)[self._levels_but(cell, among)]
+            if other != cell and (values := self.table.values(asked, other, arm))
+        ]
+        if not others:
+            return None
+        ratios = [paired_ratio(values, own, self.table.confidence) for values in others]
+        if asked.better is Better.LOWER:
+            return 1 + sum(one.high is not None and one.high < 1 for one in ratios)
+        return 1 + sum(one.low is not None and one.low > 1 for one in ratios)
+
+    def _levels_but(self, cell: Cell, among: str) -> tuple[str, ...]:
+        return tuple(self.level(cell, one.name) for one in self.spec.factors if one.name != among)
+
+    def _rivals(self, among: str) -> dict[tuple[str, ...], list[Cell]]:
+        if among not in self._known:
+            self._known[among] = {}
+            for cell in self.cells:
+                self._known[among].setdefault(self._levels_but(cell, among), []).append(cell)
+        return self._known[among]

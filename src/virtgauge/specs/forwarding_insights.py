@@ -1,0 +1,424 @@
+"""What is really of forwarding: where lost frames went, each guest's own flow, the tester, and kinds of interfaces."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.columns import Cell
+from virtgauge.results.quantities import BIT_RATE, DURATION, FRAME_RATE, RATIO, SHARE, Quantity
+from virtgauge.results.words import amount
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
+from virtgauge.specs.context import Context
+from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load, quantile
+
+_OWN_PLACE = re.compile(r"guest (\d+)\b|(?:port|from) (?:in|out)(\d+)$")
+_NUMBER = re.compile(r"(guest |in|out)\d+")
+_MOST_PLACES = 24
+"""That have columns of their own; of more, places of one kind are told together."""
+NOTABLE_FLAGS = {
+    "generator-limited": "limited by the tester",
+    "stretched": "with stretched trials",
+    "late": "sent late",
+    "unclosed-ledger": "with losses that nothing explains",
+    "cpu-limit-unbound": "without the guests’ CPU limit in force",
+}
+"""What a reader must know of results, by the flag's name."""
+
+
+def two_level(vector: str) -> bool:
+    """Whether a load vector is one of the paper's: so many guests loaded strongly, the others weakly."""
+    return vector.startswith("k=") and vector[2:].isdigit()
+
+
+def design_of(cell: Cell) -> str:
+    """What all cells of one laboratory have in common: ``12 guests of 0.25 CPU, openvswitch, mlrsearch``."""
+    guests, limit = cell.factors.get("guests", ""), cell.factors.get("cpu_limit", "none")
+    limited = "" if limit == "none" else f" of {limit} CPU"
+    plural = "" if guests == "1" else "s"
+    return f"{guests} guest{plural}{limited}, {cell.factors.get('switch', '')}, {cell.factors.get('search', '')}"
+
+
+# -- what results say beside measures --------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Told:
+    """What the results of an arm in a cell say that no measure has.
+
+    Attributes:
+        account: of lost frames, of all results, valid or not: see :data:`_ACCOUNT`.
+        places: these frames by the place that dropped them.
+        tester: its calibration, by block, of all results.
+        loads: parts of the throughput at which latency was measured, in per cent; from here on of results that count.
+        shares: of the load, by guest.
+        means: a guest's latency by guest, load and block.
+        dropped: frames at places through which one guest's flow alone passes, by guest.
+        curve: the trials of the searches: rate in frames/s, share lost, share that the worst guest lost, stretched.
+        complete: whether every result satisfies RFC 2544 in full.
+    """
+
+    account: Counter[str] = dataclasses.field(default_factory=Counter)
+    places: Counter[str] = dataclasses.field(default_factory=Counter)
+    tester: dict[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    loads: set[float] = dataclasses.field(default_factory=set)
+    shares: list[float] = dataclasses.field(default_factory=list)
+    means: dict[tuple[int, float], dict[int, float]] = dataclasses.field(default_factory=dict)
+    dropped: Counter[int] = dataclasses.field(default_factory=Counter)
+    curve: list[tuple[float, float, float, bool]] = dataclasses.field(default_factory=list)
+    complete: bool = True
+
+    def tried(self, block: int, result: Mapping[str, Any]) -> None:
+        """Any result."""
+        self.account["sent"] += result.get("frames_sent", 0)
+        if "calibration" in result:
+            self.tester[block] = result["calibration"]
+        if (ledger := result.get("loss_ledger")) is not None:
+            self.account.update({"trials": 1, "unclosed": int(not ledger["closed"])})
+            self.account.update({name: ledger[name] for name in ("lost", "unattributed", "excess")})
+            self.places.update(ledger["places"])
+
+    def counted(self, block: int, result: Mapping[str, Any]) -> None:
+        """A result that counts."""
+        self.shares = self.shares or result["shares"]
+        self.complete &= result.get("rfc2544_complete") is True
+        for entry in result.get("latency", ()):
+            self.loads.add(float(entry["load_percent"]))
+            for guest, mean in enumerate(entry["guest_mean_ns"]):
+                if mean is not None:
+                    self.means.setdefault((guest, float(entry["load_percent"])), {})[block] = float(mean)
+        for place, frames in result["loss_ledger"]["places"].items():
+            if own := _OWN_PLACE.search(place):
+                self.dropped[int(own[1] or own[2])] += frames
+        for one in result.get("loss_curve", ()):
+            self.curve.append((one["rate_pps"], one["loss_ratio"], one["worst_loss_ratio"], one["stretched"]))
+
+
+@dataclasses.dataclass
+class Results:
+    """By cell and arm what results say, and each cell's fairness, as found where the vector itself is a finding."""
+
+    told: defaultdict[tuple[Cell, str], Told]
+    jain: dict[Cell, float]
+
+
+def results(context: Context) -> Results:
+    """Read once, for all insights."""
+    return context.once(_read)
+
+
+def _read(context: Context) -> Results:
+    found = Results(defaultdict(Told), {})
+    for cell, arm, block, counts, result in context.table.attempted_results(context.spec.name):
+        own = found.told[cell, arm]
+        own.tried(block, result)
+        if result.get("jain") is not None:
+            found.jain.setdefault(cell, float(result["jain"]))
+        if counts and result.get("throughput_pps") is not None:
+            own.counted(block, result)
+    for cell in context.cells:
+        if known := cell.factors.get("jain"):  # as the plan has it, in three decimals
+            found.jain.setdefault(cell, float(known))
+    return found
+
+
+def jain_of(context: Context, cell: Cell) -> float | None:
+    """The fairness of a cell's load; None of a vector that was searched for and not found."""
+    return results(context).jain.get(cell)
+
+
+def counted(context: Context, cell: Cell, arm: str) -> Told | None:
+    """What the results of an arm in a cell say; None without one that counts."""
+    return results(context).told[cell, arm] if context.values("throughput", cell, arm) else None
+
+
+def loads(context: Context, cells: Iterable[Cell]) -> list[float]:
+    """The parts of the throughput at which latency was measured anywhere in some cells, ascending."""
+    return sorted(
+        {load for cell in cells for arm in context.arms for load in results(context).told[cell, arm.name].loads}
+    )
+
+
+# -- columns ---------------------------------------------------------------------------------------------
+
+
+def jain(context: Context, cell: Cell, arm: str) -> Shown:
+    """The fairness of a cell's load."""
+    found = jain_of(context, cell)
+    return None if found is None else Value.count("jain", context.place(cell), found)
+
+
+def rfc2544(context: Context, cell: Cell, arm: str) -> Shown:
+    """Whether every result satisfies RFC 2544 in full."""
+    told = counted(context, cell, arm)
+    complete = told is not None and told.complete
+    return Finding("rfc2544_complete", context.place(cell, arm), "RFC 2544 complete" if complete else "no")
+
+
+def flags(context: Context, cell: Cell, arm: str) -> Shown:
+    """How many attempts have which flag."""
+    counts = sorted(context.table.flags([cell], arm).items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{name}: {number}" for name, number in counts) or None
+
+
+def ports(context: Context, cell: Cell, arm: str) -> Shown:
+    """How the tester sent and received."""
+    return ", ".join(sorted({str(one["port"]) for one in results(context).told[cell, arm].tester.values()})) or None
+
+
+def tester(name: str, field: str, quantity: Quantity, factor: float = 1.0) -> Callable[[Context, Cell, str], Shown]:
+    """A figure of the tester on its bare loop, in all trials that calibrated it, valid or not."""
+
+    def say(context: Context, cell: Cell, arm: str) -> Shown:
+        known = results(context).told[cell, arm].tester
+        values = {block: factor * float(one[field]) for block, one in known.items() if one[field] is not None}
+        return context.of(f"tester.{name}", context.place(cell, arm), _median(context, values, quantity), quantity)
+
+    return say
+
+
+def _median(context: Context, values: Mapping[int, float], quantity: Quantity) -> Estimate:
+    return median_estimate([*values.values()], quantity.unit, context.table.confidence)
+
+
+# -- latency at every load, and each guest's own ---------------------------------------------------------
+
+
+def latencies(context: Context) -> Iterator[Block]:
+    """Latency and loss at every part of the throughput that was measured."""
+    columns = (
+        *(Column("offered"), Column("L_tot", hint="mean over the guests by their share of the load")),
+        *(Column("p50"), Column("p99"), Column("lost"), Column("lost by the worst guest")),
+    )
+    for number, ((design, size), cells) in enumerate(context.groups(context.cells, ("design", "frame_bytes")).items()):
+        rows = []
+        for cell in cells:
+            for percent in loads(context, [cell]):
+                entry = at_load(percent)
+                quantiles = (quantile(percent, name) for name in ("p50", "p99"))
+                asked = [entry["offered"], entry["latency"], *quantiles, entry["loss"], entry["worst_loss"]]
+                for arm in context.arms:
+                    if percent in results(context).told[cell, arm.name].loads:
+                        shown = tuple(context.value(one, cell, arm.name) for one in asked)
+                        heads = context.spec.cell_name(cell, ("design", "frame_bytes")), f"{percent:g} %"
+                        rows.append(Row(heads, arm.name, shown))
+        if rows:
+            title = f"{size} B frames, {design}"
+            yield Table(title, ("Load vector", "Of the throughput"), columns, tuple(rows), folded=number > 0)
+
+
+def first_look(context: Context) -> list[Cell]:
+    """The cells for a first look, in the first design: every frame size at the highest J, then at the lowest."""
+    designs = [cell for cell in context.cells if two_level(context.level(cell, "vector"))] or context.cells
+    own = [cell for cell in designs if context.level(cell, "design") == context.level(designs[0], "design")]
+    fairness = {cell: found for cell in own if (found := jain_of(context, cell)) is not None}
+    ends = [max(fairness.values()), min(fairness.values())] if fairness else []
+    return [cell for end in dict.fromkeys(ends) for cell in own if fairness.get(cell) == end]
+
+
+def guests(context: Context) -> Iterator[Block]:
+    """Each guest's own figures, in the cells of a first look."""
+    for number, cell in enumerate(first_look(context)):
+        percents = loads(context, [cell])
+        rows = []
+        for arm in context.arms:
+            told = counted(context, cell, arm.name)
+            for guest, share in enumerate(told.shares if told else ()):
+                assert told is not None
+                place = context.place(cell, arm.name, guest=guest)
+                shown: list[Shown] = [Value.count("guest.share", place, 100 * share, SHARE)]
+                for percent in percents:
+                    mean = _median(context, told.means.get((guest, percent), {}), DURATION)
+                    shown.append(context.of(f"guest.latency_mean_at_{percent:g}", place, mean, DURATION))
+                for name in ("p50", "p99"):
+                    one = context.value(quantile(100, name, guest), cell, arm.name)
+                    shown.append(dataclasses.replace(one, measure=f"guest.latency.{name}", place=place))
+                shown.append(Value.count("guest.dropped", place, told.dropped[guest]))
+                rows.append(Row((f"guest {guest}",), arm.name, tuple(shown)))
+        if rows:
+            means = (Column(f"mean at {percent:g} %") for percent in percents)
+            quantiles = Column("p50 at 100 %"), Column("p99 at 100 %")
+            columns = (Column("share of the load"), *means, *quantiles, Column("dropped"))
+            title = f"{context.spec.cell_name(cell, ('design',))}"
+            yield Table(title, ("Guest",), columns, tuple(rows), folded=number > 0)
+
+
+# -- where lost frames went ------------------------------------------------------------------------------
+
+_ACCOUNT = {
+    "trials": "results",
+    "unclosed": "ledger open",
+    "sent": "frames sent",
+    "lost": "lost",
+    "unattributed": "no counter explains",
+    "excess": "counted as dropped, but nobody misses",
+}
+
+
+def losses(context: Context) -> Iterator[Block]:
+    """Each arm's lost frames in all trials of all searches, by the place that dropped them, and by cell."""
+    everything = {arm.name: Told() for arm in context.arms}
+    for (_, name), told in results(context).told.items():
+        everything[name].account.update(told.account)
+        everything[name].places.update(told.places)
+    arms = [arm for arm in context.arms if everything[arm.name].account["trials"]]
+    if not arms:
+        return
+    kinds = list(dict.fromkeys(kind for arm in arms for kind in _kinds(everything[arm.name].places)))
+    places = list(dict.fromkeys(place for arm in arms for place in everything[arm.name].places))
+    at = places if len(places) <= _MOST_PLACES else kinds
+    columns = tuple(Column(title) for title in _ACCOUNT.values())
+    rows = [Row(("all cells",), arm.name, _account(context, "", arm.name, everything[arm.name], ())) for arm in arms]
+    yield Table("Frames", ("Of",), columns, tuple(rows))
+    dropped, exact = [], []
+    for arm in arms:
+        told, place = everything[arm.name], context.place("", arm.name)
+        for kind, frames in _kinds(told.places).most_common():
+            share = Value.count(f"loss.share:{kind}", place, 100 * frames / max(told.account["lost"], 1), SHARE)
+            dropped.append(Row((kind,), arm.name, (Value.count(f"loss.dropped:{kind}", place, frames), share)))
+        for name, frames in told.places.most_common():
+            if name not in kinds:
+                exact.append(Row((name,), arm.name, (Value.count(f"loss.dropped:{name}", place, frames),)))
+    for title, heads, some in (
+        ("Dropped at", ("frames", "of the lost"), dropped),
+        ("Place by place", ("frames",), exact),
+    ):
+        if some:
+            yield Table(title, ("Place",), tuple(map(Column, heads)), tuple(some), folded=some is exact)
+    rows = [
+        Row((context.spec.cell_name(cell),), arm.name, _account(context, cell, arm.name, own, at))
+        for cell in context.cells
+        for arm in arms
+        if (own := results(context).told.get((cell, arm.name))) is not None
+    ]
+    yield Table("By load", ("Of",), (*columns, *(Column(one, "dropped at") for one in at)), tuple(rows), folded=True)
+
+
+def _kinds(places: Mapping[str, int]) -> Counter[str]:
+    """Frames by the kind of place: ``guest … IP layer``."""
+    found = Counter[str]()
+    for place, frames in places.items():
+        found[_NUMBER.sub(r"\1…", place)] += frames
+    return found
+
+
+def _account(context: Context, cell: Cell | str, arm: str, told: Told, at: Sequence[str]) -> tuple[Shown, ...]:
+    place, own = context.place(cell, arm), _kinds(told.places) | told.places
+    notes = {"unclosed": "does not close", "unattributed": "unexplained", "excess": "nobody misses"}
+    counts = [(name, told.account[name]) for name in _ACCOUNT]
+    shown = [Value.count(f"loss.{name}", place, n, note=notes.get(name, "") if n else "") for name, n in counts]
+    return (*shown, *(Value.count(f"loss.dropped:{one}", place, own[one]) if one in own else None for one in at))
+
+
+# -- kinds of interfaces ---------------------------------------------------------------------------------
+
+Interfaces = Literal["emulated", "paravirtual"]
+_MODELS: dict[str, Interfaces] = {"virtio": "paravirtual", "e1000": "emulated"}
+INTERFACES: dict[Interfaces, str] = {"paravirtual": "para-virtual interfaces", "emulated": "fully emulated interfaces"}
+
+
+def interfaces_of(arm: ArmRecord) -> Interfaces | None:
+    """Of a platform whose guests have interfaces of their own; None for one whose guests share the host's kernel."""
+    return _MODELS.get(str(arm.settings.get("nic_model")))
+
+
+def settings_of(arm: ArmRecord) -> dict[str, object]:
+    """A platform's settings but for its interfaces."""
+    return {name: value for name, value in arm.settings.items() if name not in ("nic_model", "found")}
+
+
+def pairs(arms: Iterable[ArmRecord]) -> list[tuple[ArmRecord, ArmRecord]]:
+    """Arms that differ in their interfaces alone: the para-virtual one, then the emulated one."""
+    usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
+    return [
+        (first, second)
+        for first in usable
+        for second in usable
+        if (interfaces_of(first), interfaces_of(second)) == ("paravirtual", "emulated")
+        and first.kind == second.kind
+        and settings_of(first) == settings_of(second)
+    ]
+
+
+def throughput_ratios(context: Context, first: ArmRecord, second: ArmRecord) -> dict[Cell, Estimate]:
+    """How many times as much the first of two arms carries, in every cell that both carry anything in."""
+    measure = context.spec.measure("throughput_bits")
+    found = {cell: context.table.ratio(measure, (cell, first.name), (cell, second.name)) for cell in context.cells}
+    return {cell: ratio for cell, ratio in found.items() if ratio.point is not None}
+
+
+def interfaces(context: Context) -> Iterator[Block]:
+    """Para-virtual against fully emulated interfaces, cell by cell."""
+    groups = {"throughput_bits": "throughput", AT_THROUGHPUT: "latency (L_tot)"}
+    for first, second in pairs(context.all_arms):
+        rows = []
+        ratios = throughput_ratios(context, first, second)
+        for cell in ratios:
+            shown: list[Shown] = []
+            for name in groups:
+                ratio = context.table.ratio(context.spec.measure(name), (cell, first.name), (cell, second.name))
+                place = context.place(cell, first.name, f"arm={second.name}")
+                measure = "throughput" if name == "throughput_bits" else name
+                shown += [context.value(name, cell, arm.name) for arm in (first, second)]
+                shown.append(context.of(measure, place, ratio, RATIO))
+            rows.append(Row((context.spec.cell_name(cell),), "", tuple(shown)))
+        if not rows:
+            continue
+        columns = [Column(one, group) for group in groups.values() for one in ("para-virtual", "emulated", "ratio")]
+        simulated = first.emulated or second.emulated
+        yield Table(
+            f"{first.label} against {second.label}",
+            ("Of",),
+            tuple(columns),
+            tuple(rows),
+            "The processor of both is simulated in software, which slows driver and device alike: the ratio is not a "
+            "hypervisor’s."
+            if simulated
+            else "",
+        )
+        points = [ratio.point for ratio in ratios.values() if ratio.point is not None]
+        span = f"{amount(min(points))} to {amount(max(points))}× the throughput over {len(points)} cells"
+        yield Text((f"{first.name} / {second.name}, {span}",), "para-virtual / emulated interfaces", "finding")
+
+
+# -- what the searches tried -----------------------------------------------------------------------------
+
+
+def curves(context: Context) -> Iterator[Block]:
+    """The trials of all searches, summed up; the loss curve draws them."""
+    rows = []
+    for cell in context.cells:
+        for arm in context.arms:
+            told = counted(context, cell, arm.name)
+            if told is None or not told.curve:
+                continue
+            place, number = context.place(cell, arm.name), len(told.curve)
+            rates, lost, worst, stretched = zip(*told.curve, strict=True)
+            highest = max(rates) * 8 * int(context.level(cell, "frame_bytes"))
+            shown = (
+                Value.count("loss_curve.points", place, number),
+                Value.count("loss_curve.stretched", place, sum(stretched)),
+                Value.count("loss_curve.highest_offered", place, highest, BIT_RATE),
+                Value.count("loss_curve.mean_loss", place, 100 * sum(lost) / number, SHARE),
+                Value.count("loss_curve.mean_worst_loss", place, 100 * sum(worst) / number, SHARE),
+            )
+            rows.append(Row((context.spec.cell_name(cell),), arm.name, shown))
+    titles = ("trials", "stretched", "highest offered", "lost on average", "by the worst guest")
+    if rows:
+        columns = tuple(Column(title) for title in titles)
+        yield Table("What the searches tried", ("Of",), columns, tuple(rows), folded=True)
+
+
+TESTER = {
+    "limit": ("limit_pps", "limit", FRAME_RATE, 1.0),
+    "latency.mean": ("latency_mean_ns", "latency", DURATION, 1.0),
+    "latency.max": ("latency_max_ns", "highest latency", DURATION, 1.0),
+    "late_share": ("late_share", "sent late", SHARE, 100.0),
+}
+"""Of the tester: by measure the field of its calibration, the column's title, and the unit."""

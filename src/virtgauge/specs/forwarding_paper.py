@@ -1,0 +1,387 @@
+"""Batalla et al. 2016: its charts with this run's figures, and its own figures beside ours with the same interfaces."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.reference import table
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
+from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, Quantity, significant
+from virtgauge.results.words import interval_text
+from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Table, Text, Value
+from virtgauge.specs.context import Context
+from virtgauge.specs.forwarding_insights import (
+    Interfaces,
+    counted,
+    interfaces_of,
+    jain_of,
+    loads,
+    pairs,
+    throughput_ratios,
+    two_level,
+)
+from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load
+
+_INTERFACES: dict[str, Interfaces] = {"full emulation": "emulated", "virtio": "paravirtual"}
+_UNITS = {"us": (DURATION, 1e3), "Mbit/s": (BIT_RATE, 1e6), "ratio": (RATIO, 1.0)}
+_NEAR = 0.1
+"""A load of ours within a tenth of the paper's is taken for it."""
+_MOST_FAIRNESSES, _LOSS_FAIRNESSES, _MOST_POINTS = 6, 2, 120
+_MOST_BEYOND = 2.0
+"""Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
+_MOST_TOLD = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedFigure:
+    """A row of ``forwarding.csv`` in base units.
+
+    Attributes:
+        nic: its interfaces, of which ``interfaces`` is our name; None for a figure about two platforms.
+        low, high: its bounds; None where the paper gives none.
+        smallest, largest: frame sizes that it is about.
+        load: in bit/s, at which it holds; None: at the throughput.
+    """
+
+    platform: str
+    nic: str
+    quantity: str
+    condition: str
+    low: float | None
+    high: float | None
+    unit: Quantity
+    smallest: float
+    largest: float
+    load: float | None
+
+    @property
+    def interfaces(self) -> Interfaces | None:
+        """Of the figure's platform; None for a figure about two."""
+        return _INTERFACES.get(self.nic)
+
+
+@functools.cache
+def published_figures() -> tuple[PublishedFigure, ...]:
+    """What the paper's text states in figures."""
+    found = []
+    for row in table("forwarding").rows:
+        unit, factor = _UNITS[row["unit"]]
+        low, high = (float(row[end]) * factor if row[end] else None for end in ("low", "high"))
+        load = re.search(r"at (\d+) Mbit/s", condition := row["condition"])
+        sizes, at = _sizes(condition), float(load[1]) * 1e6 if load else None
+        told = row["platform"], row["nic"], row["quantity"], condition, low, high, unit, *sizes, at
+        found.append(PublishedFigure(*told))
+    return tuple(found)
+
+
+def _sizes(condition: str) -> tuple[float, float]:
+    """``64 B frame``, ``below 512 B frame``, ``1024 B frame or larger``, ``every frame size``."""
+    found = re.search(r"(\d+) B frame", condition)
+    if found is None:
+        return 0.0, math.inf
+    size = float(found[1])
+    if condition.startswith("below"):
+        return 0.0, size - 1
+    return size, math.inf if "or larger" in condition else size
+
+
+# -- beside ours -----------------------------------------------------------------------------------------
+
+
+def published(context: Context) -> Iterator[Block]:
+    """Every published figure with every arm of ours that has the same interfaces."""
+    rows = []
+    for figure in published_figures():
+        for arm, points, what in _ours(context, figure):
+            name = "/".join((figure.platform, figure.nic, figure.quantity, figure.condition))
+            place = context.place("*", arm.name, "paper", paper=name)
+            ends = {"low": min(points), "high": max(points)} if points else {}
+            ours = [Value.count(f"published.{end}", place, point, figure.unit) for end, point in ends.items()]
+            said = what if points else f"no figure of ours {what}"
+            heads = f"{figure.platform}, {figure.nic}", figure.quantity, figure.condition
+            rows.append(Row(heads, arm.name, (_stated(figure), *(ours or (None, None)), said)))
+    if rows:
+        columns = (
+            *(Column("published"), Column("ours, smallest"), Column("largest")),
+            Column("what ours are", text=True),
+        )
+        yield Table("", ("Published of", "Quantity", "Where"), columns, tuple(rows))
+        yield Text((table("forwarding").source.citation,))
+
+
+def _stated(figure: PublishedFigure) -> str:
+    """``more than 80.0 µs``, ``5.00×``."""
+    low, high = (
+        "" if end is None else f"{significant(end)}×" if figure.unit is RATIO else figure.unit.text(end)
+        for end in (figure.low, figure.high)
+    )
+    if low and high:
+        return low if low == high else f"{low} to {high}"
+    return f"more than {low}" if low else f"up to {high}"
+
+
+def _ours(context: Context, figure: PublishedFigure) -> Iterator[tuple[ArmRecord, list[float], str]]:
+    """Of each arm with the figure's interfaces our medians, and what these are."""
+    if figure.interfaces is None:
+        for first, second in pairs(context.all_arms):
+            ratios = throughput_ratios(context, first, second).values()
+            points = [one.point for one in ratios if one.point is not None]
+            yield first, points, f"to {second.name}, cell by cell"
+        return
+    cells = [
+        cell
+        for cell in context.where({"vector": two_level})
+        if figure.smallest <= int(context.level(cell, "frame_bytes")) <= figure.largest
+    ]
+    for arm in context.all_arms:
+        if arm.usable and arm.role != "aa" and interfaces_of(arm) == figure.interfaces:
+            yield arm, *_of_one(context, figure, cells, arm.name)
+
+
+def _of_one(context: Context, figure: PublishedFigure, cells: list[Cell], arm: str) -> tuple[list[float], str]:
+    def points(measure: str | Measure, chosen: Sequence[Cell] = cells) -> list[float]:
+        asked = context.spec.measure(measure) if isinstance(measure, str) else measure
+        found = [context.table.estimate(asked, cell, arm).point for cell in chosen]
+        return [point for point in found if point is not None]
+
+    if figure.quantity == "latency" and figure.load is not None:
+        near = []
+        for cell in cells:
+            for entry in (at_load(percent) for percent in loads(context, [cell]) if percent <= 100):
+                offered = context.table.estimate(entry["offered"], cell, arm).point
+                if offered is not None and abs(offered / figure.load - 1) <= _NEAR:
+                    near += points(entry["latency"], [cell])
+        return near, "at loads within a tenth of that"
+    if figure.quantity == "latency":
+        return points(AT_THROUGHPUT), "L_tot at the throughput, over all J"
+    if figure.unit is not RATIO:
+        return points("throughput_bits"), "T, over all J"
+    ratios, lowest = [], [0.0]
+    for group in context.groups(cells, ("design", "frame_bytes")).values():
+        known = sorted((cell for cell in group if points("throughput_bits", [cell])), key=lambda c: _jain(context, c))
+        if len(known) > 1:
+            low, high = points("throughput_bits", [known[0], known[-1]])
+            ratios.append(high / low)
+            lowest.append(_jain(context, known[0]))
+    return ratios, f"from J {min(lowest[1:], default=0.0):.3f} to the highest, by frame size"
+
+
+def _jain(context: Context, cell: Cell) -> float:
+    return jain_of(context, cell) or 0.0
+
+
+# -- charts in the paper's form --------------------------------------------------------------------------
+
+Mark = dict[str, Any]
+At = Callable[[Cell, str], tuple[float | None, str]]
+"""Where along the horizontal axis a cell's figure of an arm lies, and that in words."""
+_CROSSES = " Crosses: the paper’s figures, measured on other hardware; triangles point to where its bounds leave room."
+
+
+def charts(context: Context) -> Iterator[Block]:
+    """Throughput and latency against J, frame size and load, and what the searches lost."""
+    for made in (_throughput, _by_size, _by_fairness, _by_load, _losses):
+        yield from made(context)
+
+
+def _chart(
+    title: str, caption: str, x: Axis, y: Axis, panels: dict[str, list[Mark]], crosses: str = _CROSSES
+) -> Iterator[Chart]:
+    """One chart without the panels that hold nothing of ours; none where all do."""
+    kept = {name: rows for name, rows in panels.items() if any(row["kind"] != "published" for row in rows)}
+    if not kept:
+        return
+    if any(row["kind"] == "published" for rows in kept.values() for row in rows):
+        caption += crosses
+    told = [(name, row) for name, rows in kept.items() for row in rows if row["kind"] == "ours"]
+    said = "; ".join(f"{name}: {row['label']} at {row['at']} {row['t']}" for name, row in told[:_MOST_TOLD])
+    drawn = tuple(Panel(name, rows) for name, rows in kept.items())
+    yield Chart("lines", title, caption, x, y, drawn, f"{said or caption} The tables have all.")
+
+
+def _marks(context: Context, cells: list[Cell], measure: str | Measure, at: At) -> list[Mark]:
+    """The figures of some cells, of each arm."""
+    asked = context.spec.measure(measure) if isinstance(measure, str) else measure
+    marks = []
+    for cell, arm in itertools.product(cells, context.arms):
+        found, (x, words) = context.table.estimate(asked, cell, arm.name), at(cell, arm.name)
+        if found.point is not None and x is not None:
+            kind = "ours" if two_level(context.level(cell, "vector")) else "other"
+            told = {"t": asked.quantity.text(found.point), "interval": interval_text(found, asked.quantity)}
+            place: Mark = {"x": x, "y": float(f"{found.point:.5g}"), "low": found.low, "high": found.high, "at": words}
+            marks.append({"kind": kind, "arm": arm.name, "label": arm.label} | place | told)
+    return marks
+
+
+def _panels(context: Context, cells: list[Cell], factors: tuple[str, ...]) -> Iterator[tuple[str, list[Cell]]]:
+    """Cells by their levels of some factors, and by design where a run has several; with a title."""
+    several = len({context.level(cell, "design") for cell in context.cells}) > 1
+    for group in context.groups(cells, (*factors, "design") if several else factors).values():
+        words = [context.words(group[0], factor) for factor in factors]
+        yield ", ".join([*words, context.level(group[0], "design")] if several else words), group
+
+
+def _over_fairness(context: Context, measure: str) -> dict[str, list[Mark]]:
+    def at(cell: Cell, arm: str) -> tuple[float | None, str]:
+        return jain_of(context, cell), context.spec.cell_name(cell, ("frame_bytes", "design"))
+
+    panels = _panels(context, context.cells, ("frame_bytes",))
+    return {title: _marks(context, cells, measure, at) for title, cells in panels}
+
+
+def _size(title: str) -> float:
+    """Of the frames of a panel of ours: ``64 B``."""
+    return float(title.split(" ")[0])
+
+
+_J, _SIZE = Axis("J", RATIO), Axis("frame size, B")
+
+
+def _throughput(context: Context) -> Iterator[Chart]:
+    panels = _over_fairness(context, "throughput_bits")
+    for figure in (one for one in published_figures() if one.quantity == "throughput"):
+        for title, rows in panels.items():
+            if _size(title) == figure.smallest:
+                rows += [_published(jain, figure.high or 0.0, "cross", figure) for jain in (0.085, 1.0)]
+    yield from _chart(
+        "Throughput against fairness of the load",
+        "Highest total load that every guest forwards without loss, against the fairness of its distribution (Jain’s "
+        "index: 1 is alike for all, the lowest loads one guest nearly alone), with intervals over independent "
+        "searches. In the manner of the paper’s Figures 2 and 3. Hollow marks are load vectors that the paper does not "
+        "have.",
+        *(_J, Axis("bit/s", BIT_RATE)),
+        panels,
+    )
+
+
+def _by_size(context: Context) -> Iterator[Chart]:
+    def at(cell: Cell, arm: str) -> tuple[float | None, str]:
+        return float(context.level(cell, "frame_bytes")), context.words(cell, "frame_bytes")
+
+    cells = _of_fairnesses(context, _MOST_FAIRNESSES)
+    sizes = sorted({float(context.level(cell, "frame_bytes")) for cell in cells})
+    published = [mark for size in sizes for mark in _bounds(size, sizes, size)]
+    panels = _panels(context, cells, ("jain",))
+    yield from _chart(
+        "Latency against frame size",
+        "Mean latency at the throughput, every guest’s weighted with its share of the load (L_tot, equation 7), "
+        "against the frame size. In the manner of the paper’s Figures 4 and 6.",
+        *(_SIZE, Axis("ns", DURATION)),
+        {title: [*_marks(context, own, AT_THROUGHPUT, at), *published] for title, own in panels},
+    )
+
+
+def _by_fairness(context: Context) -> Iterator[Chart]:
+    panels = _over_fairness(context, AT_THROUGHPUT)
+    for title, rows in panels.items():
+        rows += _bounds(_size(title), [_size(title)], 1.0)  # for every J; they stand at the highest
+    yield from _chart(
+        "Latency against fairness of the load",
+        "The same against the fairness of the load, for each frame size. In the manner of the paper’s Figures 5 and 7.",
+        *(_J, Axis("ns", DURATION)),
+        panels,
+    )
+
+
+def _by_load(context: Context) -> Iterator[Chart]:
+    """Of the largest frames for several J, and of the lowest J for every frame size."""
+    cells = _of_fairnesses(context, _MOST_FAIRNESSES)
+    largest = max((float(context.level(cell, "frame_bytes")) for cell in cells), default=0.0)
+    lowest = min((_jain(context, cell) for cell in cells), default=0.0)
+    of_largest = [cell for cell in cells if float(context.level(cell, "frame_bytes")) == largest]
+    unfair = [cell for cell in cells if _jain(context, cell) == lowest]
+    yield from _over_load(context, f"{largest:g} B frames", of_largest, "jain", "Figure 8")
+    yield from _over_load(context, f"J {lowest:.3f}", unfair, "frame_bytes", "Figure 9")
+
+
+def _over_load(context: Context, what: str, cells: list[Cell], panel: str, figure: str) -> Iterator[Chart]:
+    panels: dict[str, list[Mark]] = {}
+    for title, own in _panels(context, cells, (panel,)):
+        rows = panels.setdefault(title, [])
+        for percent in loads(context, own):
+
+            def at(cell: Cell, arm: str, percent: float = percent) -> tuple[float | None, str]:
+                load = context.table.estimate(at_load(percent)["offered"], cell, arm).point
+                return load, f"{BIT_RATE.text(load)}, {percent:g} % of the throughput"
+
+            rows += _marks(context, own, at_load(percent)["latency"], at)
+        for one in published_figures():
+            here = one.smallest == float(context.level(own[0], "frame_bytes"))
+            if one.quantity == "latency" and one.load is not None and here:
+                rows.append(_published(one.load, one.high or 0.0, "cross", one))
+    yield from _chart(
+        f"Latency against load, {what}",
+        f"L_tot at parts of the throughput, against the load that this is. In the manner of the paper’s {figure}; "
+        "beyond the throughput, where frames are lost, it is the latency of those that come through.",
+        *(Axis("bit/s offered", BIT_RATE), Axis("ns", DURATION)),
+        panels,
+    )
+
+
+def _losses(context: Context) -> Iterator[Chart]:
+    panels: dict[str, list[Mark]] = {}
+    for title, cells in _panels(context, _of_fairnesses(context, _LOSS_FAIRNESSES), ("frame_bytes", "jain")):
+        rows = panels.setdefault(title, [])
+        for cell in cells:
+            bits = 8 * int(context.level(cell, "frame_bytes"))
+            for arm in context.arms:
+                told = counted(context, cell, arm.name)
+                limit = context.table.estimate(context.spec.measure("throughput_bits"), cell, arm.name).point
+                if told is None or limit is None:
+                    continue
+                base = {"arm": arm.name, "label": arm.label}
+                tried = sorted(one for one in told.curve if one[0] * bits <= _MOST_BEYOND * limit)
+                for rate, _, worst, stretched in tried[:: max(1, -(-len(tried) // _MOST_POINTS))]:
+                    load, lost = rate * bits, SHARE.text(100 * worst) + (", stretched" if stretched else "")
+                    at = {"x": load, "y": 100 * worst, "at": BIT_RATE.text(load), "t": lost}
+                    rows.append(base | {"kind": "other"} | at)
+                rows.append(base | {"kind": "rule", "x": limit, "t": BIT_RATE.text(limit)})
+    yield from _chart(
+        "Loss against load",
+        "Part of the frames that the worst guest lost in every trial of the searches, all repetitions together. "
+        "Vertical rules stand at the throughput; loads beyond twice that are left out. Near zero the axis is linear.",
+        *(Axis("bit/s offered", BIT_RATE), Axis("% lost", SHARE)),
+        panels,
+    )
+
+
+def _of_fairnesses(context: Context, most: int) -> list[Cell]:
+    """The paper's load vectors of so many J at even steps, the ends among them; with figures only."""
+    cells = [
+        cell
+        for cell in context.where({"vector": two_level})
+        if any(context.values("throughput", cell, arm.name) for arm in context.arms)
+    ]
+    levels = sorted({_jain(context, cell) for cell in cells})
+    if len(levels) > most:
+        levels = [levels[round(place * (len(levels) - 1) / (most - 1))] for place in range(most)]
+    return [cell for cell in cells if _jain(context, cell) in levels]
+
+
+def _bounds(size: float, drawn: Sequence[float], x: float) -> Iterator[Mark]:
+    """The paper's bounds at a frame size: a triangle points to where the figure may lie.
+
+    Of the sizes that are drawn together only the largest of a bound has its name.
+    """
+    for figure in published_figures():
+        inside = [one for one in drawn if figure.smallest <= one <= figure.largest]
+        if figure.quantity == "latency" and figure.load is None and size in inside:
+            for bound, shape in ((figure.low, "triangle-up"), (figure.high, "triangle-down")):
+                if bound is not None:
+                    named = {} if size == max(inside) else {"name": ""}
+                    yield _published(x, bound, shape, figure) | named
+
+
+def _published(x: float, y: float, shape: str, figure: PublishedFigure) -> Mark:
+    bound = {"triangle-up": "above ", "triangle-down": "up to "}.get(shape, "")
+    quantity = DURATION if figure.quantity == "latency" else BIT_RATE
+    told = {"name": figure.platform, "t": f"{figure.platform}: {bound}{quantity.text(y)}"}
+    return {"kind": "published", "x": x, "y": y, "shape": shape} | told

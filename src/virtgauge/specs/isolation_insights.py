@@ -1,0 +1,375 @@
+"""What is really of isolation: how well each resource is kept apart, what a share brings, and what policies became."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from virtgauge.analysis.comparison import aa_band
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.isolation.smallest_setting import smallest_setting
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.columns import Cell
+from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
+from virtgauge.specs.context import Context
+from virtgauge.specs.isolation_words import (
+    BOTH,
+    CORES_WORDS,
+    DISK_LIMIT,
+    LIMIT,
+    LOADING,
+    NOTHING,
+    OF_THE_CORES,
+    RESERVATION,
+    TESTED,
+    WEIGHT,
+    Resource,
+    about,
+    benchmark_of,
+    benchmark_words,
+    beside,
+    inverse,
+    kept_words,
+    percent,
+    promised,
+    under,
+)
+from virtgauge.specs.isolation_work import EFFORT, effort, is_alone, is_free, reference, wake_tail
+
+ISOLATED_FROM = 0.95
+"""Kept of what was promised: from here on a resource counts as isolated."""
+FAIR_SHARE, FAIR_INTERVAL = 0.6, 0.75
+"""A guest that keeps no more than this is not isolated: half is what a fair share gives two guests without a policy.
+The second bounds the upper end of the interval."""
+TARGET_Q = 0.9
+"""Of the smallest setting."""
+CONSERVING = 0.95
+"""A guest that gets so much of what it gets without a policy is held back by nothing."""
+SLICE_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+_STRENGTH = (
+    *((policy, on) for on in (TESTED, LOADING) for policy in (BOTH, RESERVATION, WEIGHT)),
+    *((LIMIT, TESTED), (LIMIT, LOADING), (NOTHING, NOTHING)),
+)
+_OF_DISKS = ((DISK_LIMIT, LOADING), (DISK_LIMIT, TESTED))
+"""Policies and who has them, that which should protect the tested guest best first."""
+
+
+class Degree(enum.StrEnum):
+    """How well a resource is kept apart."""
+
+    ISOLATED = "isolated"
+    PARTLY = "partly isolated"
+    NOT = "not isolated"
+    OPEN = "not measured"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """One resource on one arm.
+
+    Attributes:
+        text: what is kept, under what, beside what; of a resource that was not measured, why.
+        worst: what is kept of what was promised, under the load that costs most.
+        cell: where that was seen; None where nothing was measured.
+        band: what identical arms seem to differ by in that cell, as a factor; None where that is not known.
+    """
+
+    arm: ArmRecord
+    resource: Resource
+    degree: Degree
+    text: str
+    worst: Estimate
+    cell: Cell | None = None
+    band: float | None = None
+
+    @property
+    def value(self) -> tuple[str, Estimate, Quantity]:
+        """The figure as it is told: in per cent, of waking up how many times as late."""
+        if self.resource is Resource.WAKE:
+            return f"resource:{self.resource}.later", inverse(self.worst), RATIO
+        return f"resource:{self.resource}.kept", self.worst.mapped(lambda part: 100 * part, "%"), SHARE
+
+
+def degree_of(kept: Estimate, aa: Estimate | None = None) -> Degree:
+    """How well a resource is kept apart.
+
+    Args:
+        kept: of what was promised.
+        aa: ratio of identical arms in the same cell: what lies within its band is no difference.
+    """
+    if kept.point is None:
+        return Degree.OPEN
+    low = kept.point if kept.low is None else kept.low
+    high = kept.point if kept.high is None else kept.high
+    band = aa_band(aa) or 1.0
+    if low >= ISOLATED_FROM or (kept.point >= ISOLATED_FROM and (high >= 1 or kept.point * band >= 1)):
+        return Degree.ISOLATED
+    return Degree.NOT if kept.point <= FAIR_SHARE or high < FAIR_INTERVAL else Degree.PARTLY
+
+
+def told_arms(context: Context) -> list[ArmRecord]:
+    """All but the A/A arm."""
+    return [arm for arm in context.arms if arm.role != "aa"]
+
+
+def sentences(context: Context) -> list[Sentence]:
+    """Every resource on every arm; what was not measured says why."""
+    return [_sentence(context, arm, resource) for arm in told_arms(context) for resource in Resource]
+
+
+def measured_resources(found: Iterable[Sentence]) -> list[Resource]:
+    """Those of which anything was measured on any arm."""
+    said = {one.resource for one in found if one.degree is not Degree.OPEN}
+    return [resource for resource in Resource if resource in said]
+
+
+def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
+    """By the worst of its benchmarks and placements, under the policy that protects it best."""
+    tried = [cell for cell in context.cells if about(cell) is resource and context.table.tried(cell, arm.name)]
+    done = [cell for cell in tried if effort(context.table, cell, arm.name)]
+    loaded = [cell for cell in done if not is_alone(cell)]
+    kept = {cell: context.table.estimate(context.spec.measure("kept_of_promised"), cell, arm.name) for cell in loaded}
+    measured = [cell for cell in loaded if kept[cell].point is not None]
+
+    def amount(cell: Cell) -> float:
+        return kept[cell].point or 0.0
+
+    if not measured:
+        reason = f"the plan has no {'load beside it' if tried else 'benchmark of it'}"
+        if loaded:
+            reason = kept[loaded[-1]].method
+        elif tried and not done:
+            reason = context.table.missing_reason(EFFORT, tried[-1], arm.name)
+        return Sentence(arm, resource, Degree.OPEN, reason, Estimate.missing("ratio", reason))
+    groups = context.groups(measured, ("benchmark", "cores"))
+    cell = min((min(_best_protected(group, resource), key=amount) for group in groups.values()), key=amount)
+    where = f"beside {beside(cell)} ({CORES_WORDS.get(cell.factors['cores'], cell.factors['cores'])})"
+    said = kept_words(kept[cell], resource)
+    text = "" if is_free(cell) else f"with {under(cell)}, "
+    if resource is Resource.WAKE:
+        text += f"wake-ups are {said} as without the load at their p{wake_tail(context.table) * 100:.0f}, {where}"
+    else:
+        of = "its unloaded work" if is_free(cell) or resource is Resource.DISK else "what is promised"
+        text += f"{benchmark_words(benchmark_of(cell))} keeps {said} of {of} {where}"
+    free = [one for one in groups[benchmark_of(cell), cell.factors["cores"]] if is_free(one)]
+    if free and not is_free(cell):
+        text += f"; without a policy {kept_words(kept[min(free, key=amount)], resource)}"
+    aa = context.table.aa_ratio(EFFORT, cell)
+    aa = aa if aa is not None and aa.point is not None else None
+    return Sentence(arm, resource, degree_of(kept[cell], aa), f"{text}.", kept[cell], cell, aa_band(aa))
+
+
+def _best_protected(group: list[Cell], resource: Resource) -> list[Cell]:
+    """The cells under that policy of those tried which should protect the tested guest best."""
+    by_policy: dict[tuple[str, str], list[Cell]] = {}
+    for cell in group:
+        by_policy.setdefault((cell.factors["policy"], cell.factors["on"]), []).append(cell)
+    order = (*_OF_DISKS, *_STRENGTH) if resource is Resource.DISK else _STRENGTH
+    return next((by_policy[place] for place in order if place in by_policy), group)
+
+
+def _kept_value(context: Context, one: Sentence) -> Value:
+    measure, estimate, quantity = one.value
+    shown = context.of(measure, context.place("", one.arm.name), estimate, quantity)
+    coloured = one.degree in (Degree.NOT, Degree.PARTLY) and not one.arm.emulated
+    return dataclasses.replace(shown, note=one.degree.value if coloured else "", hint=f"{one.degree}: {one.text}")
+
+
+def glance(context: Context) -> Iterator[Block]:
+    """What every platform keeps of each resource."""
+    found = context.once(sentences)
+    resources = measured_resources(found)
+    by_arm = {(one.arm.name, one.resource): one for one in found}
+    rows = [
+        Row((), arm.name, tuple(_kept_value(context, by_arm[arm.name, resource]) for resource in resources))
+        for arm in told_arms(context)
+    ]
+    if resources:
+        yield Table(
+            "Share of the promise that is kept, beside the load that costs most",
+            (),
+            tuple(
+                Column(resource.capitalize() if resource is not Resource.CPU else resource) for resource in resources
+            ),
+            tuple(rows),
+            "Where policies were tried, under that which protects the tested guest best. Of waking up, how many times "
+            f"as late it is at the p{wake_tail(context.table) * 100:.0f}. Emulated platforms are never ranked.",
+        )
+
+
+def resources(context: Context) -> Iterator[Block]:
+    """A sentence for each resource and platform."""
+    found = context.once(sentences)
+    rows = []
+    for resource in measured_resources(found):
+        for one in (one for one in found if one.resource is resource):
+            place = context.place("", one.arm.name)
+            band = None if one.band is None else Value.count(f"resource:{resource}.band", place, one.band, RATIO)
+            degree = Finding(f"resource:{resource}.degree", place, one.degree.value)
+            tail = wake_tail(context.table) if resource is Resource.WAKE else None
+            of_waking = None if tail is None else Value.count("wake_tail", context.place(""), tail, COUNT)
+            shown = (degree, _kept_value(context, one), band, of_waking, one.text[:1].upper() + one.text[1:])
+            rows.append(Row((resource.value,), one.arm.name, shown))
+    if rows:
+        figures = (Column(title) for title in ("kept", "identical arms differ by", "quantile"))
+        columns = (Column("is it isolated?", text=True), *figures, Column("by how much", text=True))
+        yield Table("", ("Resource",), columns, tuple(rows))
+
+
+def left_out(context: Context) -> Iterator[tuple[str, str]]:
+    """Resources of which nothing is said of any platform."""
+    found = context.once(sentences)
+    said = measured_resources(found)
+    reasons = {one.resource: one.text for one in found}
+    yield from ((one.value, reasons[one]) for one in Resource if one in reasons and one not in said)
+
+
+# -- figures of a cell -----------------------------------------------------------------------------------
+
+
+def absolute(context: Context, cell: Cell, arm: str) -> Shown:
+    """The benchmark's own figure in its own unit."""
+    values = context.table.estimate(context.spec.measure("value"), cell, arm)
+    if values.point is None:
+        return context.of("value", context.place(cell, arm), values, COUNT)
+    unit = str(context.table.last_result(cell, arm).get("value_unit", ""))
+    quantity = DURATION if unit == "ns" else Quantity(unit, unit, {unit: 1.0}, (unit,))
+    return context.of("value", context.place(cell, arm), dataclasses.replace(values, unit=unit), quantity)
+
+
+def validity(context: Context, cell: Cell, arm: str) -> Shown:
+    """``6 valid, guest-blind: 3``: repetitions, and the flags of all attempts."""
+    flags = context.table.flags([cell], arm)
+    valid = f"{len(context.table.numbers(cell, arm))} valid"
+    return ", ".join((valid, *(f"{flag}: {number}" for flag, number in flags.items())))
+
+
+def slice_of(share: float) -> Callable[[Context, Cell, str], Shown]:
+    """Makes a column: a quantile of the rates of 100 ms of all repetitions, of the reference's rate in each."""
+
+    def say(context: Context, cell: Cell, arm: str) -> Shown:
+        references = context.table.values(context.spec.measure("work"), reference(cell), context.table.reference)
+        parts = [
+            np.asarray(result.get("slices") or [], dtype=np.float64) / references[block]
+            for block, result in context.table.results(cell, arm)
+            if references.get(block, 0) > 0
+        ]
+        slices = np.concatenate(parts) if parts else np.empty(0)
+        if not slices.size:
+            return None
+        found = 100 * float(np.quantile(slices, share))
+        return Value.count(f"slices.p{100 * share:g}", context.place(cell, arm), found, SHARE)
+
+    return say
+
+
+def blind(context: Context, cell: Cell, arm: str) -> str:
+    """A note of trials whose guest was stopped and saw nothing of it."""
+    number = context.table.flags([cell], arm).get("guest-blind", 0)
+    return f"blind: {number}" if number else ""
+
+
+def blind_guests(context: Context) -> Iterator[Block]:
+    """Platforms whose guests were stopped and saw nothing of it."""
+    counts = {arm.label: context.table.flags(context.cells, arm.name).get("guest-blind", 0) for arm in context.arms}
+    told = tuple(
+        f"{label}: in {number} trials the guest was stopped and sees nothing of it. Figures from within it would be "
+        "taken for those of a full core."
+        for label, number in counts.items()
+        if number
+    )
+    if told:
+        yield Text(told, "Blind", "finding")
+
+
+# -- shares and policies ---------------------------------------------------------------------------------
+
+
+def conserving(context: Context, cell: Cell, arm: str) -> Shown:
+    """Whether the tested guest gets everything that nobody else uses; nothing where that is open."""
+    given = context.table.estimate(context.spec.measure("conservation.given"), cell, arm)
+    low, high = (given.low, given.high) if given.has_interval else (given.point, given.point)
+    if low is None or high is None or (high >= CONSERVING and low < CONSERVING):
+        return None
+    return Finding("conservation.conserving", context.place(cell, arm), "yes" if low >= CONSERVING else "no")
+
+
+def smallest(context: Context) -> Iterator[Block]:
+    """The smallest share of the cores that gives the tested guest an efficiency, wherever several were tried."""
+    cells = [cell for cell in context.cells if cell.factors["on"] == TESTED and about(cell) in OF_THE_CORES]
+    rows = []
+    apart = ("benchmark", "cores", "policy", "load", "intensity")
+    for group in context.groups([cell for cell in cells if promised(cell) is not None], apart).values():
+        for arm in told_arms(context):
+            q = {cell: context.table.estimate(context.spec.measure("q"), cell, arm.name) for cell in group}
+            points = {
+                float(cell.factors["share"]) / 100: one.point if one.low is None else one.low
+                for cell, one in q.items()
+                if one.point is not None
+            }
+            if len(points) > 1:
+                heads = (context.words(group[0], "benchmark"), *(context.words(group[0], one) for one in apart[1:3]))
+                shown = _smallest(context, group, arm.name, points)
+                rows.append(Row((*heads, beside(group[0])), arm.name, shown))
+    if rows:
+        columns = (Column("smallest share"), Column("which rests on", text=True))
+        yield Table(
+            f"The smallest share that reaches q ≥ {TARGET_Q}",
+            ("Benchmark", "Cores", "Policy", "Beside"),
+            columns,
+            tuple(rows),
+            "From there on the lower end of q’s interval reaches the target at every share that was tried; between two "
+            "shares q is taken to change evenly.",
+        )
+
+
+def _smallest(context: Context, group: list[Cell], arm: str, points: Mapping[float, float]) -> tuple[Shown, ...]:
+    share = smallest_setting(list(points.items()), TARGET_Q)
+    tried = f"{len(points)} shares from {percent(min(points))} to {percent(max(points))}"
+    if share is None:
+        return "none", f"q is {points[max(points)]:.2f} at {percent(max(points))}, the largest of {tried}"
+    largest = next(cell for cell in group if float(cell.factors["share"]) / 100 == max(points))
+    place = context.place(largest, arm, target_q=TARGET_Q)
+    at_most = share == min(points)
+    why = f"the smallest of {tried}; smaller ones may do too" if at_most else f"interpolated between {tried}"
+    return Value.count("smallest_setting.share", place, 100 * share, SHARE, note="or less" if at_most else ""), why
+
+
+def policies(context: Context) -> Iterator[Block]:
+    """What was declared for the guest that has a policy, and what the platform said was in force."""
+    rows = []
+    for arm in told_arms(context):
+        last: dict[tuple[str, ...], tuple[Cell, Mapping[str, Any]]] = {}
+        for cell in (cell for cell in context.cells if not is_free(cell)):
+            told = (context.table.last_result(cell, arm.name).get("policy_applied") or {}).get(cell.factors["on"])
+            if told:
+                last[tuple(cell.factors[name] for name in ("policy", "on", "share", "cores"))] = cell, told
+        for (policy, on, share, cores), (cell, told) in last.items():
+            place = context.place(f"*;cores={cores};on={on};policy={policy};share={share}", arm.name)
+            knobs = (Finding(f"policy.{name}", place, _knobs(told.get(name))) for name in ("declared", "in_force"))
+            said = ("; ".join(map(str, told.get(name) or ())) for name in ("no_effect", "notes"))
+            heads = (under(cell), CORES_WORDS.get(cores, cores))
+            rows.append(Row(heads, arm.name, (*(one if one.text else None for one in knobs), *said)))
+    titles = ("declared", "in force", "without effect", "what it means here")
+    if rows:
+        columns = tuple(Column(title, text=True) for title in titles)
+        yield Table("", ("Policy", "Cores"), columns, tuple(sorted(rows, key=lambda row: row.heads)))
+
+
+def _knobs(told: Mapping[str, Any] | None, prefix: str = "") -> str:
+    """``cores=0, 1 cpu_limit=0.5``; what is not bounded is left out."""
+    found = []
+    for name, value in (told or {}).items():
+        if isinstance(value, Mapping):
+            found.append(_knobs(value, f"{name}."))
+        elif isinstance(value, list | tuple):
+            found.append(f"{prefix}{name}={','.join(map(str, value))}")
+        elif value is not None:
+            found.append(f"{prefix}{name}={value:g}" if isinstance(value, float) else f"{prefix}{name}={value}")
+    return " ".join(filter(None, found))

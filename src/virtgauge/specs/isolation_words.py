@@ -1,0 +1,151 @@
+"""Benchmarks, loads, policies and cores of the isolation suite in words, and what a policy promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.results import words
+from virtgauge.results.columns import Cell
+from virtgauge.results.words import NONE
+
+NOTHING = "none"
+"""Level of the factors ``load``, ``policy`` and ``on``."""
+TESTED, LOADING = "tested", "loading"
+"""The two guests, and levels of ``on``."""
+LATENCY, WAKE = "latency", "wake"
+LIMIT, RESERVATION, BOTH, WEIGHT, DISK_LIMIT = "limit", "reservation", "limit+reservation", "weight", "disk-limit"
+POLICIES = (NOTHING, LIMIT, RESERVATION, BOTH, WEIGHT, DISK_LIMIT)
+FULL_TIME = ("0", "100")
+"""Levels of ``intensity`` of no load, and of one that works all the time."""
+CORES_WORDS = {"1": "one shared core", "1-apart": "a core each", "all": "all cores"}
+_BENCHMARKS = {"integer": "integer", "floating": "floating point", LATENCY: "memory latency", WAKE: "waking up"}
+_LOADS = {NOTHING: "no load", "floating": "floating-point load"}
+_POLICIES = {NOTHING: "no policy", BOTH: "limit and reservation", DISK_LIMIT: "disk limit"}
+_ELEMENTS = {"integer": "integers", "float": "floats", "simd": "SIMD"}
+
+
+class Resource(enum.StrEnum):
+    """What guests of one host share."""
+
+    CPU = "CPU time"
+    MEMORY = "memory bandwidth"
+    CACHE = "cache and memory latency"
+    DISK = "disk"
+    WAKE = "wake-up latency"
+
+
+OF_THE_CORES = (Resource.CPU, Resource.MEMORY, Resource.CACHE)
+"""What a share of the cores promises something of."""
+
+
+def resource_of(benchmark: str) -> Resource:
+    """The resource that a benchmark, or a cell's level of that factor, is about."""
+    if benchmark.startswith("memory-"):
+        return Resource.MEMORY
+    if benchmark.startswith("disk-"):
+        return Resource.DISK
+    return {LATENCY: Resource.CACHE, WAKE: Resource.WAKE}.get(benchmark.partition(" ")[0], Resource.CPU)
+
+
+def about(cell: Cell) -> Resource:
+    """The resource that a cell is about."""
+    return resource_of(cell.factors["benchmark"])
+
+
+def promised(cell: Cell) -> float | None:
+    """Share of the cores that is meant for the tested guest: that declared, or what the loading one leaves.
+
+    None where no share of the cores is declared: under a disk limit, or beside a guest that holds all of them.
+    """
+    factors = cell.factors
+    share = float(factors["share"]) / 100
+    if factors["policy"] == DISK_LIMIT:
+        return None
+    if factors["on"] == LOADING:
+        return 1 - share if share < 1 else None
+    return share if factors["on"] == TESTED else 1.0
+
+
+def benchmark_words(level: str) -> str:
+    """Of a benchmark and its block: ``memory write (SIMD, 64 MiB)``."""
+    benchmark, _, block = level.partition(" ")
+    said = _BENCHMARKS.get(benchmark) or _work_words(benchmark)
+    if not block:
+        return said
+    block = re.sub(r"(?<=\d)x(?=LLC)", " × ", block).replace("LLC", "last-level cache")
+    block = re.sub(r"(?<=\d)(?=[KMG]i?B)", " ", block)
+    return f"{said[:-1]}, {block})" if said.endswith(")") else f"{said} ({block})"
+
+
+def load_words(load: str) -> str:
+    """``no load``, ``memory write (integers) load``."""
+    return _LOADS.get(load) or f"{_work_words(load)} load"
+
+
+def intensity_words(level: str) -> str:
+    """``at 50 %``; empty of no load and of one that works all the time."""
+    return "" if level in FULL_TIME else f"at {level} %"
+
+
+def _work_words(name: str) -> str:
+    """``memory write (SIMD)``, ``disk random write with flush``."""
+    kind, *parts = name.split("-")
+    if kind == "memory" and len(parts) == 2:
+        return f"memory {parts[0]} ({_ELEMENTS.get(parts[1], parts[1])})"
+    if kind == "disk" and len(parts) >= 2:
+        return f"disk {parts[0]} {' with '.join(parts[1:])}"
+    return name
+
+
+def policy_words(policy: str) -> str:
+    """``limit and reservation``."""
+    return _POLICIES.get(policy, policy)
+
+
+def percent(share: float) -> str:
+    """Of a part of 1: ``50 %``, ``7.5 %``, ``57.8 %``."""
+    return f"{share * 100:.3g} %"
+
+
+def beside(cell: Cell) -> str:
+    """``memory write (integers) load at 50 %``."""
+    return " ".join(filter(None, (load_words(cell.factors["load"]), intensity_words(cell.factors["intensity"]))))
+
+
+def under(cell: Cell) -> str:
+    """``no policy``, ``limit and reservation of 50 % on the tested guest``."""
+    policy, share = cell.factors["policy"], float(cell.factors["share"]) / 100
+    said = policy_words(policy)
+    return said if policy == NOTHING else f"{said} of {percent(share)} on the {cell.factors['on']} guest"
+
+
+def benchmark_of(cell: Cell) -> str:
+    """A cell's benchmark with its block: ``latency 4xLLC``."""
+    return f"{cell.factors['benchmark']} {cell.factors.get('block', '')}".strip()
+
+
+def kept_words(kept: Estimate, resource: Resource) -> str:
+    """A ratio of work: ``98 % (97–99 %)``; of waking up how much later, ``12.0× as late (11.2–12.8×)``."""
+    if kept.point is None:
+        return NONE
+    if resource is Resource.WAKE:
+        late = inverse(kept)
+        said = f"{words.ratio(late)} as late"
+        return f"{said} ({words.ratio_interval(late)})" if late.has_interval else said
+    said = f"{_per_cent(kept.point)} %"
+    if kept.low is None or kept.high is None:
+        return said
+    return f"{said} ({_per_cent(kept.low)}–{_per_cent(kept.high)} %)"
+
+
+def inverse(kept: Estimate) -> Estimate:
+    """Of a ratio of work that of lateness: the ends change places."""
+    turned = dataclasses.replace(kept, low=kept.high, high=kept.low)
+    return turned.mapped(lambda value: 1 / value, "ratio")
+
+
+def _per_cent(part: float) -> str:
+    return f"{part * 100:.1f}" if part < 0.0995 else f"{part * 100:.0f}"

@@ -1,0 +1,270 @@
+"""What the tested guest did, and beside what: the reference, the same without the load, and what was promised.
+
+All figures here are of work, so that more is better in all of them: of the rate; of waking up, whose rate says nothing,
+of the inverse of its lateness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import (
+    Across,
+    Better,
+    Column,
+    Derived,
+    Field,
+    Measure,
+    Relation,
+    Source,
+    Statistic,
+    field,
+)
+from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, WORK_RATE, Quantity
+from virtgauge.results.table import ResultTable
+from virtgauge.specs.isolation_words import LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
+from virtgauge.specs.measures import durations
+
+TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}
+"""Of the lateness that stands for waking up, the best first."""
+CPUS = Quantity("processors", "CPUs", {"CPUs": 1.0}, ("CPUs",))
+_KERNEL = frozenset({"kernel"})
+_IDLE, _FREE = {"load": NOTHING, "intensity": "0"}, {"policy": NOTHING, "on": NOTHING, "share": "100"}
+_NO_PAIR = "no block has a valid trial of this cell and of its reference"
+_NOT_POSITIVE = "a ratio needs positive figures; see the difference"
+
+Blocks = Mapping[int, float]
+
+
+def is_alone(cell: Cell) -> bool:
+    """Whether the loading guest does nothing."""
+    return cell.factors["load"] == NOTHING
+
+
+def is_free(cell: Cell) -> bool:
+    """Whether there is no policy."""
+    return cell.factors["policy"] == NOTHING
+
+
+def unbounded(cell: Cell) -> Cell:
+    """The same without the policy."""
+    return cell.at(**_FREE)
+
+
+def unloaded(cell: Cell) -> Cell:
+    """The same without the load."""
+    return cell.at(**_IDLE)
+
+
+def reference(cell: Cell) -> Cell:
+    """The paper's [host, benchmark, lack, number of cores]: neither load nor policy."""
+    return cell.at(**_IDLE, **_FREE)
+
+
+def effort(table: ResultTable, cell: Cell, arm: str) -> Blocks:
+    """What was done, by block, the more the better."""
+    return table.values(EFFORT, cell, arm)
+
+
+def alone(table: ResultTable, cell: Cell, arm: str) -> Blocks:
+    """The work without the load, by block.
+
+    A policy on the loading guest bounds nothing while that one is idle, so that the cell without either does as well.
+    """
+    own = effort(table, unloaded(cell), arm)
+    return own or (effort(table, reference(cell), arm) if cell.factors["on"] == LOADING else {})
+
+
+def _effort(rate: Column, *late: Column) -> Column:
+    """The rate; of waking up the inverse of the lateness at the highest quantile that every trial can tell."""
+    tail = late[_tail(late)]
+    slowed = np.divide(1e9, tail, out=np.full_like(tail, np.nan), where=tail > 0)
+    return np.where(np.isnan(late[-1]), rate, slowed)
+
+
+def _tail(late: tuple[Column, ...]) -> int:
+    waking = ~np.isnan(late[-1])
+    return next((n for n, one in enumerate(late) if not np.isnan(one[waking]).any()), len(late) - 1)
+
+
+def wake_tail(table: ResultTable) -> float:
+    """The quantile of lateness that stands for waking up."""
+    columns = tuple(table.column(WAKING[name]) for name in TAILS)
+    return [*TAILS.values()][_tail(columns)]
+
+
+def _relative(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+    base = effort(table, reference(cell), table.reference)
+    found = {block: work / base[block] for block, work in effort(table, cell, arm).items() if base.get(block, 0) > 0}
+    return found or _NO_PAIR
+
+
+def _q(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+    share = promised(cell)
+    if cell.factors["benchmark"] == WAKE or (is_free(cell) and not is_alone(cell)) or not share:
+        return "no share was declared that promises anything here"
+    return {block: work / share for block, work in table.values(RELATIVE, cell, arm).items()} or _NO_PAIR
+
+
+def _q_rate(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+    if cell.factors["benchmark"] == WAKE:
+        return "the CPU time is not known"
+    received, of_reference = (table.values(RECEIVED, *at) for at in ((cell, arm), (reference(cell), table.reference)))
+    found = {
+        block: work * of_reference[block] / received[block]
+        for block, work in table.values(RELATIVE, cell, arm).items()
+        if received.get(block) and of_reference.get(block)
+    }
+    return found or "the CPU time is not known"
+
+
+def _paired(test: Blocks, base: Blocks, what: str) -> Blocks | str:
+    if not base:
+        return f"the same {what} has no valid result"
+    both = sorted(test.keys() & base.keys())
+    if any(test[block] <= 0 or base[block] <= 0 for block in both):
+        return _NOT_POSITIVE
+    return {block: test[block] / base[block] for block in both}
+
+
+def _beside_load(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+    if is_alone(cell):
+        return "there is no load"
+    return _paired(effort(table, cell, arm), alone(table, cell, arm), "without the load")
+
+
+def _kept(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+    """Over no more than what was promised: losing the idle time of a neighbour is no lack of isolation."""
+    share = promised(cell)
+    if is_alone(cell) or share is None or share == 1 or about(cell) not in OF_THE_CORES:
+        return _beside_load(table, cell, arm)
+    idle = alone(table, cell, arm)
+    whole = {block: share * work for block, work in effort(table, reference(cell), arm).items()}
+    due = {block: min(work, idle.get(block, work)) for block, work in whole.items()}
+    return _paired(effort(table, cell, arm), due, "without load and policy")
+
+
+def _given(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+    return _paired(effort(table, cell, arm), effort(table, unbounded(cell), arm), "without the policy")
+
+
+def _unused(table: ResultTable, cell: Cell, arm: str) -> Blocks:
+    capacity, tested, loading = (table.values(one, cell, arm) for one in (CAPACITY, RECEIVED, LOADING_CPUS))
+    apart = cell.factors["cores"] == "1-apart"  # where the other guest's idle core is its own
+    return {
+        block: 100 * (1 - (cpus + (0.0 if apart else loading.get(block, 0.0))) / capacity[block])
+        for block, cpus in tested.items()
+        if capacity.get(block)
+    }
+
+
+def _percent_of(part: Column, whole: Column) -> Column:
+    return np.divide(100 * part, whole, out=np.full_like(part, np.nan), where=whole != 0)
+
+
+def _quotient(part: Column, whole: Column) -> Column:
+    return np.divide(part, whole, out=np.full_like(part, np.nan), where=(whole != 0) & (part != 0))
+
+
+def _of_window(part: Column, elapsed: Column, threads: Column) -> Column:
+    return _percent_of(part, elapsed * np.where(np.isnan(threads), 1.0, threads))
+
+
+def _measure(
+    name: str, quantity: Quantity, better: Better, meaning: str, source: Source, *, headline: bool = False
+) -> Measure:
+    return Measure("isolation", name, quantity, better, meaning, _KERNEL, source, headline=headline)
+
+
+_CPU_TESTED = field("cpu", "tested")
+RECEIVED = _measure("received_cpus", CPUS, Better.NEITHER, "CPU time of the tested guest, from outside", _CPU_TESTED)
+LOADING_CPUS = _measure(
+    "loading_cpus", CPUS, Better.NEITHER, "CPU time of the loading guest, from outside", field("cpu", "loading")
+)
+CAPACITY = _measure("capacity_cpus", CPUS, Better.NEITHER, "the cores that both share", field("capacity_cpus"))
+_LATE = tuple(durations("isolation", "wake", "how late the tested guest woke", _KERNEL, "wake", "p99"))
+WAKING = {one.statistic: one for one in _LATE}
+EFFORT = _measure(
+    *("effort", WORK_RATE, Better.HIGHER, "the rate; of waking up the inverse of its lateness"),
+    Derived((field("rate"), *(Statistic("wake", name) for name in TAILS)), _effort),
+)
+RELATIVE = _measure(
+    *("relative_work", RATIO, Better.HIGHER, "v / v_ref: beside the reference without load and policy"),
+    Across(_relative),
+)
+
+
+def isolation_measures() -> Iterator[Measure]:
+    """Work beside a neighbour, and what was promised."""
+    higher = Better.HIGHER
+    rate = field("rate")
+    yield _measure(
+        "work", WORK_RATE, higher, "what the tested guest did, in its benchmark's units", rate, headline=True
+    )
+    yield Measure(
+        *("isolation", "kept", SHARE, higher, "the work beside a load, of that without it in the same repetition"),
+        *(_KERNEL, rate, Relation(_IDLE)),
+        headline=True,
+    )
+    yield _measure(
+        *("entitlement", SHARE, higher, "CPU time received of that which was promised"),
+        Derived((_CPU_TESTED, field("entitled", "tested")), _percent_of),
+    )
+    yield _measure(
+        *("neighbour_work", WORK_RATE, higher, "what the loading guest did, in its units", field("load", "rate"))
+    )
+    yield from _LATE
+    yield from durations("isolation", "disk", "an operation on the tested guest's disk", _KERNEL, "disk", "p99")
+
+
+def related_measures() -> Iterator[Measure]:
+    """What a report tells besides: figures beside those of other cells, and the account from outside."""
+    higher, neither = Better.HIGHER, Better.NEITHER
+    yield from (EFFORT, RELATIVE, RECEIVED, LOADING_CPUS, CAPACITY)
+    yield _measure("value", COUNT, neither, "the benchmark's own figure in its own unit", field("value"))
+    yield _measure("q", RATIO, higher, "efficiency: v / (v_ref · s), with the share s that was promised", Across(_q))
+    yield _measure("q_rate", RATIO, higher, "work per second of CPU time beside the reference's", Across(_q_rate))
+    yield _measure(
+        *("work_beside_load", RATIO, higher, "work beside the load, over that without it"),
+        Across(_beside_load, ratio=True),
+    )
+    yield _measure(
+        *("kept_of_promised", RATIO, higher, "the same, over no more than what was promised"), Across(_kept, ratio=True)
+    )
+    yield _measure(
+        *("conservation.given", RATIO, higher, "work under a policy, over that without it"), Across(_given, ratio=True)
+    )
+    yield _measure("conservation.unused", SHARE, neither, "part of the cores that neither guest used", Across(_unused))
+    yield _measure(
+        "entitled_cpus", CPUS, neither, "what it is entitled to, by water-filling", field("entitled", "tested")
+    )
+    yield _measure("guest_seen_cpus", CPUS, neither, "what its own kernel counted", field("cpu", "guest_seen"))
+    throttled = (Field(("throttling", "tested", name)) for name in ("throttled", "periods"))
+    yield _measure(
+        *("throttled_share", SHARE, neither, "periods of its quota in which it was stopped"),
+        Derived(tuple(throttled), _percent_of),
+    )
+    yield _measure(
+        "io_wait_share", SHARE, neither, "I/O wait of the host's CPU time", field("io_wait_share", factor=100)
+    )
+    clocks = (field("frequency", when) for when in ("after_hz", "before_hz"))
+    yield _measure(
+        "frequency_ratio",
+        RATIO,
+        neither,
+        "the core's clock after the trial, over that before",
+        Derived(tuple(clocks), _quotient),
+    )
+    for name, told, meaning in (
+        ("stopped_share", "stopped_ns", "of the time, that in which its threads wanted to run and did not"),
+        ("steal_seen_share", "seen_ns", "of the time, that which it saw stolen"),
+    ):
+        window = (field("steal", told), field("elapsed_ns"), field("threads"))
+        yield _measure(name, SHARE, neither, meaning, Derived(window, _of_window))
+    yield _measure(
+        *("load_time", DURATION, Better.LOWER, "one load from memory that waits for the one before"),
+        Derived((field("rate"),), lambda rate: np.divide(1e9, rate, out=np.full_like(rate, np.nan), where=rate > 0)),
+    )

@@ -1,0 +1,44 @@
+"""Measures that several suites declare alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from virtgauge.results.measure import Better, Measure, Statistic
+from virtgauge.results.quantities import DURATION
+
+STATISTICS = {
+    "p50": "median",
+    "p90": "90th percentile",
+    "p99": "99th percentile",
+    "p99.9": "99.9th percentile",
+    "p99.99": "99.99th percentile",
+    "max": "maximum",
+    "min": "minimum",
+    "mean": "mean",
+    "mad": "median absolute deviation",
+    "half_iqr": "half the interquartile range",
+}
+
+
+def durations(
+    suite: str,
+    name: str,
+    meaning: str,
+    probes: frozenset[str],
+    histogram: str,
+    headline: str = "",
+    statistics: Sequence[str] = tuple(STATISTICS),
+) -> Iterator[Measure]:
+    """A measure for each statistic of a histogram of durations; ``headline`` names those that runs are compared by."""
+    for statistic in statistics:
+        yield Measure(
+            suite,
+            f"{name}.{statistic}",
+            DURATION,
+            Better.LOWER,
+            f"{STATISTICS[statistic]} of {meaning}",
+            probes,
+            Statistic(histogram, statistic),
+            headline=statistic in headline.split(),
+        )

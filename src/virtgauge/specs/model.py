@@ -1,0 +1,251 @@
+"""How a suite declares what its trials mean and how they are shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
+from virtgauge.results.quantities import Quantity
+from virtgauge.specs.blocks import Block, Shown
+
+if TYPE_CHECKING:
+    from virtgauge.specs.context import Context
+
+Where = Mapping[str, Collection[str] | Callable[[str], bool]]
+"""Which cells: for each of these factors the levels that they have, or a test of the level.  ``probe`` is one too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Factor:
+    """What a suite varies.
+
+    Attributes:
+        name: as in the ledger.
+        label: for people; the name where it is empty.
+        levels: in the order in which they are shown; numbers ascend, others follow as they were first tried.
+        usual: that a cell without the factor has, and that is not named.
+        words: a level for people.
+        of: finds a cell's level where that is not simply the factor's.
+        quantity: of levels that are numbers with a unit.
+    """
+
+    name: str
+    label: str = ""
+    levels: tuple[str, ...] = ()
+    usual: str = ""
+    words: Callable[[str], str] = str
+    of: Callable[[Cell], str] | None = None
+    quantity: Quantity | None = None
+
+    @property
+    def title(self) -> str:
+        """``Database``."""
+        label = self.label or self.name.replace("_", " ")
+        return label[:1].upper() + label[1:]
+
+    def level(self, cell: Cell) -> str:
+        """A cell's level."""
+        return self.of(cell) if self.of else cell.factors.get(self.name, self.usual)
+
+    def rank(self, level: str, tried: Sequence[str]) -> tuple[int, float]:
+        """A level's place among those that were tried."""
+        if level in self.levels:
+            return 0, self.levels.index(level)
+        try:
+            return 1, float(level)
+        except ValueError:
+            return 2, tried.index(level)
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """A column of a measure's figures.
+
+    Attributes:
+        measure: its name.
+        title: of the column; the measure's where it is empty.
+        compared: whether figures stand beside the reference's, as a ratio or as a difference.
+        where: the cells that have it; others of the table have another column's.
+        note: what a reader must know of a figure, of a context, cell and arm.
+        hint: more of it, on request.
+    """
+
+    measure: str
+    title: str = ""
+    compared: bool | Literal["difference"] = False
+    where: Where = dataclasses.field(default_factory=dict)
+    note: Callable[[Context, Cell, str], str] | None = None
+    hint: Callable[[Context, Cell, str], str] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """A column of what a function says of a cell and an arm."""
+
+    title: str
+    say: Callable[[Context, Cell, str], Shown]
+    text: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSpec:
+    """One kind of table.
+
+    Attributes:
+        title: of a table; its split's levels in words are added.
+        columns: what is shown of each cell.
+        where: the cells that it is about.
+        split: factors of which each combination of levels has a table of its own.
+        across: factors whose levels have columns of their own, in groups by the first.
+        rows: factors that tell rows apart, a heading each; all others in one heading when empty.
+        head: what is added to the first heading, of a context and the cells of a row, in a line of its own.
+        ends: factors of ``across`` of which only the least and the greatest level are shown.
+        ranked: the factor whose levels are ranked within each arm by the first column's measure; empty for none.
+        arms: where the platforms stand.
+        caption: how to read it.
+        folded: only the first of its tables is open, or none of them.
+    """
+
+    title: str
+    columns: tuple[Figures | Told, ...]
+    where: Where = dataclasses.field(default_factory=dict)
+    split: tuple[str, ...] = ()
+    across: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    head: Callable[[Context, list[Cell]], str] | None = None
+    ends: tuple[str, ...] = ()
+    ranked: str = ""
+    arms: Literal["rows", "columns"] = "rows"
+    caption: str = ""
+    folded: Literal["none", "rest", "all"] = "rest"
+
+
+@dataclasses.dataclass(frozen=True)
+class ChartSpec:
+    """One kind of chart.
+
+    Attributes:
+        kind: ``dots`` (figures with intervals along a horizontal axis: a forest), ``lines``, ``ccdf``, ``heat_map``,
+            ``strips`` (raw values).
+        measures: by name; of each cell the first that has figures is drawn.  Of a CCDF the histogram's name.
+        x: the factor along a line's or heat map's horizontal axis.
+        rows: the factor of the categories of dots, or of a heat map's rows.
+        panels: factors of which each combination of levels has a panel; of a heat map, for each arm.
+        where: the cells that it is about.
+        choose: thins the cells out, where not all are to be drawn.
+        published: rows to draw besides, of a context and the cells of a panel.
+        least: of the factor's levels so many have to be there for a panel.
+        signed: whether figures lie on both sides of 0.
+        middle: of strips, the measure whose middle repetition is drawn, with a line at its median.
+        factor: of strips, how many base units a raw value's unit has.
+    """
+
+    kind: Literal["dots", "lines", "ccdf", "heat_map", "strips"]
+    title: str
+    caption: str
+    measures: tuple[str, ...]
+    x: str = ""
+    rows: str = ""
+    panels: tuple[str, ...] = ()
+    where: Where = dataclasses.field(default_factory=dict)
+    choose: Callable[[Context, list[Cell]], list[Cell]] | None = None
+    published: Callable[[Context, list[Cell]], Iterable[Mapping[str, Any]]] | None = None
+    least: int = 1
+    signed: bool = False
+    middle: str = ""
+    factor: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadlineSpec:
+    """Each platform in one sentence.
+
+    Attributes:
+        says: by measure what a platform does and of what: ``("stores", "single values")``, in the sentence's order.
+        cells: that the sentence is about, each with its measure.
+        name: of a cell within the sentence.
+        where: the conditions that these cells share, in words.
+        most: of cells by name; of more, the least and the most are told.
+        remark: what is added of an arm; empty for nothing.
+        more: by measure what is said of a higher figure than the reference's, and of a lower one: ``later``,
+            ``earlier``; of others the bare ratio is.
+        told: which of the measured cells an arm's sentence is about.
+    """
+
+    says: Mapping[str, tuple[str, str]]
+    cells: Callable[[Context], list[tuple[str, Cell]]]
+    name: Callable[[Context, Cell], str]
+    where: Callable[[Context, list[Cell]], str] = lambda context, cells: ""
+    most: int = 2
+    remark: Callable[[Context, list[Cell], str], str] = lambda context, cells, arm: ""
+    more: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    told: Callable[[Context, str, list[tuple[str, Cell]]], list[tuple[str, Cell]]] = lambda context, arm, cells: cells
+
+
+Insight = Callable[["Context"], Iterable[Block]]
+"""What is really of a domain: made of a context, which has the table of results."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SectionSpec:
+    """A section of a suite's report: what its parts are, in order.  One without anything to show is left out."""
+
+    anchor: str
+    title: str
+    parts: tuple[TableSpec | ChartSpec | Insight, ...]
+    note: str = ""
+    folded: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteSpec:
+    """A suite: what it varies, what it measures, and how that is shown.
+
+    Attributes:
+        title: for people.
+        factors: in the order in which they name a cell.
+        measures: every figure that can be shown, required, ranked, compared and exported.
+        agreement: the measures whose A/A ratios say whether identical arms agree, and the cells that count.
+        headline: each platform in one sentence; None where the suite's report makes these otherwise.
+        summary: below the headlines.
+        sections: in order.
+        missing: factors by which is told what was not measured.
+        absent: what else was not, by the first of these factors in words, and why.
+        glossary: terms and their explanations.
+        prefix: that a cell's name begins with, in the list of trials.
+    """
+
+    name: str
+    title: str
+    factors: tuple[Factor, ...]
+    measures: tuple[Measure, ...]
+    headline: HeadlineSpec | None
+    summary: tuple[TableSpec | ChartSpec | Insight, ...]
+    sections: tuple[SectionSpec, ...]
+    agreement: tuple[Figures, ...] = ()
+    missing: tuple[str, ...] = ()
+    absent: Callable[[Context], Iterable[tuple[str, str]]] = lambda context: ()
+    glossary: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    prefix: str = ""
+
+    def factor(self, name: str) -> Factor:
+        """A factor by name; one that is not declared has its levels' own words."""
+        return next((one for one in self.factors if one.name == name), Factor(name))
+
+    def measure(self, name: str) -> Measure:
+        """A measure by name; KeyError where there is none."""
+        for one in self.measures:
+            if one.name == name:
+                return one
+        raise KeyError(f"{self.name} has no measure {name!r}")
+
+    def cell_name(self, cell: Cell, without: Collection[str] = ()) -> str:
+        """A cell in words, usual levels and some factors left out: ``PostgreSQL, single writes, 1 client``."""
+        named = [one for one in self.factors if one.name not in without]
+        known = {one.name for one in self.factors} | set(without)
+        said = [one.words(level) for one in named if (level := one.level(cell)) and level != one.usual]
+        said += [f"{name} {level}" for name, level in cell.levels if name not in known and level]
+        return ", ".join(word for word in said if word)

@@ -1,0 +1,409 @@
+"""The storage suite: databases, what they store and read at which durability, and what explains it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better, Measure, field
+from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, OPERATION_RATE, ROW_RATE
+from virtgauge.specs import storage_insights as insights
+from virtgauge.specs import storage_paper as paper
+from virtgauge.specs.context import Context
+from virtgauge.specs.measures import durations
+from virtgauge.specs.model import (
+    ChartSpec,
+    Factor,
+    Figures,
+    HeadlineSpec,
+    SectionSpec,
+    SuiteSpec,
+    TableSpec,
+    Told,
+)
+from virtgauge.specs.storage_words import (
+    CLOSED,
+    DATABASES,
+    LEVELS,
+    MULTI,
+    MULTI_READ,
+    OPERATION_WORDS,
+    PLAIN,
+    SHORT_LEVELS,
+    SINGLE,
+    SINGLE_WRITE,
+    USUAL,
+    WRITES,
+    clients_words,
+    flush_words,
+)
+
+_OPERATIONS, _KNEE, _CRASH = frozenset({"operations", "mixed"}), frozenset({"knee"}), frozenset({"crash"})
+
+
+def storage_measures() -> Iterator[Measure]:
+    """Rates, latencies, what a crash lost, and what was counted beside."""
+
+    def measure(name: str, quantity: Any, better: Better, meaning: str, *path: str, **more: Any) -> Measure:
+        probes, factor = more.pop("probes", _OPERATIONS), more.pop("factor", 1.0)
+        source = field(*(path or (name,)), factor=factor)
+        return Measure("storage", name, quantity, better, meaning, probes, source, **more)
+
+    higher, lower, neither = Better.HIGHER, Better.LOWER, Better.NEITHER
+    yield measure(
+        *("throughput", OPERATION_RATE, higher, "operations that succeeded", "operations_per_s"), headline=True
+    )
+    yield measure("rows", ROW_RATE, higher, "rows written or read", "rows_per_s")
+    yield measure(
+        *("knee", OPERATION_RATE, higher, "the highest rate within the latency objective", "knee_per_s"),
+        probes=_KNEE,
+        headline=True,
+    )
+    yield measure(
+        *("lost_rows", COUNT, lower, "acknowledged rows that a killed server had lost", "missing_rows"),
+        probes=_CRASH,
+        headline=True,
+    )
+    yield measure(
+        *("recovery", DURATION, lower, "from a server's start after a kill to its answer", "recovery_ns"),
+        probes=_CRASH,
+    )
+    yield measure(
+        *("server_cpu", DURATION, lower, "CPU time of the server per operation", "server_cpu_ns_per_operation"),
+    )
+    yield from durations(
+        *("storage", "service", "the time from sending a request to its answer", _OPERATIONS | _KNEE, "service", "p99")
+    )
+    yield from durations(
+        *("storage", "response", "the time from when a request was due to its answer", _OPERATIONS | _KNEE),
+        *("response", "p99"),
+    )
+    for stream in insights.STREAMS:
+        for time, meaning in (("service", "from sending to the answer"), ("response", "from when it was due")):
+            meaning = f"a {stream}'s time in a mixed load, {meaning}"
+            told = *("storage", f"{time}_of_{stream}s", meaning, frozenset({"mixed"})), f"{time}/{stream}"
+            yield from durations(*told, statistics=insights.SHOWN)
+    yield measure(
+        *("client_cpu", DURATION, lower, "CPU time of the client per operation", "client_cpu_ns_per_operation")
+    )
+    yield measure("flushes_per_operation", FLUSHES, neither, "flushes that the server asked for, per operation")
+    yield measure("mean_flush", DURATION, neither, "how long one flush took", "mean_flush_ns")
+    limit = "what this client reaches against a server that stores nothing"
+    yield measure("client_limit", OPERATION_RATE, neither, limit, "client_limit_per_s")
+    for when in ("before", "after"):
+        meaning = f"flushes that the disk completes by itself, {when} the load"
+        disk = f"disk_flushes.{when}", FLUSH_RATE, neither, meaning, f"disk_{when}_per_s"
+        yield measure(*disk, probes=_OPERATIONS | _KNEE)
+    yield measure("server_cpus", COUNT, neither, "processors that the server may use")
+    yield measure(
+        *("knee.objective", DURATION, neither, "what 99 % of the responses have to meet", "objective_ms"),
+        factor=1e6,
+        probes=_KNEE,
+    )
+
+
+def _operation(cell: Cell) -> str:
+    return cell.factors.get("operation", cell.probe)
+
+
+def _of(cell: Cell) -> str:
+    return cell.factors.get("of") or cell.factors.get("crash") or ""
+
+
+def _loop_words(level: str) -> str:
+    return f"{float(level.partition(':')[2]):,.0f}/s offered" if level.startswith("open:") else ""
+
+
+FACTORS = (
+    Factor("database", words=lambda level: DATABASES.get(level, level)),
+    Factor("durability", "level", tuple(reversed(LEVELS)), words=lambda level: SHORT_LEVELS.get(level, level)),
+    Factor("flushes", "flush profile", usual="as-is", words=lambda level: flush_words(level)),
+    Factor(
+        "operation",
+        "",
+        (*PLAIN, "mixed", "knee", "crash"),
+        words=lambda level: OPERATION_WORDS.get(level, level),
+        of=_operation,
+    ),
+    Factor("of", words=lambda level: OPERATION_WORDS.get(level, level), of=_of),
+    Factor("clients", usual="", words=lambda level: clients_words(int(level or 1))),
+    Factor("values", usual="1", words=lambda level: f"{level} values" if level != "1" else ""),
+    Factor(
+        "index", "index", ("yes", "no"), "yes", words=lambda level: "with index" if level == "yes" else "without index"
+    ),
+    Factor("loop", usual="closed", words=_loop_words),
+    Factor("write_mode", "written by", usual="default"),
+)
+
+_RATES = (
+    Figures(
+        "throughput",
+        "rate",
+        compared=True,
+        where={"operation": SINGLE},
+        note=insights.client_limited,
+        hint=insights.limit_hint,
+    ),
+    Figures(
+        "rows",
+        "rate in rows",
+        compared=True,
+        where={"operation": MULTI},
+        note=insights.client_limited,
+        hint=insights.limit_hint,
+    ),
+)
+_COUNTED = (
+    Figures("server_cpu", "CPU of server"),
+    Figures("client_cpu", "CPU of client"),
+    Figures("client_limit", "client’s limit"),
+    Figures("flushes_per_operation", "flushes an operation"),
+    Figures("mean_flush", "one flush takes"),
+    Figures("disk_flushes.before", "disk’s flushes before"),
+    Figures("disk_flushes.after", "and after"),
+)
+_PERCENTILES = tuple(Figures(f"service.{name}", name) for name in insights.SHOWN)
+
+
+def _version(context: Context, cells: list[Cell]) -> str:
+    for cell in cells:
+        for arm in context.arms:
+            if version := context.table.last_result(cell, arm.name).get("database"):
+                return str(version)
+    return ""
+
+
+GLANCE = TableSpec(
+    "",
+    _RATES,
+    where=USUAL,
+    split=("durability", "flushes"),
+    across=("operation", "clients"),
+    ends=("clients",),
+    rows=("database",),
+    head=_version,
+    ranked="database",
+    caption="Operations per second of all clients together (multiple writes and reads: rows per second), their "
+    "interval over repetitions, and the ratio to the reference in the same block. Coloured ratios differ by more than "
+    "identical arms (A/A) do; grey ones were not shown to. A number ranks databases on one platform at this level of "
+    "durability; across levels nothing is ranked. Emulated platforms are never ranked.",
+)
+DETAIL = TableSpec(
+    "",
+    (
+        *_RATES,
+        *_PERCENTILES,
+        *_COUNTED,
+        Told("limit", insights.limit),
+    ),
+    where={"operation": PLAIN, "loop": CLOSED},
+    split=("operation", "durability", "flushes"),
+    ranked="database",
+    caption="Service times are from sending to the answer. CPU is the time of one operation, of all of the server and "
+    "of the client. The disk is probed before and after by flushes of its own.",
+)
+OPEN = TableSpec(
+    "At offered rates",
+    (
+        *_RATES,
+        *(Figures(f"{time}.{name}", f"{time} {name}") for time in ("service", "response") for name in insights.SHOWN),
+    ),
+    where={"operation": PLAIN, "loop": lambda level: level.startswith("open:")},
+)
+BESIDE = TableSpec(
+    "What was counted beside these loads",
+    _COUNTED,
+    where={"operation": (*PLAIN, "mixed", "knee"), "loop": lambda level: level not in CLOSED},
+    folded="all",
+)
+KNEES = TableSpec(
+    "Knees",
+    (
+        Figures("knee", "knee", compared=False),
+        Figures("knee.objective", "objective"),
+        *(Figures(f"{time}.{name}", f"{time} {name}") for time in ("service", "response") for name in insights.SHOWN),
+        Told("rates tried", insights.rates_tried),
+    ),
+    where={"operation": ("knee",)},
+    caption="The highest offered rate at which 99 % of the responses meet the objective.",
+)
+RECOVERY = TableSpec(
+    "Recovery after a kill -9",
+    (
+        Figures("recovery", "from the server’s start to its answer", compared=True),
+        Figures("lost_rows", "acknowledged rows lost"),
+    ),
+    where={"operation": ("crash",)},
+    rows=("database", "durability", "flushes", "of"),
+    folded="none",
+)
+
+
+def _one_level(context: Context, cells: list[Cell]) -> list[Cell]:
+    """Reads wait for no flush, so of each database at one level: where most cells were tried."""
+    reads = [cell for cell in cells if context.level(cell, "operation") not in WRITES]
+    found = [cell for cell in cells if cell not in reads]
+    for group in context.groups(reads, ("database",)).values():
+        places = context.groups(group, ("durability", "flushes"))
+        most: list[Cell] = max(places.values(), key=len)
+        found += most
+    return [cell for cell in cells if cell in found]
+
+
+def _fewest_clients(context: Context, cells: list[Cell]) -> list[Cell]:
+    chosen = _one_level(context, cells)
+    groups = context.groups(chosen, ("database", "durability", "flushes")).values()
+    return [min(group, key=lambda cell: int(context.level(cell, "clients") or 1)) for group in groups]
+
+
+def _charts() -> Iterator[ChartSpec]:
+    """In the paper's order (van der Veen et al. 2012, figures 3 to 12), then ours."""
+    place = ("database", "durability", "flushes")
+    for operation in PLAIN:
+        yield ChartSpec(
+            *("dots", f"{_title(operation)} with and without an index"),
+            "One client. In the manner of the paper’s Figures 3 and 4.",
+            *(("rows", "throughput") if operation in MULTI else ("throughput",),),
+            rows="index",
+            panels=place,
+            where={**USUAL, "index": ("yes", "no"), "operation": (operation,), "clients": ("1", "")},
+            least=2,
+        )
+    for number, operation in enumerate(PLAIN):
+        yield ChartSpec(
+            *("dots", f"One client, {OPERATION_WORDS[operation]}"),
+            f"A panel for each level of durability. In the manner of the paper’s Figure {5 + number}.{_PUBLISHED}",
+            ("rows",) if operation in MULTI else ("throughput",),
+            rows="database",
+            panels=("durability", "flushes"),
+            where={**USUAL, "operation": (operation,), "clients": ("1", "")},
+            choose=_one_level,
+            published=paper.published_dots,
+        )
+    for number, operation in enumerate(PLAIN):
+        yield ChartSpec(
+            *("lines", f"Many clients, {OPERATION_WORDS[operation]}"),
+            f"Of all clients together. In the manner of the paper’s Figure {9 + number}.{_PUBLISHED}",
+            ("rows",) if operation in MULTI else ("throughput",),
+            x="clients",
+            panels=place,
+            where={**USUAL, "operation": (operation,)},
+            choose=_one_level,
+            published=paper.published_lines,
+            least=2,
+        )
+    yield ChartSpec(
+        *("dots", "What durability costs"),
+        "Single writes of one client at every level of durability.",
+        ("throughput",),
+        rows="durability",
+        panels=("database", "flushes"),
+        where={**USUAL, "operation": (SINGLE_WRITE,), "clients": ("1", "")},
+        least=2,
+    )
+    for operation in PLAIN:
+        yield ChartSpec(
+            *("ccdf", f"Service time, {OPERATION_WORDS[operation]}: distribution"),
+            "How often a statement takes longer than the time below, from sending to the answer; fewest clients.",
+            ("service",),
+            panels=place,
+            where={**USUAL, "operation": (operation,)},
+            choose=_fewest_clients,
+        )
+
+
+def _title(operation: str) -> str:
+    return OPERATION_WORDS[operation].capitalize()
+
+
+_PUBLISHED = (
+    " Crosses: the paper’s physical server, diamonds: its virtual one, both at the paper’s level of durability and on "
+    "other hardware."
+)
+
+_SAYS = {"throughput": ("stores", "single values"), "rows": ("reads", "rows")}
+
+
+def _highlights(context: Context) -> list[tuple[str, Cell]]:
+    """Of the fewest clients, at the strongest level, with the flush profile that most have: writes, then reads."""
+    plain = context.where(USUAL)
+    measured = [cell for cell in plain if any(context.measured(cell, arm.name) for arm in context.arms)] or plain
+    if not measured:
+        return []
+    fewest = min(int(context.level(cell, "clients") or 1) for cell in measured)
+    own = [cell for cell in measured if int(context.level(cell, "clients") or 1) == fewest]
+    strongest = next(
+        iter(level for level in reversed(LEVELS) if any(context.level(c, "durability") == level for c in own)), ""
+    )
+    own = [cell for cell in own if context.level(cell, "durability") == strongest] or own
+    profiles = Counter(context.level(cell, "flushes") for cell in own)
+    own = [cell for cell in own if context.level(cell, "flushes") == max(profiles, key=profiles.__getitem__)]
+    told = [cell for cell in own if context.level(cell, "operation") in (SINGLE_WRITE, MULTI_READ)] or own
+    return [("rows" if context.level(cell, "operation") in MULTI else "throughput", cell) for cell in told]
+
+
+def _conditions(context: Context, cells: list[Cell]) -> str:
+    """``1 client, flushed``."""
+    return ", ".join(
+        filter(None, (context.words(cells[0], name) for name in ("clients", "durability")))
+    ) + insights.device(context, cells[0])
+
+
+def _remark(context: Context, cells: list[Cell], arm: str) -> str:
+    limited = sum(bool(insights.client_limited(context, cell, arm)) for cell in cells)
+    return f"{limited} of these near the client’s own limit" if limited else ""
+
+
+STORAGE = SuiteSpec(
+    "storage",
+    "Sensor-data storage",
+    FACTORS,
+    tuple(storage_measures()),
+    HeadlineSpec(
+        _SAYS, _highlights, lambda context, cell: context.words(cell, "database"), _conditions, remark=_remark
+    ),
+    summary=(insights.first_ranking, GLANCE),
+    sections=(
+        SectionSpec(
+            *("durability", "What durability costs, and whether it holds"),
+            (insights.ranking_shares, insights.durability, RECOVERY),
+            "Levels as they were set, verified by counting flushes and by killing the server (or the whole machine) in "
+            "the midst of writes and looking for every acknowledged row after the restart. Price: the rate over that "
+            "at the next weaker level, in the same block.",
+        ),
+        SectionSpec("figures", "Figures", (*_charts(), insights.offered), folded=True),
+        SectionSpec("replay", "The paper’s Tables IV and V beside this run", (paper.replay,), paper.NOTE, folded=True),
+        SectionSpec("limits", "What limits each rate", (insights.limits,), folded=True),
+        SectionSpec("tables", "Every result", (DETAIL,), folded=True),
+        SectionSpec(
+            *("latency", "Latency of open loops", (insights.mixed, OPEN, KNEES, insights.steps, BESIDE)),
+            "Operations are due at times of their own, whatever becomes of those before. Service is from sending to "
+            "the answer; response from the moment at which an operation was due.",
+        ),
+    ),
+    agreement=(
+        Figures("throughput", where={"operation": SINGLE, "loop": CLOSED}),
+        Figures("rows", where={"operation": MULTI, "loop": CLOSED}),
+    ),
+    missing=("database", "durability"),
+    absent=insights.absent,
+    glossary={
+        "Levels of durability": "What an acknowledged write has outlived. None: it may be lost with the server’s "
+        "process. In the OS: the process, not the machine. Periodic: it is flushed within a set time. Flushed: it was "
+        "flushed to the device before the acknowledgement. Rates are compared and ranked within a level only.",
+        "Single, multiple": "A statement of one reading, and of many (the plan’s values), whose rows are counted as in "
+        "the paper’s Table V.",
+        "Service and response time": "From sending to the answer, and, in an open loop, from the moment at which the "
+        "operation was meant to start: an operation that waits for others before it counts with its wait.",
+        "Knee": "The highest offered rate at which 99 % of the responses meet the objective.",
+        "Client-limited": "The rate lies within half of what the same client reaches against a server that stores "
+        "nothing: the server may be able to do more.",
+        "Flushes": "Counted at the server’s calls (fsync and its kin). A flush profile replaces the device: a rotating "
+        "disk completes a flush at its next revolution.",
+        "Limit": "What a rate is the rate of, reckoned from what was counted: flushes near what the device completes; "
+        "CPU time near what the server may use; one client waiting for each answer (round trip).",
+    },
+    prefix="Storage: ",
+)

@@ -1,0 +1,583 @@
+"""What is really of storage: what limits a rate, what durability costs and whether it holds, and the offered rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.comparison import paired_ratio
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.storage.durability_share import durability_share, spread
+from virtgauge.analysis.storage.limits import (
+    CLIENT_NEAR,
+    Explanation,
+    Limit,
+    Load,
+    explain,
+    flush_limit_per_s,
+    round_trip_parts,
+)
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.columns import Cell
+from virtgauge.results.quantities import (
+    DURATION,
+    FLUSHES,
+    OPERATION_RATE,
+    RATIO,
+    SHARE,
+    Quantity,
+    significant,
+)
+from virtgauge.results.words import duration, interval_text, ratio_with_interval, share
+from virtgauge.specs.blocks import Axis, Block, Chart, Column, Finding, Panel, Row, Shown, Table, Text, Value
+from virtgauge.specs.context import Context
+from virtgauge.specs.storage_words import (
+    CLOSED,
+    LEVELS,
+    MULTI,
+    PAPER_LEVELS,
+    PLAIN,
+    SHORT_LEVELS,
+    SINGLE_WRITE,
+    USUAL,
+    WRITES,
+    flush_words,
+    level_words,
+    strength_of,
+)
+
+STREAMS = ("write", "read")
+"""Of a mixed load."""
+SHOWN = ("p50", "p99", "p99.9", "max")
+"""Of a distribution, in tables."""
+_UNACKNOWLEDGED = re.compile(r"\bw ?:? ?0\b|unacknowledged")
+_SERVES_SEVERAL = 1.5
+"""Operations that a flush serves, from which on it is called a group commit."""
+
+
+def rate_measure(context: Context, cell: Cell) -> str:
+    """What counts an operation: rows of statements with many values, else operations."""
+    return "rows" if context.level(cell, "operation") in MULTI else "throughput"
+
+
+def rates(context: Context, cell: Cell, arm: str) -> dict[int, float]:
+    """The rate of each repetition."""
+    return context.values(rate_measure(context, cell), cell, arm)
+
+
+def per_second(value: float | None) -> str:
+    """``1.20 kop/s`` of a rate of operations."""
+    return OPERATION_RATE.text(value).replace(" op/s", "/s").replace("kop/s", "k/s").replace("Mop/s", "M/s")
+
+
+def device(context: Context, cell: Cell) -> str:
+    """What follows a level: ``, flushes of a 7200 rpm disk``; nothing where it is the disk that is there."""
+    words = flush_words(context.level(cell, "flushes"))
+    return f", {words}" if words else ""
+
+
+# -- what limits a rate ----------------------------------------------------------------------------------
+
+
+def client_limited(context: Context, cell: Cell, arm: str) -> str:
+    """A note where any result lies near what the client reaches by itself."""
+    return "client-limited" if context.table.counted_flags(cell, arm).get("client-limited") else ""
+
+
+def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation] | None:
+    """What explains the rate of a cell on one arm; None where nothing was measured, or nothing of that kind."""
+    operation, clients = context.level(cell, "operation"), int(context.level(cell, "clients") or 1)
+
+    def middle(measure: str) -> float | None:
+        found = context.values(measure, cell, arm)
+        return statistics.median(found.values()) if found else None
+
+    per_s = middle("throughput")
+    if operation not in PLAIN or context.level(cell, "loop") not in CLOSED or per_s is None:
+        return None
+    writes = operation in WRITES
+    settings = context.table.last_result(cell, arm).get("settings") or {}
+    named = settings.values() if isinstance(settings, Mapping) else (settings,)
+    cpus = middle("server_cpus") or (context.facts.get(arm, {}).get("cpu") or {}).get("count")
+    load = Load(
+        operations_per_s=per_s,
+        clients=clients,
+        acknowledged=not (writes and any(_UNACKNOWLEDGED.search(str(value).lower()) for value in named)),
+        flushes_per_operation=middle("flushes_per_operation") if writes else None,
+        flush_limit_per_s=flush_limit_per_s(context.level(cell, "flushes"), middle("disk_flushes.before")),
+        client_limit_per_s=middle("client_limit"),
+        server_cpu_ns=middle("server_cpu"),
+        client_cpu_ns=middle("client_cpu"),
+        server_cpus=cpus,
+        service_ns=middle("service.mean"),
+    )
+    return load, explain(load)
+
+
+def limit(context: Context, cell: Cell, arm: str) -> Shown:
+    """The limit of a rate, its explanation, and how many trials have which flag."""
+    found = explained(context, cell, arm)
+    if found is None:
+        return None
+    flags = {name: n for name, n in context.table.flags([cell], arm).items() if name != "client-limited"}
+    note = ", ".join(f"{name}: {number}" for name, number in flags.items())
+    text = " ".join(reasons(context, cell, *found))
+    return Finding("limit", context.place(cell, arm), found[1].limit.value, note, text)
+
+
+def limit_hint(context: Context, cell: Cell, arm: str) -> str:
+    """The limit of a rate, beside the rate."""
+    found = explained(context, cell, arm)
+    return found[1].limit.value if found else ""
+
+
+def limits(context: Context) -> Iterator[Block]:
+    """Of each rate what was counted, how near that is to its limit, and what follows."""
+    rows = []
+    for cell in context.where({"operation": PLAIN, "loop": CLOSED}):
+        for arm in context.arms:
+            found = explained(context, cell, arm.name)
+            if found is None:
+                continue
+            place, explanation = context.place(cell, arm.name), found[1]
+            shares = [
+                Value.count(f"limit.share:{name}", place, 100 * used, SHARE)
+                if (used := explanation.shares.get(name)) is not None
+                else None
+                for name in ("flushes", "client", "server CPU")
+            ]
+            served = explanation.operations_per_flush
+            group = None if served is None else Value.count("limit.operations_per_flush", place, served)
+            near = context.table.counted_flags(cell, arm.name).get("client-limited", 0)
+            limited = Value.count("client_limited", place, near)
+            said = " ".join(reasons(context, cell, *found))
+            told = (limit(context, cell, arm.name), *shares, limited, group, said)
+            rows.append(Row((context.spec.cell_name(cell),), arm.name, told))
+    columns = ("flushes", "client", "server’s CPU")
+    if rows:
+        yield Table(
+            "",
+            ("Of",),
+            (
+                Column("limit", text=True),
+                *(Column(name, "share of its limit that is used") for name in columns),
+                Column("repetitions near the client’s limit"),
+                Column("operations to a flush"),
+                Column("why", text=True),
+            ),
+            tuple(rows),
+        )
+
+
+def reasons(context: Context, cell: Cell, load: Load, found: Explanation) -> list[str]:
+    """The explanation of a rate, in sentences."""
+    said = []
+    writes, flushes = context.level(cell, "operation") in WRITES, found.shares.get("flushes")
+    profile = context.level(cell, "flushes")
+    disk = f"a device with {flush_words(profile)}" if flush_words(profile) else "the disk"
+    per_s = (load.flushes_per_operation or 0.0) * load.operations_per_s
+    match found.limit:
+        case Limit.SENDING:
+            said.append("No answer is awaited: this is the rate of sending, not of storing")
+        case Limit.FLUSHES:
+            said.append(f"{per_second(per_s)} flushes of {per_second(load.flush_limit_per_s)} that {disk} completes")
+        case Limit.CLIENT:
+            said.append(
+                f"{share(found.shares['client'])} of what this client reaches against a server that stores nothing "
+                f"({per_second(load.client_limit_per_s)}): the client’s own limit is near"
+            )
+        case Limit.SERVER_CPU:
+            said.append(f"the server’s CPU time ({duration(load.server_cpu_ns)} an operation) fills what it may use")
+        case Limit.ROUND_TRIP:
+            said.append(f"one client waits {duration(load.service_ns)} for each answer: {_parts(load)}")
+        case Limit.NONE_FOUND:
+            busy = ", ".join(f"{name} {share(used)}" for name, used in found.shares.items())
+            said.append(f"nothing that was counted is at its limit{f' ({busy})' if busy else ''}")
+    if found.limit is not Limit.CLIENT and found.shares.get("client", 0) >= CLIENT_NEAR:
+        said.append(f"also {share(found.shares['client'])} of the client’s own limit")
+    if writes and found.operations_per_flush:
+        said.append(_group(found.operations_per_flush, context, cell))
+    elif writes and load.flushes_per_operation == 0:
+        said.append("no flush was counted")
+    if found.limit is not Limit.FLUSHES and flushes is not None and flushes >= 0.01:
+        said.append(f"flushes use {share(flushes)} of what {disk} completes")
+    return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in said]
+
+
+def _group(per_flush: float, context: Context, cell: Cell) -> str:
+    what = "statements" if context.level(cell, "operation") in MULTI else "writes"
+    if per_flush >= _SERVES_SEVERAL:
+        grouped = int(context.level(cell, "clients") or 1) > 1 and context.level(cell, "durability") == "flushed"
+        how = "group commit" if grouped else "flushed later, together"
+        return f"{significant(per_flush)} {what} to a flush ({how})"
+    return f"{significant(1 / per_flush)} flushes to a {what[:-1]}"
+
+
+def _parts(load: Load) -> str:
+    words = {
+        "flush": "flushing",
+        "server CPU": "the server’s CPU",
+        "client CPU": "the client’s CPU",
+        "rest": "network, waking up and locks",
+    }
+    parts = sorted(round_trip_parts(load).items(), key=lambda part: -part[1])
+    return ", ".join(f"{words[name]} {share(used)}" for name, used in parts)
+
+
+# -- durability ------------------------------------------------------------------------------------------
+
+
+def durability(context: Context) -> Iterator[Block]:
+    """For each arm every level that was tried, the weakest of a database first: its price, and what crashes lost."""
+    columns = (
+        *(Column("flushes an operation"), Column("one flush takes")),
+        *(
+            Column(title, f"{of} killed")
+            for of in ("server", "machine")
+            for title in ("rows lost", "of", "wrong", "newest lost", "crashes")
+        ),
+        *(Column("single writes"), Column("price"), Column("settings", text=True)),
+    )
+    number = 0
+    for arm in context.arms:
+        if arm.role == "aa":
+            continue
+        rows: list[Row] = []
+        own = [
+            cell
+            for cell in context.cells
+            if context.table.tried(cell, arm.name) and context.level(cell, "operation") in (*WRITES, "crash")
+        ]
+        for cells in context.groups(own, ("database", "flushes")).values():
+            rows += _levels_of(context, arm.name, cells)
+        if rows:
+            yield Table(arm.label, ("Database", "Level"), columns, tuple(rows), folded=number > 0)
+            number += 1
+
+
+def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Row]:
+    below, rates_below = "", dict[int, float]()
+    by_level = context.groups(cells, ("durability",))
+    for (level,) in sorted(by_level, key=lambda key: strength_of(key[0])):
+        of_level = by_level[(level,)]
+        if not any(context.measured(cell, arm) for cell in of_level):
+            continue  # named once, with the reason, under what was not measured
+        writing = _usual_write(context, arm, of_level)
+        found = rates(context, writing, arm) if writing else {}
+        first = of_level[0]
+        flushes, database = context.level(first, "flushes"), context.level(first, "database")
+        place = context.place(f"*;database={database};durability={level};flushes={flushes}", arm)
+        price = (
+            paired_ratio(found, rates_below, context.table.confidence)
+            if below
+            else Estimate.missing("ratio", "the weakest level")
+        )
+        named = f"of {SHORT_LEVELS.get(below, below)}" if below and price.point is not None else ""
+        shown: list[Shown] = []
+        for measure, quantity in (("flushes_per_operation", FLUSHES), ("mean_flush", DURATION)):
+            values = context.values(measure, writing, arm) if writing else {}
+            shown.append(_estimated(context, f"durability.{measure}", values, place, quantity))
+        for of in ("server", "machine"):
+            shown += _crashes(context, arm, of_level, of, place)
+        counted = context.spec.measure(rate_measure(context, writing) if writing else "throughput").quantity
+        shown.append(_estimated(context, "durability.rate", found, place, counted))
+        shown.append(dataclasses.replace(context.of("durability.price", place, price, RATIO), hint=named))
+        shown.append(_settings(context, of_level, arm))
+        words = flush_words(flushes)
+        yield Row(
+            (context.words(first, "database"), SHORT_LEVELS.get(level, level) + (f"\n{words}" if words else "")),
+            arm,
+            tuple(shown),
+        )
+        if found:
+            below, rates_below = level, found
+
+
+def _estimated(context: Context, name: str, values: Mapping[int, float], place: Any, quantity: Quantity) -> Value:
+    return context.of(
+        name, place, median_estimate([*values.values()], quantity.unit, context.table.confidence), quantity
+    )
+
+
+def _settings(context: Context, cells: Sequence[Cell], arm: str) -> str:
+    """What a level was set to, as the last result recorded it."""
+    for cell in reversed(cells):
+        settings = context.table.last_result(cell, arm).get("settings")
+        if isinstance(settings, Mapping):
+            return " ".join(f"{name}={value}" for name, value in settings.items())
+        if settings:
+            return f"profile={settings}"
+    return "–"
+
+
+def _usual_write(context: Context, arm: str, cells: Sequence[Cell]) -> Cell | None:
+    """Single writes by the fewest clients, else many at once."""
+    writing = {**USUAL, "operation": WRITES}
+    having = [cell for cell in cells if context.fits(cell, writing) and context.table.tried(cell, arm)]
+    return min(
+        having,
+        key=lambda cell: (context.level(cell, "operation") != SINGLE_WRITE, int(context.level(cell, "clients") or 1)),
+        default=None,
+    )
+
+
+def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: Any) -> Iterator[Shown]:
+    """All audits after a kind of crash together: rows lost, acknowledged and wrong, and the newest that was lost."""
+    chosen = [
+        cell
+        for cell in cells
+        if context.level(cell, "operation") == "crash" and (context.level(cell, "of") or "server") == of
+    ]
+    audits = [result for cell in chosen for _, result in context.table.results(cell, arm)]
+    if not audits:
+        tried = [cell for cell in chosen if context.table.tried(cell, arm)]
+        yield from (context.table.ending(tried[-1], arm) if tried else None, *(None,) * 4)
+        return
+    names = ("missing", "acknowledged", "wrong")
+    total = {name: sum(int(audit.get(f"{name}_rows") or 0) for audit in audits) for name in names}
+    crashes = f"{len(audits)} crash{'' if len(audits) == 1 else 'es'}"
+    for name, number in total.items():
+        note = "lost" if name == "missing" and number else ""
+        yield Value.count(f"crash.{of}.{name}", place, number, note=note, hint=crashes)
+    ages = [float(age) * 1e6 for audit in audits if (age := audit.get("newest_lost_ms")) is not None]
+    yield Value.count(f"crash.{of}.newest_lost", place, max(ages), DURATION) if ages else None
+    yield Value.count(f"crash.{of}.crashes", place, len(audits))
+
+
+@dataclasses.dataclass(frozen=True)
+class SpreadLevel:
+    """How far databases lie apart at one level.
+
+    Attributes:
+        level: of all; ``mixed`` for each database's own.
+        levels: level by database.
+        spread: rate of the fastest over that of the slowest, formed within each repetition.
+        share: of the mixed levels' spread that this level takes away (of its logarithm); None for the mixed ones.
+    """
+
+    level: str
+    levels: dict[str, str]
+    fastest: str
+    slowest: str
+    spread: Estimate
+    share: float | None
+
+
+def ranking(context: Context) -> Iterator[tuple[ArmRecord, str, list[SpreadLevel]]]:
+    """How much of the paper's ranking is durability, for every arm and flush profile where it can be told.
+
+    The mixed levels come first.  An emulated processor ranks nothing, and so explains no ranking.
+    """
+    single = {**USUAL, "operation": (SINGLE_WRITE,), "clients": ("1", "")}
+    for arm in context.arms:
+        if arm.role == "aa" or arm.emulated:
+            continue
+        cells = [cell for cell in context.where(single) if rates(context, cell, arm.name)]
+        for (flushes,), group in context.groups(cells, ("flushes",)).items():
+            placed = {
+                (context.words(cell, "database"), context.level(cell, "durability")): rates(context, cell, arm.name)
+                for cell in group
+            }
+            mixture = {name: level for name, level in PAPER_LEVELS.items() if (name, level) in placed}
+            if len(mixture) < 2:
+                continue
+            found = [_spread(context, "mixed", mixture, placed, None)]
+            for level in reversed(LEVELS):
+                same = {name: level for name in mixture if (name, level) in placed}
+                if len(same) == len(mixture):
+                    found.append(_spread(context, level, same, placed, found[0].spread.point))
+            yield arm, flushes, found
+
+
+def _spread(
+    context: Context,
+    level: str,
+    levels: dict[str, str],
+    placed: Mapping[tuple[str, str], Mapping[int, float]],
+    mixed: float | None,
+) -> SpreadLevel:
+    """The spread is formed within each repetition, so that what its databases have in common cancels."""
+    own = {name: placed[name, its] for name, its in levels.items()}
+    blocks = sorted(set.intersection(*(set(one) for one in own.values())))
+    spreads = [
+        spread([one[block] for one in own.values()]) for block in blocks if min(one[block] for one in own.values()) > 0
+    ]
+    found = median_estimate(spreads, "ratio", context.table.confidence)
+    middles = {name: statistics.median(one.values()) for name, one in own.items()}
+    taken = None if mixed is None or found.point is None else durability_share(mixed, found.point)
+    fastest, slowest = max(middles, key=lambda name: middles[name]), min(middles, key=lambda name: middles[name])
+    return SpreadLevel(level, levels, fastest, slowest, found, taken)
+
+
+def first_ranking(context: Context) -> Iterator[Block]:
+    """The share of durability in the ranking, on the first platform where it can be told."""
+    told = list(ranking(context))
+    own = [one for one in told if one[0] is told[0][0]]
+    if own:
+        sentences = tuple(_sentence(flushes, found) for _, flushes, found in own)
+        label = f"{told[0][0].label}, single writes of one client"
+        yield Text(tuple(f"{sentence} ({label})" for sentence in sentences), "Durability", "finding")
+
+
+def _sentence(flushes: str, levels: Sequence[SpreadLevel]) -> str:
+    """How much of the ranking is durability, at the strongest level that all have in common."""
+    mixed, equal = levels[0], levels[1:]
+    own = ", ".join(f"{name} {SHORT_LEVELS[level]}" for name, level in mixed.levels.items())
+    words = flush_words(flushes)
+    text = (
+        f"At the paper’s levels ({own}{f', {words}' if words else ''}) {mixed.fastest} stores "
+        f"{ratio_with_interval(mixed.spread)} as many single values a second as {mixed.slowest}"
+    )
+    if not equal:
+        return f"{text}; they have no common level here, so the share of durability in the difference is unknown."
+    text += f"; all {SHORT_LEVELS[equal[0].level]}, the spread is {ratio_with_interval(equal[0].spread)}"
+    return (
+        f"{text}: durability is {share(equal[0].share)} of that ranking." if equal[0].share is not None else f"{text}."
+    )
+
+
+def ranking_shares(context: Context) -> Iterator[Block]:
+    """The same on every platform, level by level."""
+    rows = []
+    for arm, flushes, found in ranking(context):
+        for one in found:
+            place = context.place(f"*;flushes={flushes};durability={one.level}", arm.name)
+            own = ", ".join(f"{name} {SHORT_LEVELS.get(level, level)}" for name, level in one.levels.items())
+            named = (
+                f"as in the paper: {own}" if one.level == "mixed" else f"all {SHORT_LEVELS.get(one.level, one.level)}"
+            )
+            shown: tuple[Shown, ...] = (
+                Finding("durability_share.fastest", place, one.fastest),
+                Finding("durability_share.slowest", place, one.slowest),
+                context.of("durability_share.spread", place, one.spread, RATIO),
+                None if one.share is None else Value.count("durability_share.share", place, 100 * one.share, SHARE),
+            )
+            words = flush_words(flushes)
+            rows.append(Row((named + (f"\n{words}" if words else ""),), arm.name, shown))
+    columns = (Column("fastest", text=True), Column("slowest", text=True), Column("fastest ÷ slowest"))
+    if rows:
+        yield Table(
+            "How much of the databases’ ranking is durability",
+            ("Levels",),
+            (*columns, Column("durability’s share of the mixed ranking")),
+            tuple(rows),
+            "Single writes of one client: the fastest database over the slowest, each at the level that the paper had "
+            "it at, then all at one level. The share is of the logarithm, for rates differ by factors.",
+        )
+
+
+# -- loads that are offered ------------------------------------------------------------------------------
+
+
+def mixed(context: Context) -> Iterator[Block]:
+    """Writes and reads of every mixed load, from sending and from the intended start."""
+    rows = []
+    for cell in context.where({"operation": ("mixed",)}):
+        level = level_words(context.level(cell, "durability"), context.level(cell, "flushes"))
+        named = f"{context.words(cell, 'database')}: {level}"
+        for arm in context.arms:
+            if not context.table.tried(cell, arm.name):
+                continue
+            total = context.value("throughput", cell, arm.name)
+            for stream in STREAMS:
+                shown = []
+                for time in ("service", "response"):
+                    for name in SHOWN:
+                        one = context.value(f"{time}_of_{stream}s.{name}", cell, arm.name)
+                        place = context.place(cell, arm.name, stream=stream)
+                        shown.append(dataclasses.replace(one, measure=f"{time}.{name}", place=place))
+                rows.append(Row((named, f"{stream}s"), arm.name, (*shown, total)))
+    columns = tuple(Column(name, time) for time in ("service", "response") for name in SHOWN)
+    if rows:
+        title = "Steady small writes and bursts of large reads (the paper’s Figure 1)"
+        yield Table(title, ("Of", "Stream"), (*columns, Column("operations")), tuple(rows))
+
+
+def rates_tried(context: Context, cell: Cell, arm: str) -> Shown:
+    """How many rates the searches of a knee offered."""
+    return str(len(_steps(context, cell, arm))) if context.measured(cell, arm) else None
+
+
+def _steps(context: Context, cell: Cell, arm: str) -> list[tuple[float, float, bool]]:
+    """What the searches of a knee offered, the p99 of the response there, and whether it met the objective."""
+    return [
+        (float(step["rate_per_s"]), float(step["p99_ms"]) * 1e6, bool(step.get("met")))
+        for _, result in context.table.results(cell, arm)
+        for step in result.get("steps") or ()
+        if step.get("p99_ms") is not None
+    ]
+
+
+def steps(context: Context) -> Iterator[Block]:
+    """Every rate that was offered in search of a knee."""
+    rows = []
+    for cell in context.where({"operation": ("knee",)}):
+        for arm in context.arms:
+            for number, (at, p99, met) in enumerate(_steps(context, cell, arm.name)):
+                place = context.place(cell, arm.name, step=number)
+                shown = (
+                    Value.count("knee.step.offered_per_s", place, at, OPERATION_RATE),
+                    Value.count("knee.step.p99", place, p99, DURATION),
+                    Finding("knee.step.met", place, "yes" if met else "no"),
+                )
+                rows.append(Row((context.spec.cell_name(cell),), arm.name, shown))
+    if rows:
+        columns = (Column("offered"), Column("p99 of the response"), Column("objective met", text=True))
+        yield Table("Rates that were offered in search of knees", ("Of",), columns, tuple(rows), folded=True)
+
+
+def offered(context: Context) -> Iterator[Block]:
+    """Of open loops the p99 of the response; of knees what their searches offered."""
+    panels: dict[str, list[dict[str, Any]]] = {}
+    measure = context.spec.measure("response.p99")
+    for cell in context.cells:
+        loop, operation = context.level(cell, "loop"), context.level(cell, "operation")
+        kind = operation if loop.startswith("open:") else context.level(cell, "of") if operation == "knee" else ""
+        if not kind:
+            continue
+        rows = panels.setdefault(context.spec.cell_name(cell, ("loop", "operation", "of")) + f", {kind}", [])
+        for arm in context.arms:
+            base = {"arm": arm.name, "label": arm.label, "hollow": arm.role == "aa"}
+            if operation == "knee":
+                for at, p99, _ in _steps(context, cell, arm.name):
+                    told = {"at": f"{per_second(at)} offered", "t": duration(p99), "interval": ""}
+                    rows.append(base | {"kind": "other", "x": at, "y": p99} | told)
+                knee = context.table.estimate(context.spec.measure("knee"), cell, arm.name).point
+                bound = context.table.estimate(context.spec.measure("knee.objective"), cell, arm.name).point
+                rows += [base | {"kind": "rule", "x": knee, "t": per_second(knee)}] if knee is not None else []
+                rows += [{"kind": "bound", "y": bound, "t": duration(bound)}] if bound is not None else []
+            elif context.table.values(measure, cell, arm.name):
+                found = context.table.estimate(measure, cell, arm.name)
+                at = float(loop.partition(":")[2])
+                told = {
+                    "at": f"{per_second(at)} offered",
+                    "t": duration(found.point),
+                    "interval": interval_text(found, DURATION),
+                }
+                rows.append(
+                    base | {"kind": "ours", "x": at, "y": found.point, "low": found.low, "high": found.high} | told
+                )
+    drawn = {title: rows for title, rows in panels.items() if any(row["kind"] in ("ours", "other") for row in rows)}
+    if drawn:
+        marked = [(title, row) for title, rows in drawn.items() for row in rows if "at" in row]
+        text = "; ".join(f"{title}: {row['label']} {row['at']} {row['t']}" for title, row in marked[:12])
+        yield Chart(
+            "lines",
+            "Latency against the offered rate",
+            "p99 of the response, from the intended start, so that operations that wait for those before count with "
+            "their wait. Solid rules: the knee, the highest rate at which the objective is met; dotted: the objective.",
+            Axis("operations/s offered", OPERATION_RATE),
+            Axis("p99 of the response", DURATION),
+            tuple(Panel(title, rows) for title, rows in drawn.items()),
+            text,
+        )
+
+
+def absent(context: Context) -> Iterator[tuple[str, str]]:
+    """The paper's databases that the plan does not have."""
+    planned = {context.words(cell, "database") for cell in context.cells}
+    yield from ((name, "the plan does not have it; the paper does") for name in PAPER_LEVELS if name not in planned)

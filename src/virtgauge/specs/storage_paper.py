@@ -1,0 +1,302 @@
+"""Tables IV and V of van der Veen et al. 2012, and which of a run's results stands for each of their cells.
+
+The paper's physical server is this run's reference; its virtual one a virtual machine, one with hardware
+virtualization before an emulated one, and a container only for want of either.  The paper had its disk turn at 7200 rpm
+under the physical server and supposes that the virtual machine monitor cached: so a rotational flush profile stands for
+the first and one that is quicker for the second, where a run has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from virtgauge.analysis.storage.limits import Explanation, Limit, flush_limit_per_s
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.reference import table
+from virtgauge.results.columns import Cell
+from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, significant
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
+from virtgauge.specs.context import Context
+from virtgauge.specs.storage_insights import explained, per_second, rate_measure, rates, reasons
+from virtgauge.specs.storage_words import LEVELS, PAPER_LEVELS, USUAL, WRITES, clients_words
+
+MOST_CLIENTS = 16
+"""Of the paper's; what its tables call many clients."""
+NOTE = (
+    "All 48 figures of van der Veen et al. 2012, measured on other hardware and software, with this run’s at the "
+    "levels of durability that the paper’s defaults had (PostgreSQL flushed, Cassandra periodic, MongoDB "
+    "unacknowledged), and what explains each, reckoned from what was counted: flushes, CPU time, round trips, the "
+    "client’s own limit. The paper’s server had 24 cores of 2.2 GHz and a disk of 7200 rpm, its client Java 6 and a "
+    "network of 1 Gb/s. Nothing is tuned to its figures."
+)
+_PAPER_DISK = "rotational:7200"
+_LIKE = 1.25
+"""Rates within this factor of each other are called the same (ours)."""
+_PER_TURN = 20.0
+"""Single writes that one turn of the disk may bring, up to which a flushing database's figure is set against it."""
+_SHAPES = {"physical": "M-1,-1L1,1M-1,1L1,-1", "virtual": "diamond"}
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperCell:
+    """A figure of the paper's Table IV or V, in operations (of many values: rows) per second."""
+
+    database: str
+    server: str
+    values: int
+    operation: str
+    many_clients: bool
+    per_s: float
+
+    @property
+    def name(self) -> str:
+        """Our name of the operation: ``multi-read``."""
+        return f"{'single' if self.values == 1 else 'multi'}-{self.operation}"
+
+    @property
+    def text(self) -> str:
+        """``MongoDB/physical/single-write/many/1``."""
+        clients = "many" if self.many_clients else "one"
+        return f"{self.database}/{self.server}/{self.name}/{clients}/{self.values}"
+
+
+@functools.cache
+def paper_cells() -> tuple[PaperCell, ...]:
+    """All 48, in the tables' order: Table IV, then Table V."""
+    cells = [
+        PaperCell(
+            database=row["database"],
+            server=row["server"],
+            values=int(row["values_per_statement"]),
+            operation=row["operation"],
+            many_clients=row["clients"] == "many",
+            per_s=float(row["operations_per_second"]),
+        )
+        for row in table("storage_ops").rows
+    ]
+    return tuple(sorted(cells, key=lambda cell: cell.values))
+
+
+def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
+    """What stands for ``physical`` and ``virtual``, where this run has something, and what is to be known of it."""
+    usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
+    reference = next((arm for arm in usable if arm.role == "reference"), None)
+    physical = reference if reference and reference.kind in ("host", "simulated") else None
+    physical = physical or next((arm for arm in usable if arm.kind == "host"), reference)
+    found = {} if physical is None else {"physical": (physical, "")}
+    others = [arm for arm in usable if arm is not physical]
+    machines = [arm for arm in others if arm.kind != "oci"]
+    virtual = min(machines, key=lambda arm: arm.emulated, default=None)
+    if virtual is not None:
+        found["virtual"] = virtual, "of a processor simulated in software" if virtual.emulated else ""
+    elif others:
+        found["virtual"] = others[0], "of a container, for want of a virtual machine"
+    return found
+
+
+class Stand:
+    """Finds the result of a run that stands for a cell of the paper."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.arms = stands(context.all_arms)
+        written = {**USUAL, "write_mode": ("default", "values")}
+        self._plain = context.where(written)
+        counts = {self._clients(cell) for cell in self._plain}
+        self.many = max((number for number in counts if 1 < number <= MOST_CLIENTS), default=None)
+        """How many clients stand for the paper's many; None where no more than one was measured."""
+
+    def _clients(self, cell: Cell) -> int:
+        return int(self._context.level(cell, "clients") or 1)
+
+    def cell(self, paper: PaperCell, level: str | None = None) -> Cell | None:
+        """The result for a cell, at the paper's level or at a given one; None where there is none.
+
+        A read finds the same rows whatever the level, so one at any level will do.  A long statement is preferred where
+        there is one: it is what the paper wrote PostgreSQL's many values with.
+        """
+        if paper.server not in self.arms:
+            return None
+        context, arm = self._context, self.arms[paper.server][0].name
+        wanted, any_level = level or PAPER_LEVELS[paper.database], paper.operation == "read" and level is None
+        fitting = [
+            cell
+            for cell in self._plain
+            if context.level(cell, "operation") == paper.name
+            and context.words(cell, "database") == paper.database
+            and self._clients(cell) == (self.many if paper.many_clients else 1)
+            and (any_level or context.level(cell, "durability") == wanted)
+            and rates(context, cell, arm)
+        ]
+        return min(
+            fitting,
+            key=lambda cell: (
+                context.level(cell, "durability") != wanted,
+                context.level(cell, "write_mode") != "values",
+                _device_rank(context.level(cell, "flushes"), quick_first=paper.server == "virtual"),
+            ),
+            default=None,
+        )
+
+    def equal_levels(self) -> Iterator[str]:
+        """Levels at which all of the paper's databases were measured writing, the strongest first."""
+        writing = [cell for cell in self._plain if self._context.level(cell, "operation") in WRITES]
+        for level in reversed(LEVELS):
+            at = [cell for cell in writing if self._context.level(cell, "durability") == level]
+            if {self._context.words(cell, "database") for cell in at} >= set(PAPER_LEVELS):
+                yield level
+
+    def why_none(self, paper: PaperCell) -> str:
+        """Why this run has nothing for a cell."""
+        if paper.server not in self.arms:
+            return "This run has no platform other than the reference."
+        if paper.many_clients and self.many is None:
+            return "This run has one client only."
+        context, level = self._context, PAPER_LEVELS[paper.database]
+        arm = self.arms[paper.server][0].name
+        for cell in context.cells:
+            meant = (context.words(cell, "database"), context.level(cell, "operation")) == (paper.database, paper.name)
+            here = context.level(cell, "durability") == level and context.table.tried(cell, arm)
+            if meant and here and not rates(context, cell, arm):
+                return f"No valid figure: {context.table.ending(cell, arm).rstrip('.')}."
+        at = f" at the paper’s level ({level})" if paper.operation == "write" else ""
+        return f"Not measured: {paper.database}{at}."
+
+
+def _device_rank(profile: str, *, quick_first: bool) -> tuple[int, str]:
+    order = ["rotational", "as-is", "latency", "at-once"]
+    kind = profile.partition(":")[0]
+    place = order.index(kind) if kind in order else len(order)
+    return (-place if quick_first else place), profile
+
+
+def replay(context: Context) -> Iterator[Block]:
+    """All 48 cells, in the paper's order; those without a figure of ours say why."""
+    stand = Stand(context)
+    heads = ("Database", "Server", "Operation")
+    columns = (
+        *(Column(name) for name in ("paper", "this run", "ratio")),
+        *(Column(name, text=True) for name in ("measured as", "limit", "what explains it")),
+    )
+    titles = {1: "Table IV: single operations per second", 1000: "Table V: rows per second, 1,000 to a statement"}
+    replayed: list[Value] = []
+    for values, title in titles.items():
+        rows = []
+        for paper in (one for one in paper_cells() if one.values == values):
+            shown = tuple(_replayed(context, stand, paper))
+            replayed += [one for one in shown[2:3] if isinstance(one, Value) and one.estimate.point is not None]
+            words = f"{paper.operation}, {'many clients' if paper.many_clients else '1 client'}"
+            rows.append(Row((paper.database, paper.server, words), "", shown))
+        yield Table(title, heads, columns, tuple(rows))
+    if replayed:
+        points = [one.estimate.point for one in replayed if one.estimate.point is not None]
+        told = f"{significant(min(points))} to {significant(max(points))}× the paper’s"
+        yield Text((f"{len(points)} of 48 cells replayed, {told}. {table('storage_ops').source.citation}",))
+
+
+def _replayed(context: Context, stand: Stand, paper: PaperCell) -> Iterator[Shown]:
+    """The paper's figure, ours, their ratio, what ours was measured as, and what explains them."""
+    quantity = OPERATION_RATE if paper.values == 1 else ROW_RATE
+    cell = stand.cell(paper)
+    if cell is None:
+        yield Value.count("replay", context.place("*", "", "paper", paper=paper.text), paper.per_s, quantity)
+        yield from (None, None, None, None, " ".join((stand.why_none(paper), *_of_the_paper(paper))))
+        return
+    arm, why = stand.arms[paper.server]
+    own = context.table.estimate(context.spec.measure(rate_measure(context, cell)), cell, arm.name)
+    ratio = own.mapped(lambda per_s: per_s / paper.per_s, "ratio")
+    place = context.place(cell, arm.name, "paper", paper=paper.text)
+    yield Value.count("replay", place, paper.per_s, quantity)
+    yield context.of("replay.rate", place, own, quantity)
+    yield context.of("replay.ratio", place, ratio, RATIO)
+    yield f"{arm.label}, {clients_words(int(context.level(cell, 'clients') or 1))}, {context.words(cell, 'durability')}"
+    found = explained(context, cell, arm.name)
+    said = reasons(context, cell, *found) if found else []
+    said += [*_of_the_paper(paper), *_difference(paper, context.level(cell, "flushes"), found, ratio.point, why)]
+    yield Finding("replay.limit", place, found[1].limit.value) if found else None
+    yield " ".join(said)
+
+
+def _of_the_paper(paper: PaperCell) -> Iterator[str]:
+    """What the paper's own figure says, from its disk's turns and its kind of acknowledgement."""
+    if paper.operation == "read":
+        return
+    level = PAPER_LEVELS[paper.database]
+    if level == "flushed":
+        turns = flush_limit_per_s(_PAPER_DISK, None)
+        assert turns is not None
+        per_turn = paper.per_s / paper.values / turns
+        told = f"The paper’s {per_second(paper.per_s)} are {significant(per_turn)} statements to a turn of its disk"
+        if paper.server == "virtual" and not paper.many_clients and per_turn > _LIKE:
+            told += ", more than one client can have flushed: its virtual machine acknowledged flushes early"
+        elif not paper.many_clients and per_turn > 1 / _LIKE:
+            told += ": it waited for one each time"
+        elif paper.many_clients and _LIKE < per_turn < _PER_TURN:
+            told += ": group commit"
+        yield f"{told}."
+    elif level == "none":
+        yield "The paper’s is of sending as well: its client did not wait for an answer."
+
+
+def _difference(
+    paper: PaperCell, flushes: str, found: tuple[Any, Explanation] | None, ratio: float | None, stand: str
+) -> Iterator[str]:
+    """Why ours differs from the paper's, or not."""
+    if ratio is None:
+        return
+    same = 1 / _LIKE <= ratio <= _LIKE
+    limit = found[1].limit if found else None
+    if same and limit is Limit.FLUSHES:
+        yield "The limit is the device’s, so the rate is the same on any hardware."
+    elif same:
+        yield "About the paper’s figure."
+    elif stand:
+        yield f"This run’s is {stand}, so its factor says little of virtual machines."
+    elif limit is Limit.FLUSHES and flushes != _PAPER_DISK and paper.server == "physical":
+        yield f"Another device than the paper’s makes the factor of {significant(ratio)}."
+    else:
+        beside = "the hardware and software of 2012 against this machine’s"
+        yield f"What remains, a factor of {significant(ratio)}, is {beside}."
+
+
+# -- beside ours in charts -------------------------------------------------------------------------------
+
+
+def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
+    """The paper's figures of one client, in the band of each database."""
+    names = list(dict.fromkeys(context.words(cell, "database") for cell in cells))
+    for paper in _published(context, cells, many=(False,)):
+        place = names.index(paper.database)
+        yield _mark(paper) | {"x": paper.per_s, "category": paper.database, "place": place}
+
+
+def published_lines(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
+    """The paper's figures of one client and of many."""
+    for paper in _published(context, cells, many=(False, True)):
+        yield _mark(paper) | {"x": MOST_CLIENTS if paper.many_clients else 1, "y": paper.per_s, "name": ""}
+
+
+def _published(context: Context, cells: list[Cell], many: Sequence[bool]) -> Iterator[PaperCell]:
+    """Those that belong beside some cells: writes at the level that the paper had them at, reads at any."""
+    levels = {(context.words(cell, "database"), context.level(cell, "operation")): cell for cell in cells}
+    for paper in paper_cells():
+        cell = levels.get((paper.database, paper.name))
+        if cell is not None and paper.many_clients in many:
+            writes = context.level(cell, "operation") in WRITES
+            if not writes or context.level(cell, "durability") == PAPER_LEVELS[paper.database]:
+                yield paper
+
+
+def _mark(paper: PaperCell) -> dict[str, Any]:
+    told = f"{paper.database}, {paper.server}: {per_second(paper.per_s)}"
+    return {
+        "kind": "published",
+        "arm": "paper",
+        "shape": _SHAPES[paper.server],
+        "t": told,
+        "label": "published",
+        "at": "",
+    }

@@ -1,0 +1,206 @@
+"""The timing suite: what reading a clock costs, how late sleeps wake, why, and what determines it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better, Measure, field
+from virtgauge.results.quantities import DURATION, SHARE
+from virtgauge.results.words import PROBES, exact_duration, load_label
+from virtgauge.specs import timing_insights as insights
+from virtgauge.specs.context import Context
+from virtgauge.specs.measures import durations
+from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
+from virtgauge.specs.timing_causes import advice, why
+from virtgauge.specs.timing_factors import what_matters
+
+
+def timing_measures() -> Iterator[Measure]:
+    """Clock reads and sleeps."""
+    for probe in insights.PROBES:
+        yield from durations(
+            *("timing", probe, PROBES[probe][1], frozenset({probe}), probe, "p50 p99"),
+        )
+    clock, sleep, lower = frozenset({"timer_cost"}), frozenset({"sleep_lateness"}), Better.LOWER
+    yield Measure(
+        *("timing", "timer_cost.resolution", DURATION, lower, "the smallest step of a clock that was seen", clock),
+        source=field("resolution_ps", factor=1e-3),
+    )
+    yield Measure(
+        *("timing", "timer_cost.overhead", DURATION, Better.NEITHER, "what measuring costs, which was taken off"),
+        *(clock, field("overhead_ps", factor=1e-3)),
+    )
+    yield Measure(
+        *("timing", "timer_cost.zero_share", SHARE, Better.NEITHER, "reads between which the clock did not step"),
+        *(clock, field("zero_share", factor=100)),
+    )
+    yield Measure(
+        *("timing", "sleep_lateness.cpu_per_sleep", DURATION, lower, "CPU time of one sleep", sleep),
+        source=field("cpu_ns_per_sleep"),
+    )
+
+
+def _target_words(level: str) -> str:
+    return exact_duration(float(level)) if level.isdigit() else level
+
+
+FACTORS = (
+    Factor(
+        "probe",
+        "",
+        insights.PROBES,
+        words=lambda level: PROBES[level][0] if level in PROBES else level,
+        of=lambda cell: cell.probe,
+    ),
+    Factor(
+        "function",
+        levels=(
+            *("rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"),
+            *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin"),
+        ),
+    ),
+    Factor("target_ns", "sleep of", words=_target_words),
+    Factor(
+        "slack",
+        "timer slack",
+        ("default", "own", "minimal"),
+        "default",
+        lambda level: "" if level == "own" else f"{level} slack",
+    ),
+    Factor("policy", "scheduling class", ("other", "fifo"), "other", lambda level: f"SCHED_{level.upper()}"),
+    Factor("idle_states", levels=("default",), usual="default", words=lambda level: f"{level} idle states"),
+    Factor("load", levels=("idle", "cpu", "io"), words=load_label),
+)
+_FUNCTION = ("function", "target_ns", "slack", "policy", "idle_states")
+_ALL = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max", "mean")
+_SHORT = {"p50": "median", "half_iqr": "half IQR", "mad": "MAD"}
+
+
+def _tables() -> Iterator[TableSpec]:
+    for probe in insights.PROBES:
+        own = {
+            "timer_cost": ("resolution", "overhead", "zero_share"),
+            "sleep_lateness": ("cpu_per_sleep",),
+        }[probe]
+        yield TableSpec(
+            PROBES[probe][0],
+            (
+                *(Told(_SHORT.get(name, name), insights.statistic(name), text=False) for name in _ALL),
+                Told("mean of all values", insights.mean_of_all, text=False),
+                Told("samples", insights.samples, text=False),
+                *(Figures(f"{probe}.{name}", name.replace("_", " ")) for name in own),
+                Told("method", insights.method),
+            ),
+            where={"probe": (probe,)},
+            split=("load",),
+            caption="Half IQR is what Kirova et al. 2019 call MAD; MAD here is the median absolute deviation. Where a "
+            "clock advances in steps as coarse as the cost itself, the median is interpolated within the step that "
+            "holds it. Extremes are of all repetitions, and so is a tail that is too rare for one of them.",
+        )
+
+
+_CURVES = {
+    "timer_cost": "How often reading the clock takes longer than the time below.",
+    "sleep_lateness": "How often a sleep wakes later after its deadline than the time below.",
+}
+
+
+def _charts() -> Iterator[ChartSpec]:
+    """In the manner of Kirova et al. 2019, figures 4, 6, 8 … 14 (values) and 5, 7, 9 … 15 (distributions)."""
+    for probe in insights.PROBES:
+        title, where = PROBES[probe][0], {"probe": (probe,)}
+        yield ChartSpec(
+            *("dots", f"{title}: medians"),
+            "Median over repetitions with its interval. Crosses: published medians of the same function and load, "
+            "measured on other hardware.",
+            (f"{probe}.p50",),
+            rows="load",
+            panels=_FUNCTION,
+            where=where,
+            published=insights.published_dots,
+        )
+        yield ChartSpec(
+            *("ccdf", f"{title}: distribution"),
+            f"{_CURVES[probe]} Further left is better; a long tail to the right is what a deadline meets. Dashed "
+            "vertical rules stand at the means.",
+            (probe,),
+            panels=("load", *_FUNCTION),
+            where=where,
+        )
+        yield ChartSpec(
+            *("strips", f"{title}: values"),
+            "Raw values of one typical repetition: some drawn at random, the smallest and the largest that were kept. "
+            "Bold lines are the medians over all repetitions; side to side means nothing.",
+            ("reservoir",),
+            panels=("load", *_FUNCTION),
+            where=where,
+            middle=f"{probe}.p50",
+            factor=1e-3,
+        )
+
+
+def _name(context: Context, cell: Cell) -> str:
+    """``usleep``, ``usleep under CPU load``."""
+    load = context.level(cell, "load")
+    return context.level(cell, "function") + (f" under {load_label(load)}" if load not in ("idle", "") else "")
+
+
+TIMING = SuiteSpec(
+    "timing",
+    "Timing",
+    FACTORS,
+    tuple(timing_measures()),
+    HeadlineSpec(
+        {"timer_cost.p50": ("reads", "the clock"), "sleep_lateness.p50": ("wakes", "late")},
+        insights.highlights,
+        _name,
+        most=8,
+        more={"timer_cost.p50": ("slower", "faster"), "sleep_lateness.p50": ("later", "earlier")},
+        told=insights.news,
+    ),
+    summary=(insights.glance,),
+    sections=(
+        SectionSpec(
+            *("causes", "Why, and what would help", (advice, why)),
+            "The first thing to do on each platform, by measured effect; below it, what each guest says of itself, "
+            "what the figures say about that, and the effect of a remedy where this run measured both with and without "
+            "it: time saved, paired by block, with its interval. Where it did not, what a plan must hold for it.",
+        ),
+        SectionSpec(
+            *("factors", "Which factors matter", (what_matters,)),
+            "Kirova et al. 2019 ask which of function, platform and load determine the median, the half IQR (their "
+            "MAD), the maximum and the minimum; so do these tests, on one value for each repetition of each cell. "
+            "“Not shown” is not “none”.",
+        ),
+        SectionSpec("figures", "Figures", tuple(_charts()), folded=True),
+        SectionSpec(
+            *("loads", "What the loads achieved", (insights.loads,)),
+            "Beside every probe, by the guest’s own count; medians over repetitions. The share is of all its "
+            "processors. “Not told” is what the guest does not count.",
+            folded=True,
+        ),
+        SectionSpec("tables", "Every result", tuple(_tables()), folded=True),
+        SectionSpec(
+            *("published", "Beside the published figures", (insights.published,)),
+            "Measured on other hardware, years apart: for orientation, not a target. Same function, load and kind of "
+            "platform.",
+            folded=True,
+        ),
+    ),
+    agreement=tuple(Figures(f"{probe}.p50") for probe in insights.PROBES),
+    missing=("function", "load"),
+    glossary={
+        "Distribution figures": "The height of a line says how often a value larger than the one below occurs. They "
+        "hold all valid repetitions together. Dashed lines are emulated platforms, dotted the A/A arm; vertical rules "
+        "are means. A wake-up before its deadline is negative and has no place on a logarithmic axis; the tables count "
+        "it.",
+        "Factors": "Kruskal–Wallis over all levels of a factor with the others pooled; ε² is the share of the ranks’ "
+        "variance that it explains. An interaction (×): whether one factor’s effect depends on another, by aligned "
+        "ranks of the logarithms with the guests as units; η² is its share beside its own error, and it counts as "
+        "shown only if the ordinary analysis of variance shows it too, for ranks alone are misled where cells vary "
+        "unequally. All p are two-sided and adjusted by Holm. Pairs: p by Dunn’s test on the ranks of all values. "
+        "Cliff’s δ compares like with like, where all other factors have the same level: +1 when the first of the pair "
+        "is always the larger (slower), −1 when always the smaller, 0 when neither.",
+    },
+)

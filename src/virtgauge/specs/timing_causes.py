@@ -1,0 +1,506 @@
+"""Why a platform's clock and sleep cost what they do, and what each remedy was measured to bring.
+
+For every platform: what the guest says of itself (hypervisor, clock source, counter, slack, idle states), what the
+measured figures say about it, and one sentence that a person can act on.  An effect is the difference of two cells of
+the same run, paired by block: with and without the remedy, or, where the remedy is out of the guest's reach, here and
+on the reference.  Where the run holds no such pair, the cause names the cells that it would take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from virtgauge.analysis.comparison import paired_difference
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.records import ArmRecord, TrialStatus
+from virtgauge.results.quantities import DURATION, RATIO
+from virtgauge.results.words import duration, exact_duration, load_label, share
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Table, Text, Value
+from virtgauge.specs.context import Context
+from virtgauge.specs.timing_insights import PROBES
+
+TRAPPED_TSC_NS = 150.0
+"""A counter that takes longer to read than this is not read by the processor alone: the hypervisor traps it."""
+FALLEN_BACK_SHARE = 0.5
+"""A clock read that costs more than this share of a system call is no longer served by the vDSO."""
+NEGLIGIBLE_STEAL = 0.001
+_MOST_NAMED = 6
+"""Idle states that are named."""
+
+_SIGNATURES = {
+    "KVMKVMKVM": "KVM",
+    "TCGTCGTCGTCG": "QEMU without hardware virtualization",
+    "Microsoft Hv": "Hyper-V",
+    "VMwareVMware": "VMware",
+    "XenVMMXenVMM": "Xen",
+    "VBoxVBoxVBox": "VirtualBox",
+}
+_FAST_CLOCKSOURCES = {"tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
+
+
+Medians = Mapping[tuple[str, frozenset[tuple[str, str]]], Mapping[int, float]]
+"""Median (ns) by block, for every probe and combination of factor levels of one arm."""
+
+_ABSENT = {"slack": "default", "policy": "other", "idle_states": "default"}
+"""The level of a factor that a cell does not name."""
+_PLAIN_SLEEPS = ("usleep", "nanosleep", "clock_nanosleep")
+"""Sleeps that take slack and class as the program has them, the commonest first."""
+_USUAL_TARGET_NS = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Medians by block of a cell and of its counterpart.
+
+    Attributes:
+        levels: of the first cell, by factor.
+    """
+
+    before: Mapping[int, float]
+    after: Mapping[int, float]
+    levels: Mapping[str, str]
+
+    @property
+    def saved_ns(self) -> float:
+        return point(self.before) - point(self.after)
+
+    @property
+    def factor(self) -> float:
+        """How many times less the second costs; infinite where it is not late at all."""
+        return point(self.before) / point(self.after) if point(self.after) > 0 else math.inf
+
+    @property
+    def text(self) -> str:
+        """``usleep of 100 µs, idle``."""
+        target = self.levels.get("target_ns", "")
+        of = f" of {exact_duration(float(target))}" if target.isdigit() else ""
+        return f"{self.levels.get('function', '')}{of}, {load_label(self.levels.get('load', ''))}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """One thing that decides what timing costs on a platform.
+
+    Attributes:
+        topic: ``clock source``, ``vDSO`` …
+        observed: what was found.
+        sentence: what a person can do about it.
+        effect: what the remedy brings, in ns saved (negative: it costs), over repetitions; None when nothing of it was
+            measured, because there is nothing to remedy or because the run has no pair of cells for it.
+        factor: how many times less it costs with the remedy; None without an effect, and where the remedy is in place.
+        against: what the effect was found by, in a clause; empty without one.
+        needs: the cells that a plan must have for the effect to be measured; None where it was, or where none would do.
+    """
+
+    topic: str
+    observed: str
+    sentence: str
+    effect: Estimate | None = None
+    factor: float | None = None
+    against: str = ""
+    needs: str | None = None
+
+    @property
+    def helps(self) -> bool:
+        """Whether there is something to do, and it was shown to help."""
+        return self.factor is not None and self.effect is not None and (self.effect.low or 0.0) > 0
+
+
+def causes(
+    facts: Mapping[str, Any],
+    medians: Medians,
+    nominal: float,
+    reference: Medians | None = None,
+    refusals: Mapping[tuple[str, str], str] | None = None,
+    steal: tuple[float | None, float | None] = (None, None),
+) -> tuple[Cause, ...]:
+    """The causes of one arm, in the order in which to look at them.
+
+    Args:
+        facts: of one of its guests, as the agent saw them; empty where no guest came up.
+        medians: of its valid trials.
+        nominal: confidence of the intervals.
+        reference: the reference arm's medians; None for the reference itself.
+        refusals: why the guest could not do what a level of a factor asks, in its agent's words.
+        steal: the share of its CPU time that was stolen, seen from the host and inside; None where untold.
+    """
+    if not facts:
+        return ()
+    arm = _Arm(facts, medians, nominal, reference, refusals or {}, steal)
+    return (
+        _hypervisor(arm),
+        _clock_source(arm),
+        _vdso(arm),
+        _counter(arm),
+        _slack(arm),
+        _class(arm),
+        _steal(arm),
+        _idle_states(arm),
+    )
+
+
+def summary(found: Sequence[Cause]) -> str:
+    """The most important thing to do, by measured effect, in one sentence; empty without causes."""
+    if not found:
+        return ""
+    helping = [cause for cause in found if cause.helps]
+    if helping:
+        best = max(helping, key=lambda cause: cause.factor or 0.0)
+        return f"{best.topic[0].upper()}{best.topic[1:]} first: {best.sentence}"
+    unmeasured = [cause.topic for cause in found if cause.needs]
+    text = "No remedy was shown to help here"
+    return f"{text}; not measured: {', '.join(unmeasured)}." if unmeasured else f"{text}."
+
+
+@dataclasses.dataclass(frozen=True)
+class _Arm:
+    """What is known of one arm; see :func:`causes`."""
+
+    facts: Mapping[str, Any]
+    medians: Medians
+    nominal: float
+    reference: Medians | None
+    refusals: Mapping[tuple[str, str], str]
+    steal: tuple[float | None, float | None]
+
+    def against_reference(self, function: str) -> tuple[Estimate | None, float | None, str]:
+        """What reading this clock costs more than on the reference, how many times, and a clause that says so."""
+        here = cell(self.medians, "timer_cost", function=function, load="idle")
+        there = cell(self.reference or {}, "timer_cost", function=function, load="idle")
+        if not here or not there:
+            return None, None, ""
+        saved = paired_difference(here, there, "ns", self.nominal)
+        return saved, point(here) / point(there), f"on the reference it costs {duration(point(there))}"
+
+    def saved(self, found: Pair) -> Estimate:
+        return paired_difference(found.before, found.after, "ns", self.nominal)
+
+    def refused(self, factor: str, level: str) -> str | None:
+        """Why the guest could not do this at all, in its agent's words; None where it did not say so."""
+        error = self.refusals.get((factor, level))
+        return f"{error.rstrip('.')}." if error else None
+
+
+def _hypervisor(arm: _Arm) -> Cause:
+    hypervisor = arm.facts.get("hypervisor") or {}
+    if not hypervisor.get("present"):
+        return Cause(
+            "hypervisor",
+            "none seen",
+            "The processor reports no hypervisor: bare metal, or a hypervisor that hides itself.",
+        )
+    signature = str(hypervisor.get("signature") or "").strip("\0 ")
+    name = _SIGNATURES.get(signature, f"signature {signature!r}" if signature else "of unknown make")
+    return Cause("hypervisor", name, f"This platform runs above {name}, which influences every figure.")
+
+
+def _clock_source(arm: _Arm) -> Cause:
+    source = arm.facts.get("clocksource") or {}
+    current, available = source.get("current"), source.get("available") or []
+    if current is None:
+        sentence = "This kernel does not report its clock source; only the cost of a read indicates it."
+        return Cause("clock source", "not told", sentence)
+    if current in _FAST_CLOCKSOURCES:
+        return Cause("clock source", current, f"{current} is read without leaving the guest; nothing to change.")
+    better = next((name for name in available if name in _FAST_CLOCKSOURCES), None)
+    remedy = f"boot with clocksource={better}" if better else "there is nothing better: expose the TSC to the guest"
+    sentence = f"{current} is read through the hypervisor; {remedy}"
+    effect, factor, against = arm.against_reference("clock_gettime")
+    if effect is None:
+        needs = 'timers = ["clock_gettime"], idle, here and on a reference whose clock source is fast'
+        return Cause("clock source", current, f"{sentence}.", needs=needs)
+    return Cause("clock source", current, f"{sentence} ({against}).", effect, factor, against)
+
+
+def _vdso(arm: _Arm) -> Cause:
+    plain = cell(arm.medians, "timer_cost", function="clock_gettime", load="idle")
+    call = cell(arm.medians, "timer_cost", function="clock_gettime_syscall", load="idle")
+    if not plain or not call:
+        answers = arm.facts.get("vdso")
+        observed = "not told" if answers is None else "answers" if answers else "falls back to a system call"
+        needs = 'timers = ["clock_gettime", "clock_gettime_syscall"], idle'
+        return Cause("vDSO", observed, "Measure the clock with and without the vDSO to see what it saves.", needs=needs)
+    observed = f"{duration(point(plain))} a read, {duration(point(call))} as a system call"
+    if point(plain) > FALLEN_BACK_SHARE * point(call):
+        sentence = "clock_gettime has fallen back to a system call: change the clock source, or read the counter"
+        effect, factor, against = arm.against_reference("clock_gettime")
+        if effect is None:
+            return Cause("vDSO", observed, f"{sentence}.")
+        return Cause("vDSO", observed, f"{sentence} ({against}).", effect, factor, against)
+    saved = paired_difference(call, plain, "ns", arm.nominal)
+    sentence = f"The vDSO serves clock reads and saves {duration(saved.point)} each; keep seccomp and tracers off it."
+    return Cause("vDSO", observed, sentence, saved, against="against a system call; already so")
+
+
+def _counter(arm: _Arm) -> Cause:
+    topic, tsc = "time stamp counter", arm.facts.get("tsc") or {}
+    measured = cell(arm.medians, "timer_cost", function="rdtsc", load="idle")
+    cost = point(measured) if measured else tsc.get("read_p50_ns")
+    if cost is None:
+        return Cause(topic, "not readable", "Programs must use the system's clock here.")
+    if cost > TRAPPED_TSC_NS:
+        sentence = "Every read of the counter is trapped by the hypervisor: turn TSC emulation off for this guest"
+        effect, factor, against = arm.against_reference("rdtsc")
+        observed = f"trapped: {duration(cost)} a read"
+        if effect is None:
+            needs = 'timers = ["rdtsc"], idle, here and on a reference that does not trap it'
+            return Cause(topic, observed, f"{sentence}.", needs=needs)
+        return Cause(topic, observed, f"{sentence} ({against}).", effect, factor, against)
+    if not tsc.get("invariant"):
+        sentence = "The guest's CPUID lacks the flag of an invariant counter, so nothing can rely on it: pass it on."
+        return Cause(topic, f"{duration(cost)} a read, not invariant", sentence)
+    system = cell(arm.medians, "timer_cost", function="clock_gettime", load="idle")
+    observed = f"{duration(cost)} a read, invariant"
+    if not measured or not system:
+        needs = 'timers = ["rdtsc", "clock_gettime"], idle'
+        return Cause(topic, observed, "Programs that need a cheap clock can read it directly.", needs=needs)
+    saved = paired_difference(system, measured, "ns", arm.nominal)
+    if saved.low is None or saved.low <= 0:
+        return Cause(topic, observed, "Reading it directly was not seen to be cheaper than the system's clock.", saved)
+    sentence = f"Programs that need a cheap clock can read it directly and save {duration(saved.point)} a read."
+    # A choice of the program's, which loses the system's adjustments: no remedy of the platform, so without a factor.
+    return Cause(topic, observed, sentence, saved, against="against clock_gettime")
+
+
+def _slack(arm: _Arm) -> Cause:
+    topic, slack_ns = "timer slack", arm.facts.get("timer_slack_ns")
+    if slack_ns is None:
+        sentence = "This kernel has no timer slack: late wake-ups have another cause."
+        return Cause(topic, "not taken", sentence)
+    observed = f"{duration(slack_ns)} by default"
+    found = pair(arm.medians, "slack", "default", "minimal", "idle")
+    if found is None:
+        if reason := arm.refused("slack", "minimal"):
+            return Cause(topic, observed, f"It cannot be changed: {reason}")
+        needs = 'sleeps = ["usleep"], slacks = ["default", "minimal"], idle'
+        return Cause(topic, observed, "Measure usleep with both slacks to see the effect of 1 ns.", needs=needs)
+    saved = arm.saved(found)
+    if saved.point is None or saved.point <= 0:
+        return Cause(topic, observed, "Setting the timer slack to 1 ns was not seen to help here.", saved)
+    sentence = f"prctl(PR_SET_TIMERSLACK, 1) lets a sleep wake {duration(saved.point)} sooner."
+    return Cause(topic, observed, sentence, saved, found.factor, found.text)
+
+
+def _class(arm: _Arm) -> Cause:
+    topic = "scheduling class"
+    # Where another program can run first, the class matters most: so the load under which it saves most.
+    found = max(pairs(arm.medians, "policy", "other", "fifo"), key=lambda one: one.saved_ns, default=None)
+    if found is None:
+        if reason := arm.refused("policy", "fifo"):
+            return Cause(topic, "SCHED_OTHER only", f"SCHED_FIFO is not available in this guest: {reason}")
+        needs = 'sleeps = ["usleep"], policies = ["other", "fifo"], idle and beside the CPU load'
+        return Cause(
+            topic, "SCHED_OTHER", "Measure usleep in both classes to see the effect of SCHED_FIFO.", needs=needs
+        )
+    saved = arm.saved(found)
+    observed = f"{duration(point(found.before))} late as SCHED_OTHER, {duration(point(found.after))} as FIFO"
+    load = found.levels.get("load", "")
+    beside = "on an idle system" if load == "idle" else f"beside the {load_label(load)}"
+    if saved.point is None or saved.point <= 0:
+        return Cause(topic, observed, f"SCHED_FIFO was not seen to help {beside}.", saved)
+    sentence = f"`chrt -f 50 PROGRAM` lets a sleep wake {duration(saved.point)} sooner {beside}."
+    return Cause(topic, observed, sentence, saved, found.factor, found.text)
+
+
+def _steal(arm: _Arm) -> Cause:
+    outside, inside = arm.steal
+    said = [
+        f"{name}: {'not told' if worst is None else f'at most {share(worst)} of its CPU time in a trial'}"
+        for name, worst in (("seen from the host", outside), ("seen inside", inside))
+    ]
+    observed = "; ".join(said)
+    worst = max((value for value in (outside, inside) if value is not None), default=None)
+    if worst is None:
+        return Cause("steal", observed, "Neither the host nor the guest counts stolen time; look at the tails instead.")
+    if worst < NEGLIGIBLE_STEAL:
+        return Cause("steal", observed, "The layers below took a negligible amount.")
+    if outside is not None and outside >= NEGLIGIBLE_STEAL:
+        return Cause("steal", observed, "The hypervisor below the host takes CPU time from it: reserve CPU there.")
+    return Cause("steal", observed, "The host takes CPU time from this guest: pin its processors to dedicated CPUs.")
+
+
+def _idle_states(arm: _Arm) -> Cause:
+    topic, observed = "C-states", _described(arm.facts.get("idle"))
+    found = pair(arm.medians, "idle_states", "default", "shallow", "idle")
+    if found is None:
+        return _unmeasured_idle_states(arm, topic, observed)
+    saved = arm.saved(found)
+    if saved.point is None or saved.point <= 0 or (saved.has_interval and not saved.excludes(0)):
+        return Cause(topic, observed, "Holding the idle states off was not seen to help here.", saved)
+    sentence = (
+        "`cpupower idle-set -D 0`, or idle=poll on the kernel's command line, lets a sleep wake "
+        f"{duration(saved.point)} sooner; the processors then never idle."
+    )
+    return Cause(topic, observed, sentence, saved, found.factor, found.text)
+
+
+def _unmeasured_idle_states(arm: _Arm, topic: str, observed: str) -> Cause:
+    needs: str | None = 'sleeps = ["usleep"], idle_states = ["default", "shallow"], idle'
+    if not _visible(arm.facts.get("idle")):
+        sentence = "The host decides: no C-state is visible here."
+    else:
+        sentence = "Hold them off for one trial to see what they cost."
+    if reason := arm.refused("idle_states", "shallow"):
+        needs = None
+        sentence = sentence if not _visible(arm.facts.get("idle")) else f"Only the host can hold them off: {reason}"
+    there = pair(arm.reference or {}, "idle_states", "default", "shallow", "idle")
+    if there is None or arm.reference is None:
+        return Cause(topic, observed, sentence, needs=needs)
+    saved = paired_difference(there.before, there.after, "ns", arm.nominal)
+    if saved.low is not None and saved.low > 0:
+        sentence += f" On the reference, holding them off lets a sleep wake {duration(saved.point)} sooner."
+    else:
+        sentence += " On the reference, holding them off was not seen to help."
+    return Cause(topic, observed, sentence, needs=needs)
+
+
+# -- idle states, and pairs of cells that differ in one factor only --------------------------------------
+
+
+def _visible(idle: Mapping[str, Any] | None) -> bool:
+    """Whether this kernel itself chooses between idle states."""
+    return bool(idle and idle.get("states") and idle.get("driver") not in (None, "none"))
+
+
+def _described(idle: Mapping[str, Any] | None) -> str:
+    """``intel_idle, menu: POLL 0 µs, C1 2 µs, C6 133 µs (disabled)``."""
+    if idle is None:
+        return "not told"
+    if not _visible(idle):
+        return "none visible"
+    names = [part for part in (idle["driver"], idle.get("governor")) if part]
+    states = idle["states"]
+    shown = ", ".join(_state(state) for state in states[:_MOST_NAMED])
+    more = f" and {len(states) - _MOST_NAMED} more" if len(states) > _MOST_NAMED else ""
+    return f"{', '.join(dict.fromkeys(names))}: {shown}{more}"
+
+
+def _state(state: Mapping[str, Any]) -> str:
+    latency = "" if state.get("latency_us") is None else f" {state['latency_us']} µs"
+    return f"{state.get('name', '')}{latency}{' (disabled)' if state.get('disabled') else ''}"
+
+
+def point(blocks: Mapping[int, float]) -> float:
+    """The median over blocks, of which there is at least one."""
+    return statistics.median(blocks.values())
+
+
+def cell(medians: Medians, probe: str, **levels: str) -> Mapping[int, float]:
+    """Medians by block of the first cell with these levels; empty when there is none."""
+    wanted = levels.items()
+    return next((blocks for (name, items), blocks in medians.items() if name == probe and wanted <= items), {})
+
+
+def pairs(medians: Medians, factor: str, before: str, after: str) -> Sequence[Pair]:
+    """The best pair under each load: two sleeps that differ in this factor and nothing else, the others at default.
+
+    Of several, the plainest sleep's, with the target nearest to 100 µs.
+    """
+    by_levels = {
+        frozenset((_ABSENT | dict(items)).items()): blocks
+        for (probe, items), blocks in medians.items()
+        if probe == "sleep_lateness"
+    }
+    best: dict[str, tuple[tuple[int, float], Pair]] = {}
+    for items, blocks in by_levels.items():
+        levels = dict(items)
+        other = by_levels.get(frozenset((levels | {factor: after}).items()))
+        usual = all(levels[name] == (before if name == factor else _ABSENT[name]) for name in _ABSENT)
+        function, target = levels.get("function", ""), levels.get("target_ns", "")
+        if other is None or not usual or function not in _PLAIN_SLEEPS or not target.isdigit():
+            continue
+        rank = _PLAIN_SLEEPS.index(function), abs(math.log(max(int(target), 1) / _USUAL_TARGET_NS))
+        load = levels.get("load", "")
+        if load not in best or rank < best[load][0]:
+            best[load] = rank, Pair(blocks, other, levels)
+    return [found for _, found in best.values()]
+
+
+def pair(medians: Medians, factor: str, before: str, after: str, load: str) -> Pair | None:
+    """The pair under one load; None when there is none."""
+    return next((one for one in pairs(medians, factor, before, after) if one.levels.get("load") == load), None)
+
+
+# -- of a run --------------------------------------------------------------------------------------------
+
+
+def causes_of(context: Context) -> Iterator[tuple[ArmRecord, tuple[Cause, ...]]]:
+    """The causes of every arm that has medians, but of the A/A arm."""
+    medians = {arm.name: _medians(context, arm.name) for arm in context.arms}
+    reference, steal = medians.get(context.table.reference), steal_shares(context)
+    for arm in context.arms:
+        if medians[arm.name] and arm.role != "aa":
+            facts = context.facts.get(arm.name, {})
+            against = None if arm.role == "reference" else reference
+            told = steal.get(arm.name, (None, None)), _refusals(context, arm.name)
+            found = causes(facts, medians[arm.name], context.table.confidence, against, told[1], told[0])
+            if found:
+                yield arm, found
+
+
+def _medians(context: Context, arm: str) -> Medians:
+    own = [cell for cell in context.cells if cell.probe in PROBES]
+    found = {(one.probe, frozenset(one.levels)): context.values(f"{one.probe}.p50", one, arm) for one in own}
+    return {key: blocks for key, blocks in found.items() if blocks}
+
+
+def _refusals(context: Context, arm: str) -> dict[tuple[str, str], str]:
+    """The first error of trials that an arm does not support, by factor and level."""
+    found: dict[tuple[str, str], str] = {}
+    for one in context.cells:
+        for tried in context.table.attempts(one, arm):
+            if tried.status is TrialStatus.UNSUPPORTED and tried.error:
+                for factor in one.levels:
+                    found.setdefault(factor, tried.error)
+    return found
+
+
+def steal_shares(context: Context) -> dict[str, tuple[float | None, float | None]]:
+    """By arm the largest share of CPU time that a trial of a repetition lost, seen from the host and inside.
+
+    The median over repetitions; None where it was not told.
+    """
+    worst: dict[tuple[str, str], dict[int, float]] = {}
+    for arm, block, elapsed_ns, accounting in context.table.accounts(context.spec.name):
+        inside = (context.facts.get(arm, {}).get("cpu") or {}).get("count") or 1
+        for field, processors in (("steal_ns", accounting.get("processors")), ("guest_steal_ns", inside)):
+            steal = accounting.get(field)
+            if steal is None or not processors or not elapsed_ns:
+                continue
+            # What was left out is no part of the figures, but of what happens on this machine.
+            left_out = accounting.get("left_out", ()) if field == "steal_ns" else ()
+            stolen = sum(one["share"] * one["elapsed_ns"] for one in left_out if one["reason"] == "steal")
+            elapsed = elapsed_ns + sum(one["elapsed_ns"] for one in left_out)
+            blocks = worst.setdefault((arm, field), {})
+            blocks[block] = max(blocks.get(block, 0.0), (steal / processors + stolen) / elapsed)
+    middle = {key: statistics.median(blocks.values()) for key, blocks in worst.items()}
+    arms = dict.fromkeys(arm for arm, _ in middle)
+    return {arm: (middle.get((arm, "steal_ns")), middle.get((arm, "guest_steal_ns"))) for arm in arms}
+
+
+def advice(context: Context) -> Iterator[Block]:
+    """The first thing to do on each platform."""
+    for arm, found in causes_of(context):
+        yield Text((summary(found),), arm.label, "finding")
+
+
+def why(context: Context) -> Iterator[Block]:
+    """For each platform its causes."""
+    columns = (Column("found", text=True), Column("time saved"), Column("times"), Column("what to do", text=True))
+    for arm, found in causes_of(context):
+        rows = []
+        for cause in found:
+            place = context.place("*", arm.name, cause=cause.topic)
+            saved = None if cause.effect is None else context.of("cause.saved", place, cause.effect, DURATION)
+            times = None if cause.factor is None else Value.count("cause.factor", place, cause.factor, RATIO)
+            if saved is not None and cause.against:
+                saved = dataclasses.replace(saved, hint=cause.against)
+            needs = f" Not measured: that needs {cause.needs}." if cause.needs else ""
+            observed = Finding("cause.observed", place, cause.observed)
+            rows.append(Row((cause.topic,), "", (observed, saved, times, cause.sentence + needs)))
+        title = f"{arm.label} (emulated)" if arm.emulated else arm.label
+        yield Table(title, ("Cause",), columns, tuple(rows), folded=True)

@@ -1,0 +1,311 @@
+"""What is really of clocks and sleeps: functions by name, tails over all repetitions, loads, and published figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.comparison import Comparison
+from virtgauge.analysis.distribution import merge, samples_needed
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.statistics import TAILS
+from virtgauge.reference import TimingFigure, table, timing_figures
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Better, Column, Derived, Measure, Statistic, field
+from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
+from virtgauge.results.words import duration, exact_duration, load_label
+from virtgauge.specs import blocks
+from virtgauge.specs.blocks import Block, Row, Shown, Table, Text, Value
+from virtgauge.specs.context import Context
+
+PROBES = ("timer_cost", "sleep_lateness")
+FIRST_CHOICE = {
+    # What a program meets that does nothing special: the libc's clock through the vDSO, a plain sleep.
+    "timer_cost": ("clock_gettime", "rdtscp", "rdtsc", "gettimeofday", "clock_gettime_syscall"),
+    "sleep_lateness": ("usleep", "nanosleep", "clock_nanosleep"),
+}
+COMPARED = ("p50", "p99", "p99.9")
+"""Statistics that stand beside the reference's."""
+USUAL = {"slack": ("default", "own"), "policy": ("other",), "idle_states": ("default",)}
+"""As a program has them that does nothing about them; HPTSleep sees to its own slack."""
+_NEWS = 1.5
+"""A ratio under load is worth telling when it differs from that without by this factor."""
+
+
+def function_label(levels: Mapping[str, str]) -> str:
+    """What is measured, without the load: ``usleep 100 µs, minimal slack``; ``clock_gettime``."""
+    parts = [levels.get("function", "")]
+    known = {"function", "load", "target_ns", "slack", "policy", "idle_states"}
+    if "target_ns" in levels:
+        target = levels["target_ns"]
+        parts[0] += f" {exact_duration(float(target)) if target.isdigit() else target}"
+    if levels.get("slack", "default") not in ("default", "own"):
+        parts.append(f"{levels['slack']} slack")
+    if levels.get("policy", "other") != "other":
+        parts.append(f"SCHED_{levels['policy'].upper()}")
+    if levels.get("idle_states", "default") != "default":
+        parts.append(f"{levels['idle_states']} idle states")
+    parts += [f"{name} {level}" for name, level in levels.items() if name not in known]
+    return ", ".join(part for part in parts if part.strip())
+
+
+# -- columns ---------------------------------------------------------------------------------------------
+
+
+def _counts(context: Context, cell: Cell, arm: str) -> dict[int, float]:
+    """How many values each repetition has."""
+    probes, source = frozenset({cell.probe}), Statistic(cell.probe, "n")
+    measure = Measure("timing", f"{cell.probe}.values", COUNT, Better.NEITHER, "values", probes, source)
+    return context.table.values(measure, cell, arm)
+
+
+def statistic(name: str) -> Callable[[Context, Cell, str], Shown]:
+    """A statistic over repetitions: of extremes the extreme, of a tail that trials lack that of all together."""
+
+    def say(context: Context, cell: Cell, arm: str) -> Shown:
+        measure = f"{cell.probe}.{name}"
+        shown = context.value(measure, cell, arm, compared=name in COMPARED)
+        values, counts = list(context.values(measure, cell, arm).values()), _counts(context, cell, arm)
+        if values and name in ("min", "max"):
+            reason = "over all repetitions; an extreme has no interval"
+            extreme = Estimate.bare(min(values) if name == "min" else max(values), "ns", reason, len(values))
+            return dataclasses.replace(shown, estimate=extreme)
+        if len(values) < len(counts):
+            return dataclasses.replace(shown, estimate=_pooled_tail(context, cell, arm, TAILS[name], counts))
+        return shown
+
+    return say
+
+
+def _pooled_tail(context: Context, cell: Cell, arm: str, share: float, counts: Mapping[int, float]) -> Estimate:
+    needed, samples = samples_needed(share), int(sum(counts.values()))
+    if samples < needed:
+        return Estimate.missing("ns", f"needs {needed:,} samples, has {samples:,}", len(counts))
+    found = [(one, scale) for _, one, scale in context.table.distributions(cell.probe, cell, arm)]
+    point = merge(one for one, _ in found).quantile(share) * found[0][1]
+    reason = f"of all {samples:,} samples together; a repetition needs {needed:,} of its own for an interval"
+    return Estimate.bare(point, "ns", reason, len(counts))
+
+
+def mean_of_all(context: Context, cell: Cell, arm: str) -> Shown:
+    """The mean of all values, whatever their repetition."""
+    counts, means = _counts(context, cell, arm), context.values(f"{cell.probe}.mean", cell, arm)
+    total = sum(counts.values())
+    if not total:
+        return None
+    mean = sum(counts[block] * mean for block, mean in means.items()) / total
+    return Value.count(f"{cell.probe}.curve.mean", context.place(cell, arm), mean, DURATION)
+
+
+def samples(context: Context, cell: Cell, arm: str) -> Shown:
+    """How many values there are, of how many repetitions."""
+    counts = _counts(context, cell, arm)
+    hint = f"{len(counts)} repetition{'' if len(counts) == 1 else 's'}"
+    place = context.place(cell, arm)
+    return Value.count(f"{cell.probe}.samples", place, sum(counts.values()), hint=hint) if counts else None
+
+
+def method(context: Context, cell: Cell, arm: str) -> Shown:
+    """How the probe says that it measured."""
+    return str(context.table.last_result(cell, arm).get("method") or "–")
+
+
+# -- a first look ----------------------------------------------------------------------------------------
+
+
+def highlights(context: Context) -> list[tuple[str, Cell]]:
+    """The cells for a first look, each with its measure: per probe one function, under each load."""
+    chosen = []
+    for probe, preferred in FIRST_CHOICE.items():
+        candidates = context.where({"probe": (probe,)})
+
+        def rank(cell: Cell, order: tuple[str, ...] = preferred) -> tuple[int, bool, bool, bool]:
+            function = context.level(cell, "function")
+            place = order.index(function) if function in order else len(order)
+            apart = (context.level(cell, name) != "default" for name in ("slack", "idle_states"))
+            return (place, next(apart), context.level(cell, "policy") != "other", next(apart))
+
+        if candidates:
+            first = function_label(min(candidates, key=rank).factors)
+            same = [cell for cell in candidates if function_label(cell.factors) == first]
+            chosen += [(f"{probe}.p50", cell) for cell in same]
+    return chosen
+
+
+def news(context: Context, arm: str, measured: list[tuple[str, Cell]]) -> list[tuple[str, Cell]]:
+    """Of each probe the first, and under other loads what says something new."""
+    kept, first = [], dict[str, tuple[Cell, Comparison]]()
+    apart = arm == context.table.reference or context.arm(arm).emulated
+    for name, cell in measured:
+        found = context.table.compared(context.spec.measure(name), cell, arm)
+        if name not in first:
+            first[name] = cell, found
+            kept.append((name, cell))
+        elif not apart and found.distinguishable:
+            usual = first[name][1]
+            if found.judgement is not usual.judgement or _factor_between(found, usual) > _NEWS:
+                kept.append((name, cell))
+    return kept
+
+
+def _factor_between(one: Comparison, other: Comparison) -> float:
+    if one.ratio.point is None or other.ratio.point is None:
+        return 1.0
+    factor = one.ratio.point / other.ratio.point
+    return max(factor, 1 / factor)
+
+
+def glance(context: Context) -> Iterator[Block]:
+    """Platforms × the cells of a first look."""
+    chosen = highlights(context)
+    rows = [
+        Row(("",), arm.name, tuple(context.value(name, cell, arm.name, compared=True) for name, cell in chosen))
+        for arm in context.arms
+    ]
+    columns = tuple(
+        blocks.Column(load_label(context.level(cell, "load")), function_label(cell.factors)) for _, cell in chosen
+    )
+    if chosen:
+        yield Table(
+            "",
+            ("Medians",),
+            columns,
+            tuple(rows),
+            "Of reading a clock, and of how late a sleep wakes, with the ratio to the reference in the same block. "
+            "Coloured ratios differ by more than identical arms (A/A) do; grey ones were not shown to. An emulated "
+            "processor shows that the method works, not what the platform can do on hardware, and is never ranked.",
+        )
+
+
+# -- loads -----------------------------------------------------------------------------------------------
+
+
+def _sum(*columns: Column) -> Column:
+    """Of what is there; NaN where nothing is."""
+    told = np.array(columns)
+    return np.where(np.isnan(told).all(axis=0), np.nan, np.nansum(told, axis=0))
+
+
+def _per_second(number: Column, elapsed_ns: Column) -> Column:
+    return np.divide(1e9 * number, elapsed_ns, out=np.full_like(number, np.nan), where=elapsed_ns > 0)
+
+
+def _achieved(name: str, quantity: Any, source: Any) -> Measure:
+    return Measure("timing", f"load.{name}", quantity, Better.NEITHER, "of the load", frozenset(PROBES), source)
+
+
+_MOVED = tuple(field("load", name, factor=1e6) for name in ("read_mb_per_s", "written_mb_per_s"))
+_ACHIEVED = {
+    "CPU busy": _achieved("cpu_busy", SHARE, field("load", "achieved", "cpu_busy_share", factor=100)),
+    "read and written": _achieved("bytes", BYTE_RATE, Derived(_MOVED, _sum)),
+    "operations": _achieved(
+        "operations", EVENT_RATE, Derived((field("load", "operations"), field("load", "elapsed_ns")), _per_second)
+    ),
+    "interrupts": _achieved("interrupts", EVENT_RATE, field("load", "achieved", "interrupts_per_s")),
+    "context switches": _achieved("switches", EVENT_RATE, field("load", "achieved", "context_switches_per_s")),
+}
+
+
+def loads(context: Context) -> Iterator[Block]:
+    """What each load really achieved: one that could hardly run beside a probe explains its figures."""
+    context.table.read(_ACHIEVED.values())
+    rows = []
+    beside = context.where({"load": lambda load: load not in ("idle", "")})
+    for (load,), cells in context.groups(beside, ("load",)).items():
+        for arm in context.arms:
+            own = [cell for cell in cells if context.measured(cell, arm.name)]
+            if not own:
+                continue
+            place = context.place(f"*;load={load}", arm.name)
+            told = [context.table.last_result(cell, arm.name).get("load") for cell in own]
+            named = [one for one in told if isinstance(one, Mapping)]
+            service = ", ".join(dict.fromkeys(str(one["service"]) for one in named if one.get("service")))
+            instead = "; ".join(dict.fromkeys(str(one["fallback"]) for one in named if one.get("fallback")))
+            shown = [
+                context.of(one.name, place, _over_cells(context, one, own, arm.name), one.quantity)
+                for one in _ACHIEVED.values()
+            ]
+            trials = sum(len(context.table.numbers(cell, arm.name)) for cell in own)
+            count = Value.count("load.trials", place, trials)
+            text = f"{service}: {instead}" if instead else service or "–"
+            rows.append(Row((load_label(load),), arm.name, (text, *shown, count)))
+    columns = (blocks.Column("service", text=True), *(blocks.Column(name) for name in _ACHIEVED))
+    if rows:
+        yield Table("", ("Load",), (*columns, blocks.Column("trials")), tuple(rows))
+
+
+def _over_cells(context: Context, measure: Measure, cells: list[Cell], arm: str) -> Estimate:
+    """Of each repetition the mean over the cells beside a load."""
+    blocks_of: dict[int, list[float]] = {}
+    for cell in cells:
+        for block, value in context.table.values(measure, cell, arm).items():
+            blocks_of.setdefault(block, []).append(value)
+    unit = measure.quantity.unit
+    values = [sum(found) / len(found) for found in blocks_of.values()]
+    return median_estimate(values, unit, context.table.confidence) if values else Estimate.missing(unit, "not told")
+
+
+# -- published figures -----------------------------------------------------------------------------------
+
+TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}
+"""The paper's table of each probe."""
+FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
+LOADS = {"idle": "Idle System", "cpu": "CPU-bound", "io": "IO/network-bound"}
+_PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
+
+
+def published_of(context: Context, cells: list[Cell]) -> Iterator[tuple[Cell, str, TimingFigure]]:
+    """The paper's figures of the same function, load and kind of platform; the A/A arm has none of its own."""
+    for cell in cells:
+        if cell.probe not in TABLES or not context.fits(cell, USUAL):
+            continue
+        function, load = (FUNCTIONS.get(context.level(cell, "function")), LOADS.get(context.level(cell, "load")))
+        for arm in context.arms:
+            if arm.role != "aa" and context.table.tried(cell, arm.name):
+                for one in timing_figures(TABLES[cell.probe]):
+                    if (one.function, one.load, one.platform) == (function, load, _PLATFORMS.get(arm.kind)):
+                        yield cell, arm.name, one
+
+
+def published(context: Context) -> Iterator[Block]:
+    """The paper's figures, and this run's beside them."""
+    rows, sources = [], {}
+    for cell, arm, one in published_of(context, context.cells):
+        name = TABLES[cell.probe]
+        source = table(name).source
+        sources[source.citation] = source
+        paper = "/".join((f"{source.short}, {table(name).place}", one.function, one.platform, one.load))
+        place = context.place("*", arm, "paper", paper=paper)
+        told = [
+            Value.count(f"published.{part}", place, getattr(one, part), DURATION)
+            for part in ("median_ns", "half_iqr_ns", "min_ns", "max_ns")
+        ]
+        ours = [statistic(part)(context, cell, arm) for part in ("p50", "half_iqr", "min", "max")]
+        said = f"{one.function}, {one.platform}, {one.load}"
+        rows.append(
+            Row(
+                (f"{function_label(cell.factors)}, {load_label(context.level(cell, 'load'))}",),
+                arm,
+                (said, *told, *ours),
+            )
+        )
+    parts = ("median", "half IQR", "minimum", "maximum")
+    columns = [blocks.Column("as", "published", text=True), *(blocks.Column(part, "published") for part in parts)]
+    columns += [blocks.Column(part, "this run") for part in parts]
+    if rows:
+        yield Table("", ("Measured",), tuple(columns), tuple(rows))
+        yield Text(tuple(sources))
+
+
+def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
+    """The paper's medians, in the band of their load."""
+    order = list(dict.fromkeys(context.level(cell, "load") for cell in cells))
+    for cell, _, one in published_of(context, cells):
+        load = context.level(cell, "load")
+        told = f"{one.function}, {one.platform}, {one.load}: {duration(one.median_ns)}"
+        mark = {"kind": "published", "arm": "paper", "shape": "cross", "label": "published", "t": told}
+        yield mark | {"x": one.median_ns, "category": load_label(load), "place": order.index(load)}

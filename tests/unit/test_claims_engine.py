@@ -1,0 +1,434 @@
+"""The engine of claims, relation by relation, on figures whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.claims.engine import judge
+from virtgauge.claims.figures import Figure, Figures, exact, measured, told
+from virtgauge.claims.model import ClaimFile, Level, Range
+from virtgauge.claims.verdicts import Evidence, ExaminedClaim, Verdict, verdict_of
+
+NOMINAL = 0.95
+CONFIRMED, CONTRADICTED = Verdict.CONFIRMED, Verdict.CONTRADICTED
+UNDECIDED, UNTESTABLE = Verdict.UNDECIDED, Verdict.UNTESTABLE
+SMALL = (0.99, 0.995, 1.0, 1.0, 1.005, 1.01)
+"""What repetitions are of the truth: 1 % to either side."""
+LARGE = (0.5, 0.7, 0.9, 1.1, 1.4, 2.0)
+
+
+def claim_file(*tests: Mapping[str, Any], **more: Any) -> ClaimFile:
+    claim = {"name": "claim", "where": "section 1", "text": "It is so.", "tests": list(tests)}
+    factors = {"arm": "{}", "platform": "", "function": "{}", "load": "{}", "at": "at {:g}", "share": "{:.0%}"}
+    return ClaimFile.model_validate(
+        {
+            "measures": {"cost": {"title": "cost", "unit": "ns"}, "late": {"title": "lateness", "unit": "ns"}},
+            "factors": factors,
+            "claim": [claim],
+            **more,
+        }
+    )
+
+
+def figure(
+    value: float, noise: Sequence[float] = SMALL, measure: str = "cost", arm: str = "", **levels: Level
+) -> Figure:
+    values = {block: value * one for block, one in enumerate(noise)}
+    return Figure(measure, levels, measured(values, "ns", NOMINAL), values, arm=arm, label=arm)
+
+
+def heard(
+    test: Mapping[str, Any], figures: Sequence[Figure], nominal: float | None = NOMINAL, **file: Any
+) -> ExaminedClaim:
+    made = claim_file(test, **file)
+    return judge(made.claim[0], Figures(made, figures, nominal, lambda measure, cells: "not measured"))
+
+
+def verdict(test: Mapping[str, Any], *figures: Figure) -> Verdict:
+    return heard(test, figures).verdict
+
+
+YES, NO, OPEN, NOTHING = Evidence("", True), Evidence("", False), Evidence("", None), Evidence.none("")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        ([YES, YES], CONFIRMED),
+        ([YES, NO, OPEN], CONTRADICTED),
+        ([YES, OPEN], UNDECIDED),
+        ([YES, NOTHING], UNDECIDED),
+        ([NOTHING], UNTESTABLE),
+        ([], UNTESTABLE),
+    ],
+)
+def test_a_verdict_needs_every_figure(evidence: list[Evidence], expected: Verdict) -> None:
+    assert verdict_of(evidence) is expected
+
+
+# -- bounds ------------------------------------------------------------------------------------------
+
+BOUND = {"relation": "bound", "measure": "cost", "at_least": 90, "at_most": 110}
+
+
+@pytest.mark.parametrize(("value", "expected"), [(100, CONFIRMED), (150, CONTRADICTED), (110, UNDECIDED)])
+def test_the_whole_interval_decides(value: float, expected: Verdict) -> None:
+    assert verdict(BOUND, figure(value)) is expected
+
+
+def test_without_figures_nothing_is_tested_and_the_reason_is_given() -> None:
+    found = heard(BOUND, [])
+    assert (found.verdict, found.evidence[0].text) == (UNTESTABLE, "not measured")
+
+
+def test_without_an_interval_nothing_is_decided() -> None:
+    one = Figure("cost", {}, Estimate.bare(100.0, "ns", "one repetition"), {0: 100.0})
+    assert heard(BOUND, [one]).verdict is UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("which", "expected"),
+    [("each", CONTRADICTED), ("most", CONFIRMED), ("any", CONFIRMED), ("lowest", CONFIRMED), ("highest", CONTRADICTED)],
+)
+def test_a_quantifier_says_which_figures_must_agree(which: str, expected: Verdict) -> None:
+    figures = [figure(value, load=str(value)) for value in (95, 100, 500)]
+    assert verdict({**BOUND, "which": which}, *figures) is expected
+
+
+def test_half_of_the_cells_are_not_most() -> None:
+    figures = [figure(value, load=str(value)) for value in (95, 100, 500, 600)]
+    assert verdict({**BOUND, "which": "most"}, *figures) is CONTRADICTED
+
+
+def test_emulated_figures_are_shown_and_decide_nothing() -> None:
+    own = figure(500)
+    found = heard(BOUND, [Figure(own.measure, {}, own.estimate, own.values, emulated=True)])
+    assert found.verdict is UNTESTABLE
+    assert "emulated, which decides nothing" in found.evidence[0].text
+
+
+def test_a_level_that_a_claim_needs_leaves_it_open_where_it_was_not_measured() -> None:
+    needed = {"load": ("idle", "busy")}
+    assert heard(BOUND, [figure(100, load="idle")], needed=needed).verdict is UNDECIDED
+    both = [figure(100, load="idle"), figure(101, load="busy")]
+    assert heard(BOUND, both, needed=needed).verdict is CONFIRMED
+
+
+# -- ratios and differences --------------------------------------------------------------------------
+
+RATIO = {
+    "relation": "ratio",
+    "measure": "cost",
+    "of": {"function": "call"},
+    "to": {"function": "counter"},
+    "at_least": 1.5,
+    "at_most": 2.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "noise", "expected"),
+    [(200, SMALL, CONFIRMED), (300, SMALL, CONTRADICTED), (200, LARGE, UNDECIDED)],
+)
+def test_a_ratio_is_formed_within_repetitions(call: float, noise: Sequence[float], expected: Verdict) -> None:
+    assert verdict(RATIO, figure(call, noise, function="call"), figure(100, function="counter")) is expected
+
+
+def test_what_repetitions_have_in_common_cancels() -> None:
+    assert verdict(RATIO, figure(200, LARGE, function="call"), figure(100, LARGE, function="counter")) is CONFIRMED
+
+
+def test_figures_are_compared_only_where_all_else_is_alike() -> None:
+    apart = [figure(200, function="call", load="idle"), figure(100, function="counter", load="busy")]
+    assert verdict(RATIO, *apart) is UNTESTABLE
+    assert verdict({**RATIO, "alike": ()}, *apart) is CONFIRMED
+    two_arms = [figure(200, arm="one", function="call"), figure(100, arm="two", function="counter")]
+    assert verdict(RATIO, *two_arms) is UNTESTABLE
+
+
+def test_only_a_test_that_names_a_platform_compares_two() -> None:
+    test = {**RATIO, "of": {"platform": "guest"}, "to": {"platform": "host"}}
+    figures = [figure(200, arm="kvm", platform="guest"), figure(100, arm="host", platform="host")]
+    found = heard(test, figures, of_arms=("platform",))
+    assert found.verdict is CONFIRMED
+    assert found.evidence[0].text.startswith("kvm ÷ host, cost: 2.0")
+
+
+def test_one_figure_of_all_may_be_compared() -> None:
+    test = {**RATIO, "of_which": "highest", "to_which": "lowest"}
+    figures = [figure(value, function="call", load=str(value)) for value in (100, 200)]
+    assert verdict(test, *figures, figure(100, function="counter", load="idle")) is CONFIRMED
+
+
+def test_no_difference_does_not_reach_a_bound_of_none() -> None:
+    equal = [figure(100, (1, 1, 1, 1, 1, 1), function=name) for name in ("call", "counter")]
+    more = {name: value for name, value in RATIO.items() if name not in ("at_least", "at_most")}
+    assert verdict({**more, "at_least": 1}, *equal) is CONTRADICTED
+    assert verdict({**more, "relation": "difference", "at_least": 0}, *equal) is CONTRADICTED
+
+
+@pytest.mark.parametrize(("call", "expected"), [(130, CONFIRMED), (90, CONTRADICTED), (100.2, UNDECIDED)])
+def test_a_difference(call: float, expected: Verdict) -> None:
+    test = {**RATIO, "relation": "difference", "at_least": 0, "at_most": None}
+    assert verdict(test, figure(call, function="call"), figure(100, SMALL[::-1], function="counter")) is expected
+
+
+ENDS = {
+    "relation": "ratio",
+    "measure": "cost",
+    "of": {"at": {"pick": "highest"}},
+    "to": {"at": {"pick": "lowest"}},
+    "at_least": 1.5,
+    "at_most": 2.5,
+    "span": {"at": {"at_least": 1, "at_most": 12}},
+}
+
+
+def test_the_ends_of_a_range_are_compared() -> None:
+    figures = [figure(value, at=float(at)) for at, value in ((1, 100), (6, 900), (12, 200))]
+    assert verdict(ENDS, *figures) is CONFIRMED
+    assert verdict(ENDS, figures[0]) is UNTESTABLE
+
+
+def test_a_shorter_range_than_the_papers_confirms_nothing_and_contradicts_too_much() -> None:
+    short = [figure(100, at=1.0), figure(200, at=6.0)]
+    found = heard(ENDS, short)
+    assert found.verdict is UNDECIDED
+    assert "the paper's range of at is wider" in found.evidence[0].text
+    assert verdict(ENDS, short[0], figure(300, at=6.0)) is CONTRADICTED
+
+
+def test_the_middle_of_a_range_is_its_median() -> None:
+    valley = {
+        "relation": "ratio",
+        "measure": "cost",
+        "of": {"at": {"at_most": 10, "pick": "lowest"}},
+        "to": {"at": {"at_least": 20, "at_most": 80, "pick": "median"}},
+        "at_least": 1,
+    }
+    figures = [figure(value, at=float(at)) for at, value in ((5, 300), (20, 100), (50, 110), (80, 500))]
+    assert verdict(valley, *figures) is CONFIRMED
+    assert verdict(valley, figure(105, at=5.0), *figures[1:]) is CONTRADICTED
+
+
+# -- orders, spreads, changes ------------------------------------------------------------------------
+
+ORDER = {"relation": "order", "measure": "cost", "factor": "load", "descending": ["busy", "idle"]}
+
+
+@pytest.mark.parametrize(
+    ("busy", "noise", "expected"), [(120, SMALL, CONFIRMED), (80, SMALL, CONTRADICTED), (100.1, LARGE, UNDECIDED)]
+)
+def test_an_order(busy: float, noise: Sequence[float], expected: Verdict) -> None:
+    assert verdict(ORDER, figure(busy, noise, load="busy"), figure(100, load="idle")) is expected
+
+
+def test_an_order_of_figures_that_reach_zero_is_one_of_differences() -> None:
+    assert verdict(ORDER, figure(10, load="busy"), figure(0, load="idle")) is CONFIRMED
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(300, CONFIRMED), (150, CONTRADICTED)])
+def test_a_star_is_every_other_level(busy: float, expected: Verdict) -> None:
+    figures = [figure(busy, load="busy"), figure(100, load="idle"), figure(200, load="io")]
+    assert verdict({**ORDER, "descending": ["busy", "*"]}, *figures) is expected
+
+
+def test_arms_that_differ_as_much_as_identical_ones_decide_nothing() -> None:
+    test = {**ORDER, "factor": "platform", "descending": ["guest", "host"]}
+    figures = [figure(130, arm="kvm", platform="guest"), figure(100, arm="host", platform="host")]
+    made = claim_file(test, of_arms=("platform",))
+    assert judge(made.claim[0], Figures(made, figures, NOMINAL, aa_band=lambda one: 1.2)).verdict is CONFIRMED
+    found = judge(made.claim[0], Figures(made, figures, NOMINAL, aa_band=lambda one: 1.5))
+    assert found.verdict is UNDECIDED
+    assert "identical arms" in found.evidence[0].text
+
+
+@pytest.mark.parametrize(("highest", "expected"), [(1200, CONFIRMED), (500, CONTRADICTED)])
+def test_a_spread(highest: float, expected: Verdict) -> None:
+    test = {"relation": "spread", "measure": "cost", "factor": "load", "at_least": 10}
+    figures = [figure(100, load="idle"), figure(300, load="io"), figure(highest, load="busy")]
+    assert verdict(test, *figures) is expected
+    assert verdict(test, figures[0]) is UNTESTABLE
+
+
+@pytest.mark.parametrize(("rest", "expected"), [(150, CONFIRMED), (900, CONTRADICTED)])
+def test_a_spread_beside_another(rest: float, expected: Verdict) -> None:
+    test = {
+        "relation": "spread",
+        "measure": "cost",
+        "factor": "load",
+        "cells": {"function": "write"},
+        "than": {"function": "read"},
+        "at_least": 3,
+    }
+    figures = [figure(value, function="write", load=load) for load, value in (("idle", 100), ("busy", 1000))]
+    figures += [figure(value, function="read", load=load) for load, value in (("idle", 100), ("busy", rest))]
+    assert verdict(test, *figures) is expected
+
+
+def changing(*ratios: float, noise: Sequence[float] = SMALL) -> list[Figure]:
+    """Functions a, b … that cost so much more when busy than idle."""
+    figures = []
+    for name, ratio in zip("abc", ratios, strict=False):
+        figures += [figure(100, function=name, load="idle"), figure(100 * ratio, noise, function=name, load="busy")]
+    return figures
+
+
+@pytest.mark.parametrize(
+    ("ratios", "noise", "expected"),
+    [((2.0, 2.2), SMALL, CONFIRMED), ((2.0, 4.0), SMALL, CONTRADICTED), ((2.0, 2.2), LARGE, UNDECIDED)],
+)
+def test_equivalence_wants_all_to_change_by_about_the_same(
+    ratios: tuple[float, ...], noise: Sequence[float], expected: Verdict
+) -> None:
+    test = {
+        "relation": "equivalence",
+        "measure": "cost",
+        "across": "function",
+        "of": {"load": "busy"},
+        "to": {"load": "idle"},
+        "at_most": 1.25,
+    }
+    assert verdict(test, *changing(*ratios, noise=noise)) is expected
+    assert verdict(test, *changing(2.0)) is UNTESTABLE
+
+
+@pytest.mark.parametrize(
+    ("ratios", "less", "noise", "expected"),
+    [
+        ((3.0, 1.5, 2.0), False, SMALL, CONFIRMED),
+        ((1 / 3, 1.5, 2.0), False, SMALL, CONFIRMED),  # up or down
+        ((1.2, 1.5, 2.0), False, SMALL, CONTRADICTED),
+        ((1.2, 1.5, 2.0), True, SMALL, CONFIRMED),
+        ((1.5, 1.4, 1.2), False, LARGE, UNDECIDED),
+    ],
+)
+def test_one_level_changes_more_than_each_other(
+    ratios: tuple[float, ...], less: bool, noise: Sequence[float], expected: Verdict
+) -> None:
+    test = {
+        "relation": "change",
+        "measure": "cost",
+        "across": "function",
+        "level": "a",
+        "of": {"load": "busy"},
+        "to": {"load": "idle"},
+        "less": less,
+        "pooled": True,
+    }
+    assert verdict(test, *changing(*ratios, noise=noise)) is expected
+
+
+@pytest.mark.parametrize(("third", "expected"), [(300, CONFIRMED), (110, CONTRADICTED)])
+def test_a_line_explains_what_lies_on_it(third: float, expected: Verdict) -> None:
+    test = {"relation": "line", "measure": "cost", "factor": "at", "at_least": 0.8}
+    figures = [figure(100, at=1.0), figure(200, at=2.0), figure(third, at=3.0)]
+    assert verdict(test, *figures) is expected
+    assert verdict(test, *figures[:2]) is UNTESTABLE
+
+
+@pytest.mark.parametrize(("reader", "expected"), [(900, CONFIRMED), (50, CONTRADICTED)])
+def test_no_level_is_the_largest_everywhere(reader: float, expected: Verdict) -> None:
+    test = {"relation": "mixed", "measure": "cost", "factor": "function", "across": "load"}
+    figures = [figure(500, function="a", load="w"), figure(400, function="a", load="r")]
+    figures += [figure(100, function="b", load="w"), figure(reader, function="b", load="r")]
+    assert verdict(test, *figures) is expected
+
+
+# -- ranks -------------------------------------------------------------------------------------------
+
+MATTERS = {"relation": "significance", "factors": ["load"], "significant": ["cost"]}
+
+
+def table(*rows: tuple[str, float], exactly: bool = False) -> list[Figure]:
+    made = []
+    for number, (load, value) in enumerate(rows):
+        levels: dict[str, Level] = {"load": load, "function": str(number // 3)}
+        made.append(Figure("cost", levels, exact(value, "ns")) if exactly else figure(value, **levels))
+    return made
+
+
+DIFFERENT = [("idle", 10.0), ("io", 20.0), ("busy", 30.0)] * 3
+SAME = [("idle", 10.0), ("io", 10.0), ("busy", 10.0)] * 3
+
+
+@pytest.mark.parametrize("test", [MATTERS, {**MATTERS, "pairs": [["busy", "idle"]]}])
+def test_an_effect_that_ranks_show_is_significant(test: Mapping[str, Any]) -> None:
+    assert verdict(test, *table(*DIFFERENT)) is CONFIRMED
+    turned = {**test, "significant": [], "insignificant": ["cost"]}
+    assert verdict(turned, *table(*DIFFERENT)) is CONTRADICTED
+
+
+def test_an_effect_that_a_run_does_not_show_may_be_there_all_the_same() -> None:
+    assert verdict(MATTERS, *table(*SAME)) is UNDECIDED
+    turned = {**MATTERS, "significant": [], "insignificant": ["cost"]}
+    assert verdict(turned, *table(*SAME)) is UNDECIDED
+    assert heard(turned, table(*SAME, exactly=True), nominal=None).verdict is CONFIRMED
+
+
+def test_values_too_few_for_any_data_to_show_an_effect_decide_nothing() -> None:
+    found = heard(MATTERS, table(*DIFFERENT[:3], exactly=True), nominal=None)
+    assert found.verdict is UNTESTABLE
+    assert "no data could give" in found.evidence[0].text
+
+
+def test_an_interaction_needs_repetitions() -> None:
+    test = {"relation": "significance", "factors": ["function", "load"], "significant": ["cost"]}
+    crossed = [figure(100, function="a", load="idle"), figure(200, SMALL[::-1], function="a", load="busy")]
+    crossed += [figure(200, SMALL[3:] + SMALL[:3], function="b", load="idle"), figure(100, function="b", load="busy")]
+    assert verdict(test, *crossed) is CONFIRMED
+    single = [Figure("cost", one.levels, exact(one.point, "ns")) for one in crossed]
+    assert heard(test, single, nominal=None).verdict is UNTESTABLE
+    assert verdict(test, *crossed[:3]) is UNTESTABLE
+
+
+# -- a paper's own figures ---------------------------------------------------------------------------
+
+
+def stated(low: float, high: float, **levels: Level) -> Figure:
+    return Figure("cost", levels, exact(low, "ns", high))
+
+
+def test_a_figure_of_a_paper_is_taken_as_it_is_and_one_with_an_open_end_as_a_bound() -> None:
+    def judged(one: Figure, which: str = "each") -> Verdict:
+        return heard({**BOUND, "at_most": None, "which": which}, [one], nominal=None).verdict
+
+    assert judged(stated(90, 90)) is CONFIRMED
+    assert judged(stated(96, float("inf"))) is CONFIRMED
+    assert judged(stated(float("-inf"), 95)) is UNTESTABLE
+    assert judged(stated(float("-inf"), 95), "highest") is CONFIRMED
+
+
+def test_what_is_said_of_each_of_a_range_is_said_of_its_parts() -> None:
+    figures = Figures(claim_file(BOUND), [stated(100, 100, share=Range(at_most=0.7))])
+    assert figures.select("cost", {"share": 0.4})
+    assert not figures.select("cost", {"share": 0.4}, "lowest")
+    assert not figures.select("cost", {"share": 0.9})
+
+
+def test_figures_are_told_in_their_unit() -> None:
+    assert told(exact(0.96, "share", float("inf")), "share") == "above 96.0 %"
+    assert told(exact(587, "Mbit/s"), "Mbit/s") == "587 Mbit/s"
+    assert told(Estimate(62_100.0, 60_000.0, 63_000.0, 0.95, 6, "ns", ""), "ns") == "62.1 µs (60.0 µs to 63.0 µs)"
+
+
+# -- the form of claims ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ({"relation": "bound", "measure": "cost"}, "at_least or at_most"),
+        ({**BOUND, "measure": "speed"}, "measure = 'speed' is not declared"),
+        ({**BOUND, "cells": {"colour": "red"}}, "factor 'colour' is not declared"),
+        ({**BOUND, "relation": "larger"}, "relation"),
+    ],
+)
+def test_a_malformed_test_is_refused(test: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        claim_file(test)

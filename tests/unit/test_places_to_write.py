@@ -1,0 +1,86 @@
+"""Where a command shall write and cannot: refused before anything is done, with code 2, option and path."""
+
+from __future__ import annotations
+
+import pytest
+from suites.simulated_runs import execute, plan_of, simulated
+from typer.testing import CliRunner
+
+from virtgauge import cli
+from virtgauge.errors import ExitCode, UsageError
+
+COMMANDS = {
+    "run": "run {plan} --out {place}",
+    "run --junit": "run {plan} --out {folder}/new --junit {place}",
+    "resume --junit": "resume {run} --junit {place}",
+    "verdict --junit": "verdict {run} --junit {place}",
+    "report text": "report {run} --out {place}",
+    "report json": "report {run} --format json --out {place}",
+    "report html": "report {run} --format html --out {place}",
+    "export csv": "export {run} --format csv --out {place}",
+    "export json": "export {run} --format json --out {place}",
+    "export parquet": "export {run} --format parquet --out {place}",
+    "import": "import fio {plan} --new {place} --arm a",
+    "compare": "compare {run} {run} --out {place}",
+    "archive": "archive {run} --to {place}",
+    "image": "image build --format iso --out {place}",
+    "attach": "attach prepare --listen 127.0.0.1:7443 --out {place}",
+    "fleet": "fleet run {plan} --out {place}",
+    "shim": "shim --json {place} -- /bin/true",
+}
+
+
+@pytest.fixture(scope="module")
+def finished_run(simulated_machine):
+    execute(plan_of(simulated("a"), simulated("b", seed=2), repetitions=2), simulated_machine / "run")
+    return simulated_machine / "run"
+
+
+def invoke(command, folder, run, place):
+    (folder / "p.toml").write_text(plan_of(simulated("a"), simulated("b"), repetitions=1).to_toml())
+    words = command.format(plan=folder / "p.toml", folder=folder, run=run, place=place).split()
+    return CliRunner().invoke(cli.app, words)
+
+
+@pytest.mark.parametrize("below", ["x", "x/y"])
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_place_below_a_file_is_refused_before_anything_is_done(tmp_path, finished_run, command, below):
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / below
+    before = sorted(finished_run.iterdir())
+    result = invoke(command, tmp_path, finished_run, place)
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.exit_code == ExitCode.USAGE == 2
+    assert str(place.parent) in str(result.exception)
+    assert "→" in str(result.exception)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "p.toml"]
+    assert sorted(finished_run.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", [c for n, c in COMMANDS.items() if n in ("run", "import", "archive", "fleet")])
+def test_a_folder_that_nobody_can_make_is_refused(tmp_path, finished_run, command):
+    result = invoke(command, tmp_path, finished_run, "/proc/none/x")
+    assert isinstance(result.exception, UsageError)
+    assert "/proc/none/x: cannot be written" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["report json", "export csv", "run --junit", "shim", "image"])
+def test_a_folder_in_a_files_place_is_refused(tmp_path, finished_run, name):
+    (tmp_path / "taken").mkdir()
+    result = invoke(COMMANDS[name], tmp_path, finished_run, tmp_path / "taken")
+    assert isinstance(result.exception, UsageError)
+    assert "taken" in str(result.exception)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_place_that_was_only_tried_is_left_as_it_was(tmp_path, finished_run):
+    (tmp_path / "kept.json").write_text("kept")
+    place = tmp_path / "a" / "b"
+    result = invoke("import fio {plan} --new {place} --arm a", tmp_path, finished_run, place)  # no output of fio
+    assert result.exit_code
+    assert not (tmp_path / "a").exists()
+    result = invoke("export {run} --format csv --measure no.such --out {place}", tmp_path, finished_run, tmp_path / "n")
+    assert result.exit_code
+    assert not (tmp_path / "n").exists()
+    invoke("export {run} --measure no.such --format csv --out {place}", tmp_path, finished_run, tmp_path / "kept.json")
+    assert (tmp_path / "kept.json").read_text() == "kept"

@@ -1,0 +1,157 @@
+"""One answer for each platform and suite: figure, interval, and what could have been resolved."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import synthetic_ledger
+
+from virtgauge import report
+from virtgauge.analysis.bounds import Outcome
+from virtgauge.analysis.comparison import Agreement, Judgement
+from virtgauge.analysis.resolution import Resolution
+from virtgauge.decisions.verdicts import Verdict
+from virtgauge.report.answers import Answer, IdenticalArms, answers, identical_arms
+from virtgauge.report.decisions.model import ReportedRequirement
+from virtgauge.report.headline import Headline, HeadlineFigure, Tone
+
+
+def answers_of(folder: Path, **options: object) -> dict[str, Answer]:
+    with synthetic_ledger(folder, **options) as ledger:
+        return {answer.platform: answer for answer in answers(report.build(ledger))}
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    return answers_of(tmp_path_factory.mktemp("answers") / "run")
+
+
+def test_every_usable_platform_has_one_and_the_aa_arm_none(usual: dict[str, Answer]) -> None:
+    assert list(usual) == ["host", "runc", "gvisor", "qemu-microvm"]
+    assert {answer.suite for answer in usual.values()} == {"timing"}
+
+
+def test_the_figure_that_differs_most_comes_first_with_its_interval(usual: dict[str, Answer]) -> None:
+    assert usual["gvisor"].clauses[0].startswith("clock_gettime reads 53× slower (")
+    assert usual["gvisor"].clauses[1].startswith("usleep wakes ")
+    assert usual["gvisor"].tone is Tone.SLOWER
+
+
+@pytest.mark.parametrize("failing", ["sleep", "timer"])
+def test_what_a_platform_fails_by_comes_first(built: report.Report, failing: str) -> None:
+    probes = {"timer": "timer_cost", "sleep": "sleep_lateness"}
+    requirements = [
+        ReportedRequirement(name, name, "", "", 0.95, "ns", "timing", (probe,)) for name, probe in probes.items()
+    ]
+    verdicts = [
+        Verdict(name, arm, Outcome.FAIL if name == failing else Outcome.PASS, None, (), "")
+        for arm in ("host", "gvisor")
+        for name in probes
+    ]
+    decided = dataclasses.replace(built.decisions, requirements=tuple(requirements), verdicts=tuple(verdicts))
+    found = {one.platform: one for one in answers(dataclasses.replace(built, decisions=decided))}
+    first = {"sleep": "usleep ", "timer": "clock_gettime "}[failing]
+    assert found["gvisor"].clauses[0].startswith(first)
+    assert found["host"].clauses[0].startswith(f"reference: {first}")
+    assert len(found["gvisor"].clauses) == 2
+
+
+def test_no_difference_says_how_small_a_one_would_have_been_seen(usual: dict[str, Answer]) -> None:
+    assert usual["runc"].sentence.startswith("no difference shown (even chance to see 1.0")
+    assert usual["runc"].unresolved == ()
+
+
+def test_emulated_figures_are_labelled_and_not_compared(usual: dict[str, Answer]) -> None:
+    assert usual["qemu-microvm"].sentence.startswith("emulated: clock_gettime reads 2")
+    assert "×" not in usual["qemu-microvm"].sentence
+
+
+def test_what_could_not_be_resolved_says_why(tmp_path: Path) -> None:
+    found = answers_of(tmp_path / "run", spread=0.5)
+    assert found["runc"].sentence.startswith("no difference shown (even chance to see ")
+    assert any("usleep: even chance to see " in clause for clause in found["runc"].unresolved)
+
+
+def test_one_repetition_gives_figures_that_are_called_unproven(tmp_path: Path) -> None:
+    found = answers_of(tmp_path / "run", blocks=1)
+    assert found["gvisor"].sentence.startswith("not proven: clock_gettime reads ")
+    assert all("single repetition" in clause for clause in found["gvisor"].unresolved)
+
+
+def test_a_line_takes_the_clauses_that_fit(usual: dict[str, Answer]) -> None:
+    answer = usual["gvisor"]
+    assert answer.fitted(200) == answer.sentence
+    assert answer.fitted(50) == f"{answer.clauses[0]}; …"
+    assert answer.fitted(20).endswith("…")
+    assert len(answer.fitted(20)) <= 20
+
+
+def test_headline_figures_beside_identical_arms_that_seem_far_apart_are_counted(tmp_path: Path) -> None:
+    with synthetic_ledger(tmp_path / "still") as still, synthetic_ledger(tmp_path / "noisy", spread=0.5) as noisy:
+        good, poor = identical_arms(report.build(still)), identical_arms(report.build(noisy))
+    assert good.good
+    assert re.fullmatch(r"A/A ok, even chance to see 1\.\d+×", good.text)
+    assert not poor.good
+    assert 0 < poor.coarse <= poor.figures
+    assert poor.text.startswith("A/A: less than an even chance to see 1.5× in ")
+
+
+def beside_identical_arms(built: report.Report, *figures: HeadlineFigure, widest: float = 1.02) -> IdenticalArms:
+    headline = Headline("runc", "runc", Tone.SAME, "", figures)
+    suite: Any = types.SimpleNamespace(suite="timing", headlines=(headline,))
+    return identical_arms(dataclasses.replace(built, suites=(suite,), agreement=Agreement(8, 0, 1, widest)))
+
+
+def figure(smallest: float | None, band: float | None, judgement: Judgement | None, unit: str = "ratio") -> Any:
+    return HeadlineFigure("usleep", "", "", judgement, Resolution(smallest, smallest, band, ""), unit)
+
+
+SAME, HIGHER = Judgement.INCONCLUSIVE, Judgement.HIGHER
+GOOD = figure(1.1, 1.05, SAME)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
+    with synthetic_ledger(tmp_path_factory.mktemp("built") / "run") as ledger:
+        return report.build(ledger)
+
+
+@pytest.mark.parametrize(
+    "poor", [figure(12, 1.1, SAME), figure(None, None, SAME), figure(None, 1.1, SAME), figure(2.0, None, HIGHER)]
+)
+def test_one_figure_that_resolves_nothing_is_enough_for_amber(built: report.Report, poor: HeadlineFigure) -> None:
+    found = beside_identical_arms(built, GOOD, poor)
+    assert not found.good
+    assert (found.coarse, found.figures) == (1, 2)
+
+
+def test_a_difference_that_was_shown_was_resolved_whatever_its_interval(built: report.Report) -> None:
+    assert beside_identical_arms(built, GOOD, figure(12, 1.1, HIGHER)).good
+    assert "1.1×" in beside_identical_arms(built, figure(12, 1.1, HIGHER)).text
+
+
+def test_a_figure_that_resolves_one_direction_only_is_not_coarse_and_says_which(built: report.Report) -> None:
+    one_sided = dataclasses.replace(GOOD, resolution=Resolution(1.03, 44, 1.01, ""))
+    found = beside_identical_arms(built, GOOD, one_sided)
+    assert found.good
+    assert "1.1× up, 44× down" in found.text
+
+
+@pytest.mark.parametrize(("widest", "good"), [(1.02, True), (51, False)])
+def test_without_a_headline_figure_the_widest_band_of_all_cells_decides(
+    built: report.Report, widest: float, good: bool
+) -> None:
+    found = beside_identical_arms(built, HeadlineFigure("usleep", "62 µs"), widest=widest)
+    assert found.good is good
+    assert "no headline figure is compared" in found.text
+
+
+def test_figures_that_are_no_ratios_are_said_not_to_count(built: report.Report) -> None:
+    found = beside_identical_arms(built, GOOD, figure(0.2, 0.1, SAME, "share"))
+    assert found.uncounted == 1
+    assert found.text.endswith("(1 in points not counted)")

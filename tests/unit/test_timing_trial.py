@@ -1,0 +1,111 @@
+"""Slices of a timing trial joined are what one piece would have told."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from virtgauge.agent.channel import Reply
+from virtgauge.platforms.simulated.truth import distribution_message
+from virtgauge.suites.base import Cell
+from virtgauge.suites.timing import TimingSuite
+from virtgauge.suites.timing_trial import TimingTrial
+
+CELL = Cell(
+    suite="timing",
+    probe="sleep_lateness",
+    factors={"function": "usleep", "load": "idle"},
+    params={"function": "usleep", "samples": 1000, "max_ns": 10**9, "reservoir": 100},
+    timeout_s=10,
+)
+
+
+class Agent:
+    """Answers every request with the next values, in 0.1 s each time."""
+
+    def __init__(self, *parts):
+        self.parts, self.asked = list(parts), []
+
+    async def request(self, type_, *, name, params, load, on_progress):
+        self.asked.append(params)
+        values = self.parts.pop(0)
+        at = len(self.asked) * 10**9
+        clocks = [{"monotonic_ns": at + ns, "tsc_ns": at + ns, "bracket_ns": 5} for ns in (0, 10**8)]
+        value = {
+            "function": "usleep",
+            "distribution": distribution_message(values),
+            "requested": params["samples"],
+            "cpu_ns_per_sleep": float(values.mean()),
+            "interrupted": 1,
+            "hptime_refusal": None,
+            "clocks_start": clocks[0],
+            "clocks_end": clocks[1],
+            "usage": {
+                "cpu_ns": 7,
+                "steal_ns": 10,
+                "elapsed_ns": 10**8,
+                "machine": {"elapsed_ns": 10**8, "cpu_busy_share": len(values) / 1000},
+            },
+            "load": None,
+        }
+        return Reply(value, {"reservoir": values[:100]}, sent_ns=at, finished_ns=at + 10**8 + 5)
+
+
+async def joined(*parts):
+    agent = Agent(*parts)
+    trial = TimingTrial(CELL, agent, None, lambda _: None)
+    for _ in parts:
+        trial.keep(await trial.measure(0.1))
+    return trial, trial.joined(), agent
+
+
+async def test_values_and_counts_are_those_of_one_piece():
+    values = np.random.default_rng(1).integers(1000, 10**9, 1000)
+    _, whole, _ = await joined(values)
+    _, found, agent = await joined(values[:200], values[200:])
+    (one,), (other,) = whole.histograms.values(), found.histograms.values()
+    assert one.values.tolist() == other.values.tolist()
+    assert one.counts.tolist() == other.counts.tolist()
+    assert (other.n, other.minimum, other.maximum) == (1000, values.min(), values.max())
+    assert other.mean == pytest.approx(values.mean())
+    assert found.result["cpu_ns_per_sleep"] == pytest.approx(values.mean())
+    assert [params["samples"] for params in agent.asked] == [1000, 800]
+    assert found.flags == ()
+
+
+async def test_spans_and_what_was_used_are_summed_and_rates_are_of_all_the_time():
+    trial, found, _ = await joined(np.full(200, 1000), np.full(400, 1000))
+    assert trial.done == 0.6
+    assert [(clock.clock, clock.elapsed_ns, clock.uncertainty_ns) for clock in found.guest_clocks] == [
+        ("CLOCK_MONOTONIC", 2e8, 20),
+        ("TSC", 2e8, 20),
+    ]
+    assert found.controller_elapsed_ns == 2 * (10**8 + 5)
+    assert found.guest_steal_ns == 20
+    usage = found.result["usage"]
+    assert (usage["cpu_ns"], usage["elapsed_ns"], found.result["interrupted"]) == (14, 2 * 10**8, 2)
+    assert usage["machine"] == {"elapsed_ns": 2 * 10**8, "cpu_busy_share": pytest.approx(0.3)}
+    assert [flag.name for flag in found.flags] == ["short"]
+    assert found.result["requested"] == 1000
+
+
+async def test_every_slice_is_represented_among_the_raw_values_by_its_samples():
+    _, found, _ = await joined(np.full(900, 1), np.full(100, 2))
+    kept = found.samples["reservoir"]
+    assert len(kept) == 100
+    assert 70 <= (kept == 1).sum() < 100
+
+
+async def test_a_slice_asks_for_no_more_time_than_the_trial_has_left():
+    agent = Agent(np.full(10, 1), np.full(10, 1))
+    trial = TimingTrial(CELL, agent, None, lambda _: None)
+    trial.keep(await trial.measure(0.3))
+    await trial.measure(5.0)
+    assert [params["max_ns"] for params in agent.asked] == [300_000_000, 900_000_000]
+
+
+def test_only_cells_without_a_load_are_measured_in_slices():
+    suite = TimingSuite.create({"loads": ["idle", "cpu", "io"]})
+    bench = SimpleNamespace(guest=SimpleNamespace(channel=None))
+    sliced = {cell.factors["load"]: suite.sliced(cell, bench, lambda _: None) is not None for cell in suite.cells()}
+    assert sliced == {"idle": True, "cpu": False, "io": False}
