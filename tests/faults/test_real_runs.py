@@ -209,7 +209,7 @@ def test_after_kill_9_clean_or_the_next_run_leaves_nothing(tmp_path, plan, arm, 
 @pytest.mark.usefixtures("unchanged_machine")
 @pytest.mark.parametrize(
     ("arm", "sleeps"),
-    sampled([("qemu", 4_000)], [("host", 8_000), ("runc", 8_000), ("gvisor", 3_000)]),
+    sampled([("qemu", 20_000)], [("host", 50_000), ("runc", 50_000), ("gvisor", 20_000)]),
 )
 def test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated(tmp_path, plan, arm, sleeps):
     run = tmp_path / "run"
@@ -220,6 +220,8 @@ def test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated(tmp_path, p
         event = json.loads(line)
         in_trial = event["event"] == "trial-progress" and f"/{arm}/timing/sleep" in event["key"] and event["done"] > 0
         if in_trial and not killed:
+            # Told once a second: a trial that is nearly over by then may end before the signal comes.
+            assert event["done"] < 0.7, "the trial is too short for this machine"
             killed = kill_guest(arm)
     assert killed, "".join(lines)
     process.communicate(timeout=100)
