@@ -1,4 +1,4 @@
-"""What every benchmark shares: a table as its outcome, the circumstances in which it was measured, a command line.
+"""What every benchmark shares: a table as its outcome, the conditions in which it was measured, a command line.
 
 A benchmark is a script of its own.  It measures, returns an :class:`Outcome`, and ends with ``main(measure, …)``,
 which gives it ``--quick`` and ``--json``.  One line in :mod:`registry` makes it part of ``run.py`` and RESULTS.md.
@@ -60,9 +60,9 @@ def main(measure: Measure, description: str, options: Callable[[argparse.Argumen
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options(parser)
     parser.add_argument("--quick", action="store_true", help="as few repeats as show that it works")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write table, single figures and circumstances here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write table, single figures and conditions here")
     arguments = parser.parse_args()
-    before = circumstances()
+    before = conditions()
     began = time.monotonic()
     try:
         outcome = measure(arguments)
@@ -123,10 +123,10 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
 
 
-# -- circumstances -------------------------------------------------------------------------------------------------
+# -- conditions -------------------------------------------------------------------------------------------------
 
 
-def circumstances() -> dict[str, Any]:
+def conditions() -> dict[str, Any]:
     """Machine, moment, commit and load: what has to be the same for two tables to be compared."""
     return {
         "machine": machine(),

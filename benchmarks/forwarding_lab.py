@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from benchmark import BenchmarkError, Outcome, figure, main, progress
+from virtgauge.suites.bench import Stage
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
@@ -21,7 +22,6 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.openvswitch import find_openvswitch
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.oci.platform import OciPlatform
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 

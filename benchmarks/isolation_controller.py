@@ -110,7 +110,7 @@ def one_run(platforms: list[str], seconds: float, *, watch: bool) -> list[dict[s
     from rich.console import Console
 
     from virtgauge.console.displays import BarDisplay
-    from virtgauge.execution.session import start_run
+    from virtgauge.execution.run import start_run
     from virtgauge.plan.load import parse_plan
     from virtgauge.suites.isolation import cpu_watch, trial
 

@@ -80,7 +80,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
 def one_run(samples: int) -> dict[str, Any]:
     """Run one trial of so many samples in this process; the peaks in KiB, the trial's length in s."""
     from virtgauge.execution.progress import ProgressDisplay, ProgressEvent, TrialEnded
-    from virtgauge.execution.session import start_run
+    from virtgauge.execution.run import start_run
     from virtgauge.ledger.store import Ledger
     from virtgauge.plan.load import parse_plan
 

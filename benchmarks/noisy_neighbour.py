@@ -1,7 +1,7 @@
 """A small plan beside an artificial neighbour: trials lost when each is judged once, and with patience.
 
 The neighbour is a process for every CPU, outside of the run's cgroups, which burn CPU time in bursts: all during the
-same ones, or each in bursts of its own, so that more moments are spoilt and each less.  Their moments are drawn with a
+same ones, or each in bursts of its own, so that more moments are invalid and each less.  Their moments are drawn with a
 seed.  Every trial has one attempt, so that the share lost is that of the first attempts.  A full run takes some six
 minutes.
 """
@@ -28,7 +28,7 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.errors import VirtgaugeError
 from virtgauge.execution.progress import ProgressDisplay
-from virtgauge.execution.session import start_run
+from virtgauge.execution.run import start_run
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan, ValidityLimits

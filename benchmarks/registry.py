@@ -36,7 +36,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         "isolation-controller", "The controller's own CPU time beside isolation trials", "isolation_controller.py"
     ),
     Benchmark("packets-ports", "Frames a second by each port, and the tester's own error", "packets_ports.py"),
-    Benchmark("bandwidth-ladder", "The highest rate that each way of sending paces", "bandwidth_ladder.py"),
+    Benchmark("pacing-sweep", "The highest rate that each way of sending paces", "pacing_sweep.py"),
     Benchmark("bandwidth-accuracy", "Estimates of available bandwidth on a shaped path", "bandwidth_accuracy.py"),
     Benchmark("storage-pgbench", "Our client on PostgreSQL beside pgbench", "storage_pgbench.py"),
     Benchmark("storage-ycsb", "Our client on MongoDB and Cassandra beside go-ycsb", "storage_ycsb.py"),

@@ -17,7 +17,7 @@ from shown import shown, told, value
 from synthetic import STARTED, arm_record, hdr_bins, manifest
 
 from virtgauge.analysis.differences import Difference
-from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord, Flag, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report import Report
@@ -34,14 +34,14 @@ class Timed:
     Attributes:
         error: signed, of every estimate.
         spread: standard deviation of the instant estimates, of the truth.
-        honest_mbps: the highest rate that is paced; a path with more gives a refusal.
+        max_paced_mbps: the highest rate that is paced; a path with more gives a refusal.
         gap: standard deviation of the achieved gaps, of the planned one.
         late_ns: median lateness of a burst.
     """
 
     error: float = 0.01
     spread: float = 0.005
-    honest_mbps: float = 20_000.0
+    max_paced_mbps: float = 20_000.0
     gap: float = 0.02
     late_ns: float = 500.0
 
@@ -106,15 +106,15 @@ def bandwidth_arms() -> list[BandwidthArm]:
     """The host with its A/A arm, a container, gVisor that is worse and paces little, and an emulated machine."""
     emulated = arm_record("qemu", "qemu", "QEMU microvm (tcg)", emulated=True)
     slow = {
-        "hptime": dataclasses.replace(PRECISE, error=-0.05, honest_mbps=2500.0),
-        "system": dataclasses.replace(COARSE, error=0.12, honest_mbps=400.0),
+        "hptime": dataclasses.replace(PRECISE, error=-0.05, max_paced_mbps=2500.0),
+        "system": dataclasses.replace(COARSE, error=0.12, max_paced_mbps=400.0),
     }
     return [
         BandwidthArm(arm_record("host", "host", "Host", "reference")),
         BandwidthArm(arm_record("host-aa", "host", "Host (A/A)", "aa")),
         BandwidthArm(arm_record("runc", "oci", "Container (runc)")),
         BandwidthArm(arm_record("gvisor", "oci", "gVisor (runsc, systrap)"), slow),
-        BandwidthArm(emulated, {"hptime": Timed(error=-0.3, honest_mbps=800.0), "system": Timed(0.5, 0.2, 250.0)}),
+        BandwidthArm(emulated, {"hptime": Timed(error=-0.3, max_paced_mbps=800.0), "system": Timed(0.5, 0.2, 250.0)}),
     ]
 
 
@@ -197,16 +197,16 @@ def outcome(
             "loss": float(factors["loss"]),
             "lateness_p99_ns": None,
         },
-        "strangers": 0,
+        "foreign_packets": 0,
         "layer": "ip",
-        "hptime_refusal": None,
+        "hptime_fallback_reason": None,
         "usage": {},
         "receiver": "host",
         "packet_bytes": 1500,
         "capacity_hint_mbps": truth,
         "shim": shim if factors["through"] == "shim" else None,
     }
-    if timed.honest_mbps < truth:
+    if timed.max_paced_mbps < truth:
         return common | _refusal(timed, truth, method)
     middle = truth * (1 + timed.error + noise * random.standard_normal())
     values = middle + truth * timed.spread * random.standard_normal(searches)
@@ -238,7 +238,7 @@ def outcome(
         "streams": 12 * searches,
         "discarded": 2,
         "stalled": 1,
-        "pacing": {"method": method, "honest_mbps": None, "refused": False, "carried_mbps": None, "message": None},
+        "pacing": {"method": method, "max_paced_mbps": None, "refused": False, "carried_mbps": None, "message": None},
     }
 
 
@@ -256,10 +256,10 @@ def _refusal(timed: Timed, truth: float, method: str) -> dict[str, Any]:
         "stalled": None,
         "pacing": {
             "method": method,
-            "honest_mbps": timed.honest_mbps,
+            "max_paced_mbps": timed.max_paced_mbps,
             "refused": True,
-            "carried_mbps": timed.honest_mbps * 0.99,
-            "message": f"this host paces {timed.honest_mbps:g} Mbit/s of {truth:g}",
+            "carried_mbps": timed.max_paced_mbps * 0.99,
+            "message": f"this host paces {timed.max_paced_mbps:g} Mbit/s of {truth:g}",
         },
     }
 
@@ -304,7 +304,7 @@ def _trial(
     )
 
 
-def claims_of(built: Report) -> tuple[HeardClaim, ...]:
+def claims_of(built: Report) -> tuple[ClaimCheck, ...]:
     """What a report says of the paper's conclusions about bandwidth."""
     return built.suite("bandwidth").claims
 

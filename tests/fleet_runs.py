@@ -14,7 +14,8 @@ from suites.simulated_runs import Recorder, plan_of, simulated
 
 from virtgauge import __version__
 from virtgauge.agent.binary import find_agent
-from virtgauge.fleet import session, work
+from virtgauge.fleet import run as fleet_run
+from virtgauge.fleet import work
 from virtgauge.fleet.cluster import WorkerLostError
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import Signature
@@ -102,7 +103,7 @@ def in_process(cluster: FakeCluster) -> Any:
     ends = [security.get_listen_args("worker"), security.get_connection_args("worker")]
     own_end = work.OwnEnd("127.0.0.1", *(end["ssl_context"] for end in ends))
     with (
-        mock.patch.object(session, "_cluster", opened),
+        mock.patch.object(fleet_run, "_cluster", opened),
         mock.patch.object(work, "_signature", cluster.signature),
         mock.patch.object(work, "_own_end", lambda: own_end),
     ):
@@ -125,11 +126,11 @@ def execute(plan: Plan, folder: Path, cluster: FakeCluster) -> Fleet:
     """Run a fleet to its end."""
     recorder = Recorder()
     with in_process(cluster):
-        return Fleet(session.start_fleet(plan, "test", folder, recorder), recorder)
+        return Fleet(fleet_run.start_fleet(plan, "test", folder, recorder), recorder)
 
 
 def go_on(folder: Path, cluster: FakeCluster) -> Fleet:
     """Resume a fleet's run."""
     recorder = Recorder()
     with in_process(cluster):
-        return Fleet(session.resume_fleet(folder, recorder), recorder)
+        return Fleet(fleet_run.resume_fleet(folder, recorder), recorder)

@@ -123,7 +123,7 @@ def result(arm: RouterArm, strong: int, size: int, factor: float, **fields: Any)
         "loss_curve": [point(pps * 0.9, 0.0), point(pps, 0.0), point(pps * 1.5, 0.3)],
         "latency": [latency(percent) for percent in sorted(arm.by_load)],
         "back_to_back": None,
-        "loss_ledger": {
+        "loss_accounting": {
             "closed": True,
             "lost": 1000,
             "places": {"guest 0 IP layer": 600, "port in1": 100, "host backlog": 300},

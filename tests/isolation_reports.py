@@ -12,8 +12,8 @@ from shown import findings_of, tables, value
 from virtgauge import report
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.specs.blocks import Chart, Finding, Row, Value
+from virtgauge.specs.isolation_formatting import Resource
 from virtgauge.specs.isolation_insights import Degree
-from virtgauge.specs.isolation_words import Resource
 
 HOST, AA, RUNC, GVISOR, QEMU = isolation_arms()
 MEMORY = "memory-write-integer"

@@ -20,7 +20,7 @@ from virtgauge.analysis.isolation.entitlement import Claim, entitled_cpus
 from virtgauge.host.policy import weight_for_share
 from virtgauge.ledger.records import ArmRecord, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.specs.isolation_words import Resource, resource_of
+from virtgauge.specs.isolation_formatting import Resource, resource_of
 
 HOST_CORES = 2
 SECONDS, SLICE_NS = 5, 100_000_000

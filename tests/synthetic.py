@@ -184,7 +184,7 @@ def synthetic_ledger(
         design: the cells; all of the timing suite's when not given.
         seed: of everything random here.
         spread: log standard deviation of a repetition's median about its arm's truth.
-        invalid_share: of first attempts that a foreign load spoilt; each is repeated and valid then.
+        invalid_share: of first attempts that a foreign load invalid; each is repeated and valid then.
         finished: whether the run recorded its end.
         reads: of the clock in one trial.
         run: fields of the manifest to set.
@@ -209,7 +209,7 @@ def synthetic_ledger(
             for probe, factors in design:
                 attempts = 2 if rng.random() < invalid_share else 1
                 for attempt in range(1, attempts + 1):
-                    spoilt = attempt < attempts
+                    invalid = attempt < attempts
                     record = trial(
                         arm.record,
                         probe,
@@ -217,8 +217,8 @@ def synthetic_ledger(
                         block,
                         guest_id=guest,
                         attempt=attempt,
-                        status=TrialStatus.INVALID if spoilt else TrialStatus.VALID,
-                        flags=(Flag("foreign-load", "9.1 % of the machine, more than 3 %"),) if spoilt else (),
+                        status=TrialStatus.INVALID if invalid else TrialStatus.VALID,
+                        flags=(Flag("foreign-load", "9.1 % of the machine, more than 3 %"),) if invalid else (),
                     )
                     histogram = _histogram(rng, arm, probe, factors, spread, reads)
                     ledger.add_trial(record, {probe: histogram}, _raw_values(rng, histogram, reservoir))

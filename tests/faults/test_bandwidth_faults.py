@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 from platforms.conftest import traces
 from sampled import sampled
-from suites.bandwidth_benches import ANYTHING, BEFORE_OTHERS, Laid, path
+from suites.bandwidth_testbeds import ANYTHING, BEFORE_OTHERS, Laid, path
 
 from virtgauge.agent.channel import AgentError
 from virtgauge.errors import ExitCode
@@ -25,8 +25,8 @@ from virtgauge.execution.trial import Outcome, run_trial
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.suites.bandwidth import trial
-from virtgauge.suites.bandwidth.bench import LISTENER_PORT
 from virtgauge.suites.bandwidth.shaped_path import ShapedPath
+from virtgauge.suites.bandwidth.testbed import LISTENER_PORT
 
 slow = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state", "root")]
 LONG = {"estimators": ["yaz-original"], "estimates": 1000}
@@ -40,7 +40,7 @@ def marked(test):
 
 
 def kill(laid: Laid, part: str) -> None:
-    pids = laid.stage.scope.cgroup(f"bench-{part}").pids()
+    pids = laid.stage.scope.cgroup(f"testbed-{part}").pids()
     assert pids
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -51,7 +51,7 @@ async def under_way(laid: Laid, **factors: str) -> asyncio.Task[Outcome]:
     begun = asyncio.Event()
     cell = laid.cell(**factors)
     task = asyncio.ensure_future(
-        run_trial(cell, laid.suite, laid.bench, ANYTHING, lambda done: begun.set() if done > 0 else None)
+        run_trial(cell, laid.suite, laid.testbed, ANYTHING, lambda done: begun.set() if done > 0 else None)
     )
     waiting = asyncio.ensure_future(begun.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED, timeout=120)
@@ -61,8 +61,8 @@ async def under_way(laid: Laid, **factors: str) -> asyncio.Task[Outcome]:
 
 
 def router(laid: Laid):
-    assert isinstance(laid.bench.path, ShapedPath)
-    return laid.bench.path._router
+    assert isinstance(laid.testbed.path, ShapedPath)
+    return laid.testbed.path._router
 
 
 # -- the listener ----------------------------------------------------------------------------------------------------
@@ -72,15 +72,15 @@ def router(laid: Laid):
 @pytest.mark.parametrize(
     ("part", "words"), sampled([("others", "the sender of the cross traffic")], [("receiver", "the receiver")])
 )
-async def test_who_vanishes_beside_an_estimate_is_a_failure_with_its_name_and_the_next_bench_is_fresh(part, words):
+async def test_who_vanishes_beside_an_estimate_is_a_failure_with_its_name_and_the_next_testbed_is_fresh(part, words):
     async with path("host", **LONG) as laid:
         estimate = await under_way(laid)
         kill(laid, part)
         outcome = await asyncio.wait_for(estimate, 120)
         assert outcome.status is TrialStatus.FAILED
         assert outcome.error.startswith(f"lost: {words} was lost during the trial")
-        assert laid.bench.closed
-        assert not laid.bench.tested.channel.closed
+        assert laid.testbed.closed
+        assert not laid.testbed.tested.channel.closed
 
 
 @marked
@@ -91,13 +91,13 @@ async def test_a_link_emulator_that_is_killed_is_named():
         outcome = await asyncio.wait_for(estimate, 120)
         assert outcome.status is TrialStatus.FAILED
         assert "the link emulator was lost" in outcome.error
-        assert laid.bench.closed
+        assert laid.testbed.closed
 
 
 @pytest.mark.full
 @marked
 async def test_an_address_that_nobody_listens_at_another_program_and_no_way_are_failures_with_a_remedy(monkeypatch):
-    """… of the trial alone: the next one on the same bench is of use."""
+    """… of the trial alone: the next one on the same testbed is of use."""
     async with path("host", **BEFORE_OTHERS, cross_mbps=[0]) as laid:
         with monkeypatch.context() as changed:
             changed.setattr(trial, "LISTENER_PORT", LISTENER_PORT + 1)
@@ -105,9 +105,9 @@ async def test_an_address_that_nobody_listens_at_another_program_and_no_way_are_
         assert nobody.status is TrialStatus.FAILED
         assert nobody.error.startswith("peer-lost: nothing listens at 10.81.3.1:8764; start")
 
-        rightful = laid.bench.address
-        laid.bench.address = dataclasses.replace(rightful, listener="10.81.3.254")
-        laid.bench.listening = _nobody_of_ours  # type: ignore[method-assign]
+        rightful = laid.testbed.address
+        laid.testbed.address = dataclasses.replace(rightful, listener="10.81.3.254")
+        laid.testbed.listening = _nobody_of_ours  # type: ignore[method-assign]
         with _another_program(laid, "10.81.3.254"):
             other = await laid.measure()
         assert other.status is TrialStatus.FAILED
@@ -115,15 +115,15 @@ async def test_an_address_that_nobody_listens_at_another_program_and_no_way_are_
             "peer-version: what listens at 10.81.3.254:8763 is no `virtgauge bandwidth listen`"
         )
 
-        laid.bench.address = dataclasses.replace(rightful, listener="10.99.0.1")
+        laid.testbed.address = dataclasses.replace(rightful, listener="10.99.0.1")
         nowhere = await laid.measure()
         assert nowhere.status is TrialStatus.FAILED
         assert nowhere.error.startswith("peer-lost: ")
         assert "check the address" in nowhere.error
 
-        laid.bench.address = rightful
-        del laid.bench.listening
-        assert not laid.bench.closed
+        laid.testbed.address = rightful
+        del laid.testbed.listening
+        assert not laid.testbed.closed
         assert (await laid.measure()).status is TrialStatus.VALID
 
 
@@ -154,7 +154,7 @@ def _another_program(laid: Laid, address: str):
 
 
 @marked
-async def test_strangers_are_counted_and_change_nothing():
+async def test_foreign_packets_are_counted_and_change_nothing():
     async with path("host", **BEFORE_OTHERS, cross_mbps=[0]) as laid:
         sender = router(laid).run(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         ended = threading.Event()
@@ -172,7 +172,7 @@ async def test_strangers_are_counted_and_change_nothing():
                 ended.set()
                 stranger.join()
         assert outcome.status is TrialStatus.VALID, (outcome.error, outcome.flags)
-        assert outcome.result["strangers"] > 0
+        assert outcome.result["foreign_packets"] > 0
         assert outcome.result["pacing"]["refused"] or outcome.result["median_mbps"] < 60
 
 
@@ -186,7 +186,7 @@ async def test_what_the_agent_does_not_accept_is_refused_with_the_field_and_the_
     async with path("host") as laid:
         for field, value in (("packet_bytes", 9001), ("packet_bytes", 63), ("highest_bps", 1e13), ("lowest_bps", 1.0)):
             with pytest.raises(AgentError) as caught:
-                await laid.bench.tested.channel.request(
+                await laid.testbed.tested.channel.request(
                     "probe", name="bandwidth", params=asked | {field: value}, load=None, timeout_s=30
                 )
             assert caught.value.code == "bad-request"
@@ -232,7 +232,7 @@ def test_what_no_path_can_be_is_refused_before_anything_is_started(section, said
 
 ESTIMATE_AND_DIE = """
 import asyncio, os, signal
-from suites.bandwidth_benches import path
+from suites.bandwidth_testbeds import path
 from faults.test_bandwidth_faults import LONG, under_way
 
 async def main():

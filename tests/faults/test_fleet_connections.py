@@ -19,7 +19,7 @@ from virtgauge.fleet import work
 from virtgauge.fleet.cluster import WorkerLostError, existing_cluster, own_cluster
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import Enlistment, Enrolment, pack, unpack
-from virtgauge.fleet.session import start_fleet
+from virtgauge.fleet.run import start_fleet
 from virtgauge.fleet.tls import TlsFiles
 from virtgauge.fleet.worker_process import make_worker
 from virtgauge.host.process import all_pids, environment_of

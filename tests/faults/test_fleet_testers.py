@@ -123,7 +123,7 @@ def test_testers_on_another_host_are_joined_by_tunnels(suite, tmp_path, private_
         assert {name: len(of_suite) for name, of_suite in found.items()} == {suite: 1}
         for forwarded in found.get("forwarding", ()):
             assert forwarded["throughput_pps"] > 0
-            assert forwarded["loss_ledger"]["unattributed"] == 0
+            assert forwarded["loss_accounting"]["unattributed"] == 0
         for estimated in found.get("bandwidth", ()):
             assert estimated["truth_mbps"] == pytest.approx(79, abs=3)  # 80 with Ethernet headers
             assert estimated["median_mbps"] == pytest.approx(79, rel=0.3)
@@ -144,7 +144,7 @@ def test_what_a_wire_loses_is_attributed_to_it(tmp_path, private_state):
         assert done.returncode in (0, 1), out + err
         for forwarded in results(hosts)["forwarding"]:
             assert forwarded["throughput_pps"] < 9000
-            lost = forwarded["loss_ledger"]
+            lost = forwarded["loss_accounting"]
             assert lost["unattributed"] == 0
             assert lost["places"]["wire: lost on the way to the guests"] > 0.5 * lost["lost"]
 

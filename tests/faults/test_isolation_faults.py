@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from platforms.conftest import traces
 from sampled import sampled
-from suites.isolation_benches import Pair, flags, pair
+from suites.isolation_testbeds import Pair, flags, pair
 
 from virtgauge.errors import ExitCode
 from virtgauge.host.cgroup import Hierarchies
@@ -40,7 +40,7 @@ async def during(lab: Pair, disturbance, **factors):
 
 
 def kill(lab: Pair, guest: str) -> None:
-    for pid in lab.stage.scope.cgroup(f"bench-{guest}").pids():
+    for pid in lab.stage.scope.cgroup(f"testbed-{guest}").pids():
         os.kill(pid, signal.SIGKILL)
 
 
@@ -49,22 +49,22 @@ def kill(lab: Pair, guest: str) -> None:
 
 @marked
 @pytest.mark.parametrize("name", sampled(["runc"], ["host", "microvm"]))
-async def test_a_neighbour_that_is_lost_makes_the_trial_invalid_and_the_next_bench_a_fresh_one(name):
+async def test_a_neighbour_that_is_lost_makes_the_trial_invalid_and_the_next_testbed_a_fresh_one(name):
     async with pair(name, loads=["integer"], seconds=4.0) as lab:
         outcome = await during(lab, lambda: kill(lab, "loading"), load="integer")
         assert outcome.status is TrialStatus.INVALID
         assert "loader-died" in flags(outcome)
         assert outcome.result["load"]["error"]
         assert outcome.result["value"] > 0  # kept, and never averaged in
-        assert lab.bench.closed
+        assert lab.testbed.closed
 
 
 @marked
-async def test_a_load_that_fails_makes_the_trial_invalid_and_leaves_the_bench_of_use():
+async def test_a_load_that_fails_makes_the_trial_invalid_and_leaves_the_testbed_of_use():
     async with pair("host", loads=["none", "disk-sequential-read"], seconds=4.0) as lab:
 
         def overwrite() -> None:
-            (path,) = lab.bench.disks["loading"].folder.glob("virtgauge-*")
+            (path,) = lab.testbed.disks["loading"].folder.glob("virtgauge-*")
             with path.open("r+b") as file:
                 file.write(b"something else" * 200_000)
                 os.fsync(file.fileno())
@@ -74,7 +74,7 @@ async def test_a_load_that_fails_makes_the_trial_invalid_and_leaves_the_bench_of
         [died] = [flag for flag in outcome.flags if flag.name == "loader-died"]
         assert "disk-sequential-read ended early" in died.detail
         assert "is not what was written" in died.detail
-        assert not lab.bench.closed
+        assert not lab.testbed.closed
         assert (await lab.measure()).status is TrialStatus.VALID
 
 
@@ -104,7 +104,7 @@ async def test_an_exhausted_memory_limit_is_told_as_such(name, guest):
         assert outcome.status is TrialStatus.FAILED
         assert outcome.error.startswith("out-of-memory: the host's kernel killed")
         assert f"of the {guest} guest at its memory limit of 256 MiB" in outcome.error
-        assert lab.bench.closed
+        assert lab.testbed.closed
 
 
 @marked
@@ -116,7 +116,7 @@ async def test_a_full_disk_is_a_failure_in_words_and_the_next_trial_goes_on(name
             ("tested", {"benchmark": "disk-sequential-write"}),
             ("loading", {"benchmark": "integer", "load": "flush"}),
         ):
-            filler = lab.bench.disks[guest].folder / "filler"
+            filler = lab.testbed.disks[guest].folder / "filler"
             with pytest.raises(OSError, match="No space left"), filler.open("wb") as file:
                 while True:
                     file.write(b"x" * MIB)
@@ -124,7 +124,7 @@ async def test_a_full_disk_is_a_failure_in_words_and_the_next_trial_goes_on(name
             assert outcome.status is TrialStatus.FAILED
             assert "No space left on device" in outcome.error
             assert ("the load flush" in outcome.error) == (guest == "loading")
-            assert not lab.bench.closed
+            assert not lab.testbed.closed
             filler.unlink()
             again = await lab.measure(**factors)
             assert again.status is TrialStatus.VALID, (again.error, again.flags)
@@ -145,7 +145,7 @@ async def test_a_disk_that_has_not_even_room_for_its_image_is_a_failed_launch(tm
 async def test_a_policy_that_the_host_refuses_is_no_figure_and_the_run_goes_on(monkeypatch):
     async with pair("host", policies=["limit"], loads=["none"]) as lab:
         with monkeypatch.context() as changed:
-            changed.setattr(lab.bench.loading._policy, "_hierarchies", Hierarchies(v1={}, v2=None))
+            changed.setattr(lab.testbed.loading._policy, "_hierarchies", Hierarchies(v1={}, v2=None))
             refused = await lab.measure(policy="limit")
         assert refused.status is TrialStatus.UNSUPPORTED
         assert refused.error.startswith("the policy of the loading guest cannot be applied: no cgroup file system")
@@ -193,7 +193,7 @@ def test_what_no_kernel_accepts_is_refused_before_anything_is_started(section, s
 
 MEASURE_AND_DIE = """
 import asyncio, os, signal
-from suites.isolation_benches import pair
+from suites.isolation_testbeds import pair
 
 async def main():
     async with pair("runc", loads=["flush"], policies=["limit"], seconds=5.0) as lab:

@@ -19,7 +19,7 @@ def test_an_estimate_that_fails_is_a_failed_trial_in_words_and_the_run_goes_on(t
     assert failed.status is TrialStatus.FAILED
     assert {"refuse": "internal"}.get(kind, kind) in failed.error
     assert only(trials, estimator="kite2").status is TrialStatus.VALID
-    assert failed.guest_id == only(trials, estimator="kite2").guest_id  # the bench is still of use
+    assert failed.guest_id == only(trials, estimator="kite2").guest_id  # the testbed is still of use
 
 
 def test_a_path_that_gives_no_answer_is_no_estimate_and_is_measured_again(tmp_path):
@@ -48,8 +48,8 @@ def test_a_way_of_sending_that_a_guest_has_not_is_unsupported_and_else_it_is_tri
 
 
 @pytest.mark.parametrize("kind", ["crash", "garbage", "killed"])
-def test_a_tested_guest_that_is_lost_is_a_failure_and_the_next_bench_a_fresh_one(tmp_path, kind):
-    fault = {"kind": kind, "first_guests": 3}  # the three of the first bench
+def test_a_tested_guest_that_is_lost_is_a_failure_and_the_next_testbed_a_fresh_one(tmp_path, kind):
+    fault = {"kind": kind, "first_guests": 3}  # the three of the first testbed
     trials = bandwidth_trials(tmp_path / "run", attempts=2, faults=[fault])
     assert [trial.status for trial in trials] == [TrialStatus.FAILED, TrialStatus.VALID]
     assert trials[0].guest_id != trials[1].guest_id

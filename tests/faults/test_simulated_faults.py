@@ -10,7 +10,7 @@ from virtgauge.execution.progress import Notice
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.suites import timing
-from virtgauge.suites.bench import Bench
+from virtgauge.suites.testbed import Testbed
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
@@ -53,7 +53,7 @@ def test_a_fault_that_stays_is_tried_as_often_as_the_plan_says_and_the_run_goes_
 
 def test_a_guest_that_hangs_is_timed_out_and_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(timing, "_SET_UP_S", 0.1)
-    monkeypatch.setattr(Bench, "timeout_factor", 2.0)
+    monkeypatch.setattr(Testbed, "timeout_factor", 2.0)
     plan = plan_of(simulated("good"), faulty("hang"), repetitions=1, attempts=2, design={"max_seconds": 0.1})
     execute(plan, tmp_path / "run")
     hung = trials_of(tmp_path / "run", "faulty")

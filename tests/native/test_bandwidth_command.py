@@ -213,8 +213,8 @@ def test_a_listener_that_is_told_to_end_ends_well() -> None:
 
 @pytest.mark.alone
 @pytest.mark.timeout(600)
-def test_the_ladder_names_the_highest_honest_rate_of_each_way() -> None:
-    shown = run("ladder", "--duration-ms", "20", "--json")
+def test_the_pacing_sweep_names_the_highest_paced_rate_of_each_way() -> None:
+    shown = run("pacing-sweep", "--duration-ms", "20", "--json")
     assert shown.returncode == 0, shown.stderr
     document = json.loads(shown.stdout)
     assert {rung["method"] for rung in document["rungs"]} | document["unsupported"].keys() == {
@@ -223,9 +223,9 @@ def test_the_ladder_names_the_highest_honest_rate_of_each_way() -> None:
         "gso",
     }
     for rung in document["rungs"]:
-        honest = rung["honest"]
-        assert honest is None or (honest["honest"] and honest["achieved_bps"] <= rung["flat_out"]["achieved_bps"])
-    best = max((rung["honest"]["achieved_bps"] for rung in document["rungs"] if rung["honest"]), default=0.0)
-    assert document["honest_bps"] == best
-    table = run("ladder", "--duration-ms", "5", "--methods", "send")
-    assert "honest: the highest rate" in table.stdout
+        paced = rung["paced"]
+        assert paced is None or (paced["paced"] and paced["achieved_bps"] <= rung["flat_out"]["achieved_bps"])
+    best = max((rung["paced"]["achieved_bps"] for rung in document["rungs"] if rung["paced"]), default=0.0)
+    assert document["max_paced_bps"] == best
+    table = run("pacing-sweep", "--duration-ms", "5", "--methods", "send")
+    assert "max paced: the highest rate" in table.stdout

@@ -23,7 +23,7 @@ def attached(server: SshServer, **changes: Any) -> Platform:
     return create("attached", server.settings(**changes))
 
 
-def far_folders(tag: str) -> list[Path]:
+def remote_folders(tag: str) -> list[Path]:
     return [path for base in ("/tmp", "/var/tmp", "/dev/shm") for path in Path(base).glob(f"virtgauge.{tag}.*")]
 
 
@@ -42,7 +42,7 @@ def agent_programs() -> list[str]:
 async def gone(tag: str) -> bool:
     """Whether nothing of the far side is there any more; waited for, because the far side ends on its own."""
     for _ in range(200):
-        if not far_folders(tag) and not agents_of(tag):
+        if not remote_folders(tag) and not agents_of(tag):
             return True
         await asyncio.sleep(0.05)
     return False
@@ -52,7 +52,7 @@ async def gone(tag: str) -> bool:
 async def guest_of(platform: Platform, spec: GuestSpec) -> AsyncIterator[Guest]:
     async with running(platform, spec) as guest:
         yield guest
-    assert far_folders(spec.scope.tag) == []
+    assert remote_folders(spec.scope.tag) == []
     assert agents_of(spec.scope.tag) == []
 
 

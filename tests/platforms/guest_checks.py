@@ -143,7 +143,7 @@ async def check_a_killed_guest_ends_the_channel(platform: Platform, spec: GuestS
 
 
 def check_a_killed_controller_is_reclaimed(
-    kind: str, settings: str, disk_mib: int = 0, far_side_s: float = 0.0, register: Mapping[str, str] | None = None
+    kind: str, settings: str, disk_mib: int = 0, remote_side_s: float = 0.0, register: Mapping[str, str] | None = None
 ) -> str:
     """Kill -9 of the controller while a guest, which may have a disk, runs under load; the reclaim removes every trace.
 
@@ -151,7 +151,7 @@ def check_a_killed_controller_is_reclaimed(
         kind: of the platform.
         settings: its, as JSON.
         disk_mib: the size of the guest's disk; 0 for none.
-        far_side_s: how long a guest's own machine, which is this one here, may take to notice that nobody is there.
+        remote_side_s: how long a guest's own machine, which is this one here, may take to notice that nobody is there.
         register: kinds of platform that only the tests have.
 
     Returns:
@@ -172,7 +172,7 @@ def check_a_killed_controller_is_reclaimed(
             controller.send_signal(signal.SIGKILL)
     lines = reclaim_dead()
     assert any(line.startswith(f"{tag}:") for line in lines), lines
-    deadline = time.monotonic() + far_side_s
+    deadline = time.monotonic() + remote_side_s
     while (left := traces(tag)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []

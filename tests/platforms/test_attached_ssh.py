@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 from platforms import guest_checks as check
-from platforms.attached_checks import Spec, attached, far_folders, gone, guest_of, refused
+from platforms.attached_checks import Spec, attached, gone, guest_of, refused, remote_folders
 from platforms.delaying_relay import delaying_relay
 from platforms.ssh_server import SshServer, ssh_server
 
@@ -45,7 +45,7 @@ async def test_it_answers_from_a_private_folder_and_is_gone(server: SshServer, s
     asked = spec()
     async with guest_of(attached(server), asked) as guest:
         assert not guest.accounting().of_this_machine
-        (folder,) = far_folders(asked.scope.tag)
+        (folder,) = remote_folders(asked.scope.tag)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         facts = await guest.channel.facts()
         assert facts["agent_sha256"] == asked.agent.sha256
@@ -125,7 +125,7 @@ async def test_where_programs_may_not_be_started_it_is_said_or_another_folder_ta
             await attached(server, folder=str(small_disk)).launch(spec())
         asked = spec()
         async with guest_of(attached(server), asked):
-            assert [path.parent for path in far_folders(asked.scope.tag)] == [Path("/var/tmp")]
+            assert [path.parent for path in remote_folders(asked.scope.tag)] == [Path("/var/tmp")]
     assert list(small_disk.iterdir()) == []
 
 
@@ -250,7 +250,7 @@ async def test_cancelling_leaves_nothing(server: SshServer, spec: Spec) -> None:
 def test_a_killed_controller_is_reclaimed(server: SshServer, private_state: Path) -> None:
     import json
 
-    tag = check.check_a_killed_controller_is_reclaimed("attached", json.dumps(server.settings()), far_side_s=10.0)
+    tag = check.check_a_killed_controller_is_reclaimed("attached", json.dumps(server.settings()), remote_side_s=10.0)
     assert asyncio.run(gone(tag))
 
 

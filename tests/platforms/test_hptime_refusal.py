@@ -44,8 +44,8 @@ async def test_a_guest_without_the_invariant_flag_gets_the_kernels_clock_says_wh
         )
     assert facts["tsc"]["invariant"] is False
     for refused in (read, slept):
-        assert refused["hptime_refusal"] == "the processor does not promise an invariant time stamp counter"
-    assert kernels["hptime_refusal"] is None
+        assert refused["hptime_fallback_reason"] == "the processor does not promise an invariant time stamp counter"
+    assert kernels["hptime_fallback_reason"] is None
     assert read["backward"] == 0
     # The sleep ends by hptime's clock, and how late is told by the kernel's: they agree to what two readings cost.
     lateness = slept["distribution"]

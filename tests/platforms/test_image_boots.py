@@ -13,7 +13,7 @@ import pytest
 from platforms.image_machines import DEVICES, MAC, ImageMachines, free_ports, machine, require_firmware
 
 from virtgauge.console.displays import ProgressStyle, create_display
-from virtgauge.execution.session import start_run
+from virtgauge.execution.run import start_run
 from virtgauge.image.build import build, find_ingredients
 from virtgauge.image.channel import DialChannel, SerialChannel
 from virtgauge.image.formats import Format

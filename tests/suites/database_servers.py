@@ -1,4 +1,4 @@
-"""Real database servers on this machine, started as a bench starts them, used by the load generator."""
+"""Real database servers on this machine, started as a testbed starts them, used by the load generator."""
 
 from __future__ import annotations
 

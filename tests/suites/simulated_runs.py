@@ -7,7 +7,7 @@ from typing import Any
 
 from virtgauge import report
 from virtgauge.execution.progress import ProgressDisplay, ProgressEvent
-from virtgauge.execution.session import start_run
+from virtgauge.execution.run import start_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan
 

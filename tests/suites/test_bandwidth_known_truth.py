@@ -80,11 +80,13 @@ def test_a_program_is_as_good_as_what_is_preloaded_over_it(tmp_path, any_program
 
 def test_a_library_that_serves_nothing_is_said_inside_and_over_a_program(tmp_path, any_program):
     design = {"timings": ["system", "hptime"], "through": ["inside", "shim"]}
-    trials = valid(bandwidth_trials(tmp_path / "run", designs=[design], hptime_refusal="the counter is trapped"))
+    trials = valid(
+        bandwidth_trials(tmp_path / "run", designs=[design], hptime_fallback_reason="the counter is trapped")
+    )
     for trial in trials:
         precise = trial.factors["timing"] == "hptime"
         assert flags(trial) == ({"hptime-refused"} if precise else set())
-        assert trial.result["hptime_refusal"] == ("the counter is trapped" if precise else None)
+        assert trial.result["hptime_fallback_reason"] == ("the counter is trapped" if precise else None)
     assert only(trials, timing="hptime", through="shim").result["shim"]["served"] == 0
 
 
@@ -115,7 +117,7 @@ def test_what_an_estimate_costs_is_added_up(tmp_path):
 
 def test_a_rate_that_the_sender_cannot_pace_is_a_result_of_its_own(tmp_path, any_program):
     design = {"timings": ["system", "hptime"], "through": ["inside", "shim"], "cross_mbps": [0, 250]}
-    told = {"honest_mbps": {"system": 120, "hptime": 2000}}
+    told = {"max_paced_mbps": {"system": 120, "hptime": 2000}}
     trials = valid(bandwidth_trials(tmp_path / "run", designs=[design], attempts=3, **told, **EXACT))
     for trial in trials:
         result, refused = trial.result, trial.factors["timing"] == "system" and trial.factors["cross_mbps"] == "0"
@@ -123,7 +125,7 @@ def test_a_rate_that_the_sender_cannot_pace_is_a_result_of_its_own(tmp_path, any
         assert result["pacing"]["refused"] is refused
         assert result["truth_mbps"] > 0
         if refused:
-            assert result["pacing"]["honest_mbps"] == result["pacing"]["carried_mbps"] == 120
+            assert result["pacing"]["max_paced_mbps"] == result["pacing"]["carried_mbps"] == 120
             assert "120.0 Mbit/s" in result["pacing"]["message"]
             assert result["instants"] == []
             missing = ("median_mbps", "low_mbps", "high_mbps", "half_iqr_mbps", "mad_mbps", "error_ratio", "covered")
@@ -206,11 +208,11 @@ def test_delay_and_loss_are_those_of_the_cell_and_told_with_what_made_them(tmp_p
 
 
 def test_who_stamped_who_intruded_and_how_often_the_sender_stood_still(tmp_path):
-    told = {"stamp": "program", "strangers": 12, "stalled_share": 0.3}
+    told = {"stamp": "program", "foreign_packets": 12, "stalled_share": 0.3}
     (trial,) = valid(bandwidth_trials(tmp_path / "run", **told))
     assert flags(trial) == {"user-timestamps", "sender-stalls"}
     result = trial.result
-    assert (result["stamp"], result["strangers"], result["stalled"]) == ("program", 12, 60)
+    assert (result["stamp"], result["foreign_packets"], result["stalled"]) == ("program", 12, 60)
 
 
 def test_gaps_and_lateness_are_kept_as_histograms(tmp_path, any_program):
@@ -265,7 +267,7 @@ def test_timing_helps_where_it_was_told_to_and_nowhere_else(tmp_path):
 
 
 def test_a_timing_that_cannot_pace_makes_it_impossible_and_the_other_makes_it_possible(tmp_path):
-    told = {"honest_mbps": {"system": 120}, "repetitions": 3}
+    told = {"max_paced_mbps": {"system": 120}, "repetitions": 3}
     valid(bandwidth_trials(tmp_path / "run", designs=[{"timings": ["system", "hptime"]}], **told))
     found = report_of(tmp_path / "run")
     assert all_helps(found, TEST) == {Help.ENABLES}
@@ -278,9 +280,11 @@ def test_a_timing_that_cannot_pace_makes_it_impossible_and_the_other_makes_it_po
 # -- uncertainty -----------------------------------------------------------------------------------------------------
 
 
-def test_benches_differ_as_they_were_told_and_arms_by_their_own_truth(tmp_path):
-    told = {"error": {"*": 0.1}, "bench_sigma": 0.03}
-    trials = bandwidth_trials(tmp_path / "run", repetitions=30, reference={"bench_sigma": 0.0} | EXACT, **told, **EXACT)
+def test_testbeds_differ_as_they_were_told_and_arms_by_their_own_truth(tmp_path):
+    told = {"error": {"*": 0.1}, "testbed_sigma": 0.03}
+    trials = bandwidth_trials(
+        tmp_path / "run", repetitions=30, reference={"testbed_sigma": 0.0} | EXACT, **told, **EXACT
+    )
     errors = {arm: [t.result["error_ratio"] for t in valid(trials) if t.arm == arm] for arm in ("reference", "test")}
     assert errors["reference"] == pytest.approx([0.0] * 30, abs=1e-6)
     spread = statistics.stdev(math.log(1 + error) for error in errors["test"])
@@ -292,10 +296,10 @@ def test_benches_differ_as_they_were_told_and_arms_by_their_own_truth(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
-    """Counted over many seeds: benches whose estimates differ by 3 %, and searches by 4 %."""
+    """Counted over many seeds: testbeds whose estimates differ by 3 %, and searches by 4 %."""
     covered, total, confidences = 0, 0, set()
     for seed in range(60):
-        told = {"error": {"*": 0.05}, "bench_sigma": 0.03, "spread": {"*": 0.04}}
+        told = {"error": {"*": 0.05}, "testbed_sigma": 0.03, "spread": {"*": 0.04}}
         valid(bandwidth_trials(tmp_path / str(seed), repetitions=6, seed=seed, **told))
         interval = figure(report_of(tmp_path / str(seed)), "signed_error", TEST, timing="hptime").estimate
         covered, total = covered + (interval.low <= 5 <= interval.high), total + 1

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 FINE = {
     "error": {"hptime": 0.01, "system": 0.08},
     "spread": {"hptime": 0.005, "system": 0.04},
-    "honest_mbps": {"hptime": 20_000.0, "system": 3600.0},
-    "bench_sigma": 0.002,
+    "max_paced_mbps": {"hptime": 20_000.0, "system": 3600.0},
+    "testbed_sigma": 0.002,
     "late_us": {"hptime": 1.0, "system": 60.0},
 }
-POOR = FINE | {"error": {"hptime": -0.06, "system": 0.2}, "honest_mbps": {"hptime": 5000.0, "system": 700.0}}
+POOR = FINE | {"error": {"hptime": -0.06, "system": 0.2}, "max_paced_mbps": {"hptime": 5000.0, "system": 700.0}}
 SWAPPED = {"timings": ["system", "hptime"], "through": ["inside", "shim"], "estimates": 10}
 DESIGNS = [
     SWAPPED | {"estimators": ["yaz-original"], "capacities_mbps": [300], "cross_mbps": [0, 150]},
@@ -111,8 +111,8 @@ def test_cross_traffic_that_falls_short_spoils_its_trials_and_says_why(tmp_path)
     execute(plan, tmp_path / "run")
     built = report_of(tmp_path / "run")
     assert point(built, "signed_error", "short", cross_mbps=0) is not None
-    spoilt = figure(built, "signed_error", "short", cross_mbps=150).estimate
-    assert spoilt.point is None and "cross-traffic-short" in spoilt.method
+    invalid = figure(built, "signed_error", "short", cross_mbps=150).estimate
+    assert invalid.point is None and "cross-traffic-short" in invalid.method
     (missing,) = tables(built, "bandwidth", "missing")
     assert any("150 Mbit/s constant" in str(row.cells[0]) for row in missing.rows)
     assert "cross-traffic-short: 2" in report.render_html(built)

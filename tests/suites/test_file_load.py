@@ -13,8 +13,8 @@ from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
 from virtgauge.platforms.registry import create
 from virtgauge.provision.ganesha import find_ganesha
-from virtgauge.suites.bench import Stage
-from virtgauge.suites.file_load import FileBench, FileLoadSettings, load_flags, set_up_file_bench
+from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
+from virtgauge.suites.testbed import Stage
 from virtgauge.suites.timing import TimingSuite
 
 pytestmark = pytest.mark.usefixtures("private_state")
@@ -29,45 +29,45 @@ DESIGN: dict[str, Any] = {
 }
 
 
-def measured(kind: str, settings: dict[str, Any]) -> tuple[FileBench, dict[str, Any]]:
-    """A cell with the load, as the suite measures it; the bench is closed."""
+def measured(kind: str, settings: dict[str, Any]) -> tuple[FileTestbed, dict[str, Any]]:
+    """A cell with the load, as the suite measures it; the testbed is closed."""
 
-    async def measure() -> tuple[FileBench, dict[str, Any]]:
+    async def measure() -> tuple[FileTestbed, dict[str, Any]]:
         suite = TimingSuite.create(DESIGN)
         cell = next(cell for cell in suite.cells() if cell.factors["load"] == "io")
         with Scope() as scope:
-            stage = Stage(create(kind, settings), scope, find_agent(), "bench")
+            stage = Stage(create(kind, settings), scope, find_agent(), "testbed")
             try:
-                bench = await suite.set_up(cell.bench, stage)
-                assert isinstance(bench, FileBench)
-                measurement = await suite.measure(cell, bench, lambda _: None)
+                testbed = await suite.set_up(cell.testbed, stage)
+                assert isinstance(testbed, FileTestbed)
+                measurement = await suite.measure(cell, testbed, lambda _: None)
             finally:
                 await stage.close()
-            assert not list((scratch_root() / scope.tag).glob("bench-*")), "its files are left"
+            assert not list((scratch_root() / scope.tag).glob("testbed-*")), "its files are left"
         assert not [flag for flag in measurement.flags if flag.fatal], measurement.flags
-        assert not Path("/run/netns", f"{scope.tag}-bench-lab").exists(), "its namespace is left"
-        return bench, measurement.result
+        assert not Path("/run/netns", f"{scope.tag}-testbed-lab").exists(), "its namespace is left"
+        return testbed, measurement.result
 
     return asyncio.run(measure())
 
 
-def assert_worked(bench: FileBench, result: dict[str, Any]) -> None:
+def assert_worked(testbed: FileTestbed, result: dict[str, Any]) -> None:
     load = result["load"]
-    assert (load["name"], load["service"], load["fallback"]) == ("io", bench.service.name, bench.service.fallback)
+    assert (load["name"], load["service"], load["fallback"]) == ("io", testbed.service.name, testbed.service.fallback)
     assert load["read_mb_per_s"] > 0 and load["written_mb_per_s"] > 0 and load["flushes"] > 0
     assert load["errors"] == load["wrong_content"] == 0
     assert 0 < load["achieved"]["cpu_busy_share"] <= 1
     assert load["achieved"]["elapsed_ns"] <= load["elapsed_ns"], "the client worked from the first sample to the last"
 
 
-def assert_ganesha_or_why_not(bench: FileBench, filesystems: str) -> None:
+def assert_ganesha_or_why_not(testbed: FileTestbed, filesystems: str) -> None:
     """By nfs-ganesha wherever it is in the cache; where the distribution has none, that is the reason."""
     ganesha = find_ganesha()
     if ganesha is None:
-        assert bench.service.name == "agent file service"
-        assert "not in the cache" in (bench.service.fallback or "")
+        assert testbed.service.name == "agent file service"
+        assert "not in the cache" in (testbed.service.fallback or "")
     else:
-        assert bench.service.name in [f"nfs-ganesha {ganesha.version} ({name})" for name in filesystems.split()]
+        assert testbed.service.name in [f"nfs-ganesha {ganesha.version} ({name})" for name in filesystems.split()]
 
 
 @pytest.mark.slow
@@ -75,9 +75,9 @@ def assert_ganesha_or_why_not(bench: FileBench, filesystems: str) -> None:
 def test_a_real_nfs_server_serves_from_a_disk_where_the_guest_shares_the_kernel(
     kind: str, settings: dict[str, Any]
 ) -> None:
-    bench, result = measured(kind, settings)
-    assert_ganesha_or_why_not(bench, "VFS")
-    assert_worked(bench, result)
+    testbed, result = measured(kind, settings)
+    assert_ganesha_or_why_not(testbed, "VFS")
+    assert_worked(testbed, result)
     assert result["load"]["achieved"]["context_switches_per_s"] > 100
     assert result["load"]["achieved"]["interrupts_per_s"] > 0
 
@@ -85,18 +85,18 @@ def test_a_real_nfs_server_serves_from_a_disk_where_the_guest_shares_the_kernel(
 @pytest.mark.full
 @pytest.mark.slow
 def test_a_sandbox_serves_too_and_says_what_it_cannot_tell() -> None:
-    bench, result = measured("oci", {"runtime": "runsc"})
-    assert_ganesha_or_why_not(bench, "VFS MEM")
-    assert_worked(bench, result)
+    testbed, result = measured("oci", {"runtime": "runsc"})
+    assert_ganesha_or_why_not(testbed, "VFS MEM")
+    assert_worked(testbed, result)
     assert result["load"]["achieved"]["interrupts_per_s"] is None
 
 
 @pytest.mark.slow
 def test_a_machine_without_a_filesystem_serves_by_the_agent_and_says_why() -> None:
-    bench, result = measured("qemu", {})
-    assert bench.service.name == "agent file service"
-    assert bench.service.fallback and "nfs-ganesha" in bench.service.fallback
-    assert_worked(bench, result)
+    testbed, result = measured("qemu", {})
+    assert testbed.service.name == "agent file service"
+    assert testbed.service.fallback and "nfs-ganesha" in testbed.service.fallback
+    assert_worked(testbed, result)
     flags = load_flags(result["load"])
     assert [(flag.name, flag.fatal) for flag in flags] == [("file-service", False)]
 
@@ -105,13 +105,13 @@ def test_a_machine_without_a_filesystem_serves_by_the_agent_and_says_why() -> No
 def test_a_service_that_dies_fails_the_trial_that_needed_it() -> None:
     async def measure() -> dict[str, Any]:
         with Scope() as scope:
-            stage = Stage(create("host", {}), scope, find_agent(), "bench")
+            stage = Stage(create("host", {}), scope, find_agent(), "testbed")
             try:
-                bench = await set_up_file_bench(stage, SETTINGS)
-                client = await bench.start(SETTINGS)
-                await bench.guest.channel.request("load_stop", load=bench.service.load, timeout_s=10)
+                testbed = await set_up_file_testbed(stage, SETTINGS)
+                client = await testbed.start(SETTINGS)
+                await testbed.guest.channel.request("load_stop", load=testbed.service.load, timeout_s=10)
                 await asyncio.sleep(0.2)
-                return await bench.stop(client)
+                return await testbed.stop(client)
             finally:
                 await stage.close()
 
@@ -120,13 +120,13 @@ def test_a_service_that_dies_fails_the_trial_that_needed_it() -> None:
     assert "2 errors" in flags[0].detail
 
 
-def test_cells_of_other_loads_and_other_file_sizes_stand_on_other_benches() -> None:
-    def benches(mib: int) -> dict[str, str]:
+def test_cells_of_other_loads_and_other_file_sizes_stand_on_other_testbeds() -> None:
+    def testbeds(mib: int) -> dict[str, str]:
         suite = TimingSuite.create(DESIGN | {"io": {"file_mib": mib}})
-        return {cell.factors["load"]: cell.bench for cell in suite.cells()}
+        return {cell.factors["load"]: cell.testbed for cell in suite.cells()}
 
-    assert benches(1)["idle"] == benches(2)["idle"] == "guest"
-    assert len({benches(1)["io"], benches(2)["io"], "guest"}) == 3
+    assert testbeds(1)["idle"] == testbeds(2)["idle"] == "guest"
+    assert len({testbeds(1)["io"], testbeds(2)["io"], "guest"}) == 3
 
 
 def test_a_load_that_did_nothing_or_read_what_was_not_written_makes_a_trial_invalid() -> None:

@@ -101,7 +101,7 @@ def test_what_must_not_count_is_invalid_and_says_why(tmp_path, told, flag):
 
 def test_the_ledger_of_lost_frames_closes_and_names_the_places(tmp_path):
     (trial,) = forwarding_trials(tmp_path / "run", design={"k": [1]}, **LIMITED_GUESTS)
-    ledger = trial.result["loss_ledger"]
+    ledger = trial.result["loss_accounting"]
     assert ledger["closed"]
     assert ledger["lost"] > 0
     assert sum(ledger["places"].values()) == ledger["lost"]
@@ -166,9 +166,9 @@ def test_a_guest_that_dies_in_a_trial_is_a_failed_trial_and_the_run_goes_on(tmp_
     assert guests
 
 
-def test_repetitions_are_independent_benches(tmp_path):
+def test_repetitions_are_independent_testbeds(tmp_path):
     trials = forwarding_trials(
-        tmp_path / "run", repetitions=6, design={"k": [3]}, frame_ns=4000, bench_sigma=0.05, queue_frames=0
+        tmp_path / "run", repetitions=6, design={"k": [3]}, frame_ns=4000, testbed_sigma=0.05, queue_frames=0
     )
     figures = [trial.result["throughput_pps"] for trial in trials]
     assert len({trial.guest_id for trial in trials}) == 6

@@ -14,7 +14,7 @@ from virtgauge.report.headline import Tone
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
-FAST = {"frame_ns": 1000.0, "byte_ns": 0.5, "guest_frame_ns": 2500.0, "queue_frames": 0, "bench_sigma": 0.02}
+FAST = {"frame_ns": 1000.0, "byte_ns": 0.5, "guest_frame_ns": 2500.0, "queue_frames": 0, "testbed_sigma": 0.02}
 SLOW = FAST | {"frame_ns": 4000.0, "guest_frame_ns": 9000.0}
 DESIGN = {"guests": 3, "k": [1, 3], "frame_bytes": [64, 1518], "duration_sum_s": 3.0, "latency_s": 0.5}
 

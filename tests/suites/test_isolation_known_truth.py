@@ -10,8 +10,8 @@ from suites.isolation_runs import TEST, cell, isolation_trials
 from suites.simulated_runs import report_of
 
 from virtgauge.ledger.records import TrialStatus
+from virtgauge.specs.isolation_formatting import Resource
 from virtgauge.specs.isolation_insights import Degree
-from virtgauge.specs.isolation_words import Resource
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
@@ -337,8 +337,8 @@ def test_slices_spread_as_the_machine_does(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_intervals_cover_the_truth_as_often_as_they_say(tmp_path):
-    """Counted over many seeds: benches that differ by 10 %, and what is scheduled by 5 % from trial to trial."""
-    noise = {"bench_sigma": 0.1, "slice_sigma": 0.1, "share_sigma": 0.05, "memory_contention": 0.5}
+    """Counted over many seeds: testbeds that differ by 10 %, and what is scheduled by 5 % from trial to trial."""
+    noise = {"testbed_sigma": 0.1, "slice_sigma": 0.1, "share_sigma": 0.05, "memory_contention": 0.5}
     design = {"benchmarks": [READ], "loads": ["none", WRITE], "policies": ["limit", "limit+reservation"]}
     design |= {"shares": [60], "seconds": 1.0}
     # By hand: a limit of 60 % beside an equal weight gives half of the core, and half of it to the neighbour's writing.

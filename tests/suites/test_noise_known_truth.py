@@ -123,8 +123,8 @@ def test_a_machine_that_is_never_quiet_loses_the_trial_in_bounded_time(tmp_path)
     assert lost(trials) == 1
     assert all("steal" in {flag.name for flag in trial.flags if flag.fatal} for trial in trials)
     for trial in trials:
-        spoilt_ns = sum(one["elapsed_ns"] for one in trial.accounting["left_out"])
-        assert spoilt_ns + trial.accounting["waited_ns"] < 1.5e9
+        invalid_ns = sum(one["elapsed_ns"] for one in trial.accounting["left_out"])
+        assert invalid_ns + trial.accounting["waited_ns"] < 1.5e9
 
 
 def test_a_quiet_machine_leaves_nothing_out(tmp_path):

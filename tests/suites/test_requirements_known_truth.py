@@ -18,7 +18,7 @@ from virtgauge.cli import app
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.errors import ExitCode
 from virtgauge.execution.progress import Notice
-from virtgauge.execution.session import resume_run
+from virtgauge.execution.run import resume_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan
 from virtgauge.report.decisions.model import Decisions

@@ -18,12 +18,12 @@ from virtgauge.errors import UsageError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.registry import create
 from virtgauge.suites.base import Measurement
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.databases.base import Durability
 from virtgauge.suites.storage.databases.registry import database
 from virtgauge.suites.storage.existing import ExistingServer, allowing_drop
 from virtgauge.suites.storage.suite import StorageSuite
+from virtgauge.suites.testbed import Stage
 
 PASSWORD = "VIRTGAUGE_TEST_PASSWORD"
 DATA = {"seed": 7, "sensors": 4, "step_ms": 1000}
@@ -47,9 +47,9 @@ def measured(server: RunningServer, name: str = "postgres", **changes: Any) -> M
         suite = StorageSuite.create(design)
         (cell,) = suite.cells()
         with Scope() as scope:
-            stage = Stage(create("host", {}), scope, find_agent(), "bench")
+            stage = Stage(create("host", {}), scope, find_agent(), "testbed")
             try:
-                return await suite.measure(cell, await suite.set_up(cell.bench, stage), lambda _: None)
+                return await suite.measure(cell, await suite.set_up(cell.testbed, stage), lambda _: None)
             finally:
                 await stage.close()
 
@@ -168,7 +168,7 @@ def test_what_a_plan_lacks_is_said_beforehand(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv(PASSWORD, raising=False)
     server = {"database": "postgresql", "uri": "postgresql://me@h/x", "password_env": PASSWORD}
     suite = StorageSuite.create({"databases": [], "server": [server]})
-    (words,) = suite.shortfalls()
+    (words,) = suite.missing_prerequisites()
     assert f"export {PASSWORD}=" in words
     monkeypatch.setenv(PASSWORD, "known")
-    assert suite.shortfalls() == []
+    assert suite.missing_prerequisites() == []

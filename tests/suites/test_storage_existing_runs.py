@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sampled import sampled
 from suites.database_servers import DATA, RunningServer, answer_of, running, stream
-from suites.storage_benches import passable_state
+from suites.storage_testbeds import passable_state
 
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from sampled import sampled
-from suites.storage_benches import each, on_bench, require
+from suites.storage_testbeds import each, on_testbed, require
 
 from virtgauge.suites.base import Cell
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.client import StoreError
-from virtgauge.suites.storage.laboratory import StorageBench
+from virtgauge.suites.storage.laboratory import StorageTestbed
 from virtgauge.suites.storage.suite import StorageSuite
+from virtgauge.suites.testbed import Stage
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def test_a_server_in_a_guest_stores_readings_and_gives_them_back(database: str, 
     require(database)
     design = {"databases": [database], "operations": ["single-write", "multi-read"], "timeout_ms": 20_000}
     design |= {"durability": [LEVELS.get(database, "flushed")], "sensors": 2, "seconds": 0.5}
-    found = on_bench(design, each, **PLATFORMS[platform])
+    found = on_testbed(design, each, **PLATFORMS[platform])
     write, read = found["single-write"], found["multi-read"]
     assert write.result["operations"] > 0 and read.result["rows"] == 1000 * read.result["operations"] > 0
     for measured in found.values():
@@ -53,10 +53,10 @@ def test_a_server_in_a_guest_stores_readings_and_gives_them_back(database: str, 
 def test_flushes_that_cannot_be_reached_in_a_guest_are_not_made_to_cost_what_a_disk_says() -> None:
     require("influxdb")
 
-    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage) -> None:
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, _: Stage) -> None:
         with pytest.raises(StoreError) as caught:
-            await suite.measure(cells[0], bench, lambda _: None)
+            await suite.measure(cells[0], testbed, lambda _: None)
         assert caught.value.code == "unsupported"
         assert "rotational:7200" in caught.value.message and "as-is" in caught.value.message
 
-    on_bench({"databases": ["influxdb"], "flushes": ["rotational:7200"]}, work, **PLATFORMS["gvisor"])
+    on_testbed({"databases": ["influxdb"], "flushes": ["rotational:7200"]}, work, **PLATFORMS["gvisor"])

@@ -99,7 +99,7 @@ def test_a_database_that_is_lost_stuck_or_full_is_a_failed_trial_in_words_and_th
     assert len(trials) == 4  # both attempts at both cells
     assert {trial.status for trial in trials} == {TrialStatus.FAILED}
     assert all(kind in trial.error and "operations failed" in trial.error for trial in trials)
-    assert len({trial.guest_id for trial in trials}) == 4  # each failure had a fresh bench after it
+    assert len({trial.guest_id for trial in trials}) == 4  # each failure had a fresh testbed after it
 
 
 @pytest.mark.parametrize("kind", ["refused", "denied", "schema", "exists"])
@@ -119,15 +119,15 @@ def test_a_client_near_its_own_limit_is_marked_and_its_figure_kept(tmp_path):
 
 
 @pytest.mark.parametrize(("service_us", "calibrations"), [(30.0, 1), (15.0, 3)])
-def test_a_client_is_calibrated_once_in_a_run_and_again_on_every_bench_that_comes_near_it(
+def test_a_client_is_calibrated_once_in_a_run_and_again_on_every_testbed_that_comes_near_it(
     tmp_path, monkeypatch, service_us, calibrations
 ):
     asked = []
     measure = calibration._measured_limit_per_s
 
-    async def counted(bench, target, data, stream, seconds):
+    async def counted(testbed, target, data, stream, seconds):
         asked.append(stream.operation)
-        return await measure(bench, target, data, stream, seconds)
+        return await measure(testbed, target, data, stream, seconds)
 
     monkeypatch.setattr(calibration, "_measured_limit_per_s", counted)
     truth = {"service_us": {"single-read": service_us}, "null_us": 10.0}
@@ -230,12 +230,12 @@ def test_a_level_that_should_survive_a_kill_and_does_not_is_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_repetitions_are_independent_benches_and_their_interval_covers_the_truth(tmp_path):
+def test_repetitions_are_independent_testbeds_and_their_interval_covers_the_truth(tmp_path):
     design = {"operations": ["single-read"], "seconds": 0.5, "calibration_s": 0}
     covered = 0
     runs = 12
     for run in range(runs):
-        told = {"service_us": {"single-read": 100.0}, "bench_sigma": 0.1}
+        told = {"service_us": {"single-read": 100.0}, "testbed_sigma": 0.1}
         trials = storage_trials(tmp_path / f"run{run}", repetitions=6, design={**design, "seed": run}, **told)
         rates = [trial.result["operations_per_s"] for trial in trials]
         assert len({trial.guest_id for trial in trials}) == 6

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sampled import sampled
-from suites.storage_benches import each, on_bench, require
+from suites.storage_testbeds import each, on_testbed, require
 
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Cell, Measurement
-from virtgauge.suites.bench import Stage
-from virtgauge.suites.storage.laboratory import StorageBench
+from virtgauge.suites.storage.laboratory import StorageTestbed
 from virtgauge.suites.storage.server import run
 from virtgauge.suites.storage.suite import StorageSuite
+from virtgauge.suites.testbed import Stage
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_a_knee_is_a_rate_whose_responses_were_within_the_objective(database: st
     require(database)
     design = {"databases": [database], "operations": ["knee"], "knee_of": [of], "flushes": ["rotational:7200"]}
     design |= {"knee_steps": 4, "objective_ms": OBJECTIVE_MS, "seconds": 0.5, "sensors": SENSORS}
-    measured = on_bench(design, each)["knee"]
+    measured = on_testbed(design, each)["knee"]
     result, steps = measured.result, measured.result["steps"]
     assert not measured.flags
     assert len(steps) == 4 and steps == sorted(steps, key=lambda step: step["rate_per_s"])
@@ -81,7 +81,7 @@ MIX = {
 @pytest.mark.parametrize("database", sampled(["sqlite"], ["postgresql"]))
 def test_a_mixed_load_has_both_of_its_parts_with_checked_answers(database: str) -> None:
     require(database)
-    measured = on_bench({"databases": [database], "durability": ["os"]} | MIX, each)["mixed"]
+    measured = on_testbed({"databases": [database], "durability": ["os"]} | MIX, each)["mixed"]
     result = measured.result
     assert {flag.name for flag in measured.flags} <= {"disk-changed"}
     assert set(measured.histograms) == {f"{what}/{part}" for what in ("service", "response") for part in PARTS}
@@ -104,15 +104,15 @@ def test_a_mixed_load_has_both_of_its_parts_with_checked_answers(database: str) 
 def test_other_values_than_were_written_are_found_out_in_the_middle_of_a_mixed_load(database: str) -> None:
     require(database)
 
-    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage) -> Measurement:
-        store = (await bench.target(cells[0].params)).client.store
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, _: Stage) -> Measurement:
+        store = (await testbed.target(cells[0].params)).client.store
         assert store is not None
-        trial = asyncio.ensure_future(suite.measure(cells[0], bench, lambda _: None))
-        done = await run(bench.guest.channel, falsification(store), within_s=60)
+        trial = asyncio.ensure_future(suite.measure(cells[0], testbed, lambda _: None))
+        done = await run(testbed.guest.channel, falsification(store), within_s=60)
         assert done["exit_code"] == 0, done["stderr"]
         return await trial
 
-    measured = on_bench({"databases": [database], "durability": ["os"]} | MIX | {"seconds": 3.0}, work)
+    measured = on_testbed({"databases": [database], "durability": ["os"]} | MIX | {"seconds": 3.0}, work)
     assert measured.result["wrong"] > 0
     (wrong,) = (flag for flag in measured.flags if flag.name == "wrong-answer")
     assert wrong.fatal

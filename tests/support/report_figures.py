@@ -22,7 +22,7 @@ from virtgauge.analysis.comparison import Comparison
 from virtgauge.analysis.differences import Difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.resolution import resolution
-from virtgauge.claims.verdicts import ExaminedClaim
+from virtgauge.claims.verdicts import CheckedClaim
 from virtgauge.compare.comparison import compare_runs
 from virtgauge.decisions.ranking import Ranking
 from virtgauge.decisions.verdicts import CellVerdict
@@ -292,7 +292,7 @@ def _of_suite(suite: SuiteReport) -> Iterator[Figure]:
     for claim in suite.claims:
         yield from _claim(suite.suite, claim.paper, "paper")
         for hearing in claim.run:
-            yield from _claim(suite.suite, hearing.examined, "", hearing.arm)
+            yield from _claim(suite.suite, hearing.checked, "", hearing.arm)
         if claim.at_one_level is not None:
             yield from _claim(suite.suite, claim.at_one_level, "durability=equal")
 
@@ -330,10 +330,10 @@ def _cell(text: str) -> str:
     return re.sub(r";jain=[^;]*", "", text)
 
 
-def _claim(suite: str, examined: ExaminedClaim, against: str, arm: str = "") -> Iterator[Figure]:
-    name, verdict = f"claim:{examined.name}", examined.verdict.value
+def _claim(suite: str, checked: CheckedClaim, against: str, arm: str = "") -> Iterator[Figure]:
+    name, verdict = f"claim:{checked.name}", checked.verdict.value
     yield Figure(suite, name, arm=arm, against=against, verdict=verdict)
-    counts = Counter({True: "agree", False: "contradict", None: "open"}[one.agrees] for one in examined.evidence)
+    counts = Counter({True: "agree", False: "contradict", None: "open"}[one.agrees] for one in checked.evidence)
     for part, number in counts.items():
         yield Figure(suite, name, "", arm, against, f"evidence.{part}", estimate=number)
 
@@ -433,4 +433,4 @@ def _replay(replay: Replay | None) -> Iterator[Figure]:
             yield Figure(part.suite, f"claim:{claim.name}", part="replay", verdict=claim.verdict.value)
             yield from _claim(part.suite, claim.paper, "paper")
             for hearing in claim.run:
-                yield from _claim(part.suite, hearing.examined, "", hearing.arm)
+                yield from _claim(part.suite, hearing.checked, "", hearing.arm)

@@ -12,7 +12,7 @@ from shown import findings_of, tables
 from synthetic import arm_record
 
 from virtgauge import report
-from virtgauge.claims.verdicts import ExaminedClaim, Verdict
+from virtgauge.claims.verdicts import CheckedClaim, Verdict
 from virtgauge.reference import table
 from virtgauge.specs.bandwidth_insights import published_figures
 from virtgauge.specs.blocks import Text, Value
@@ -39,11 +39,11 @@ SMOOTH = dataclasses.replace(PRECISE, error=-0.01, spread=0.004)
 """As the paper has it: too little, and evenly."""
 AS_THE_PAPER = {
     "hptime": SMOOTH,
-    "system": dataclasses.replace(COARSE, error=0.2, spread=0.08, honest_mbps=3600.0),
+    "system": dataclasses.replace(COARSE, error=0.2, spread=0.08, max_paced_mbps=3600.0),
 }
 IN_A_GUEST = {
     "hptime": Timed(error=-0.03, spread=0.038),
-    "system": dataclasses.replace(COARSE, error=0.25, spread=0.2, honest_mbps=1900.0),
+    "system": dataclasses.replace(COARSE, error=0.25, spread=0.2, max_paced_mbps=1900.0),
 }
 WORSE = {"hptime": Timed(error=-0.06, spread=0.1), "system": dataclasses.replace(COARSE, error=0.4, spread=0.3)}
 
@@ -62,8 +62,8 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
     return report.build(ledger)
 
 
-def judged(found: report.Report, arm: str) -> dict[str, ExaminedClaim]:
-    return {one.examined.name: one.examined for claim in claims_of(found) for one in claim.run if one.arm == arm}
+def judged(found: report.Report, arm: str) -> dict[str, CheckedClaim]:
+    return {one.checked.name: one.checked for claim in claims_of(found) for one in claim.run if one.arm == arm}
 
 
 def test_each_platform_is_judged_by_itself_and_emulated_ones_are_not(usual: report.Report) -> None:
@@ -122,7 +122,7 @@ def test_a_refusal_counts_as_the_highest_rate_that_could_be_sent(usual: report.R
 
 
 def test_too_few_searches_tell_nothing_of_outliers(tmp_path: Path) -> None:
-    def verdict_of(searches: int) -> ExaminedClaim:
+    def verdict_of(searches: int) -> CheckedClaim:
         arms = [BandwidthArm(HOST, AS_THE_PAPER)]
         ledger = bandwidth_ledger(tmp_path / str(searches), arms, PAPER[1:2], blocks=2, searches=searches)
         return judged(report.build(ledger), "host")["system-timing-has-more-outliers"]

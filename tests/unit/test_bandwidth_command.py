@@ -18,7 +18,7 @@ from virtgauge.bandwidth import binary
 from virtgauge.bandwidth.answers import Rung
 from virtgauge.bandwidth.program import running
 from virtgauge.bandwidth.rates import occupied_bps, rate_bps, rate_text
-from virtgauge.console.bandwidth_words import ladder_table, listener_line
+from virtgauge.console.bandwidth_formatting import listener_line, sweep_table
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
 
 SESSION = {
@@ -27,7 +27,7 @@ SESSION = {
     "method": "gso",
     "no_kernel_stamps": None,
 }
-PACING = {"event": "pacing", "pacing": {"honest_bps": 19.66e9}, "rungs": [], "unsupported": []}
+PACING = {"event": "pacing", "pacing": {"max_paced_bps": 19.66e9}, "rungs": [], "unsupported": []}
 PROGRESS = {
     "event": "progress",
     "instants_done": 3,
@@ -55,9 +55,9 @@ RESULT: dict[str, Any] = {
         "duration_ns": 4_200_000_000,
         "discarded": 5,
         "stalled": 4,
-        "strangers": 1234,
+        "foreign_packets": 1234,
     },
-    "timing": {"clock": "hptime", "sleep": "system", "hptime_refusal": None},
+    "timing": {"clock": "hptime", "sleep": "system", "hptime_fallback_reason": None},
 }
 
 
@@ -142,7 +142,7 @@ def test_what_is_wrong_is_said_before_anything_is_started(program: Any, words: t
         ("estimate", "host", "--clock", "sundial"),
         ("estimate", "host", "--fifo", "100"),
         ("listen", "--port", "-1"),
-        ("ladder", "--duration-ms", "0"),
+        ("pacing-sweep", "--duration-ms", "0"),
     ],
 )
 def test_values_out_of_range_are_wrong_usage(words: tuple[str, ...]) -> None:
@@ -153,7 +153,7 @@ def test_a_missing_program_is_named_with_the_command_that_builds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(binary.ENVIRONMENT_VARIABLE, str(tmp_path / "none"))
-    missing = invoke("ladder").exception
+    missing = invoke("pacing-sweep").exception
     assert isinstance(missing, UnavailableError)
     assert str(tmp_path / "none") in missing.message
     assert missing.remedy is not None and "virtgauge provision bandwidth" in missing.remedy
@@ -192,7 +192,7 @@ def test_the_lowest_rate_reaches_the_program_too(program: Any) -> None:
     assert float(asked(kept)["--lowest"]) == 2e6
 
 
-def test_an_estimate_is_told_with_interval_layer_cost_and_strangers(program: Any) -> None:
+def test_an_estimate_is_told_with_interval_layer_cost_and_foreign_packets(program: Any) -> None:
     program(PACING, SESSION, PROGRESS, RESULT)
     shown = invoke("estimate", "server", "--progress", "none")
     assert shown.exit_code == 0
@@ -201,7 +201,7 @@ def test_an_estimate_is_told_with_interval_layer_cost_and_strangers(program: Any
         "153.8 Mbit/s of an Ethernet wire, and 151.4 Mbit/s as Linux's shapers count",
         "10 searches, 57 streams, 5 of them discarded (4 interrupted); sent 12.3 MB in 4.2 s",
         "clock hptime, sleep system, bursts by gso; packets are stamped by the listener's kernel",
-        "1,234 packets of strangers",
+        "1,234 foreign packets",
     ):
         assert text in shown.stdout
 
@@ -221,7 +221,7 @@ def test_json_is_one_document_and_progress_is_apart(program: Any) -> None:
     assert (document["available_bps"], document["layer"], document["sent_bytes"]) == (150e6, "ip", 12_300_000)
     assert document["outcome"] == RESULT["outcome"]
     assert document["session"]["peer"] == "10.0.0.2:8763"
-    assert document["pacing"]["pacing"]["honest_bps"] == 19.66e9
+    assert document["pacing"]["pacing"]["max_paced_bps"] == 19.66e9
     assert [json.loads(line)["event"] for line in shown.stderr.splitlines()] == ["pacing", "session", "progress"]
 
 
@@ -345,7 +345,7 @@ def test_a_listener_tells_who_came_who_was_refused_and_what_was_ignored() -> Non
         "overflowed": 0,
     }
     assert listener_line(closed) == (
-        "10.0.0.1:4: the sender has finished; 57 streams, 8,200 packets, 3 of strangers ignored"
+        "10.0.0.1:4: the sender has finished; 57 streams, 8,200 packets, 3 foreign ignored"
     )
     opened = {"event": "opened", "peer": "10.0.0.1:4", "tool_version": "0.1.0", "no_kernel_stamps": "no driver"}
     assert "not the kernel: no driver" in listener_line(opened)
@@ -353,23 +353,23 @@ def test_a_listener_tells_who_came_who_was_refused_and_what_was_ignored() -> Non
     assert listener_line(refused) == "10.0.0.9:4: refused: it does not know the token"
 
 
-def rung(method: str, honest: dict[str, Any] | None) -> dict[str, Any]:
-    return {"method": method, "flat_out": {"achieved_bps": 2e9, "burst": 1}, "honest": honest}
+def rung(method: str, paced: dict[str, Any] | None) -> dict[str, Any]:
+    return {"method": method, "flat_out": {"achieved_bps": 2e9, "burst": 1}, "paced": paced}
 
 
-def test_the_ladder_is_a_table_and_a_way_without_an_honest_rate_has_none(program: Any) -> None:
+def test_the_pacing_sweep_is_a_table_and_a_way_that_paces_nothing_says_so(program: Any) -> None:
     gaps = {"p50_ns": 12_000, "p99_ns": 13_500, "p999_ns": 20_000, "ccdf": [[12_000, 0.5], [13_500, 0.01]]}
-    honest = {"achieved_bps": 1e9, "gaps": gaps, "lateness": {"p99_ns": 1500}, "cpu_share": 0.99}
-    assert Rung.of(rung("send", honest)).ccdf == ((12_000, 0.5), (13_500, 0.01))
-    assert ladder_table([Rung.of(rung("gso", None))]).row_count == 1
+    paced = {"achieved_bps": 1e9, "gaps": gaps, "lateness": {"p99_ns": 1500}, "cpu_share": 0.99}
+    assert Rung.of(rung("send", paced)).ccdf == ((12_000, 0.5), (13_500, 0.01))
+    assert sweep_table([Rung.of(rung("gso", None))]).row_count == 1
     unsupported = {"event": "unsupported", "method": "gso", "reason": "an old kernel"}
-    rungs = [{"event": "rung", "rung": rung("send", honest)}, {"event": "rung", "rung": rung("sendmmsg", None)}]
-    program(unsupported, *rungs, {"event": "result", "honest_bps": 1e9})
-    shown = invoke("ladder").stdout
+    rungs = [{"event": "rung", "rung": rung("send", paced)}, {"event": "rung", "rung": rung("sendmmsg", None)}]
+    program(unsupported, *rungs, {"event": "result", "max_paced_bps": 1e9})
+    shown = invoke("pacing-sweep").stdout
     lines = shown.splitlines()
     assert any("send" in line and "1 Gbit/s" in line and "12.0 / 13.5" in line for line in lines), shown
     assert any("sendmmsg" in line and "none" in line for line in lines), shown
     assert "gso: not possible here: an old kernel" in shown
-    document = json.loads(invoke("ladder", "--json").stdout)
+    document = json.loads(invoke("pacing-sweep", "--json").stdout)
     assert [entry["method"] for entry in document["rungs"]] == ["send", "sendmmsg"]
-    assert (document["honest_bps"], document["unsupported"]) == (1e9, {"gso": "an old kernel"})
+    assert (document["max_paced_bps"], document["unsupported"]) == (1e9, {"gso": "an old kernel"})

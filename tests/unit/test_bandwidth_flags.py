@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from virtgauge.suites.bandwidth.flags import Circumstances, allowance_bps, flags_of
+from virtgauge.suites.bandwidth.flags import TrialConditions, allowance_bps, flags_of
 
-CLEAN = Circumstances(
+CLEAN = TrialConditions(
     cross_asked_bps=150e6,
     cross_counted_bps=150e6,
     cross_frames=60_000,
@@ -24,7 +24,7 @@ CLEAN = Circumstances(
     streams=200,
     stalled=0,
     at_ceiling=None,
-    hptime_refusal=None,
+    hptime_fallback_reason=None,
 )
 
 
@@ -108,7 +108,7 @@ def test_what_a_reader_should_know_is_said_and_not_fatal():
     assert flags(stalled=20) == {}
     assert flags(stalled=21)["sender-stalls"][0] is False
     assert "300 Mbit/s" in flags(at_ceiling=300e6)["ceiling"][1]
-    assert flags(hptime_refusal="the counter is trapped")["hptime-refused"] == (
+    assert flags(hptime_fallback_reason="the counter is trapped")["hptime-refused"] == (
         False,
         "timed by the system's clock: the counter is trapped",
     )

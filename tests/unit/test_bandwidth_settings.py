@@ -1,4 +1,4 @@
-"""The bandwidth suite's section of a plan: its cells and benches, and errors that name field, value and remedy."""
+"""The bandwidth suite's section of a plan: its cells and testbeds, and errors that name field, value and remedy."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def test_levels_that_mean_nothing_make_no_cells_of_their_own():
         assert cell.factors["through"] == "inside" or "+" not in cell.factors["timing"]
 
 
-def test_cells_share_a_bench_unless_they_need_another():
+def test_cells_share_a_testbed_unless_they_need_another():
     plain = cells(estimators=["yaz-original", "kite2"], capacities_mbps=[300, 100], cross_mbps=[0, 50], estimates=3)
-    assert len({cell.bench for cell in plain}) == 1
+    assert len({cell.testbed for cell in plain}) == 1
     both = cells(delays_ms=[0, 20])
-    assert {cell.bench for cell in both if cell.factors["delay_ms"] == "0"} == {plain[0].bench}
-    others = [cells(**design)[0].bench for design in ({"receiver": "guest"}, {"memory_mib": 256}, {"losses": [0.01]})]
-    others += [cells(through=["inside", "shim"])[0].bench, cells(link="emulator", losses=[0.01])[0].bench]
-    assert len({plain[0].bench, *others}) == 6
+    assert {cell.testbed for cell in both if cell.factors["delay_ms"] == "0"} == {plain[0].testbed}
+    others = [cells(**design)[0].testbed for design in ({"receiver": "guest"}, {"memory_mib": 256}, {"losses": [0.01]})]
+    others += [cells(through=["inside", "shim"])[0].testbed, cells(link="emulator", losses=[0.01])[0].testbed]
+    assert len({plain[0].testbed, *others}) == 6
 
 
 def test_every_clock_goes_with_every_sleep():
@@ -134,9 +134,9 @@ def test_every_clock_goes_with_every_sleep():
 def test_a_program_that_is_missing_is_said_before_the_run(monkeypatch, tmp_path):
     monkeypatch.setenv(program.ENVIRONMENT_VARIABLE, str(tmp_path / "nothing"))
     suite = BandwidthSuite.create({"through": ["inside", "shim"]})
-    (words,) = suite.shortfalls()
+    (words,) = suite.missing_prerequisites()
     assert "through shim" in words and "nothing" in words and "virtgauge provision bandwidth" in words
-    assert BandwidthSuite.create({}).shortfalls() == []
+    assert BandwidthSuite.create({}).missing_prerequisites() == []
 
 
 def test_the_papers_design_has_its_three_scenarios():

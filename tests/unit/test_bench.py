@@ -7,7 +7,7 @@ import pytest
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Guest, LaunchError, Platform
-from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.testbed import Stage, Testbed
 
 
 @dataclasses.dataclass
@@ -55,9 +55,9 @@ def stage(platform, any_agent, private_state):
         yield Stage(platform, scope, find_agent(), "g1")
 
 
-async def test_a_bench_of_one_guest_bears_the_stage_s_own_name(stage, platform):
-    bench = await Bench.of_one_guest(stage)
-    assert bench.guest.name == "g1"
+async def test_a_testbed_of_one_guest_bears_the_stage_s_own_name(stage, platform):
+    testbed = await Testbed.of_one_guest(stage)
+    assert testbed.guest.name == "g1"
     await stage.close()
     assert platform.log == ["g1"]
 
@@ -92,15 +92,15 @@ async def test_where_a_guest_has_no_time_of_this_machine_nothing_is_known_of_all
     await stage.close()
 
 
-async def test_a_bench_with_one_lost_agent_is_closed_and_as_late_as_its_slowest_guest(stage):
+async def test_a_testbed_with_one_lost_agent_is_closed_and_as_late_as_its_slowest_guest(stage):
     await stage.launch("a")
     slow = await stage.launch("slowest")
-    bench = Bench(stage)
-    assert bench.ready_ns == len("g1-slowest")
-    assert bench.timeout_factor == 1.0
+    testbed = Testbed(stage)
+    assert testbed.ready_ns == len("g1-slowest")
+    assert testbed.timeout_factor == 1.0
     slow.channel.timeout_factor = 4.0
-    assert bench.timeout_factor == 4.0
-    assert not bench.closed
+    assert testbed.timeout_factor == 4.0
+    assert not testbed.closed
     slow.channel.closed = True
-    assert bench.closed
+    assert testbed.closed
     await stage.close()

@@ -12,7 +12,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims.engine import judge
 from virtgauge.claims.figures import Figure, Figures, exact, measured, told
 from virtgauge.claims.model import ClaimFile, Level, Range
-from virtgauge.claims.verdicts import Evidence, ExaminedClaim, Verdict, verdict_of
+from virtgauge.claims.verdicts import CheckedClaim, Evidence, Verdict, verdict_of
 
 NOMINAL = 0.95
 CONFIRMED, CONTRADICTED = Verdict.CONFIRMED, Verdict.CONTRADICTED
@@ -44,7 +44,7 @@ def figure(
 
 def heard(
     test: Mapping[str, Any], figures: Sequence[Figure], nominal: float | None = NOMINAL, **file: Any
-) -> ExaminedClaim:
+) -> CheckedClaim:
     made = claim_file(test, **file)
     return judge(made.claim[0], Figures(made, figures, nominal, lambda measure, cells: "not measured"))
 

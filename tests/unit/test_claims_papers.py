@@ -11,10 +11,10 @@ from scipy import stats
 from virtgauge import reference
 from virtgauge.claims.model import claim_file
 from virtgauge.claims.papers import SOURCES, on_paper, paper_figures, printed_beside_table
-from virtgauge.claims.verdicts import ExaminedClaim, Verdict
+from virtgauge.claims.verdicts import CheckedClaim, Verdict
 
 
-def claim(suite: str, name: str) -> ExaminedClaim:
+def claim(suite: str, name: str) -> CheckedClaim:
     (found,) = (one for one in on_paper(suite) if one.name == name)
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 from judged import DURATION, run_of
 
 from virtgauge.analysis.bounds import Outcome
-from virtgauge.decisions.requirements import understand
+from virtgauge.decisions.requirements import resolve
 from virtgauge.decisions.verdicts import Judge, Verdict
 from virtgauge.ledger.records import BLOCKS_PER_HOST, HostRecord
 from virtgauge.plan.requirements import Requirement
@@ -25,7 +25,7 @@ def verdict(by_host: dict[str, float], *, as_fleet: bool) -> Verdict:
         for repetition in range(8)
     }
     required = Requirement(suite="bandwidth", measure=DURATION.name, at_most=100, unit="ns")
-    requirements = understand([required], None, ["host"], 0.95, "test")
+    requirements = resolve([required], None, ["host"], 0.95, "test")
     with tempfile.TemporaryDirectory() as folder:
         table = run_of(Path(folder) / "run", durations, hosts if as_fleet else ())
         (found,) = Judge(requirements, table, any_time_valid=False).verdicts()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from synthetic import synthetic_ledger
 
-from virtgauge.decisions.requirements import understand
+from virtgauge.decisions.requirements import resolve
 from virtgauge.decisions.verdicts import Judge
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.requirements import Requirement
@@ -30,7 +30,7 @@ def test_a_verdict_reads_no_record_and_no_other_histogram(tmp_path: Path, monkey
     monkeypatch.setattr(table.ledger, "rows", listening)
     monkeypatch.setattr(Ledger, "trials", refused)
     required = Requirement(suite="timing", measure="timer_cost.p50", at_most=1, unit="ms")
-    requirements = understand([required], None, ["host", "gvisor"], 0.95, "test")
+    requirements = resolve([required], None, ["host", "gvisor"], 0.95, "test")
     found = Judge(requirements, table, any_time_valid=False).verdicts()
     table.ledger.close()
     assert [one.outcome for one in found] == ["pass", "pass"]

@@ -9,17 +9,17 @@ import pytest
 from judged import DURATION, run_of
 
 from virtgauge.analysis.bounds import Outcome
-from virtgauge.decisions.requirements import understand
+from virtgauge.decisions.requirements import resolve
 from virtgauge.decisions.verdicts import Judge, Verdict
 from virtgauge.plan.requirements import Requirement
-from virtgauge.report.decisions.words import margin_text, more_text
+from virtgauge.report.decisions.formatting import margin_text, more_text
 
 
 def verdict(figures: int, silent: int, value: float, *, end: str = "at_most") -> Verdict:
     """On "at most 100 ns" after so many repetitions with a figure, and so many without."""
     durations = {block: value + 0.01 * block if block < figures else None for block in range(figures + silent)}
     required = Requirement(suite="bandwidth", measure=DURATION.name, unit="ns", **{end: 100})
-    requirements = understand([required], None, ["host"], 0.95, "test")
+    requirements = resolve([required], None, ["host"], 0.95, "test")
     with tempfile.TemporaryDirectory() as folder:
         table = run_of(Path(folder) / "run", durations)
         (found,) = Judge(requirements, table, any_time_valid=True).verdicts()

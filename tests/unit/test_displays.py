@@ -42,15 +42,15 @@ def test_lines_tell_what_matters_and_nothing_else():
     ]
 
 
-def spoilt(number, reason, cell="x"):
+def invalid(number, reason, cell="x"):
     return TrialEnded(f"b0000/host/{cell}{number}", "host", "invalid", reason, number, 300, 75.0)
 
 
 REPEATED = [
     RunStarted("r1", 300, 0),
     GuestStarting("host", 0),
-    *(spoilt(n, f"steal: {n} % of the time") for n in range(1, 38)),
-    *(spoilt(n, "foreign-load: 4 %") for n in range(38, 40)),
+    *(invalid(n, f"steal: {n} % of the time") for n in range(1, 38)),
+    *(invalid(n, "foreign-load: 4 %") for n in range(38, 40)),
     RunEnded(True, 261, 39, 12.0),
 ]
 
@@ -99,7 +99,7 @@ def test_what_a_platform_cannot_do_is_told_for_each_reason_and_counted_together_
 
 
 def test_errors_that_all_differ_are_counted_together_in_the_end():
-    shown = bar_text([REPEATED[0], *(spoilt(n, f"error number {n}") for n in range(1, 30)), REPEATED[-1]], 80)
+    shown = bar_text([REPEATED[0], *(invalid(n, f"error number {n}") for n in range(1, 30)), REPEATED[-1]], 80)
     assert "other reasons ×21" in shown
     assert shown.count("invalid: ") == 9
 

@@ -47,9 +47,9 @@ def test_every_trial_has_a_row_for_each_measure_of_its_probe(run, rows):
 
 
 def test_trials_that_do_not_count_are_there_without_a_value(rows):
-    spoilt = [row for row in rows if row["status"] == "invalid"]
-    assert spoilt
-    assert {(row["value"], row["flags"]) for row in spoilt} == {("", "foreign-load")}
+    invalid = [row for row in rows if row["status"] == "invalid"]
+    assert invalid
+    assert {(row["value"], row["flags"]) for row in invalid} == {("", "foreign-load")}
 
 
 def test_values_are_those_of_the_catalogue(run, rows):

@@ -72,14 +72,14 @@ def test_no_case_is_a_document_too():
 
 
 @pytest.fixture
-def spoilt_run(tmp_path):
-    """A cell that was measured, one that was spoilt, one that failed, one that cannot be, and a skipped platform."""
+def invalid_run(tmp_path):
+    """A cell that was measured, one that was invalid, one that failed, one that cannot be, and a skipped platform."""
     host, kata = arm_record("host", "host", "Host", "reference"), arm_record("kata", "oci", "Kata", usable=False)
-    spoilt = {"status": TrialStatus.INVALID, "flags": (Flag("foreign-load", "9 %"),)}
+    invalid = {"status": TrialStatus.INVALID, "flags": (Flag("foreign-load", "9 %"),)}
     with Ledger.create(tmp_path / "run", manifest([host, kata])) as ledger:
         for level, first, second in (
-            ("mended", spoilt, {}),
-            ("spoilt", spoilt, spoilt),
+            ("mended", invalid, {}),
+            ("invalid", invalid, invalid),
             ("failed", {"status": TrialStatus.FAILED, "error": f"lost {HOSTILE[:-1]}"}, None),
             ("unable", {"status": TrialStatus.UNSUPPORTED, "error": "no such call"}, None),
         ):
@@ -91,19 +91,19 @@ def spoilt_run(tmp_path):
 
 
 def test_without_requirements_a_case_says_whether_each_repetition_has_a_valid_trial_and_none_fails(
-    spoilt_run, tmp_path
+    invalid_run, tmp_path
 ):
-    root = check_junit(exported(spoilt_run, Format.JUNIT, tmp_path / "run.xml").read_text())
+    root = check_junit(exported(invalid_run, Format.JUNIT, tmp_path / "run.xml").read_text())
     found = {case.get("name").split()[-2 if "=" in case.get("name") else -1]: case for case in root.iter("testcase")}
     tags = {name: [part.tag for part in case if part.tag != "system-out"] for name, case in found.items()}
     assert tags == {
         "function=mended": [],
-        "function=spoilt": ["skipped"],
+        "function=invalid": ["skipped"],
         "function=failed": ["error"],
         "function=unable": ["skipped"],
         "kata": ["skipped"],
     }
-    assert "foreign-load: 9 %" in found["function=spoilt"].find("skipped").text
+    assert "foreign-load: 9 %" in found["function=invalid"].find("skipped").text
     assert root.get("failures") == "0"
     assert found["function=mended"].get("time") == "1.600"
 
@@ -157,9 +157,9 @@ def test_phoronix_gets_systems_results_and_entries(tmp_path):
     assert float(values["tcg (emulated)"].findtext("Value")) == sorted(raw)[1] == pytest.approx(90, rel=0.02)
 
 
-def test_phoronix_has_no_form_for_a_run_without_figures(spoilt_run, tmp_path):
+def test_phoronix_has_no_form_for_a_run_without_figures(invalid_run, tmp_path):
     with pytest.raises(UsageError, match="no valid figure"):
-        exported(spoilt_run, Format.PHORONIX, tmp_path / "r.xml", ("timing.timer_cost.p99",))
+        exported(invalid_run, Format.PHORONIX, tmp_path / "r.xml", ("timing.timer_cost.p99",))
 
 
 def test_names_of_a_run_stay_text_in_phoronix(tmp_path):

@@ -11,16 +11,17 @@ from suites.bandwidth_runs import QUICK
 from suites.simulated_runs import Recorder
 
 from virtgauge.errors import UnavailableError, UsageError
-from virtgauge.execution import session as single
+from virtgauge.execution import run as single
 from virtgauge.execution.progress import ProgressDisplay
-from virtgauge.execution.session import OccupiedError
-from virtgauge.fleet import session, work
+from virtgauge.execution.run import OccupiedError
+from virtgauge.fleet import run as fleet_run
+from virtgauge.fleet import work
 from virtgauge.fleet.cluster import WorkerLostError
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import Refusal, pack
 from virtgauge.fleet.roster import DistrustError
 from virtgauge.fleet.slots import Slots
-from virtgauge.fleet.standing import standing
+from virtgauge.fleet.status import fleet_status
 from virtgauge.host.tag import cache_root
 from virtgauge.ledger.host_view import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER
@@ -67,7 +68,7 @@ def test_hosts_are_measured_apart_and_merged_into_one_ledger(tmp_path):
     assert {trial.block for trial in trials_of(tmp_path / "run")} == {0, 1, BLOCKS_PER_HOST, BLOCKS_PER_HOST + 1}
     with Ledger.open(tmp_path / "run") as ledger:
         assert [host.name for host in ledger.manifest().hosts] == ["north", "south"]
-        found = standing(ledger)
+        found = fleet_status(ledger)
     assert [(host.done, host.total, host.valid) for host in found.hosts] == [(8, 8, 8)] * 2
     assert found.course == "complete"
     assert cluster.left
@@ -84,25 +85,25 @@ def test_one_host_of_a_fleet_can_be_looked_at_alone(tmp_path):
         HostLedger.of(tmp_path / "run", "west")
 
 
-def test_a_session_whose_answer_was_lost_is_answered_again_and_counted_once(tmp_path):
+def test_a_batch_whose_answer_was_lost_is_answered_again_and_counted_once(tmp_path):
     cluster = FakeCluster()
     cluster.faults = {"north": [None, lost, lost], "south": [lost]}
     fleet = execute(fleet_plan("north", "south"), tmp_path / "run", cluster)
     assert fleet.complete
     assert_every_trial_once(tmp_path / "run")
     assert len(cluster.measured) == 8 + 3
-    assert fleet.notices.count("its session is measured again there") == 3
+    assert fleet.notices.count("its batch is measured again there") == 3
     with Ledger.open(tmp_path / "run") as ledger:
         assert len(ledger.guests()) == 8  # nothing was launched anew for an answer that was kept
 
 
-def test_a_session_that_always_loses_its_worker_sets_its_host_aside_and_no_other_measures_it(tmp_path):
+def test_a_batch_that_always_loses_its_worker_sets_its_host_aside_and_no_other_measures_it(tmp_path):
     cluster = FakeCluster()
     cluster.faults = {"north": [lost] * 10}
     fleet = execute(fleet_plan("north", "south", fleet={"losses": 2}), tmp_path / "run", cluster)
     assert not fleet.complete
-    assert "host north is set aside with 4 sessions to do" in fleet.notices
-    assert "3 times in one session" in fleet.notices
+    assert "host north is set aside with 4 batches to do" in fleet.notices
+    assert "3 times in one batch" in fleet.notices
     trials = trials_of(tmp_path / "run")
     assert len(trials) == TRIALS_OF_A_HOST
     assert {trial.block // BLOCKS_PER_HOST for trial in trials} == {1}
@@ -129,7 +130,7 @@ def test_a_worker_that_lies_about_its_identity_is_not_used_and_its_figures_are_d
     assert "the worker lies about its identity" in fleet.notices
     assert cluster.measured.count("south") == 2
     of_south = [trial for trial in trials_of(tmp_path / "run") if trial.block >= BLOCKS_PER_HOST]
-    assert len(of_south) == 2  # of the session before the lie
+    assert len(of_south) == 2  # of the batch before the lie
 
 
 def test_two_workers_of_one_machine_are_refused_before_anything_is_measured(tmp_path):
@@ -226,7 +227,7 @@ PAIR = {"suite": "bandwidth", "tester": "north", "guests": "south"}
 
 
 def across(**fleet):
-    """A plan with simulated guests, which need no tester: who is asked, and where sessions take place."""
+    """A plan with simulated guests, which need no tester: who is asked, and where batches take place."""
     elsewhere = {"workers": None, "scheduler": "tls://192.0.2.1:1", "ca": "c", "certificate": "c", "key": "c"}
     plan = fleet_plan("north", "south", fleet={"pair": [PAIR], **elsewhere, **fleet}, repetitions=1)
     return plan.model_copy(update={"suite": {**plan.suite, "bandwidth": (QUICK,)}})
@@ -242,9 +243,9 @@ def test_a_suite_with_its_tester_elsewhere_claims_both_hosts_at_once(tmp_path, m
     monkeypatch.setattr(Slots, "claim", lambda slots, *hosts: claims.append(hosts) or real(slots, *hosts))
     assert execute(across(), tmp_path / "run", cluster).complete
     with Ledger.open(tmp_path / "run") as ledger:
-        sessions = {(t.suite, t.arm, t.block // BLOCKS_PER_HOST) for t in ledger.trials()}
+        batches = {(t.suite, t.arm, t.block // BLOCKS_PER_HOST) for t in ledger.trials()}
         told = [event.detail for event in ledger.events() if event.kind == TESTER]
-    assert len(sessions) == len(claims) == 2 * 2 * 2  # suites, platforms, hosts
+    assert len(batches) == len(claims) == 2 * 2 * 2  # suites, platforms, hosts
     assert sorted(claims) == [("north",)] * 4 + [("south",)] * 2 + [("south", "north")] * 2
     assert cluster.assisted == ["north"] * 2
     assert told == ["suite.bandwidth of south: its tester is on north, joined by tunnels (VXLAN)"]
@@ -303,6 +304,6 @@ def test_a_host_that_something_else_measures_on_is_no_tester_until_it_is_free(tm
             return await held(*given, **named)
 
         with mock.patch.object(work.Assistant, "open", busy_once):
-            assert session.start_fleet(plan, "test", folder, Recorder())
+            assert fleet_run.start_fleet(plan, "test", folder, Recorder())
     assert len(asked) == 3
     assert_each_once(folder)

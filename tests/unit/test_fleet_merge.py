@@ -9,14 +9,14 @@ from fleet_runs import FakeCluster, execute, fleet_plan
 
 from virtgauge.execution.prepare import check_plan
 from virtgauge.fleet.merge import Merger
-from virtgauge.fleet.messages import ForeignMessageError, Refusal, SessionAnswer, pack, unpack
+from virtgauge.fleet.messages import BatchAnswer, ForeignMessageError, Refusal, pack, unpack
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.schedule import schedule_block
 
 
 @pytest.fixture(scope="module")
 def asked(simulated_machine, tmp_path_factory):
-    """A session of a fleet, its arms' kinds, the worker's real answer, and an empty ledger of the same run."""
+    """A batch of a fleet, its arms' kinds, the worker's real answer, and an empty ledger of the same run."""
     folder = tmp_path_factory.mktemp("asked")
     answers, cluster = [], FakeCluster()
     cluster.faults = {"north": [lambda answer: answers.append(answer) or answer]}
@@ -26,9 +26,9 @@ def asked(simulated_machine, tmp_path_factory):
         execute(plan, folder / "run", cluster)
     with Ledger.open(folder / "run") as ledger:
         manifest = ledger.manifest()
-    session = next(iter(schedule_block(plan.seed, 0, ["a", "b"], check_plan(plan, "test").cells, lambda *_: True)))
+    batch = next(iter(schedule_block(plan.seed, 0, ["a", "b"], check_plan(plan, "test").cells, lambda *_: True)))
     with Ledger.create(folder / "empty", manifest) as ledger:
-        yield session, {"a": "simulated", "b": "simulated"}, answers[0], ledger
+        yield batch, {"a": "simulated", "b": "simulated"}, answers[0], ledger
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def own_ledger(asked, tmp_path):
 
 
 def read(answer):
-    found = unpack(answer, SessionAnswer, "the worker")
-    assert isinstance(found, SessionAnswer)
+    found = unpack(answer, BatchAnswer, "the worker")
+    assert isinstance(found, BatchAnswer)
     return found
 
 
@@ -54,19 +54,19 @@ def changed(answer, *path, to):
 
 
 def test_an_answer_that_comes_twice_is_counted_once(asked, own_ledger):
-    session, kinds, answer, _ = asked
+    batch, kinds, answer, _ = asked
     merger = Merger(own_ledger)
-    assert len(merger.merge(session, kinds, read(answer))) == 2
+    assert len(merger.merge(batch, kinds, read(answer))) == 2
     trials, guests = own_ledger.trials(), own_ledger.guests()
-    assert merger.merge(session, kinds, read(answer)) == []
-    assert Merger(own_ledger).merge(session, kinds, read(answer)) == []  # nor after the coordinator was started again
+    assert merger.merge(batch, kinds, read(answer)) == []
+    assert Merger(own_ledger).merge(batch, kinds, read(answer)) == []  # nor after the coordinator was started again
     assert (own_ledger.trials(), own_ledger.guests()) == (trials, guests)
 
 
 def test_everything_that_the_worker_kept_of_a_trial_arrives(asked, own_ledger):
-    session, kinds, answer, _ = asked
+    batch, kinds, answer, _ = asked
     sent = read(answer)
-    Merger(own_ledger).merge(session, kinds, sent)
+    Merger(own_ledger).merge(batch, kinds, sent)
     for packed, trial in zip(sent.trials, own_ledger.trials(), strict=True):
         ignored = {"trial_id": 0, "guest_id": None}
         assert dataclasses.replace(trial, **ignored) == dataclasses.replace(packed.record, **ignored)
@@ -79,8 +79,8 @@ def test_everything_that_the_worker_kept_of_a_trial_arrives(asked, own_ledger):
         assert own_ledger.samples(trial.trial_id, "reservoir").tobytes() == packed.samples["reservoir"]
 
 
-def test_a_session_is_recorded_whole_or_not_at_all(asked, own_ledger, monkeypatch):
-    session, kinds, answer, _ = asked
+def test_a_batch_is_recorded_whole_or_not_at_all(asked, own_ledger, monkeypatch):
+    batch, kinds, answer, _ = asked
     merger, real, calls = Merger(own_ledger), own_ledger.add_trial, []
 
     def full_at_the_second(*arguments):
@@ -91,11 +91,11 @@ def test_a_session_is_recorded_whole_or_not_at_all(asked, own_ledger, monkeypatc
 
     monkeypatch.setattr(own_ledger, "add_trial", full_at_the_second)
     with pytest.raises(LedgerWriteError):
-        merger.merge(session, kinds, read(answer))
+        merger.merge(batch, kinds, read(answer))
     with Ledger.open(own_ledger.folder) as afresh:
         assert (afresh.trials(), afresh.guests()) == ([], [])
     monkeypatch.undo()
-    assert len(merger.merge(session, kinds, read(answer))) == 2
+    assert len(merger.merge(batch, kinds, read(answer))) == 2
 
 
 @pytest.mark.parametrize(
@@ -103,32 +103,32 @@ def test_a_session_is_recorded_whole_or_not_at_all(asked, own_ledger, monkeypatc
     [
         (lambda answer: b"no message at all", "no message of virtgauge"),
         (lambda answer: {"a": "python object"}, "no message of virtgauge"),
-        (lambda answer: msgpack.packb({"format": 99, "kind": "SessionAnswer", "content": {}}), "another version"),
+        (lambda answer: msgpack.packb({"format": 99, "kind": "BatchAnswer", "content": {}}), "another version"),
         (lambda answer: changed(answer, "trials", 0, "record", "key", to="b0000/a/other"), "not asked for"),
         (lambda answer: changed(answer, "trials", 0, "record", "block", to=1), "not asked for"),
         (lambda answer: changed(answer, "trials", 1, "record", "attempt", to=0), "not asked for"),
         (lambda answer: changed(answer, "trials", 0, "record", "status", to="splendid"), "status"),
         (lambda answer: changed(answer, "trials", 0, "record", "guest_id", to=77), "not asked for"),
-        (lambda answer: changed(answer, "guests", 0, "arm", to="other"), "another session"),
+        (lambda answer: changed(answer, "guests", 0, "arm", to="other"), "another batch"),
         (lambda answer: changed(answer, "trials", 0, "samples", to={"reservoir": b"123"}), "cannot be read"),
     ],
 )
 def test_an_answer_that_is_none_leaves_no_trace_in_the_ledger(asked, spoil, words):
-    session, kinds, answer, ledger = asked
+    batch, kinds, answer, ledger = asked
     merger = Merger(ledger)
     with pytest.raises(ForeignMessageError, match=words):
-        merger.merge(session, kinds, unpack(spoil(answer), SessionAnswer, "the worker of host 'north'"))
+        merger.merge(batch, kinds, unpack(spoil(answer), BatchAnswer, "the worker of host 'north'"))
     assert ledger.trials() == []
     assert ledger.guests() == []
 
 
 def test_a_refusal_comes_in_place_of_an_answer():
     refusal = Refusal("the machine is on fire", "put it out", busy=True)
-    assert unpack(pack(refusal), SessionAnswer, "the worker") == refusal
+    assert unpack(pack(refusal), BatchAnswer, "the worker") == refusal
 
 
 def test_what_a_guest_tells_of_emulation_on_one_host_marks_the_arm_of_the_fleet(asked, own_ledger):
-    session, kinds, answer, _ = asked
+    batch, kinds, answer, _ = asked
     told = changed(answer, "emulated", to=["b"])
-    Merger(own_ledger).merge(session, kinds, read(told))
+    Merger(own_ledger).merge(batch, kinds, read(told))
     assert {arm.name: arm.emulated for arm in own_ledger.manifest().arms} == {"a": False, "b": True}

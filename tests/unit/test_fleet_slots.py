@@ -30,7 +30,7 @@ async def test_no_host_is_shared_and_everybody_comes_to_an_end_whatever_gangs_ar
     assert most >= 4  # hosts do work side by side
 
 
-async def test_a_gang_is_not_passed_by_by_sessions_of_single_hosts():
+async def test_a_gang_is_not_passed_by_by_batches_of_single_hosts():
     slots, order = Slots("ab"), []
 
     async def work(name, *hosts):

@@ -44,7 +44,7 @@ def test_the_default_design_is_the_papers_sixty_cells():
     cells = ForwardingSuite.create({}).cells()
     assert len(cells) == 12 * 5
     assert len({cell.key for cell in cells}) == 60
-    assert len({cell.bench for cell in cells}) == 1
+    assert len({cell.testbed for cell in cells}) == 1
     jain = {cell.factors["vector"]: cell.factors["jain"] for cell in cells}
     assert (jain["k=1"], jain["k=6"], jain["k=12"]) == ("0.085", "0.510", "1.000")
 
@@ -58,8 +58,8 @@ def test_designs_that_differ_in_their_laboratory_do_not_share_one():
         {"memory_mib": 128},
         {"port": "af_packet"},
     ]
-    benches = [ForwardingSuite.create(settings).cells()[0].bench for settings in differing]
-    assert len(set(benches)) == len(differing)
+    testbeds = [ForwardingSuite.create(settings).cells()[0].testbed for settings in differing]
+    assert len(set(testbeds)) == len(differing)
 
 
 def test_the_papers_preset_is_the_papers_design():

@@ -1,6 +1,6 @@
 """What is read from JSON of TRex, NFVbench and CSIT, in the forms of their sources, and what is refused.
 
-trex-core 27e0153b (``ndr_bench.py``, ``trex_stl_stats.py``), NFVbench 8ecfd4c8 (``nfvbench.py``, ``chain_runner.py``,
+trex-core 27e0153b (``ndr_testbed.py``, ``trex_stl_stats.py``), NFVbench 8ecfd4c8 (``nfvbench.py``, ``chain_runner.py``,
 ``traffic_client.py``), CSIT 78e52b9c (``test_case.schema.yaml``, model 1.5.1).  All figures are invented.
 """
 
@@ -202,7 +202,7 @@ def changed(document, *place, to):
     return document
 
 
-def test_an_ndr_bench_brings_the_load_that_it_found_and_the_latency_of_all_packet_groups(read):
+def test_an_ndr_testbed_brings_the_load_that_it_found_and_the_latency_of_all_packet_groups(read):
     repetition = read(BENCH)
     (trial,) = repetition.trials
     assert repetition.tool == "TRex"
@@ -215,7 +215,7 @@ def test_an_ndr_bench_brings_the_load_that_it_found_and_the_latency_of_all_packe
 
 
 @pytest.mark.parametrize(("field", "value"), [("rate_p", 0), ("drop_rate_percentage", 3.0), ("valid_latency", False)])
-def test_an_ndr_bench_without_an_answer_has_the_figures_of_its_last_try_and_none_is_taken(read, field, value):
+def test_an_ndr_testbed_without_an_answer_has_the_figures_of_its_last_try_and_none_is_taken(read, field, value):
     (trial,) = read(changed(BENCH, "results", field, to=value)).trials
     assert trial.error == "no load was found that meets the search's criteria"
     assert (trial.result, trial.histograms) == ({}, {})

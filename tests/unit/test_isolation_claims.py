@@ -11,7 +11,7 @@ from shown import findings_of, shown
 from synthetic import arm_record
 
 from virtgauge import report
-from virtgauge.claims.verdicts import ExaminedClaim, Verdict
+from virtgauge.claims.verdicts import CheckedClaim, Verdict
 from virtgauge.specs.blocks import Value
 from virtgauge.specs.isolation_paper import published_figures
 
@@ -51,9 +51,9 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
     return report.build(isolation_ledger(tmp_path_factory.mktemp("claims") / "run", designs=DESIGNS))
 
 
-def judged(found: report.Report, arm: str) -> dict[str, ExaminedClaim]:
+def judged(found: report.Report, arm: str) -> dict[str, CheckedClaim]:
     return {
-        one.examined.name: one.examined
+        one.checked.name: one.checked
         for claim in findings_of(found, "isolation").paper_claims
         for one in claim.run
         if one.arm == arm
@@ -89,10 +89,10 @@ def test_the_known_truth_is_what_the_verdicts_say(usual: report.Report) -> None:
 
 
 def test_energy_saving_is_not_judged_where_the_clock_stays(usual: report.Report) -> None:
-    for name, examined in judged(usual, "host").items():
+    for name, checked in judged(usual, "host").items():
         if name.startswith("energy-saving") or name == "forty-per-cent-give-ten":
-            assert examined.verdict is Verdict.UNTESTABLE
-            assert "keeps its clock" in examined.evidence[0].text
+            assert checked.verdict is Verdict.UNTESTABLE
+            assert "keeps its clock" in checked.evidence[0].text
 
 
 def test_a_processor_that_changes_its_clock_is_the_papers_other_case(tmp_path: Path) -> None:

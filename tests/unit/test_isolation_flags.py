@@ -10,8 +10,8 @@ import pytest
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.suites.isolation.flags import (
-    Circumstances,
-    GuestCircumstances,
+    Conditions,
+    GuestConditions,
     LoaderCircumstances,
     Steal,
     flags_of,
@@ -22,16 +22,16 @@ QUIET = Steal(seen_ns=0, missed_ns=0, stopped_ns=0, capacity_ns=5 * SECOND)
 NONE_STOPPED, OFTEN_STOPPED = Throttling(50, 0, 0), Throttling(50, 49, 2 * SECOND)
 
 
-def guest(name="tested", *, policy: Policy | None = None, no_effect=(), **changes: Any) -> GuestCircumstances:
+def guest(name="tested", *, policy: Policy | None = None, no_effect=(), **changes: Any) -> GuestConditions:
     applied = Applied(policy or Policy(weight=100), {}, tuple(no_effect))
     known = {
         **{"received_cpus": 1.0, "entitled_cpus": 1.0, "unlimited_cpus": 1.0, "throttling": NONE_STOPPED, "kills": 0},
         **changes,
     }
-    return GuestCircumstances(name=name, applied=applied, **known)
+    return GuestConditions(name=name, applied=applied, **known)
 
 
-CLEAN = Circumstances(
+CLEAN = Conditions(
     guests=(guest(), guest("loading")),
     asked=(),
     elapsed_ns=5 * SECOND,

@@ -1,4 +1,4 @@
-"""The isolation suite's section of a plan: its cells and benches, and errors that name field, value and remedy."""
+"""The isolation suite's section of a plan: its cells and testbeds, and errors that name field, value and remedy."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ def test_a_bound_for_the_disk_is_given_only_to_a_guest_that_uses_one():
     }
 
 
-def test_benches_differ_in_what_their_guests_have():
+def test_testbeds_differ_in_what_their_guests_have():
     plain = {"benchmarks": ["integer"], "loads": ["none"], "policies": ["none"]}
     names = {
-        cells(**plain | change)[0].bench
+        cells(**plain | change)[0].testbed
         for change in (
             {},
             {"cores": ["1-apart"]},
@@ -151,17 +151,17 @@ def test_benches_differ_in_what_their_guests_have():
     }
     assert len(names) == 8
     alike = {"memory_mib": 512, "disk_mib": 600}
-    assert len({cells(**plain | change | alike)[0].bench for change in ({}, {"loads": ["none", "flush"]})}) == 1
+    assert len({cells(**plain | change | alike)[0].testbed for change in ({}, {"loads": ["none", "flush"]})}) == 1
 
 
 def test_guests_have_memory_for_the_largest_block_of_every_thread():
     suite = IsolationSuite.create(
         {"benchmarks": ["memory-read-simd"], "memory_blocks": ["64MiB", "256MiB"], "cores": ["all"], "loads": ["none"]}
     )
-    bench = suite.cells()[0].bench
-    assert suite._benches[bench].memory_mib >= 256 + 4 * 256
+    testbed = suite.cells()[0].testbed
+    assert suite._testbeds[testbed].memory_mib >= 256 + 4 * 256
     small = IsolationSuite.create({"benchmarks": ["integer"], "loads": ["none"]})
-    assert small._benches[small.cells()[0].bench].memory_mib == 256
+    assert small._testbeds[small.cells()[0].testbed].memory_mib == 256
 
 
 def test_a_guest_that_is_given_little_gets_more_time():
@@ -199,9 +199,9 @@ def test_a_block_is_of_a_size_or_of_so_many_of_the_largest_cache(tmp_path):
 def test_a_block_that_nobody_can_tell_the_size_of_is_said_before_the_run(monkeypatch):
     monkeypatch.setattr("virtgauge.suites.isolation.suite.largest_cache_bytes", lambda: None)
     design = {"benchmarks": ["latency"], "memory_blocks": ["64MiB", "4xLLC"], "loads": ["cache", "memory-read-simd"]}
-    said = IsolationSuite.create(design).shortfalls()
+    said = IsolationSuite.create(design).missing_prerequisites()
     assert [words.split(":")[0] for words in said] == ["a block of 1xLLC", "a block of 4xLLC"]
-    assert IsolationSuite.create({"loads": ["none"]}).shortfalls() == []
+    assert IsolationSuite.create({"loads": ["none"]}).missing_prerequisites() == []
 
 
 def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():
@@ -238,4 +238,4 @@ def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():
 
 
 def test_the_short_form_shares_its_guests():
-    assert len({cell.bench for cell in check_plan(*load_plan("isolation-quick")).cells}) == 2
+    assert len({cell.testbed for cell in check_plan(*load_plan("isolation-quick")).cells}) == 2

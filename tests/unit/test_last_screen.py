@@ -64,10 +64,10 @@ def test_a_run_without_requirements_has_an_answer_for_each_platform(usual: repor
 
 
 def test_the_first_row_counts_trials_and_sums_up_why_some_are_not_valid(usual: report.Report) -> None:
-    spoilt = usual.statuses["invalid"]
-    assert spoilt > 10
+    invalid = usual.statuses["invalid"]
+    assert invalid > 10
     assert rows_of(usual)[0] == (
-        f"quick: 6 repetitions, {usual.statuses['valid']} of {len(usual.trials)} trials valid (foreign-load ×{spoilt})"
+        f"quick: 6 repetitions, {usual.statuses['valid']} of {len(usual.trials)} trials valid (foreign-load ×{invalid})"
     )
 
 

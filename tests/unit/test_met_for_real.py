@@ -31,15 +31,17 @@ LABS = {"xen": [f"xen_lab/test_xen_lab.py::{ANSWERS}"]}
 SUITES_MET = {
     "timing": ["faults/test_real_runs.py::test_a_run_on_all_platforms_brings_a_million_reads_of_each"],
     "bandwidth": [
-        "suites/test_bandwidth_bench.py"
+        "suites/test_bandwidth_testbed.py"
         "::test_an_estimate_is_what_the_shaper_leaves_by_the_agent_and_by_a_program_under_the_shim"
     ],
     "forwarding": ["suites/test_forwarding_lab.py::test_a_cell_has_a_throughput_and_agreeing_clocks"],
-    "storage": ["suites/test_storage_bench.py::test_a_disk_of_7200_turns_a_minute_gives_a_server_120_writes_a_second"],
-    "isolation": ["suites/test_isolation_bench.py::test_two_guests_divide_one_core_as_their_policies_say[runc]"],
+    "storage": [
+        "suites/test_storage_testbed.py::test_a_disk_of_7200_turns_a_minute_gives_a_server_120_writes_a_second"
+    ],
+    "isolation": ["suites/test_isolation_testbed.py::test_two_guests_divide_one_core_as_their_policies_say[runc]"],
 }
 SERVES = "suites/test_databases.py::test_what_was_acknowledged_outlives_a_kill_where_the_level_says_so"
-EMBEDDED = "suites/test_storage_bench.py::test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing"
+EMBEDDED = "suites/test_storage_testbed.py::test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing"
 WITHOUT_FLUSHES = ("victoriametrics",)
 SERVERS = {
     name: [
@@ -58,7 +60,7 @@ FAULTS = {
         "faults/test_real_runs.py::test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated[qemu-4000]",
         "platforms/test_uml.py::test_a_kernel_panic_is_a_launch_error_with_the_console",
     ],
-    "power cut": ["suites/test_storage_bench.py::test_a_machine_crash_is_audited_on_the_same_disk[microvm]"],
+    "power cut": ["suites/test_storage_testbed.py::test_a_machine_crash_is_audited_on_the_same_disk[microvm]"],
     "full disk": [
         "faults/test_interruption.py::test_a_full_disk_ends_with_its_name_and_the_run_goes_on_when_there_is_room",
         "faults/test_isolation_faults.py::test_a_full_disk_is_a_failure_in_words_and_the_next_trial_goes_on[runc]",
@@ -67,7 +69,7 @@ FAULTS = {
     "agent that lies": [
         "platforms/test_oci.py::test_a_broken_agent_is_a_launch_error[runc-echo garbage; sleep 60-handshake-frame]"
     ],
-    "server that hangs": ["suites/test_storage_bench.py::test_a_server_that_hangs_in_a_trial_times_out"],
+    "server that hangs": ["suites/test_storage_testbed.py::test_a_server_that_hangs_in_a_trial_times_out"],
     "lost connection": [
         "platforms/test_attached_dial_in.py"
         "::test_a_call_that_is_lost_in_a_trial_fails_it_and_the_machine_calls_again"

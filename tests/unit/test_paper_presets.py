@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from virtgauge.cli import app
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.execution.session import new_run_folder
+from virtgauge.execution.run import new_run_folder
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.design_scope import DesignScope, scopes_of

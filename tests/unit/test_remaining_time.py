@@ -56,7 +56,7 @@ def followed(
     seed: int = 1,
     repetitions: int | None = None,
     remembered: RememberedCosts | None = None,
-    spoilt: float = 0.0,
+    invalid: float = 0.0,
 ) -> Told:
     """Let a schedule pass as fast as the processor can, and look what is told.
 
@@ -64,29 +64,29 @@ def followed(
         plan: preset.
         arms: that can be used.
         trial_s: what a trial really takes.
-        spoilt: share of the trials that are repeated.
+        invalid: share of the trials that are repeated.
     """
     loaded, source = load_plan(plan)
     design = check_plan(loaded, source)
     rng = random.Random(seed)
-    sessions = list(schedule(seed, repetitions or loaded.repetitions, list(arms), design.cells))
+    batches = list(schedule(seed, repetitions or loaded.repetitions, list(arms), design.cells))
     clock = RemainingTime(arms, remembered or RememberedCosts(None))
-    for session in sessions:
-        clock.expect(session.arm, session.bench, session.cells)
+    for batch in batches:
+        clock.expect(batch.arm, batch.testbed, batch.cells)
     now, told = 0.0, None
-    for session in sessions:
-        launch_s = BENCH_S[session.arm] * rng.uniform(0.8, 1.2)
+    for batch in batches:
+        launch_s = BENCH_S[batch.arm] * rng.uniform(0.8, 1.2)
         now += launch_s
-        clock.launched(session.arm, session.bench, launch_s)
-        for cell in session.cells:
-            for over in (False, True) if rng.random() < spoilt else (True,):
-                seconds = trial_s(session.arm, cell) * rng.uniform(0.8, 1.2)
+        clock.launched(batch.arm, batch.testbed, launch_s)
+        for cell in batch.cells:
+            for over in (False, True) if rng.random() < invalid else (True,):
+                seconds = trial_s(batch.arm, cell) * rng.uniform(0.8, 1.2)
                 now += seconds
-                clock.trial(session.arm, cell, seconds, over=over)
+                clock.trial(batch.arm, cell, seconds, over=over)
                 if told is None and clock.seconds is not None:
                     told = now, clock.seconds
-        clock.closed(session.arm, session.bench, launch_s)
-        clock.over(session.arm, session.bench)
+        clock.closed(batch.arm, batch.testbed, launch_s)
+        clock.over(batch.arm, batch.testbed)
     assert told is not None
     assert clock.seconds == pytest.approx(0)
     clock.keep()
@@ -122,7 +122,7 @@ def test_it_is_good_where_one_platform_takes_twenty_times_as_long_as_the_host(se
 
 @pytest.mark.parametrize("seed", range(8))
 def test_trials_that_are_repeated_count(seed: int) -> None:
-    assert followed("quick", ARMS, usual_s, seed=seed, spoilt=0.27).factor < 1.5
+    assert followed("quick", ARMS, usual_s, seed=seed, invalid=0.27).factor < 1.5
 
 
 @pytest.mark.parametrize("plan", ["storage-quick", "isolation-quick", "bandwidth-quick", "forwarding-quick"])

@@ -35,7 +35,7 @@ from virtgauge.analysis.differences import Difference
 from virtgauge.ledger.records import Flag
 from virtgauge.report.headline import Headline, Tone
 from virtgauge.specs.bandwidth_figures import Help
-from virtgauge.specs.bandwidth_words import points
+from virtgauge.specs.bandwidth_formatting import points
 from virtgauge.specs.blocks import Table, Value, values_of
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
@@ -216,7 +216,7 @@ def test_mixed_timings_are_compared_with_system_timing_too(tmp_path: Path) -> No
 
 
 def test_hptime_that_answers_from_the_systems_clock_is_named(tmp_path: Path) -> None:
-    result = built(tmp_path, arms=(HOST, AA), fields={"hptime_refusal": "the counter is trapped"})
+    result = built(tmp_path, arms=(HOST, AA), fields={"hptime_fallback_reason": "the counter is trapped"})
     assert headlines(result)["host"].text.endswith("; hptime answers from the system’s clock here.")
     text = section_of(report.render_html(result), "timing")
     assert "Host: hptime answers from the system’s clock, so that both timings are the same: the counter is" in text
@@ -243,7 +243,7 @@ def pacing(result: report.Report, arm: str, measure: str, timing: str, through: 
 
 
 def test_a_platform_that_paces_nothing_says_so_with_its_rate(tmp_path: Path) -> None:
-    slow = BandwidthArm(RUNC.record, {"hptime": Timed(honest_mbps=100), "system": Timed(honest_mbps=50)})
+    slow = BandwidthArm(RUNC.record, {"hptime": Timed(max_paced_mbps=100), "system": Timed(max_paced_mbps=50)})
     result = built(tmp_path, arms=(HOST, AA, slow))
     expected = "no estimate: it cannot pace the probes; the highest rate that it paces is 100 Mbit/s."
     assert headlines(result)["runc"].text == expected
@@ -431,7 +431,11 @@ def test_points_are_written_with_their_sign() -> None:
 
 def test_nothing_of_a_run_becomes_markup_on_the_page(tmp_path: Path) -> None:
     evil = BandwidthArm(arm_record("evil", "oci", EVIL))
-    fields = {"stamp": EVIL, "link": {"kind": EVIL}, "pacing": {"method": EVIL, "honest_mbps": 1.0, "refused": False}}
+    fields = {
+        "stamp": EVIL,
+        "link": {"kind": EVIL},
+        "pacing": {"method": EVIL, "max_paced_mbps": 1.0, "refused": False},
+    }
     design = Design(estimators=(EVIL,), timings=(EVIL, "system"), through=(EVIL,), traffic=EVIL, pacing=EVIL)
     flags = (Flag(EVIL, EVIL, fatal=False),)
     result = built(tmp_path, design, arms=(HOST, AA, evil), blocks=2, fields=fields, flags=flags)

@@ -44,7 +44,7 @@ def clock(built: Report, arm: str, statistic: str = "p50") -> Value:
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """A finished run of the usual arms, with some spoilt attempts."""
+    """A finished run of the usual arms, with some invalid attempts."""
     return report.build(synthetic_ledger(tmp_path_factory.mktemp("usual") / "run", invalid_share=0.05))
 
 
@@ -99,8 +99,8 @@ def test_only_valid_trials_count(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "run", manifest([host]))
     rng = np.random.default_rng(1)
     flag = Flag("foreign-load", "40 % of the machine")
-    spoilt = trial(host, "timer_cost", CLOCK, 0, status=TrialStatus.INVALID, flags=(flag,))
-    ledger.add_trial(spoilt, {"timer_cost": timer_histogram(rng, 9000)})
+    invalid = trial(host, "timer_cost", CLOCK, 0, status=TrialStatus.INVALID, flags=(flag,))
+    ledger.add_trial(invalid, {"timer_cost": timer_histogram(rng, 9000)})
     good = trial(host, "timer_cost", CLOCK, 0, attempt=2)
     ledger.add_trial(good, {"timer_cost": timer_histogram(rng, 20)})
     built = report.build(ledger)

@@ -9,12 +9,12 @@ from shown import findings_of
 from synthetic import arm_record
 
 from virtgauge import report
-from virtgauge.claims.verdicts import ExaminedClaim, Verdict
+from virtgauge.claims.verdicts import CheckedClaim, Verdict
 
 
-def claims_of(folder: Path, arms: list[RouterArm] | None = None, **design) -> dict[str, ExaminedClaim]:
+def claims_of(folder: Path, arms: list[RouterArm] | None = None, **design) -> dict[str, CheckedClaim]:
     built = report.build(forwarding_ledger(folder / "run", arms, **design))
-    return {claim.paper.name: claim.run[0].examined for claim in findings_of(built, "forwarding").paper_claims}
+    return {claim.paper.name: claim.run[0].checked for claim in findings_of(built, "forwarding").paper_claims}
 
 
 def test_platforms_that_behave_as_the_paper_says_confirm_it(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ from virtgauge.report.headline import Tone
 from virtgauge.results.columns import Cell
 from virtgauge.specs.blocks import Finding, Value
 from virtgauge.specs.context import Context
+from virtgauge.specs.isolation_formatting import Resource
 from virtgauge.specs.isolation_insights import Degree, degree_of
 from virtgauge.specs.isolation_paper import guides_of_q, guides_of_work
-from virtgauge.specs.isolation_words import Resource
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 

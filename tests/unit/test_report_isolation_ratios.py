@@ -16,8 +16,8 @@ from virtgauge import report
 from virtgauge.ledger.records import Flag
 from virtgauge.results.columns import Cell
 from virtgauge.specs.blocks import Value
+from virtgauge.specs.isolation_formatting import Resource, promised
 from virtgauge.specs.isolation_insights import Degree
-from virtgauge.specs.isolation_words import Resource, promised
 from virtgauge.specs.isolation_work import reference
 
 SLOW = IsolationArm(arm_record("slow", "oci", "Slow"), share=0.9, speed=0.8)

@@ -23,7 +23,7 @@ from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
 from virtgauge.claims.papers import SOURCES, on_paper
-from virtgauge.claims.verdicts import Evidence, ExaminedClaim, Hearing, Verdict, verdict_of
+from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, verdict_of
 from virtgauge.report import Report
 from virtgauge.report.replay.judgement import NOT_PART, judge
 from virtgauge.report.replay.model import Replay, ReplayedClaim
@@ -93,7 +93,7 @@ def test_a_truth_that_is_the_papers_confirms(papers_truth: Report) -> None:
     for name in ("cost-tsc-faster", "improved-half-the-cost", "sleep-three-orders", "cost-cpu-medians"):
         assert found[name].verdict is Verdict.CONFIRMED, (name, found[name].reason)
     (hearing,) = found["cost-tsc-faster"].run
-    (evidence,) = hearing.examined.evidence
+    (evidence,) = hearing.checked.evidence
     ratio = re.search(r"System Call ÷ TSC, Host, Idle System, median: ([0-9.]+)×", evidence.text)
     assert ratio is not None
     truth = PAPER_TRUTH_NS["clock_gettime"] / PAPER_TRUTH_NS["rdtscp"]
@@ -140,7 +140,7 @@ def test_identical_arms_that_differ_as_much_decide_nothing(tmp_path: Path) -> No
     built = report.build(timing_replay(tmp_path / "run", arms=arms, loads=("idle",)))
     claim = claims_of(built, "timing")["cost-host-lowest"]
     assert claim.verdict is Verdict.UNDECIDED
-    assert all("identical arms" in one.text for one in claim.run[0].examined.evidence)
+    assert all("identical arms" in one.text for one in claim.run[0].checked.evidence)
 
 
 def test_emulated_figures_never_decide(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_an_effect_of_the_function_is_found_by_rank_tests_and_one_that_is_not_sh
 ) -> None:
     found = claims_of(report.build(timing_replay(tmp_path / "run")), "timing")
     assert found["cost-summary-function"].verdict is Verdict.CONFIRMED
-    assert "an effect" in found["cost-summary-function"].run[0].examined.evidence[0].text
+    assert "an effect" in found["cost-summary-function"].run[0].checked.evidence[0].text
     same = {"rdtscp": 20.0, "clock_gettime": 20.0}
     left = claims_of(report.build(timing_replay(tmp_path / "same", same)), "timing")["cost-summary-function"]
     assert left.verdict is Verdict.UNDECIDED
@@ -179,13 +179,13 @@ def test_an_effect_of_the_function_is_found_by_rank_tests_and_one_that_is_not_sh
 # -- several platforms -------------------------------------------------------------------------------
 
 
-def examined(*agreements: bool | None) -> ExaminedClaim:
+def checked(*agreements: bool | None) -> CheckedClaim:
     evidence = tuple(Evidence(f"figure {number}", one) for number, one in enumerate(agreements))
-    return ExaminedClaim("name", "section 1", "text", "", verdict_of(evidence), evidence)
+    return CheckedClaim("name", "section 1", "text", "", verdict_of(evidence), evidence)
 
 
 @pytest.mark.parametrize(
-    ("heard", "verdict", "reason"),
+    ("checks", "verdict", "reason"),
     [
         ({"a": [True], "b": [True]}, Verdict.CONFIRMED, "every figure that decides agrees on A and B"),
         (
@@ -199,9 +199,9 @@ def examined(*agreements: bool | None) -> ExaminedClaim:
     ],
 )
 def test_what_one_platform_contradicts_is_contradicted(
-    heard: dict[str, list[bool | None]], verdict: Verdict, reason: str
+    checks: dict[str, list[bool | None]], verdict: Verdict, reason: str
 ) -> None:
-    hearings = [Hearing(arm, examined(*agreements)) for arm, agreements in heard.items()]
+    hearings = [Hearing(arm, checked(*agreements)) for arm, agreements in checks.items()]
     assert judge(hearings, {"a": "A", "b": "B"}, emulated=False) == (verdict, reason)
 
 

@@ -19,7 +19,7 @@ from virtgauge.claims.verdicts import Verdict
 from virtgauge.ledger.records import Flag
 from virtgauge.report.drawing import figure_of
 from virtgauge.report.headline import Tone
-from virtgauge.results.words import interval_text, point_text
+from virtgauge.results.formatting import interval_text, point_text
 from virtgauge.specs.blocks import Chart, Finding, Text, Value
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
@@ -199,15 +199,15 @@ def test_figures_are_valid_vega_lite_and_each_panel_is_of_one_level(usual: repor
 def test_what_ranks_at_mixed_levels_is_contradicted_at_equal_ones(usual: report.Report) -> None:
     claims = {claim.paper.name: claim for claim in findings_of(usual, "storage").paper_claims}
     huge = claims["single-write-huge-difference"]
-    assert huge.run[0].examined.verdict is Verdict.CONFIRMED
+    assert huge.run[0].checked.verdict is Verdict.CONFIRMED
     assert huge.at_one_level is not None and huge.at_one_level.verdict is Verdict.CONTRADICTED
-    assert claims["caching-by-the-vmm"].run[0].examined.verdict is Verdict.CONFIRMED
+    assert claims["caching-by-the-vmm"].run[0].checked.verdict is Verdict.CONFIRMED
     assert claims["caching-by-the-vmm"].at_one_level is None
 
 
 def test_an_emulated_machine_decides_nothing_about_virtual_ones(usual: report.Report) -> None:
     claims = {claim.paper.name: claim for claim in findings_of(usual, "storage").paper_claims}
-    impact = claims["single-write-physical-wins"].run[0].examined
+    impact = claims["single-write-physical-wins"].run[0].checked
     assert impact.verdict is Verdict.UNTESTABLE
     assert [one.text for one in impact.evidence] == [
         "the only virtual machine of this run is emulated, which decides nothing"
@@ -218,7 +218,7 @@ def test_a_real_virtual_machine_is_judged(tmp_path: Path) -> None:
     arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
     designs = [Design(), Design(flushes="at-once", **SMALL)]
     found = findings_of(report.build(storage_ledger(tmp_path / "run", arms, designs)), "storage")
-    claims = {claim.paper.name: claim.run[0].examined for claim in found.paper_claims}
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.paper_claims}
     assert claims["single-write-physical-wins"].verdict is Verdict.CONFIRMED
     assert claims["single-write-postgresql-virtual-faster"].verdict is Verdict.CONFIRMED  # flushes at once there
     assert claims["many-single-read-ten-times-slower"].verdict is Verdict.CONTRADICTED
@@ -227,7 +227,7 @@ def test_a_real_virtual_machine_is_judged(tmp_path: Path) -> None:
 def test_only_a_container_beside_the_host_is_no_virtual_machine(tmp_path: Path) -> None:
     arms = [storage_arms()[0], StorageArm(arm_record("runc", "oci", "Container (runc)"))]
     built = report.build(storage_ledger(tmp_path / "run", arms, [Design(**SMALL)], blocks=2))
-    claims = {claim.paper.name: claim.run[0].examined for claim in findings_of(built, "storage").paper_claims}
+    claims = {claim.paper.name: claim.run[0].checked for claim in findings_of(built, "storage").paper_claims}
     assert claims["single-write-physical-wins"].verdict is Verdict.UNTESTABLE
     rows = [row for table in tables(built, "storage", "replay") for row in table.rows]
     virtual = next(row for row in rows if row.heads[1] == "virtual" and row.cells[2])

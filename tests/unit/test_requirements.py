@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from suites.simulated_runs import plan_of, simulated
 
-from virtgauge.decisions.requirements import understand
+from virtgauge.decisions.requirements import resolve
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan, preset_names
@@ -29,13 +29,13 @@ def required(**fields: Any) -> Requirement:
 
 def refusal(*requirements: Requirement) -> str:
     with pytest.raises(UsageError) as refused:
-        understand(requirements, CELLS, ["host", "gvisor"], 0.95, "my.toml")
+        resolve(requirements, CELLS, ["host", "gvisor"], 0.95, "my.toml")
     assert refused.value.remedy
     return str(refused.value)
 
 
 def test_what_is_understood() -> None:
-    (one,) = understand([required(at_most=2.5, unit="µs")], CELLS, ["host", "gvisor"], 0.95, "my.toml")
+    (one,) = resolve([required(at_most=2.5, unit="µs")], CELLS, ["host", "gvisor"], 0.95, "my.toml")
     assert one.bound.at_most == 2500
     assert one.better is Better.LOWER
     assert one.platforms == ("host", "gvisor")
@@ -43,7 +43,7 @@ def test_what_is_understood() -> None:
 
 
 def test_conditions_narrow_and_may_have_several_levels() -> None:
-    idle, both = understand(
+    idle, both = resolve(
         [required(conditions={"load": "idle"}), required(conditions={"load": ["idle", "cpu"]})],
         *(CELLS, ["host"], 0.95, "my.toml"),
     )
@@ -53,7 +53,7 @@ def test_conditions_narrow_and_may_have_several_levels() -> None:
 
 
 def test_numbers_may_be_levels() -> None:
-    (one,) = understand(
+    (one,) = resolve(
         [required(measure="sleep_lateness.p50", conditions={"target_ns": 100_000})], CELLS, ["host"], 0.95, "my.toml"
     )
     assert one.covers(CELLS[2])
@@ -94,8 +94,8 @@ def test_bounds_on_different_cells_or_platforms_do_not_contradict() -> None:
     low = required(conditions={"load": "idle"}, platforms=["host"])
     elsewhere = required(at_most=None, at_least=200, conditions={"load": "cpu"})
     other = required(at_most=None, at_least=200, platforms=["gvisor"])
-    assert len(understand([low, elsewhere], CELLS, ["host", "gvisor"], 0.95, "my.toml")) == 2
-    assert len(understand([low, other], CELLS, ["host", "gvisor"], 0.95, "my.toml")) == 2
+    assert len(resolve([low, elsewhere], CELLS, ["host", "gvisor"], 0.95, "my.toml")) == 2
+    assert len(resolve([low, other], CELLS, ["host", "gvisor"], 0.95, "my.toml")) == 2
 
 
 @pytest.mark.parametrize(

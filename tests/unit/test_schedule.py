@@ -12,7 +12,7 @@ from virtgauge.plan.schedule import schedule
 @dataclasses.dataclass(frozen=True)
 class Named:
     key: str
-    bench: str = "guest"
+    testbed: str = "guest"
 
 
 names = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=6, unique=True)
@@ -20,8 +20,8 @@ names = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size
 
 @given(seed=st.integers(0, 2**63 - 1), repetitions=st.integers(1, 6), arms=names, cells=names)
 def test_every_cell_of_every_arm_comes_once_in_every_block(seed, repetitions, arms, cells):
-    sessions = list(schedule(seed, repetitions, arms, [Named(c) for c in cells]))
-    seen = Counter((s.block, s.arm, cell.key) for s in sessions for cell in s.cells)
+    batches = list(schedule(seed, repetitions, arms, [Named(c) for c in cells]))
+    seen = Counter((s.block, s.arm, cell.key) for s in batches for cell in s.cells)
     assert len(seen) == repetitions * len(arms) * len(cells)
     assert set(seen.values()) == {1}
 
@@ -50,10 +50,10 @@ def test_another_seed_gives_another_order():
 
 
 @given(seed=st.integers(0, 2**63 - 1), arms=names, cells=names)
-def test_cells_share_a_session_only_with_those_of_their_bench_and_arms_stand_side_by_side(seed, arms, cells):
-    named = [Named(name, bench=str(len(name) % 2)) for name in cells]
-    sessions = list(schedule(seed, 1, arms, named))
-    assert all(cell.bench == session.bench for session in sessions for cell in session.cells)
-    # within a block every bench is gone through with all arms before the next begins
-    benches = [session.bench for session in sessions]
-    assert [benches[i] for i in range(0, len(benches), len(arms))] == list(dict.fromkeys(benches))
+def test_cells_share_a_batch_only_with_those_of_their_testbed_and_arms_stand_side_by_side(seed, arms, cells):
+    named = [Named(name, testbed=str(len(name) % 2)) for name in cells]
+    batches = list(schedule(seed, 1, arms, named))
+    assert all(cell.testbed == batch.testbed for batch in batches for cell in batch.cells)
+    # within a block every testbed is gone through with all arms before the next begins
+    testbeds = [batch.testbed for batch in batches]
+    assert [testbeds[i] for i in range(0, len(testbeds), len(arms))] == list(dict.fromkeys(testbeds))

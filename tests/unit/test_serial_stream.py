@@ -206,14 +206,14 @@ async def test_the_agent_speaks_over_a_terminal_and_ends_in_order():
 
 
 async def test_nothing_is_lost_on_a_line_that_loses_changes_repeats_and_mixes():
-    pieces, spoilt = itertools.count(), []
+    pieces, invalid = itertools.count(), []
 
     def spoil(data):
         number = next(pieces)
         if number % 10 or not data:
             return data
         fate = number // 10 % 4
-        spoilt.append(fate)
+        invalid.append(fate)
         if fate == 0:
             return b""
         if fate == 1:
@@ -225,9 +225,9 @@ async def test_nothing_is_lost_on_a_line_that_loses_changes_repeats_and_mixes():
         for _ in range(50):
             for size in (1, 1000, 20_000):
                 await echo(channel, size)
-            if len(set(spoilt)) == 4 and b"eth0: link up" in noise:
+            if len(set(invalid)) == 4 and b"eth0: link up" in noise:
                 return
-    pytest.fail(f"of the four ways to spoil, {set(spoilt)} happened, and as noise came {bytes(noise)!r}")
+    pytest.fail(f"of the four ways to spoil, {set(invalid)} happened, and as noise came {bytes(noise)!r}")
 
 
 async def test_what_a_console_takes_for_a_command_to_the_kernel_loses_nothing():

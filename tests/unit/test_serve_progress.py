@@ -9,11 +9,11 @@ from synthetic import manifest, synthetic_ledger, trial
 
 from virtgauge.ledger.records import SCHEDULED, Flag, TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.serve.formatting import plain
 from virtgauge.serve.found import find_runs
 from virtgauge.serve.live import RunWatch
 from virtgauge.serve.overview import Overviews, State
 from virtgauge.serve.verdicts import VerdictCounts
-from virtgauge.serve.wording import plain
 
 REQUIRES = """
 name = "quick"

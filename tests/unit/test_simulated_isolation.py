@@ -33,12 +33,12 @@ def scope(private_state, any_agent):
 
 
 @contextlib.asynccontextmanager
-async def pair(scope, *, bench="g1", faults=(), **truth):
-    """The two guests of a bench, both on one core."""
+async def pair(scope, *, testbed="g1", faults=(), **truth):
+    """The two guests of a testbed, both on one core."""
     platform = create("simulated", {"isolation": truth, "faults": faults, "seed": 3})
     guests = []
     for part in ("tested", "loading"):
-        guests.append(await platform.launch(GuestSpec(name=f"{bench}-{part}", scope=scope, agent=find_agent())))
+        guests.append(await platform.launch(GuestSpec(name=f"{testbed}-{part}", scope=scope, agent=find_agent())))
         await guests[-1].apply(Policy(weight=100, cores=(CORE,)))
     try:
         yield guests
@@ -81,8 +81,8 @@ async def test_a_load_takes_half_of_a_core_from_its_neighbour_and_both_are_accou
         assert rate(await probed(tested)) == pytest.approx(1e6)
 
 
-async def test_guests_of_other_benches_do_not_know_each_other(scope):
-    async with pair(scope, bench="g1") as (tested, _), pair(scope, bench="g2") as (_, loading):
+async def test_guests_of_other_testbeds_do_not_know_each_other(scope):
+    async with pair(scope, testbed="g1") as (tested, _), pair(scope, testbed="g2") as (_, loading):
         alone = rate(await probed(tested))
         await loaded(loading)
         assert rate(await probed(tested)) == alone
@@ -197,8 +197,8 @@ def median_us(value):
     return whole.quantile(0.5) / 1e6
 
 
-async def test_a_slower_bench_wakes_up_as_often_and_later(scope):
-    told = {"wake_us": 40.0, "bench_sigma": 0.5, "rates": {"integer": 1e6}}
+async def test_a_slower_testbed_wakes_up_as_often_and_later(scope):
+    told = {"wake_us": 40.0, "testbed_sigma": 0.5, "rates": {"integer": 1e6}}
     async with pair(scope, **told) as (tested, _):
         factor = rate(await probed(tested)) / 1e6
         value = await probed(tested, "wake", period_ns=1_000_000)
@@ -228,10 +228,10 @@ async def test_a_frequency_that_changes_is_told_and_felt(scope):
 
 
 async def test_the_same_seed_gives_the_same_figures(scope):
-    noisy = {"bench_sigma": 0.2, "slice_sigma": 0.1, "share_sigma": 0.05}
+    noisy = {"testbed_sigma": 0.2, "slice_sigma": 0.1, "share_sigma": 0.05}
     figures = []
-    for bench in ("g1", "g2"):
-        async with pair(scope, bench=bench, **noisy) as (tested, loading):
+    for testbed in ("g1", "g2"):
+        async with pair(scope, testbed=testbed, **noisy) as (tested, loading):
             await loaded(loading, **MEMORY)
             figures.append((await probed(tested))["units"])
     assert figures[0] == figures[1]

@@ -1,4 +1,4 @@
-"""The storage suite's section of a plan: its cells and benches, and errors that name field, value and remedy."""
+"""The storage suite's section of a plan: its cells and testbeds, and errors that name field, value and remedy."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def test_the_default_design_is_the_papers_four_operations_on_the_embedded_databa
     assert len({cell.key for cell in cells}) == len(cells) == 2 * 4
     assert {cell.factors["database"] for cell in cells} == {"sqlite", "duckdb"}
     assert {cell.factors["durability"] for cell in cells} == {"flushed"}
-    assert len({cell.bench for cell in cells}) == 1  # they have no server: one guest serves both
+    assert len({cell.testbed for cell in cells}) == 1  # they have no server: one guest serves both
 
 
-def test_servers_at_different_levels_or_flush_profiles_do_not_share_a_bench():
+def test_servers_at_different_levels_or_flush_profiles_do_not_share_a_testbed():
     design = {"databases": ["postgresql"], "durability": ["os", "flushed"], "flushes": ["as-is", "at-once"]}
     cells = StorageSuite.create(design).cells()
-    assert len({cell.bench for cell in cells}) == 4
+    assert len({cell.testbed for cell in cells}) == 4
     one, other = (
         StorageSuite.create({"databases": ["postgresql"], "durability": ["periodic"], "period_ms": period}).cells()
         for period in (100, 200)
     )
-    assert one[0].bench != other[0].bench
+    assert one[0].testbed != other[0].testbed
 
 
 def test_a_write_mode_is_a_level_only_where_a_database_has_it():

@@ -1,4 +1,4 @@
-"""What the machine spoilt is taken again on the same bench, within bounds, and by its counters alone."""
+"""What the machine invalid is taken again on the same testbed, within bounds, and by its counters alone."""
 
 import numpy as np
 import pytest
@@ -53,15 +53,15 @@ class ScriptedBench:
 class CountingSuite:
     """Tells which take it was."""
 
-    def __init__(self, bench, flags=()):
-        self.bench, self.flags, self.takes = bench, flags, 0
+    def __init__(self, testbed, flags=()):
+        self.testbed, self.flags, self.takes = testbed, flags, 0
 
-    def sliced(self, cell, bench, on_progress):
+    def sliced(self, cell, testbed, on_progress):
         return None
 
-    async def measure(self, cell, bench, on_progress):
+    async def measure(self, cell, testbed, on_progress):
         self.takes += 1
-        self.bench.machine.measure()
+        self.testbed.machine.measure()
         return Measurement({"take": self.takes}, {}, {"raw": np.empty(0, dtype=np.int64)}, flags=self.flags)
 
 
@@ -70,11 +70,11 @@ class LateSlices(Sliced):
 
     done, kept = 0.0, 0
 
-    def __init__(self, bench):
-        self.bench = bench
+    def __init__(self, testbed):
+        self.testbed = testbed
 
     async def measure(self, seconds):
-        await self.bench.machine.wait(0.25)
+        await self.testbed.machine.wait(0.25)
         return Measurement({}, {}, {})
 
     def keep(self, slice_):
@@ -89,13 +89,13 @@ class LateSlices(Sliced):
 class SlicedSuite:
     """Measured by those."""
 
-    def sliced(self, cell, bench, on_progress):
-        return LateSlices(bench)
+    def sliced(self, cell, testbed, on_progress):
+        return LateSlices(testbed)
 
 
 async def outcome_of(*stolen_s, flags=(), here=True, **limits):
-    bench = ScriptedBench(ScriptedMachine(*stolen_s), here=here)
-    return await run_trial(CELL, CountingSuite(bench, flags), bench, ValidityLimits(**limits), lambda _: None)
+    testbed = ScriptedBench(ScriptedMachine(*stolen_s), here=here)
+    return await run_trial(CELL, CountingSuite(testbed, flags), testbed, ValidityLimits(**limits), lambda _: None)
 
 
 async def test_a_spoilt_trial_is_taken_again_and_what_was_left_out_is_recorded():
@@ -167,9 +167,9 @@ async def test_every_slice_of_a_trial_may_be_answered_late():
     assert (found.status, found.flags) == (TrialStatus.VALID, ())
 
 
-async def test_slices_are_kept_and_flagged_where_the_load_may_be_the_kernels_work_for_the_bench():
-    bench = ScriptedBench(ScriptedMachine(foreign=0.2))
-    bench.kernel_work_hidden = True
-    found = await run_trial(CELL, SlicedSuite(), bench, ValidityLimits(), lambda _: None)
+async def test_slices_are_kept_and_flagged_where_the_load_may_be_the_kernels_work_for_the_testbed():
+    testbed = ScriptedBench(ScriptedMachine(foreign=0.2))
+    testbed.kernel_work_hidden = True
+    found = await run_trial(CELL, SlicedSuite(), testbed, ValidityLimits(), lambda _: None)
     assert (found.status, found.accounting["left_out"]) == (TrialStatus.VALID, [])
     assert [(flag.name, flag.fatal) for flag in found.flags] == [("foreign-load", False)]

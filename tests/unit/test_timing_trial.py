@@ -37,7 +37,7 @@ class Agent:
             "requested": params["samples"],
             "cpu_ns_per_sleep": float(values.mean()),
             "interrupted": 1,
-            "hptime_refusal": None,
+            "hptime_fallback_reason": None,
             "clocks_start": clocks[0],
             "clocks_end": clocks[1],
             "usage": {
@@ -106,6 +106,6 @@ async def test_a_slice_asks_for_no_more_time_than_the_trial_has_left():
 
 def test_only_cells_without_a_load_are_measured_in_slices():
     suite = TimingSuite.create({"loads": ["idle", "cpu", "io"]})
-    bench = SimpleNamespace(guest=SimpleNamespace(channel=None))
-    sliced = {cell.factors["load"]: suite.sliced(cell, bench, lambda _: None) is not None for cell in suite.cells()}
+    testbed = SimpleNamespace(guest=SimpleNamespace(channel=None))
+    sliced = {cell.factors["load"]: suite.sliced(cell, testbed, lambda _: None) is not None for cell in suite.cells()}
     assert sliced == {"idle": True, "cpu": False, "io": False}

@@ -82,7 +82,7 @@ def test_steal_is_fatal():
 
 
 @pytest.mark.parametrize(
-    ("cpus", "elapsed_s", "ticks", "spoilt"),
+    ("cpus", "elapsed_s", "ticks", "invalid"),
     [
         (2, 1, 1, True),
         (8, 1, 1, True),
@@ -94,15 +94,15 @@ def test_steal_is_fatal():
     ],
 )
 def test_a_tick_of_steal_spoils_a_slice_on_few_cpus_and_more_than_one_and_a_hundredth_of_a_cpu_on_many(
-    cpus, elapsed_s, ticks, spoilt
+    cpus, elapsed_s, ticks, invalid
 ):
     taken = usage(steal=ticks * SECOND // 100, elapsed=int(elapsed_s * SECOND), cpus=cpus)
-    assert names(machine_flags(taken, LIMITS, of_slice=True)) == ["steal"] * spoilt
+    assert names(machine_flags(taken, LIMITS, of_slice=True)) == ["steal"] * invalid
     assert machine_flags(taken, LIMITS) == []
     assert machine_flags(taken, ValidityLimits(steal=1), of_slice=True) == []
 
 
-def test_on_many_cpus_limits_are_shares_of_eight_or_of_as_many_as_the_bench_keeps_busy():
+def test_on_many_cpus_limits_are_shares_of_eight_or_of_as_many_as_the_testbed_keeps_busy():
     loaded = usage(busy=3 * SECOND, guest=SECOND, peers=SECOND // 10, cpus=64)
     (flag,) = machine_flags(loaded, LIMITS)
     assert "other processes used 23.8% of the time of 8 CPUs" in flag.detail

@@ -57,7 +57,7 @@ def test_timing(tmp_path: Path, private_state: Path) -> None:
 def test_forwarding(tmp_path: Path, private_state: Path) -> None:
     (trial,) = measured("forwarding", tmp_path / "run")
     assert trial.result["throughput_pps"] > 10
-    assert trial.result["loss_ledger"]["closed"]
+    assert trial.result["loss_accounting"]["closed"]
     (latency,) = trial.result["latency"]
     assert latency["load_percent"] == 50
 

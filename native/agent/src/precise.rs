@@ -1,6 +1,6 @@
 //! hptime's clock and sleeps, one of each for the whole process: what they learn serves every trial.
 
-use hptime::{Clock, Refusal, Rule, Sleeper};
+use hptime::{Clock, Fallback, Rule, Sleeper};
 
 /// Timer interrupts a second of the kernels that guests boot (`CONFIG_HZ` of Debian's); `HighPerTimer` sleeps until one of
 /// their periods before the deadline.
@@ -16,7 +16,7 @@ pub static ADAPTIVE: Sleeper = Sleeper::new(&CLOCK);
 pub static HIGHPERTIMER: Sleeper = Sleeper::new(&CLOCK).by(Rule::HighPerTimer { hz: KERNEL_HZ });
 
 /// Calibrates the clock, which takes 20 ms the first time; why it answers from the system's clock instead, if it does.
-pub fn refusal() -> Option<Refusal> {
+pub fn fallback_reason() -> Option<Fallback> {
     CLOCK.settle();
-    CLOCK.refusal()
+    CLOCK.fallback_reason()
 }

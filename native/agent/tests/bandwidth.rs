@@ -124,11 +124,11 @@ fn a_rate_that_the_guest_cannot_pace_is_a_result_of_its_own() {
     let result = answer(&mut controller, 2, probe(port, &rates));
     assert_eq!(text(&result, "type"), "result", "{result}");
     assert!(field(&result, "value.outcome").is_nil());
-    let honest_bps = real(&result, "value.refusal.honest_bps");
-    assert!(honest_bps < 9e11, "{honest_bps}");
+    let max_paced_bps = real(&result, "value.refusal.max_paced_bps");
+    assert!(max_paced_bps < 9e11, "{max_paced_bps}");
     let message = text(&result, "value.refusal.message");
     assert!(
-        message.contains("cannot pace") && message.contains(&format!("{:.1} Mbit/s", honest_bps / 1e6)),
+        message.contains("cannot pace") && message.contains(&format!("{:.1} Mbit/s", max_paced_bps / 1e6)),
         "{message}"
     );
 }

@@ -5,7 +5,7 @@ mod command;
 use std::env;
 use std::process::ExitCode;
 
-use command::{Ended, cross_traffic, estimate, ladder, listen, stream};
+use command::{Ended, cross_traffic, estimate, listen, pacing_sweep, stream};
 
 const USAGE: &str = "\
 Estimates the available bandwidth of a path between two machines.  Each line of the output is a JSON object.
@@ -13,7 +13,7 @@ Estimates the available bandwidth of a path between two machines.  Each line of 
 usage: bandwidth listen            stamp what senders send here, until it is told to end
        bandwidth estimate HOST     estimate what the path to the listener on HOST carries beside what it carries now
        bandwidth stream HOST       send one stream there and tell how it went
-       bandwidth ladder [HOST]     find the highest rate that this host paces, on its loopback or on the path to HOST
+       bandwidth pacing-sweep [HOST]     find the highest rate that this host paces, on its loopback or on the path to HOST
        bandwidth cross-traffic ADDRESS:PORT --rate BPS  send UDP packets there until it is told to end
        bandwidth --version
 
@@ -25,7 +25,7 @@ sending:   --clock system|gettimeofday|hptime --sleep system|usleep|hptime --mar
 estimate:  --estimator kite2|yaz-original --settings JSON --lowest BPS --highest BPS --instants N (so many searches)
            --rate BPS (refuse unless this host paces so much) --calibration loopback|none
 stream:    --rate BPS --packets N --burst N
-ladder:    --methods send,sendmmsg,gso --duration-ms MS --rate BPS (fail unless this host paces so much)
+pacing sweep:    --methods send,sendmmsg,gso --duration-ms MS --rate BPS (fail unless this host paces so much)
            --interface NAME --destination-mac MAC (adds af_xdp and xdp_live on that link, in a namespace of its own)
 traffic:   --kind constant|poisson --packet-bytes B --seconds S --cpu N --fifo PRIORITY --seed N
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         "estimate" => estimate::run(words),
         "stream" => stream::run(words),
         "cross-traffic" => cross_traffic::run(words),
-        "ladder" => ladder::run(words),
+        "pacing-sweep" => pacing_sweep::run(words),
         "--version" => {
             println!("bandwidth {} (protocol {})", bandwidth::control::TOOL_VERSION, bandwidth::control::PROTOCOL);
             Ok(())

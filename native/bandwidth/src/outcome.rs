@@ -207,8 +207,8 @@ pub struct Outcome {
     pub discarded: u32,
     /// Of them, those during which the sender stood still.
     pub stalled: u32,
-    /// Packets of strangers that came meanwhile and were ignored.
-    pub strangers: u64,
+    /// Foreign packets that came meanwhile and were ignored.
+    pub foreign_packets: u64,
     /// Every stream; empty where nobody wants to know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<Step>,

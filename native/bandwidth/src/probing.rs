@@ -120,7 +120,7 @@ pub(crate) struct Probing<'a> {
     trace: Vec<Step>,
     bytes: u64,
     packets: u64,
-    strangers: u64,
+    foreign_packets: u64,
     /// Time, bytes and streams when the search before had ended.
     accounted: (u64, u64, usize),
 }
@@ -143,7 +143,7 @@ impl<'a> Probing<'a> {
             trace: Vec::new(),
             bytes: 0,
             packets: 0,
-            strangers: 0,
+            foreign_packets: 0,
             accounted: (0, 0, 0),
         })
     }
@@ -168,14 +168,14 @@ impl<'a> Probing<'a> {
         let observation = self.transport.send(stream)?;
         self.bytes += observation.bytes();
         self.packets += observation.sent.len() as u64 - u64::from(observation.refused());
-        self.strangers += observation.strangers;
+        self.foreign_packets += observation.foreign_packets;
         let pacing = Pacing::of(&observation);
         Ok((observation, pacing))
     }
 
     /// The same, but repeated until the host sends the stream as asked for.
     pub(crate) fn send_paced(&mut self, stream: &Stream, mean_rest_ns: f64) -> Result<Paced, Failure> {
-        if self.transport.limits().honest_bps.is_some_and(|honest_bps| stream.rate_bps() > honest_bps) {
+        if self.transport.limits().max_paced_bps.is_some_and(|max_paced_bps| stream.rate_bps() > max_paced_bps) {
             return Ok(Paced::Impossible);
         }
         let (mut stalled, mut unable) = (0, 0);
@@ -266,10 +266,10 @@ impl<'a> Probing<'a> {
         let below = |bps: &f64| *bps < asked_bps * (1.0 - SAME_RATE);
         let paced = self.trace.iter().filter(|step| matches!(step.verdict, Verdict::Carried | Verdict::Congested));
         let seen_bps = paced.map(|step| step.stream.rate_bps()).filter(below).fold(0.0, f64::max);
-        let known_bps = self.transport.limits().honest_bps;
-        let honest_bps = known_bps.filter(below).unwrap_or(0.0).max(seen_bps);
+        let known_bps = self.transport.limits().max_paced_bps;
+        let max_paced_bps = known_bps.filter(below).unwrap_or(0.0).max(seen_bps);
         let undisturbed_bps = known_bps.filter(|bps| !below(bps));
-        Failure::CannotPace(PacingLimit { asked_bps, honest_bps, undisturbed_bps, carried_bps })
+        Failure::CannotPace(PacingLimit { asked_bps, max_paced_bps, undisturbed_bps, carried_bps })
     }
 
     /// Reduces the searches to the outcome.
@@ -286,7 +286,7 @@ impl<'a> Probing<'a> {
             duration_ns,
             discarded: discarded(&self.trace).count() as u32,
             stalled,
-            strangers: self.strangers,
+            foreign_packets: self.foreign_packets,
             instants: self.instants,
             trace: self.trace,
         })

@@ -122,8 +122,8 @@ pub struct Observation {
     pub received: Vec<Received>,
     /// Packets that came more than once.
     pub duplicates: u32,
-    /// Packets of strangers, or of no session, that came meanwhile and were ignored.
-    pub strangers: u64,
+    /// Foreign packets, or of no session, that came meanwhile and were ignored.
+    pub foreign_packets: u64,
     /// The least time that the receiver's stamps can tell apart, in nanoseconds.
     pub resolution_ns: u32,
 }
@@ -186,10 +186,10 @@ pub struct Limits {
     pub most_burst: u32,
     /// What handing over a burst costs the sender, however few its packets, in nanoseconds.
     pub burst_cost_ns: u64,
-    /// What each packet of a burst costs besides, in nanoseconds: no rate with a shorter gap is honest.
+    /// What each packet of a burst costs besides, in nanoseconds: no rate with a shorter gap is paced.
     pub packet_cost_ns: u64,
     /// The highest rate that the host is known to pace, in bit/s of IP packets; `None` if nobody has measured it.
-    pub honest_bps: Option<f64>,
+    pub max_paced_bps: Option<f64>,
 }
 
 /// A path from here to another machine, with somebody at its end who stamps what comes.
@@ -237,7 +237,7 @@ mod tests {
             sent: vec![sent(true), sent(true), sent(false), sent(true), sent(true)],
             received: vec![came(0), came(4), came(1)],
             duplicates: 0,
-            strangers: 0,
+            foreign_packets: 0,
             resolution_ns: 1,
         };
         assert_eq!((observation.lost(), observation.refused(), observation.reordered()), (1, 1, 1));

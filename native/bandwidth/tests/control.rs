@@ -309,7 +309,7 @@ fn strangers_packets_are_ignored_and_counted_by_their_kind() {
         stop.store(true, Ordering::Relaxed);
         let sent = pestering.join().unwrap();
         assert_eq!((observation.received.len(), observation.duplicates, observation.lost()), (200, 0, 0));
-        assert!(observation.strangers > 30, "{}", observation.strangers);
+        assert!(observation.foreign_packets > 30, "{}", observation.foreign_packets);
         // Until the next stream begins, they are nobody's, and still counted.
         transport.send(&Stream::at_rate(2, 200, 8e6)).unwrap();
         transport.close();

@@ -118,7 +118,7 @@ fn an_estimate_tells_how_it_kept_its_time_whether_it_found_something_or_not() {
     assert_eq!((&refused["event"], &refused["kind"]), (&"error".into(), &"cannot_pace".into()), "{refused}");
     // No gap of such a rate can be kept, so that no stream with gaps was sent.
     assert_eq!((&refused["gaps"], &refused["lateness"]), (&Value::Null, &Value::Null), "{refused}");
-    assert_eq!((&refused["honest_bps"], &refused["asked_bps"]), (&0.0.into(), &9e11.into()), "{refused}");
+    assert_eq!((&refused["max_paced_bps"], &refused["asked_bps"]), (&0.0.into(), &9e11.into()), "{refused}");
     for (name, unit) in [("gaps", "permille"), ("lateness", "ns")] {
         let counts = found[name]["counts"].as_array().unwrap();
         let counted: u64 = counts.iter().map(|count| count.as_u64().unwrap()).sum();
@@ -166,10 +166,10 @@ fn a_rate_that_the_host_cannot_pace_is_refused_with_the_figure_before_anybody_is
     let error = lines.last().unwrap();
     assert_eq!((code, &error["event"], &error["kind"]), (1, &"error".into(), &"cannot_pace".into()), "{said}");
     assert_eq!(error["asked_bps"], 1e12);
-    let honest_bps = error["honest_bps"].as_f64().unwrap();
-    assert!(honest_bps < 1e12 && said.contains(&format!("{:.1} Mbit/s", honest_bps / 1e6)), "{said}");
-    // The ladder refuses it just as well.
-    let (code, lines, _) = run(&["ladder", "--methods", "send", "--duration-ms", "5", "--rate", "1e12"]);
+    let max_paced_bps = error["max_paced_bps"].as_f64().unwrap();
+    assert!(max_paced_bps < 1e12 && said.contains(&format!("{:.1} Mbit/s", max_paced_bps / 1e6)), "{said}");
+    // The pacing sweep refuses it just as well.
+    let (code, lines, _) = run(&["pacing-sweep", "--methods", "send", "--duration-ms", "5", "--rate", "1e12"]);
     assert_eq!((code, &lines.last().unwrap()["kind"]), (1, &"cannot_pace".into()));
     assert_eq!(lines[0]["rung"]["method"], "send");
 }
@@ -181,7 +181,7 @@ fn what_is_not_possible_is_told_to_programs_and_to_people() {
         (&["stream", "no-such-host.invalid"], "peer_lost", "no known host"),
         (&["stream", "127.0.0.1", "--rate", "1"], "invalid", "1e3"),
         (&["stream", "127.0.0.1", "--rate", "nan"], "invalid", "1e12"),
-        (&["ladder", "--packet-bytes", "63"], "invalid", "64 to 9000"),
+        (&["pacing-sweep", "--packet-bytes", "63"], "invalid", "64 to 9000"),
         (&["estimate", "127.0.0.1", "--estimator", "pathload"], "invalid", "kite2"),
         (&["estimate", "127.0.0.1", "--settings", r#"{"speed": 1}"#], "invalid", "speed"),
         (&["listen", "--address", "192.0.2.77"], "unsupported", "192.0.2.77"),
@@ -207,7 +207,7 @@ fn wrong_words_are_answered_with_the_usage() {
         &["listen", "--stamps", "nobody"],
         &["stream", "127.0.0.1", "--clock", "sundial"],
         &["stream", "127.0.0.1", "--token", "123"],
-        &["ladder", "--interface", "lo"],
+        &["pacing-sweep", "--interface", "lo"],
         &["cross-traffic", "127.0.0.1:9"],
         &["cross-traffic", "127.0.0.1", "--rate", "1e6"],
         &["cross-traffic", "127.0.0.1:9", "--rate", "1e6", "--kind", "bursts", "--seconds", "0.1"],

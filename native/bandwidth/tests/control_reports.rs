@@ -110,7 +110,7 @@ fn a_machine_that_dropped_strangers_packets_only_has_lost_nothing() {
     let rule = move |report| Report { overflowed: 4, ignored, ..report };
     let mut transport = UdpTransport::open(sender(to(listener(rule)))).unwrap();
     let observation = transport.send(&stream()).unwrap();
-    assert_eq!((observation.lost(), observation.strangers, transport.tally().strangers), (0, 7, 7));
+    assert_eq!((observation.lost(), observation.foreign_packets, transport.tally().foreign_packets), (0, 7, 7));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The ladder on real sockets and links.  What a machine reaches is its own affair; what is said of it is not.
+//! The pacing sweep on real sockets and links.  What a machine reaches is its own affair; what is said of it is not.
 
 mod namespaces;
 mod session;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bandwidth::pacing::calibration::{self, Calibration, Plan};
 use bandwidth::pacing::frames::{self, Link};
-use bandwidth::pacing::ladder::{self, Rung};
 use bandwidth::pacing::placement::Placement;
 use bandwidth::pacing::profile::{LATE_SHARE, RATE_TOLERANCE};
+use bandwidth::pacing::sweep::{self, Rung};
 use bandwidth::pacing::timing::{ClockChoice, SleepChoice, Waiter};
 use bandwidth::transport::Transport;
 use bandwidth::udp::handover::Method;
@@ -34,21 +34,21 @@ fn plan(methods: &[Method]) -> Plan {
 /// What holds of every rung, on a machine of any speed.
 fn assert_sound(rung: &Rung) {
     assert!(rung.flat_out.achieved_bps > 1e6, "{rung:?}");
-    assert!(rung.flat_out.asked_bps.is_none() && !rung.flat_out.honest);
+    assert!(rung.flat_out.asked_bps.is_none() && !rung.flat_out.paced);
     assert!(!rung.tried.is_empty());
-    for &(rate_bps, ayes, dishonest) in &rung.tried {
-        assert!((2..=3).contains(&(ayes + dishonest)) && rate_bps <= rung.flat_out.achieved_bps);
+    for &(rate_bps, ayes, unpaced) in &rung.tried {
+        assert!((2..=3).contains(&(ayes + unpaced)) && rate_bps <= rung.flat_out.achieved_bps);
     }
-    let best = rung.tried.iter().filter(|&&(_, ayes, dishonest)| ayes > dishonest).map(|&(rate_bps, ..)| rate_bps);
+    let best = rung.tried.iter().filter(|&&(_, ayes, unpaced)| ayes > unpaced).map(|&(rate_bps, ..)| rate_bps);
     let best = best.fold(None, |best: Option<f64>, rate_bps| Some(best.map_or(rate_bps, |best| best.max(rate_bps))));
-    assert_eq!(rung.honest.is_some(), best.is_some());
-    if let (Some(honest), Some(best)) = (&rung.honest, best) {
-        assert!((honest.asked_bps.unwrap() / best - 1.0).abs() < 1e-3);
-        assert!((rung.honest_bps() / best - 1.0).abs() <= RATE_TOLERANCE + 1e-3);
-        assert!(honest.honest && honest.late_share.unwrap() <= LATE_SHARE);
-        let gaps = honest.gaps.as_ref().unwrap();
-        assert!(gaps.n == honest.bursts - 1 && gaps.ccdf.last().unwrap().1 == 0.0);
-        assert!(honest.received_share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+    assert_eq!(rung.paced.is_some(), best.is_some());
+    if let (Some(paced), Some(best)) = (&rung.paced, best) {
+        assert!((paced.asked_bps.unwrap() / best - 1.0).abs() < 1e-3);
+        assert!((rung.max_paced_bps() / best - 1.0).abs() <= RATE_TOLERANCE + 1e-3);
+        assert!(paced.paced && paced.late_share.unwrap() <= LATE_SHARE);
+        let gaps = paced.gaps.as_ref().unwrap();
+        assert!(gaps.n == paced.bursts - 1 && gaps.ccdf.last().unwrap().1 == 0.0);
+        assert!(paced.received_share.is_none_or(|share| (0.0..=1.0).contains(&share)));
     }
 }
 
@@ -66,9 +66,9 @@ fn every_way_over_sockets_is_measured_on_loopback() {
     let flat_out = |index: usize| calibration.rungs[index].flat_out.achieved_bps;
     assert!(flat_out(2) > flat_out(0), "{} {}", flat_out(2), flat_out(0));
     let impossible_bps = 1e13;
-    match ladder::require(impossible_bps, &calibration.rungs) {
+    match sweep::require(impossible_bps, &calibration.rungs) {
         Err(Failure::CannotPace(limit)) => {
-            assert_eq!((limit.asked_bps, limit.honest_bps), (impossible_bps, calibration.honest_bps()));
+            assert_eq!((limit.asked_bps, limit.max_paced_bps), (impossible_bps, calibration.max_paced_bps()));
         }
         other => panic!("{other:?}"),
     }
@@ -77,7 +77,7 @@ fn every_way_over_sockets_is_measured_on_loopback() {
 #[test]
 fn a_transport_passes_on_what_was_measured_or_says_that_nobody_did() {
     let listening = Listening::on_loopback();
-    let pacing = Pacing { burst_cost_ns: 4_000, packet_cost_ns: 300, honest_bps: 17e9 };
+    let pacing = Pacing { burst_cost_ns: 4_000, packet_cost_ns: 300, max_paced_bps: 17e9 };
     let limits = |pacing| {
         let mut settings = sender(to(listening.address));
         settings.pacing = pacing;
@@ -87,9 +87,9 @@ fn a_transport_passes_on_what_was_measured_or_says_that_nobody_did() {
         limits
     };
     let known = limits(Some(pacing));
-    assert_eq!((known.honest_bps, known.burst_cost_ns, known.packet_cost_ns), (Some(17e9), 4_000, 300));
+    assert_eq!((known.max_paced_bps, known.burst_cost_ns, known.packet_cost_ns), (Some(17e9), 4_000, 300));
     let assumed = limits(None);
-    assert!(assumed.honest_bps.is_none() && assumed.burst_cost_ns > 0 && assumed.packet_cost_ns > 0);
+    assert!(assumed.max_paced_bps.is_none() && assumed.burst_cost_ns > 0 && assumed.packet_cost_ns > 0);
 }
 
 #[test]

@@ -35,9 +35,9 @@ fn a_path_faster_than_the_host_is_refused_with_the_hosts_own_limit() {
     // 3 µs for each packet are 4 Gbit/s at most.
     let sender = Sender { packet_cost_ns: 3000.0, ..Sender::default() };
     let limit = pacing_limit(run(&ours(), &ten_gigabit(sender), 1));
-    assert!((2.8e9..=4.2e9).contains(&limit.honest_bps), "{limit:?}");
-    assert!(limit.asked_bps > limit.honest_bps && limit.asked_bps < 6e9, "{limit:?}");
-    assert!(limit.carried_bps.is_some_and(|bps| (bps / limit.honest_bps - 1.0).abs() < 1e-3), "{limit:?}");
+    assert!((2.8e9..=4.2e9).contains(&limit.max_paced_bps), "{limit:?}");
+    assert!(limit.asked_bps > limit.max_paced_bps && limit.asked_bps < 6e9, "{limit:?}");
+    assert!(limit.carried_bps.is_some_and(|bps| (bps / limit.max_paced_bps - 1.0).abs() < 1e-3), "{limit:?}");
     assert_eq!(limit.undisturbed_bps, None);
     assert!(Failure::CannotPace(limit).to_string().contains("the highest rate that it keeps"));
 }
@@ -45,7 +45,7 @@ fn a_path_faster_than_the_host_is_refused_with_the_hosts_own_limit() {
 #[test]
 fn what_is_known_of_the_host_is_not_tried() {
     let mut path = ten_gigabit(Sender::default());
-    path.limits.honest_bps = Some(2e9);
+    path.limits.max_paced_bps = Some(2e9);
     let mut highest_bps = 0.0f64;
     let mut watch = |progress: &Progress| {
         if progress.verdict != Verdict::Measured {
@@ -57,7 +57,7 @@ fn what_is_known_of_the_host_is_not_tried() {
     let result = ours().estimate(&mut transport, &mut watch);
     let limit = pacing_limit(result);
     assert!(limit.carried_bps.is_some_and(|carried_bps| carried_bps > 1.8e9), "{limit:?}");
-    assert!((limit.honest_bps - 2e9).abs() < 1.0 && highest_bps <= 2e9);
+    assert!((limit.max_paced_bps - 2e9).abs() < 1.0 && highest_bps <= 2e9);
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn a_host_that_is_kept_from_its_pace_is_told_what_it_kept_and_what_it_could() {
     // Interrupted almost all the time, after a calibration in a quiet moment.
     let stalls = Stalls { per_second: 4000.0, mean_ns: 2e6, unseen: 0.0 };
     let mut path = Path { sender: Sender { stalls, ..Sender::default() }, ..link(1e9, constant(500e6)) };
-    path.limits.honest_bps = Some(19.664e9);
+    path.limits.max_paced_bps = Some(19.664e9);
     let limit = pacing_limit(run(&ours(), &path, 1));
-    assert!(limit.honest_bps < limit.asked_bps && limit.asked_bps < 19.664e9, "{limit:?}");
+    assert!(limit.max_paced_bps < limit.asked_bps && limit.asked_bps < 19.664e9, "{limit:?}");
     assert_eq!(limit.undisturbed_bps, Some(19.664e9));
     let message = Failure::CannotPace(limit).to_string();
     assert!(message.contains("kept 19664.0 Mbit/s") && message.contains("--fifo"), "{message}");
@@ -78,7 +78,7 @@ fn a_host_that_is_often_interrupted_still_measures() {
     // Two of three trains are.
     let stalls = Stalls { per_second: 220.0, mean_ns: 2e6, unseen: 0.0 };
     let mut path = Path { sender: Sender { stalls, ..Sender::default() }, ..link(1e9, constant(500e6)) };
-    path.limits.honest_bps = Some(19.664e9);
+    path.limits.max_paced_bps = Some(19.664e9);
     let found = run(&ours(), &path, 1).expect("an estimate");
     assert!(found.stalled as usize * 2 > found.trace.len(), "{} of {}", found.stalled, found.trace.len());
     assert!((found.estimate.available_bps / path.available_bps(1500) - 1.0).abs() < 0.03);

@@ -50,7 +50,7 @@ pub struct PacingLimit {
     /// The rate that was needed, in bit/s of IP packets.
     pub asked_bps: f64,
     /// The highest rate below it that the host was seen to pace, in bit/s of IP packets; 0 if none was.
-    pub honest_bps: f64,
+    pub max_paced_bps: f64,
     /// What the host paced beforehand, where that is the needed rate or more: this path costs it more, or it was kept from it.
     pub undisturbed_bps: Option<f64>,
     /// The highest rate that it paced and that the path carried, so that at least this much is available;
@@ -65,7 +65,7 @@ impl fmt::Display for PacingLimit {
             formatter,
             "this host cannot pace {:.1} Mbit/s; the highest rate that it keeps is {:.1} Mbit/s",
             mega(self.asked_bps),
-            mega(self.honest_bps)
+            mega(self.max_paced_bps)
         )?;
         if let Some(carried) = self.carried_bps {
             write!(formatter, ", and the path carries at least {:.1} Mbit/s", mega(carried))?;

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use hptime::{Clock, OsClock, Refusal, Source};
+use hptime::{Clock, Fallback, OsClock, Source};
 
 /// Readings of a round.
 const READINGS: u32 = 500_000;
@@ -28,8 +28,8 @@ impl Source for Refused {
         clock.now_ns()
     }
 
-    fn admission(&self) -> Result<(), Refusal> {
-        Err(Refusal::NotInvariant)
+    fn admission(&self) -> Result<(), Fallback> {
+        Err(Fallback::NotInvariant)
     }
 
     fn sleep_until(&self, _deadline_ns: u64) -> bool {

@@ -53,9 +53,9 @@ fn machine() -> String {
     let clock = hptime::clock();
     clock.settle();
     let status = clock.status();
-    let refusal = clock.refusal().map_or("null".into(), |reason| format!("{:?}", reason.text()));
+    let fallback_reason = clock.fallback_reason().map_or("null".into(), |reason| format!("{:?}", reason.text()));
     format!(
-        r#"{{"kind":"clock","running":{},"refusal":{refusal},"frequency_hz":{:.1}}}"#,
+        r#"{{"kind":"clock","running":{},"refusal":{fallback_reason},"frequency_hz":{:.1}}}"#,
         status.running, status.frequency_hz
     )
 }

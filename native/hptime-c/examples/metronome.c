@@ -14,9 +14,9 @@ int main(int argc, char **argv)
     long beats = argc > 1 ? strtol(argv[1], NULL, 10) : 10;
     int64_t period_ns = argc > 2 ? strtoll(argv[2], NULL, 10) : 1000000;
 
-    uint32_t refusal = hptime_settle();
-    if (refusal != HPTIME_NOT_REFUSED)
-        printf("clock: the kernel's, because %s\n", hptime_refusal_text(refusal));
+    uint32_t fallback_reason = hptime_settle();
+    if (fallback_reason != HPTIME_NOT_REFUSED)
+        printf("clock: the kernel's, because %s\n", hptime_fallback_reason_text(fallback_reason));
     else {
         struct hptime_status status;
         hptime_get_status(&status);

@@ -17,7 +17,7 @@ extern "C" {
 /* -- absolute clocks, in nanoseconds ---------------------------------------------------------------------------- */
 
 /* CLOCK_MONOTONIC.  Never goes back in a thread.  The first call checks the counter; for the next 20 ms the kernel's
- * clock answers, then the counter does.  About once a second a call takes a new bearing of the kernel's clocks. */
+ * clock answers, then the counter does.  About once a second a call takes a new anchor of the kernel's clocks. */
 uint64_t hptime_now_ns(void);
 
 /* The same, never going back between threads either, as the kernel's clock; it costs a fence. */
@@ -42,7 +42,7 @@ uint64_t hptime_nanoseconds(uint64_t from, uint64_t to);
 /* -- what the clock knows of itself ----------------------------------------------------------------------------- */
 
 /* Why the kernel's clock answers in place of the counter. */
-enum hptime_refusal {
+enum hptime_fallback_reason {
     HPTIME_NOT_REFUSED = 0,
     HPTIME_NO_COUNTER = 1,
     HPTIME_FORBIDDEN = 2,        /* prctl(PR_SET_TSC, PR_TSC_SIGSEGV) */
@@ -55,28 +55,28 @@ enum hptime_refusal {
 
 struct hptime_status {
     uint32_t running;            /* 1: readings come from the counter */
-    uint32_t refusal;            /* enum hptime_refusal */
+    uint32_t fallback_reason;            /* enum hptime_fallback_reason */
     double frequency_hz;         /* of the counter, against CLOCK_MONOTONIC_RAW; 0 while not known */
     double difference_error_ppm; /* bound of the difference clock's relative error */
     double absolute_error_ns;    /* bound of the absolute clock's error now, against CLOCK_MONOTONIC */
-    double absolute_error_ppm;   /* its growth until the next bearing */
+    double absolute_error_ppm;   /* its growth until the next anchor */
     double alarm_ppm;            /* change of rate at the latest drift alarm; infinite when a clock went back */
     uint64_t alarms;             /* drift alarms of the latest series; 0: none */
-    uint64_t quiet;              /* bearings without an alarm since */
-    uint64_t measurements;       /* bearings taken */
+    uint64_t quiet;              /* anchors without an alarm since */
+    uint64_t measurements;       /* anchors taken */
 };
 
-/* Waits until the rate is known, 20 ms at most, or the counter is refused.  Returns an enum hptime_refusal. */
+/* Waits until the rate is known, 20 ms at most, or the counter is refused.  Returns an enum hptime_fallback_reason. */
 uint32_t hptime_settle(void);
 
-/* Takes a new bearing of the kernel's clocks now. */
+/* Takes a new anchor of the kernel's clocks now. */
 void hptime_discipline(void);
 
-/* An enum hptime_refusal; HPTIME_NOT_REFUSED also while the clock has not been read for 20 ms. */
-uint32_t hptime_refusal(void);
+/* An enum hptime_fallback_reason; HPTIME_NOT_REFUSED also while the clock has not been read for 20 ms. */
+uint32_t hptime_fallback_reason(void);
 
-/* A refusal in words; a constant string. */
-const char *hptime_refusal_text(uint32_t refusal);
+/* A reason to fall back, in words; a constant string. */
+const char *hptime_fallback_reason_text(uint32_t fallback_reason);
 
 /* Fills in *status. */
 void hptime_get_status(struct hptime_status *status);

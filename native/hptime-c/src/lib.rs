@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use hptime::{Cause, DifferenceClock, Moment, Refusal, Rule, SleepError, Sleeper, clock};
+use hptime::{Cause, DifferenceClock, Fallback, Moment, Rule, SleepError, Sleeper, clock};
 
 const EINTR: c_int = 4;
 const EINVAL: c_int = 22;
@@ -25,15 +25,15 @@ const KNOWN: u32 = RULE | HZ << HZ_SHIFT | RETURN_ON_SIGNAL;
 pub struct HptimeStatus {
     /// 1 when readings come from the counter.
     pub running: u32,
-    /// Number of the refusal; 0 for none.
-    pub refusal: u32,
+    /// Number of the reason to fall back on the kernel's clock; 0 for none.
+    pub fallback_reason: u32,
     /// Ticks a second; 0 while it is not known.
     pub frequency_hz: f64,
     /// Bound of the difference clock's relative error.
     pub difference_error_ppm: f64,
     /// Bound of the absolute clock's error now.
     pub absolute_error_ns: f64,
-    /// Its growth until the next bearing.
+    /// Its growth until the next anchor.
     pub absolute_error_ppm: f64,
     /// Departure of the latest drift alarm; infinite when counter or clock went back.
     pub alarm_ppm: f64,
@@ -101,25 +101,25 @@ pub extern "C" fn hptime_nanoseconds(from: u64, to: u64) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn hptime_settle() -> u32 {
     clock().settle();
-    hptime_refusal()
+    hptime_fallback_reason()
 }
 
-/// Takes a bearing now.
+/// Takes a anchor now.
 #[unsafe(no_mangle)]
 pub extern "C" fn hptime_discipline() {
     clock().discipline();
 }
 
-/// Number of the refusal.
+/// Number of the reason to fall back on the kernel's clock.
 #[unsafe(no_mangle)]
-pub extern "C" fn hptime_refusal() -> u32 {
-    clock().refusal().map_or(0, |reason| reason as u32)
+pub extern "C" fn hptime_fallback_reason() -> u32 {
+    clock().fallback_reason().map_or(0, |reason| reason as u32)
 }
 
-/// A refusal in words.
+/// A reason to fall back, in words.
 #[unsafe(no_mangle)]
-pub extern "C" fn hptime_refusal_text(refusal: u32) -> *const c_char {
-    refusal_text(refusal).as_ptr()
+pub extern "C" fn hptime_fallback_reason_text(fallback_reason: u32) -> *const c_char {
+    refusal_text(fallback_reason).as_ptr()
 }
 
 /// Fills in a status.
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn hptime_get_status(status: *mut HptimeStatus) {
     let known = clock().status();
     let filled = HptimeStatus {
         running: u32::from(known.running),
-        refusal: known.refusal.map_or(0, |reason| reason as u32),
+        fallback_reason: known.fallback_reason.map_or(0, |reason| reason as u32),
         frequency_hz: known.frequency_hz,
         difference_error_ppm: known.difference_error_ppm,
         absolute_error_ns: known.absolute_error.map_or(0.0, |error| error.ns),
@@ -189,9 +189,9 @@ fn refusal_text(number: u32) -> &'static CStr {
     /// The library's texts with the zero byte that C needs.
     macro_rules! texts {
         ($($reason:ident),*) => {
-            match Refusal::from_number(number) {
-                $(Some(Refusal::$reason) => {
-                    const TEXT: &str = Refusal::$reason.text();
+            match Fallback::from_number(number) {
+                $(Some(Fallback::$reason) => {
+                    const TEXT: &str = Fallback::$reason.text();
                     const BYTES: [u8; TEXT.len() + 1] = terminated(TEXT);
                     // SAFETY: the last byte is zero, and a text has none before.
                     unsafe { CStr::from_bytes_with_nul_unchecked(&BYTES) }

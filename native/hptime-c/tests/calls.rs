@@ -5,8 +5,9 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use hptime_c::{
-    HptimeStatus, HptimeWake, hptime_discipline, hptime_get_status, hptime_nanoseconds, hptime_now_ns, hptime_read,
-    hptime_refusal, hptime_refusal_text, hptime_settle, hptime_sleep_for, hptime_sleep_until,
+    HptimeStatus, HptimeWake, hptime_discipline, hptime_fallback_reason, hptime_fallback_reason_text,
+    hptime_get_status, hptime_nanoseconds, hptime_now_ns, hptime_read, hptime_settle, hptime_sleep_for,
+    hptime_sleep_until,
 };
 
 const HIGHPERTIMER_1000: u32 = 2 | 1000 << 4;
@@ -45,7 +46,7 @@ fn every_rule_sleeps_until_the_deadline() {
 
 #[test]
 fn the_status_and_the_refusal_agree() {
-    let refusal = hptime_settle();
+    let fallback_reason = hptime_settle();
     hptime_discipline();
     let mut status = MaybeUninit::<HptimeStatus>::uninit();
     // SAFETY: `status` has room and is filled in.
@@ -53,19 +54,19 @@ fn the_status_and_the_refusal_agree() {
         hptime_get_status(status.as_mut_ptr());
         status.assume_init()
     };
-    assert_eq!(status.refusal, refusal);
-    assert_eq!(hptime_refusal(), refusal);
-    assert_eq!(status.running == 1, refusal == 0);
-    assert_eq!(status.frequency_hz > 0.0, refusal == 0);
+    assert_eq!(status.fallback_reason, fallback_reason);
+    assert_eq!(hptime_fallback_reason(), fallback_reason);
+    assert_eq!(status.running == 1, fallback_reason == 0);
+    assert_eq!(status.frequency_hz > 0.0, fallback_reason == 0);
 }
 
 #[test]
 fn every_refusal_has_its_words() {
     // SAFETY: constant strings.
-    let text = |number| unsafe { CStr::from_ptr(hptime_refusal_text(number)) }.to_str().unwrap();
+    let text = |number| unsafe { CStr::from_ptr(hptime_fallback_reason_text(number)) }.to_str().unwrap();
     assert_eq!(text(0), "not refused");
     assert_eq!(text(99), "not refused");
-    for reason in hptime::Refusal::ALL {
+    for reason in hptime::Fallback::ALL {
         assert_eq!(text(reason as u32), reason.text());
     }
 }

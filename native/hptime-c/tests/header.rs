@@ -3,7 +3,7 @@
 use std::mem::{offset_of, size_of};
 use std::process::{Command, Stdio};
 
-use hptime::{Cause, Refusal};
+use hptime::{Cause, Fallback};
 use hptime_c::{HptimeStatus, HptimeWake};
 
 const HEADER: &str = include_str!("../include/hptime.h");
@@ -70,7 +70,7 @@ fn assertions() -> String {
         HptimeStatus,
         "hptime_status",
         running,
-        refusal,
+        fallback_reason,
         frequency_hz,
         difference_error_ppm,
         absolute_error_ns,
@@ -81,8 +81,8 @@ fn assertions() -> String {
         measurements
     );
     let refusals = ["NO_COUNTER", "FORBIDDEN", "NOT_INVARIANT", "NOT_SYNCHRONIZED", "TRAPPED", "WENT_BACK", "DRIFTED"];
-    assert_eq!(refusals.len(), Refusal::ALL.len());
-    for (name, reason) in refusals.iter().zip(Refusal::ALL) {
+    assert_eq!(refusals.len(), Fallback::ALL.len());
+    for (name, reason) in refusals.iter().zip(Fallback::ALL) {
         equal(&format!("HPTIME_{name}"), reason as usize);
     }
     let causes = [

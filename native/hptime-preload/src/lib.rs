@@ -8,7 +8,7 @@
 //! What holds:
 //! - Reads are async-signal-safe and take no lock.  Calls that arrive before the shim's constructor are system calls.
 //! - The monotonic clock does not go back, and follows the kernel's within hptime's error bar.  A step of the real-time
-//!   clock is seen when hptime next takes its bearings, a second later at most.
+//!   clock is seen when hptime next takes its anchors, a second later at most.
 //! - A sleep is the real `clock_nanosleep` (a cancellation point) until the guard time, then a spin during which
 //!   signals are held back and looked for, so that a handler ends the sleep with `EINTR` and the remaining time.
 //!   Two windows of some hundred nanoseconds remain, at both ends of the spin, in which a handler's run goes unnoticed

@@ -60,7 +60,7 @@ pub fn say_at_begin(wishes: Wishes) {
 }
 
 fn reason() -> &'static str {
-    timekeeper::refusal().map_or("the counter cannot be used", |refusal| refusal.text())
+    timekeeper::fallback_reason().map_or("the counter cannot be used", |reason| reason.text())
 }
 
 /// Writes the report, if one was asked for.
@@ -93,8 +93,8 @@ fn describe(text: &mut Text, process: i32) -> fmt::Result {
     // SAFETY: no arguments.
     let parent = unsafe { kernel::call(libc::SYS_getppid, []) };
     write!(text, "{{\"process\":{process},\"parent\":{parent},\"mode\":")?;
-    match timekeeper::refusal() {
-        Some(refusal) => write!(text, "\"refused\",\"reason\":\"{}\"", refusal.text())?,
+    match timekeeper::fallback_reason() {
+        Some(fallback_reason) => write!(text, "\"refused\",\"reason\":\"{}\"", fallback_reason.text())?,
         None if timekeeper::mode() == Mode::Disabled => {
             write!(text, "\"disabled\",\"reason\":\"HPTIME_DISABLE is set\"")?;
         }

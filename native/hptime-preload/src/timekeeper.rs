@@ -3,7 +3,7 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use hptime::{Clock, Machine, OsClock, Refusal, Source};
+use hptime::{Clock, Fallback, Machine, OsClock, Source};
 use libc::c_int;
 
 use crate::{kernel, real};
@@ -32,7 +32,7 @@ impl Source for BehindTheShim {
         kernel_ns(clock as c_int)
     }
 
-    fn admission(&self) -> Result<(), Refusal> {
+    fn admission(&self) -> Result<(), Fallback> {
         Ok(()) // asked by `begin`, before any clock is read
     }
 
@@ -70,7 +70,7 @@ pub enum Mode {
 }
 
 /// The number of the reason for which the counter was refused at the beginning.
-static REFUSAL: AtomicU32 = AtomicU32::new(0);
+static FALLBACK: AtomicU32 = AtomicU32::new(0);
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Early as u8);
 
@@ -91,7 +91,7 @@ pub fn begin(disabled: bool) {
         (true, _) => Mode::Disabled,
         // Where the counter must not be read, the vDSO's clocks must not either: the shim reads none.
         (false, Err(reason)) => {
-            REFUSAL.store(reason as u32, Ordering::Relaxed);
+            FALLBACK.store(reason as u32, Ordering::Relaxed);
             Mode::Refused
         }
         (false, Ok(())) => {
@@ -104,8 +104,8 @@ pub fn begin(disabled: bool) {
 
 /// hptime's reason, if it refused the counter; it may do so later too, and answers from the operating system's clock then.
 #[must_use]
-pub fn refusal() -> Option<Refusal> {
-    Refusal::from_number(REFUSAL.load(Ordering::Relaxed)).or_else(|| CLOCK.refusal())
+pub fn fallback_reason() -> Option<Fallback> {
+    Fallback::from_number(FALLBACK.load(Ordering::Relaxed)).or_else(|| CLOCK.fallback_reason())
 }
 
 /// Whether calls are served.

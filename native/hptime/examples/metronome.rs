@@ -18,8 +18,8 @@ fn main() -> ExitCode {
     };
     let clock = hptime::clock();
     clock.settle(); // 20 ms at most; without it, the kernel's clock answers for the first 20 ms
-    match clock.refusal() {
-        Some(refusal) => println!("clock: the kernel's, because {refusal}"),
+    match clock.fallback_reason() {
+        Some(fallback_reason) => println!("clock: the kernel's, because {fallback_reason}"),
         None => println!("clock: {:?}", clock.status()),
     }
     for (beat, wake) in ticked(beats, period_ns).iter().enumerate() {

@@ -3,9 +3,9 @@
 use core::ffi::CStr;
 
 use crate::arch;
+use crate::fallback::Fallback;
 use crate::os_clock::OsClock;
 use crate::processors;
-use crate::refusal::Refusal;
 
 /// A plain read that takes longer, p50, back to back, is intercepted: the counter costs more than the kernel's clock.
 const TRAPPED_NS: f64 = 150.0;
@@ -17,20 +17,20 @@ const READS: usize = 1024;
 const CLOCKSOURCES: &CStr = c"/sys/devices/system/clocksource/clocksource0/available_clocksource";
 
 /// Checks this machine.  Allocates nothing and takes no lock: the first reading may happen anywhere.
-pub(crate) fn check() -> Result<(), Refusal> {
+pub(crate) fn check() -> Result<(), Fallback> {
     arch::permitted()?;
     if !arch::invariant() {
-        return Err(Refusal::NotInvariant);
+        return Err(Fallback::NotInvariant);
     }
     if read_p50_ns() > TRAPPED_NS {
-        return Err(Refusal::Trapped);
+        return Err(Fallback::Trapped);
     }
     // The kernel's verdict comes first, because it watches all the time.  A sandbox that hides it leaves a look of our own.
     let synchronized = match kernel_lists(arch::CLOCKSOURCE) {
         Some(listed) => listed,
         None => processors::synchronized(),
     };
-    if synchronized { Ok(()) } else { Err(Refusal::NotSynchronized) }
+    if synchronized { Ok(()) } else { Err(Fallback::NotSynchronized) }
 }
 
 /// Whether the kernel lists a clock source; `None` when the list cannot be read.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::calibration::{BRACKETS, Bracket};
 use crate::difference::DifferenceClock;
 use crate::discipline::{Line, Measurement, Phase, State};
+use crate::fallback::Fallback;
 use crate::os_clock::OsClock;
 use crate::publication::{Published, Tag};
-use crate::refusal::Refusal;
 use crate::scale::Scale;
 use crate::source::{Machine, Source};
 use crate::state_words::{WORDS, word};
@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 1000;
 
 /// A clock on the time stamp counter, disciplined by the kernel's clocks.
 ///
-/// It takes its bearings itself: the reading that finds the current ones out of date (at most a second old) takes new
+/// It takes its anchors itself: the reading that finds the current ones out of date (at most a second old) takes new
 /// ones, which costs it about a microsecond.  There is no thread, no lock and no allocation: a clock may be a `static`,
 /// be read in signal handlers and before constructors, and goes on in both processes after `fork`.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl<S: Source> Clock<S> {
 
     /// `CLOCK_REALTIME` in nanoseconds.
     ///
-    /// A step of that clock is seen when the next bearing is taken, up to a second later.
+    /// A step of that clock is seen when the next anchor is taken, up to a second later.
     #[inline]
     pub fn realtime_ns(&self) -> u64 {
         self.realtime(S::ticks)
@@ -133,7 +133,7 @@ impl<S: Source> Clock<S> {
         }
     }
 
-    /// Takes a new bearing of the kernel's clocks now, before the current one is out of date.
+    /// Takes a new anchor of the kernel's clocks now, before the current one is out of date.
     ///
     /// Readings do so by themselves; this is for those who want to choose the moment.
     pub fn discipline(&self) {
@@ -146,7 +146,7 @@ impl<S: Source> Clock<S> {
     }
 
     /// Why the counter is not in use; `None` when it is, or when the clock has not been read for 20 ms yet.
-    pub fn refusal(&self) -> Option<Refusal> {
+    pub fn fallback_reason(&self) -> Option<Fallback> {
         match self.state().phase {
             Phase::Refused(reason) => Some(reason),
             _ => None,
@@ -160,7 +160,7 @@ impl<S: Source> Clock<S> {
         let running = state.phase == Phase::Running;
         Status {
             running,
-            refusal: self.refusal(),
+            fallback_reason: self.fallback_reason(),
             frequency_hz: if running { 1e9 / state.raw_estimate.period_ns } else { 0.0 },
             difference_error_ppm: if running { state.raw_estimate.error * 1e6 } else { 0.0 },
             absolute_error: running.then(|| self.absolute_error(&state)),
@@ -266,7 +266,7 @@ impl<S: Source> Clock<S> {
         }
     }
 
-    /// The state's words after a refusal, which is for good: nobody writes to them any more.
+    /// The state's words after a fallback, which is for good: nobody writes to them any more.
     fn refused_words(&self) -> Option<&[AtomicU64; WORDS]> {
         let (tag, words) = self.published.current();
         let refused = Phase::refused_in(words[word::PHASE].load(Ordering::Relaxed));

@@ -5,7 +5,7 @@
 
 use crate::calibration::Bracket;
 use crate::estimate::{Estimate, Judgement};
-use crate::refusal::Refusal;
+use crate::fallback::Fallback;
 use crate::scale::Scale;
 
 /// Base line of the first estimate: with brackets of 50 ns it bounds the error by 2.5 ppm.
@@ -57,7 +57,7 @@ pub(crate) enum Phase {
     /// The counter answers.
     Running,
     /// The operating system answers, for good.
-    Refused(Refusal),
+    Refused(Fallback),
 }
 
 /// Brackets of the three clocks, and the counter after them.
@@ -106,7 +106,7 @@ pub(crate) struct State {
 
 impl State {
     /// The operating system answers from now on, not below what was given out.
-    pub(crate) fn refused(self, reason: Refusal, ticks: u64) -> Self {
+    pub(crate) fn refused(self, reason: Fallback, ticks: u64) -> Self {
         Self { phase: Phase::Refused(reason), ..self.suspended(ticks) }
     }
 
@@ -165,7 +165,7 @@ impl State {
             return self.alarmed(f64::INFINITY, measurement);
         };
         let Some(difference) = Scale::new(raw_estimate.period_ns) else {
-            return self.refused(Refusal::WentBack, measurement.ticks);
+            return self.refused(Fallback::WentBack, measurement.ticks);
         };
         // Others may have been given the operating system's time of this very moment, which lies within the bracket.
         let above = |estimate: Estimate| {
@@ -279,7 +279,7 @@ impl State {
             return Self { quiet: self.quiet + 1, ..self };
         };
         let alarms = if self.quiet >= TRUST_AFTER { 1 } else { self.alarms + 1 };
-        let reason = if departure.is_infinite() { Refusal::WentBack } else { Refusal::Drifted };
+        let reason = if departure.is_infinite() { Fallback::WentBack } else { Fallback::Drifted };
         let phase = if alarms >= ALARMS_TO_REFUSE { Phase::Refused(reason) } else { self.phase };
         Self { alarms, quiet: 0, departure, phase, ..self }
     }

@@ -2,8 +2,8 @@
 
 use crate::admission;
 use crate::arch;
+use crate::fallback::Fallback;
 use crate::os_clock::OsClock;
-use crate::refusal::Refusal;
 
 /// What a [`crate::Clock`] and a [`crate::Sleeper`] need of a machine.
 ///
@@ -30,7 +30,7 @@ pub trait Source {
     ///
     /// # Errors
     /// The reason why it cannot.
-    fn admission(&self) -> Result<(), Refusal>;
+    fn admission(&self) -> Result<(), Fallback>;
 
     /// Sleeps in the kernel until `CLOCK_MONOTONIC` shows `deadline_ns`.  Returns false when a signal ended the sleep.
     fn sleep_until(&self, deadline_ns: u64) -> bool;
@@ -71,7 +71,7 @@ impl Source for Machine {
         clock.now_ns()
     }
 
-    fn admission(&self) -> Result<(), Refusal> {
+    fn admission(&self) -> Result<(), Fallback> {
         admission::check()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::discipline::{Line, Phase, State};
 use crate::estimate::Estimate;
-use crate::refusal::Refusal;
+use crate::fallback::Fallback;
 use crate::scale::Scale;
 
 const HOT: usize = 8;
@@ -46,7 +46,7 @@ impl Phase {
             1 => Self::WarmingUp,
             2 => Self::Running,
             word => {
-                Refusal::from_number(word.saturating_sub(Self::REFUSED) as u32).map_or(Self::Unstarted, Self::Refused)
+                Fallback::from_number(word.saturating_sub(Self::REFUSED) as u32).map_or(Self::Unstarted, Self::Refused)
             }
         }
     }

@@ -1,13 +1,13 @@
 //! What a clock knows of itself.
 
-use crate::refusal::Refusal;
+use crate::fallback::Fallback;
 
 /// How far a clock can be off.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ErrorBar {
     /// Now, in nanoseconds: half the last bracket, the offset being slewed away, and what the rate's error made since.
     pub ns: f64,
-    /// Growth in parts per million until the next bearing: the rate's error and its latest change.
+    /// Growth in parts per million until the next anchor: the rate's error and its latest change.
     pub ppm: f64,
 }
 
@@ -16,7 +16,7 @@ pub struct ErrorBar {
 pub struct DriftAlarm {
     /// The change in parts per million; infinite when the counter or the kernel's clock stood still or went back.
     pub departure_ppm: f64,
-    /// Alarms of the series; eight without sixteen quiet bearings between them make the clock refuse the counter.
+    /// Alarms of the series; eight without sixteen quiet anchors between them make the clock refuse the counter.
     pub count: u64,
     /// Bearings without an alarm since.
     pub quiet: u64,
@@ -28,7 +28,7 @@ pub struct Status {
     /// Readings come from the counter.
     pub running: bool,
     /// Why they never will.
-    pub refusal: Option<Refusal>,
+    pub fallback_reason: Option<Fallback>,
     /// The counter's frequency against `CLOCK_MONOTONIC_RAW`; zero while it is not known.
     pub frequency_hz: f64,
     /// Bound of the difference clock's relative error; zero while it reads the operating system's clock.

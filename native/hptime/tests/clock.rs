@@ -2,7 +2,7 @@
 
 mod simulation;
 
-use hptime::{Clock, Refusal};
+use hptime::{Clock, Fallback};
 use simulation::{Machine, Simulated};
 
 /// Lets `seconds` pass with a reading every 10 ms; each reading is checked against the last one and given to `look`.
@@ -25,7 +25,7 @@ fn the_kernels_clock_answers_first_then_the_counter() {
     assert!(!clock.status().running);
     run(&clock, 0.05, |shown, truth| assert!((shown - truth).abs() < 200));
     let status = clock.status();
-    assert!(status.running && status.refusal.is_none());
+    assert!(status.running && status.fallback_reason.is_none());
     assert!((status.frequency_hz / 2.6e9 - 1.0).abs() * 1e6 <= status.difference_error_ppm);
 }
 
@@ -49,7 +49,7 @@ fn the_absolute_clock_follows_a_slew_and_its_error_bar_holds() {
     let clock = Clock::on(&machine);
     for slew_ppm in [0.0, 20.0, -30.0, 400.0, 0.0] {
         machine.with(|machine| machine.slew_ppm = slew_ppm);
-        // The change itself is seen at the next bearings; afterwards the bar has to hold at every reading.
+        // The change itself is seen at the next anchors; afterwards the bar has to hold at every reading.
         run(&clock, 4.0, |_, _| ());
         run(&clock, 20.0, |shown, truth| {
             let bar = clock.status().absolute_error.expect("a running clock").ns;
@@ -78,7 +78,7 @@ fn readings_between_bearings_keep_to_the_line_and_bearings_do_not_jump() {
     let (mut last_shown, mut last_truth) = (clock.now_ns() as i64, machine.monotonic());
     run(&clock, 30.0, |shown, truth| {
         let apart = (shown - last_shown) - (truth - last_truth);
-        // A reading costs 9 ns and a bearing some 200, which pass between the two looks.
+        // A reading costs 9 ns and a anchor some 200, which pass between the two looks.
         assert!(apart.abs() < 400, "{apart} ns");
         (last_shown, last_truth) = (shown, truth);
     });
@@ -100,7 +100,7 @@ fn a_clock_that_ran_ahead_waits_by_slewing() {
     let machine = Simulated::default();
     let clock = Clock::on(&machine);
     run(&clock, 3.0, |_, _| ());
-    // The kernel's clock runs 500 ppm slower: until the next bearing ours gets ahead of it.
+    // The kernel's clock runs 500 ppm slower: until the next anchor ours gets ahead of it.
     machine.with(|machine| machine.slew_ppm = -500.0);
     let mut worst = 0;
     run(&clock, 2.0, |shown, truth| worst = worst.max(shown - truth));
@@ -191,7 +191,7 @@ fn a_counter_that_is_not_invariant_is_refused_in_the_end() {
         machine.with(|machine| machine.set_ghz(if round % 2 == 0 { 1.3 } else { 2.6 }));
         run(&clock, 1.0, |_, _| ());
     }
-    assert_eq!(clock.refusal(), Some(Refusal::Drifted));
+    assert_eq!(clock.fallback_reason(), Some(Fallback::Drifted));
     let error = clock.now_ns() as i64 - machine.monotonic();
     assert!(error.abs() < 200, "{error}");
 }
@@ -202,23 +202,23 @@ fn a_counter_that_stands_still_is_refused_and_the_kernels_clock_goes_on() {
     let clock = Clock::on(&machine);
     run(&clock, 2.0, |_, _| ());
     machine.with(|machine| machine.set_ghz(0.0));
-    // Nothing tells a standing counter from one that is read twice, until somebody asks for a bearing.
+    // Nothing tells a standing counter from one that is read twice, until somebody asks for a anchor.
     for _ in 0..20 {
         machine.pass(3e7);
         clock.discipline();
     }
-    assert_eq!(clock.refusal(), Some(Refusal::WentBack));
+    assert_eq!(clock.fallback_reason(), Some(Fallback::WentBack));
     let error = clock.now_ns() as i64 - machine.monotonic();
     assert!(error.abs() < 200, "{error}");
 }
 
 #[test]
 fn a_refused_counter_is_never_read_for_the_time() {
-    for reason in Refusal::ALL {
+    for reason in Fallback::ALL {
         let machine = Simulated::new(Machine { verdict: Err(reason), ..Machine::default() });
         let clock = Clock::on(&machine);
         run(&clock, 2.0, |shown, truth| assert!((shown - truth).abs() < 100));
-        assert_eq!(clock.refusal(), Some(reason));
+        assert_eq!(clock.fallback_reason(), Some(reason));
         assert_eq!(clock.status().frequency_hz.to_bits(), 0);
         let difference = clock.difference();
         assert!(!difference.uses_counter());
@@ -227,7 +227,7 @@ fn a_refused_counter_is_never_read_for_the_time() {
         let ns = difference.nanoseconds(from, difference.read());
         assert!((1_000_000..1_001_000).contains(&ns), "{ns}");
         assert_eq!(machine.with(|machine| machine.counts), 0);
-        assert_eq!(Refusal::from_number(reason as u32), Some(reason));
+        assert_eq!(Fallback::from_number(reason as u32), Some(reason));
     }
 }
 
@@ -239,7 +239,7 @@ fn a_refused_counter_costs_one_reading_of_the_kernels_clock_and_no_more() {
         machine.with(|machine| machine.set_ghz(if round % 2 == 0 { 1.3 } else { 2.6 }));
         run(&clock, 1.0, |_, _| ());
     }
-    assert_eq!(clock.refusal(), Some(Refusal::Drifted));
+    assert_eq!(clock.fallback_reason(), Some(Fallback::Drifted));
     let spent = |read: &dyn Fn() -> u64| {
         let before = machine.with(|machine| (machine.readings, machine.counts));
         (0..1000).for_each(|_| _ = read());

@@ -146,7 +146,7 @@ fn times_that_make_no_sense_are_errors_and_the_past_is_not_waited_for() {
 
 #[test]
 fn a_refused_counter_leaves_the_sleep_as_it_is() {
-    let refused = Machine { verdict: Err(hptime::Refusal::Trapped), lateness: vec![20_000], ..Machine::default() };
+    let refused = Machine { verdict: Err(hptime::Fallback::Trapped), lateness: vec![20_000], ..Machine::default() };
     let machine = Simulated::new(refused);
     let clock = Clock::on(&machine);
     let sleeper = Sleeper::new(&clock);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hptime::{Cause, Clock, OsClock, Refusal, Sleeper};
+use hptime::{Cause, Clock, Fallback, OsClock, Sleeper};
 
 /// A clock between two readings of the kernel's, which bound it but for its error.
 fn between(clock: &Clock) -> (u64, u64, u64) {
@@ -83,7 +83,7 @@ fn a_child_of_fork_goes_on_with_the_clock_whatever_the_other_threads_did() {
         });
         for _ in 0..50 {
             let before = clock.now_ns();
-            // SAFETY: the child reads the clock and takes bearings, which neither allocate nor lock, and leaves by _exit.
+            // SAFETY: the child reads the clock and takes anchors, which neither allocate nor lock, and leaves by _exit.
             unsafe {
                 let child = libc::fork();
                 assert!(child >= 0);
@@ -147,7 +147,7 @@ fn a_forbidden_counter_is_refused_in_place_of_a_crash() {
             }
             let clock = Clock::new();
             let (before, shown, after) = (OsClock::Realtime.now_ns(), clock.realtime_ns(), OsClock::Realtime.now_ns());
-            let right = clock.refusal() == Some(Refusal::Forbidden) && before <= shown && shown <= after;
+            let right = clock.fallback_reason() == Some(Fallback::Forbidden) && before <= shown && shown <= after;
             libc::_exit(i32::from(!right));
         }
         let mut status = 0;

@@ -24,9 +24,9 @@ class Estimate:
         streams: all that were sent; ``discarded`` of them were not what was asked for, ``stalled`` of these because
             the sender was interrupted.
         sent_bytes, duration_ns: what it cost, in bytes of IP packets and in time.
-        strangers: packets of others that the listener ignored.
+        foreign_packets: packets of others that the listener ignored.
         clock, sleep, method: by which packets were timed and bursts handed over.
-        hptime_refusal: why hptime's clock is the system's here; None where it is not.
+        hptime_fallback_reason: why hptime's clock is the system's here; None where it is not.
         user_stamps: why the listener's program stamps packets and not its kernel; None where the kernel does.
     """
 
@@ -43,11 +43,11 @@ class Estimate:
     stalled: int
     sent_bytes: int
     duration_ns: int
-    strangers: int
+    foreign_packets: int
     clock: str
     sleep: str
     method: str
-    hptime_refusal: str | None
+    hptime_fallback_reason: str | None
     user_stamps: str | None
 
     @classmethod
@@ -69,11 +69,11 @@ class Estimate:
             stalled=outcome["stalled"],
             sent_bytes=outcome["bytes"],
             duration_ns=outcome["duration_ns"],
-            strangers=outcome["strangers"],
+            foreign_packets=outcome["foreign_packets"],
             clock=timing["clock"],
             sleep=timing["sleep"],
             method=session["method"],
-            hptime_refusal=timing["hptime_refusal"],
+            hptime_fallback_reason=timing["hptime_fallback_reason"],
             user_stamps=session["no_kernel_stamps"],
         )
 
@@ -101,7 +101,7 @@ class Rung:
         method: its name.
         burst: packets that it hands over at once.
         flat_out_bps: without pacing.
-        honest_bps: the highest rate that it paces honestly; 0 if there is none.
+        max_paced_bps: the highest rate that it paces; 0 if there is none.
         gap_p50_ns, gap_p99_ns: between bursts at that rate; None without one.
         late_p99_ns: from a burst's deadline to its handover.
         cpu_share: of one processor, for the sending thread; waiting awake counts.
@@ -111,7 +111,7 @@ class Rung:
     method: str
     burst: int
     flat_out_bps: float
-    honest_bps: float
+    max_paced_bps: float
     gap_p50_ns: int | None
     gap_p99_ns: int | None
     late_p99_ns: int | None
@@ -121,16 +121,16 @@ class Rung:
     @classmethod
     def of(cls, rung: dict[str, Any]) -> Self:
         """From what stands in the program's event ``rung``."""
-        flat_out, honest = rung["flat_out"], rung["honest"] or {}
-        gaps, lateness = honest.get("gaps") or {}, honest.get("lateness") or {}
+        flat_out, paced = rung["flat_out"], rung["paced"] or {}
+        gaps, lateness = paced.get("gaps") or {}, paced.get("lateness") or {}
         return cls(
             method=rung["method"],
             burst=flat_out["burst"],
             flat_out_bps=flat_out["achieved_bps"],
-            honest_bps=honest.get("achieved_bps", 0.0),
+            max_paced_bps=paced.get("achieved_bps", 0.0),
             gap_p50_ns=gaps.get("p50_ns"),
             gap_p99_ns=gaps.get("p99_ns"),
             late_p99_ns=lateness.get("p99_ns"),
-            cpu_share=honest.get("cpu_share"),
+            cpu_share=paced.get("cpu_share"),
             ccdf=tuple((int(gap_ns), share) for gap_ns, share in gaps.get("ccdf", ())),
         )

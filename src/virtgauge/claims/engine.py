@@ -19,7 +19,7 @@ from virtgauge.claims import model
 from virtgauge.claims.figures import Figure, Figures, format_level, grouped, told
 from virtgauge.claims.model import Claim, Range
 from virtgauge.claims.significance import significance
-from virtgauge.claims.verdicts import Evidence, ExaminedClaim, verdict_of, within
+from virtgauge.claims.verdicts import CheckedClaim, Evidence, verdict_of, within
 
 _NOT_ALIKE = "nothing was measured both ways and otherwise alike"
 _AS_IDENTICAL = "identical arms (A/A) may seem to differ as much"
@@ -27,10 +27,10 @@ _REACHED = 1.05
 """A range of levels that ends within a twentieth of the paper's is taken for it."""
 
 
-def judge(claim: Claim, figures: Figures) -> ExaminedClaim:
+def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
     evidence = tuple(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures)))
-    return ExaminedClaim(claim.name, claim.where, claim.text, claim.note, verdict_of(evidence), evidence)
+    return CheckedClaim(claim.name, claim.where, claim.text, claim.note, verdict_of(evidence), evidence)
 
 
 def _hear(test: model.Test, figures: Figures) -> Iterator[Evidence]:
@@ -73,7 +73,7 @@ def _lacking(test: model.Test, figures: Figures) -> Iterator[str]:
         for combination in itertools.product(*levels.values()):
             wanted = cells | dict(zip(levels, combination, strict=True))
             if not figures.select(test.measure, wanted):
-                yield figures.why_none(test.measure, wanted)
+                yield figures.missing_reason(test.measure, wanted)
 
 
 # -- relations ---------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def _lacking(test: model.Test, figures: Figures) -> Iterator[str]:
 def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells, test.which)
     if not found:
-        yield Evidence.none(figures.why_none(test.measure, test.cells))
+        yield Evidence.none(figures.missing_reason(test.measure, test.cells))
         return
     measure = figures.file.measures[test.measure]
     head = f"{test.which}: " if test.which in ("lowest", "highest") else ""
@@ -100,7 +100,7 @@ def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
     for cells, which in ((test.cells | test.of, test.of_which), (test.cells | test.to, test.to_which)):
         found = figures.select(test.measure, cells, which)
         if not found:
-            yield Evidence.none(figures.why_none(test.measure, cells))
+            yield Evidence.none(figures.missing_reason(test.measure, cells))
             return
         sides.append(found)
     named = {*test.of, *test.to}
@@ -158,7 +158,7 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
         for name in named:
             known[name] = figures.select(test.measure, test.cells | {test.factor: name})
             if not known[name]:
-                yield Evidence.none(figures.why_none(test.measure, test.cells | {test.factor: name}))
+                yield Evidence.none(figures.missing_reason(test.measure, test.cells | {test.factor: name}))
                 return
         others = [
             one
@@ -191,7 +191,7 @@ def _above(test: model.Order, figures: Figures, one: Figure, other: Figure) -> E
 def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells)
     if not found:
-        yield Evidence.none(figures.why_none(test.measure, test.cells))
+        yield Evidence.none(figures.missing_reason(test.measure, test.cells))
         return
     several = [group for group in grouped(found, lambda one: figures.place(one, (test.factor,))) if len(group) > 1]
     if not several:
@@ -209,7 +209,7 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
                 if figures.place(one, without) == figures.place(high, without)
             ]
             if len(rest) < 2:
-                yield Evidence.none(figures.why_none(test.measure, test.cells | test.than))
+                yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.than))
                 continue
             most, least = (choose(rest, key=lambda one: one.point) for choose in (max, min))
             change = unpaired_ratio(change, figures.ratio(most, least))
@@ -279,7 +279,7 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
 def _why_no_change(test: model.Equivalence | model.Change, figures: Figures) -> str:
     for cells in (test.cells | test.of, test.cells | test.to):
         if not figures.select(test.measure, cells):
-            return figures.why_none(test.measure, cells)
+            return figures.missing_reason(test.measure, cells)
     return f"not every {test.across} was measured both ways"
 
 
@@ -311,7 +311,7 @@ def _beyond(one: Estimate, other: Estimate) -> bool | None:
 def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells)
     if not found:
-        yield Evidence.none(figures.why_none(test.measure, test.cells))
+        yield Evidence.none(figures.missing_reason(test.measure, test.cells))
     for group in grouped(found, lambda one: figures.place(one, (test.factor,))):
         levels = [float(level) for one in group if isinstance(level := one.level(test.factor), int | float)]
         middles = [one.point for one in group]

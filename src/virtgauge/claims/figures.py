@@ -60,7 +60,7 @@ class Figures:
         file: the claims' file, whose words are used.
         figures: all.
         nominal: the confidence wanted of an interval; None of a paper's own figures, which are taken as they are.
-        why_none: why there is no figure of a measure at some levels.
+        missing_reason: why there is no figure of a measure at some levels.
         aa_band: how far apart identical arms seem to be where a figure is from, as a factor; None without such arms.
     """
 
@@ -69,12 +69,12 @@ class Figures:
         file: ClaimFile,
         figures: Sequence[Figure],
         nominal: float | None = None,
-        why_none: Callable[[str, Cells], str] = lambda measure, cells: NOT_PRINTED,
+        missing_reason: Callable[[str, Cells], str] = lambda measure, cells: NOT_PRINTED,
         aa_band: Callable[[Figure], float | None] = lambda figure: None,
     ) -> None:
         self.file, self._nominal = file, nominal
         self._figures = {group[0].measure: group for group in grouped(figures, lambda one: one.measure)}
-        self.why_none, self.aa_band = why_none, aa_band
+        self.missing_reason, self.aa_band = missing_reason, aa_band
 
     @property
     def exact(self) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from virtgauge.claims.engine import judge
 from virtgauge.claims.figures import Figure, Figures, exact, told
 from virtgauge.claims.model import ClaimFile, Level, Printed, Range, claim_file
-from virtgauge.claims.verdicts import ExaminedClaim, HeardClaim, Hearing
+from virtgauge.claims.verdicts import CheckedClaim, ClaimCheck, Hearing
 from virtgauge.reference import FORWARDING, ISOLATION, STORAGE, TIMING, Source, table, timing_figures
 
 SOURCES: Mapping[str, tuple[Source, str]] = {
@@ -27,13 +27,13 @@ SOURCES: Mapping[str, tuple[Source, str]] = {
 
 
 @functools.cache
-def on_paper(suite: str) -> tuple[ExaminedClaim, ...]:
+def on_paper(suite: str) -> tuple[CheckedClaim, ...]:
     """Every claim of a suite's paper, on that paper's own figures."""
     figures = paper_figures(suite)
     return tuple(judge(claim, figures) for claim in figures.file.claim)
 
 
-def heard(suite: str, run: Mapping[str, Figures], at_one_level: Figures | None = None) -> tuple[HeardClaim, ...]:
+def check_claims(suite: str, run: Mapping[str, Figures], at_one_level: Figures | None = None) -> tuple[ClaimCheck, ...]:
     """Every claim of a suite's paper, on the paper's figures and on a run's.
 
     Args:
@@ -41,7 +41,7 @@ def heard(suite: str, run: Mapping[str, Figures], at_one_level: Figures | None =
         at_one_level: of storage, figures of all databases at one level of durability.
     """
     return tuple(
-        HeardClaim(
+        ClaimCheck(
             paper,
             tuple(Hearing(arm, judge(claim, figures)) for arm, figures in run.items()),
             judge(claim, at_one_level) if at_one_level is not None and claim.at_one_level else None,

@@ -55,8 +55,8 @@ def _missing(test: Significance, figures: Figures, measure: str) -> str:
     levels = [(test.within or "", name) for name in wanted] if isinstance(wanted, tuple) else []
     for factor, name in [*((test.factors[0], name) for name in dict.fromkeys(named)), *levels]:
         if not figures.select(measure, test.cells | {factor: name}):
-            return figures.why_none(measure, test.cells | {factor: name})
-    return "" if figures.select(measure, test.cells) else figures.why_none(measure, test.cells)
+            return figures.missing_reason(measure, test.cells | {factor: name})
+    return "" if figures.select(measure, test.cells) else figures.missing_reason(measure, test.cells)
 
 
 def _tested(test: Significance, figures: Figures, part: Sequence[Figure]) -> tuple[str, bool | None]:

@@ -41,7 +41,7 @@ class Evidence:
 
 
 @dataclasses.dataclass(frozen=True)
-class ExaminedClaim:
+class CheckedClaim:
     """A conclusion of a paper and what this run says of it."""
 
     name: str
@@ -57,20 +57,20 @@ class Hearing:
     """What figures of this run say of a conclusion: those of one arm, or, with an empty name, of all together."""
 
     arm: str
-    examined: ExaminedClaim
+    checked: CheckedClaim
 
 
 @dataclasses.dataclass(frozen=True)
-class HeardClaim:
+class ClaimCheck:
     """A conclusion of a paper, on the paper's own figures and on this run's.
 
     Attributes:
         at_one_level: of storage, the same with all databases at one level of durability; None where it does not matter.
     """
 
-    paper: ExaminedClaim
+    paper: CheckedClaim
     run: tuple[Hearing, ...]
-    at_one_level: ExaminedClaim | None = None
+    at_one_level: CheckedClaim | None = None
 
 
 def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
@@ -83,8 +83,8 @@ def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
     return Verdict.UNDECIDED if any(one.measured for one in evidence) else Verdict.UNTESTABLE
 
 
-def verdict_counts(claims: Iterable[ExaminedClaim | None]) -> dict[str, int]:
-    """How many conclusions have each verdict; empty where none was examined."""
+def verdict_counts(claims: Iterable[CheckedClaim | None]) -> dict[str, int]:
+    """How many conclusions have each verdict; empty where none was checked."""
     return counted(claim.verdict for claim in claims if claim is not None)
 
 

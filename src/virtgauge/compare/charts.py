@@ -11,11 +11,11 @@ from typing import Any
 
 import altair as alt
 
-from virtgauge.compare import words
+from virtgauge.compare import formatting
 from virtgauge.compare.model import Change, Comparison, Finding, Series, SeriesComparison
 from virtgauge.report.charts import ROWS, Figure, Panel, PanelData, Row, finished, log_ticks
+from virtgauge.results.formatting import ratio_interval
 from virtgauge.results.quantities import FACTOR, Quantity
-from virtgauge.results.words import ratio_interval
 
 MOST_COURSES = 60
 """Panels of courses on a page; those with steps come first, and the table holds all."""
@@ -55,7 +55,7 @@ def change_figures(found: Comparison) -> ComparisonFigures:
             figures.append(
                 Figure(
                     f"{found.title(run)}: {measure}",
-                    f"Ratio to the base with its interval; {words.measure_of(measure).better.value} is better. "
+                    f"Ratio to the base with its interval; {formatting.measure_of(measure).better.value} is better. "
                     "The grey bar is what identical arms (A/A) seem to differ by.",
                     _forest([row for some in shown.values() for row in some], max(map(len, shown.values()))),
                     tuple(Panel(found.arms[arm].label, names[arm]) for arm in shown),
@@ -82,7 +82,7 @@ def series_figures(found: SeriesComparison) -> ComparisonFigures:
                 what,
                 "The median of each run with its interval, in the order in which the runs were made. An upright line "
                 "is a change of level; the level lines are the medians of the runs between changes.",
-                _courses(len(found.runs), FACTOR if relative else words.measure_of(measure).quantity),
+                _courses(len(found.runs), FACTOR if relative else formatting.measure_of(measure).quantity),
                 tuple(panels),
             )
         )
@@ -100,7 +100,7 @@ def _change_row(found: Comparison, change: Change) -> Row:
         "bandLow": 1 / band,
         "bandHigh": band,
         "finding": effect.finding.value,
-        "t": words.change_text(effect, change.measure),
+        "t": formatting.change_text(effect, change.measure),
         "interval": ratio_interval(effect.ratio),
         "why": effect.reason,
     }
@@ -155,12 +155,12 @@ def _course_rows(found: SeriesComparison, series: Series) -> list[Row]:
                     "high": estimate.high,
                     "level": level,
                     "part": start,
-                    "t": words.figure(estimate, series.measure),
+                    "t": formatting.figure(estimate, series.measure),
                 }
             )
         start = end + 1
     for step in series.steps:
-        text = words.step_text(found, series, step)
+        text = formatting.step_text(found, series, step)
         rows.append({"kind": "step", "place": step.after + 0.5, "finding": step.finding.value, "t": text})
     return rows
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from virtgauge.compare.runs import ReadRun
 from virtgauge.results.columns import Cell
-from virtgauge.results.words import probe_title
+from virtgauge.results.formatting import probe_title
 
 
 def cell_names(cells: Sequence[Cell]) -> dict[Cell, str]:

@@ -14,7 +14,7 @@ import jinja2
 import markupsafe
 
 from virtgauge import __version__
-from virtgauge.compare import words
+from virtgauge.compare import formatting
 from virtgauge.compare.charts import FINDING_COLOURS, ComparisonFigures, change_figures, series_figures
 from virtgauge.compare.model import Comparison, Finding, SeriesComparison
 from virtgauge.report.library import drawing_library
@@ -38,7 +38,7 @@ def render_html(found: Comparison | SeriesComparison) -> str:
             if not series or finding in (Finding.WORSE, Finding.BETTER)
         },
         classes=_CLASSES,
-        words=words,
+        formatting=formatting,
         version=__version__,
         # Not of the runs: our own assets, and JSON that cannot leave its element.
         style=markupsafe.Markup(asset("page.css") + _own_asset("compare.css")),

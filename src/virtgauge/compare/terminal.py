@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from virtgauge.compare import words
+from virtgauge.compare import formatting
 from virtgauge.compare.model import (
     ArmPair,
     Change,
@@ -22,7 +22,7 @@ from virtgauge.compare.model import (
     SeriesComparison,
     SetAside,
 )
-from virtgauge.results.words import NONE, printable
+from virtgauge.results.formatting import NONE, printable
 
 MOST_ROWS = 40
 """Of a table in the terminal; the page and the JSON form hold all."""
@@ -34,20 +34,20 @@ _STYLES = {Finding.WORSE: "red", Finding.BETTER: "green", Finding.EQUIVALENT: "d
 def render_text(found: Comparison | SeriesComparison, console: Console) -> None:
     """Print what was found, what else differs between the runs, and what was set aside."""
     if isinstance(found, SeriesComparison):
-        console.print(_text(words.series_headline(found), "bold"))
-        for group in words.step_groups(found):
+        console.print(_text(formatting.series_headline(found), "bold"))
+        for group in formatting.step_groups(found):
             console.print(_text(group.text, _STYLES[group.finding]))
         _series(found, console)
     else:
         for run in found.others:
             line = _text(f"{found.title(run)}: ", "bold")
-            console.print(line.append(words.headline(found, run)))
+            console.print(line.append(formatting.headline(found, run)))
         _changes(found, console)
     for caveat in found.caveats:
         console.print(_text(f"! {caveat}", "yellow"))
     _environment(found.environment, [run.label for run in found.runs], console)
     _set_aside(found.set_aside, console)
-    console.print(_text(words.multiplicity(found), "dim"))
+    console.print(_text(formatting.multiplicity(found), "dim"))
 
 
 def _changes(found: Comparison, console: Console) -> None:
@@ -60,15 +60,19 @@ def _changes(found: Comparison, console: Console) -> None:
     table = _table(["of", "base → other", "change", "beside the reference"])
     for change in shown:
         own, relative = change.own, change.relative
-        beside = words.change_text(relative, change.measure)
+        beside = formatting.change_text(relative, change.measure)
         if relative is not None and relative.finding in (Finding.WORSE, Finding.BETTER):
             beside += f" {relative.finding.value}"
         style = _STYLES[own.finding]
-        figures = f"{words.figure(change.base, change.measure)} → {words.figure(change.other, change.measure)}"
+        figures = (
+            f"{formatting.figure(change.base, change.measure)} → {formatting.figure(change.other, change.measure)}"
+        )
         table.add_row(
             _of(found, change),
             _text(figures),
-            _text(f"{own.finding.value}: {words.change_text(own, change.measure)}", style).append(_why(change), "dim"),
+            _text(f"{own.finding.value}: {formatting.change_text(own, change.measure)}", style).append(
+                _why(change), "dim"
+            ),
             _text(beside, _STYLES[relative.finding] if relative else "dim"),
         )
     console.print(table)
@@ -93,7 +97,7 @@ def _why(change: Change) -> str:
     """Under a change that is not called one: why, and what would decide."""
     if change.own.finding is not Finding.NOT_SHOWN:
         return ""
-    need = words.need(change.own)
+    need = formatting.need(change.own)
     return f"\n{change.own.reason}" + (f"; {need}" if need else "")
 
 
@@ -105,10 +109,12 @@ def _series(found: SeriesComparison, console: Console) -> None:
         measure = series.measure.partition(".")[2] + (" as a ratio to the reference" if series.relative else "")
         text.append(f"\n{printable(found.cells[series.cell].name)}, {measure}", "not bold")
         steps = Text("\n").join(
-            _text(words.step_text(found, series, step), _STYLES[step.finding]) for step in series.steps
+            _text(formatting.step_text(found, series, step), _STYLES[step.finding]) for step in series.steps
         )
         known = [level for level in series.levels if level.point is not None]
-        table.add_row(text, steps, *(_text(words.figure(level, series.measure)) for level in (known[0], known[-1])))
+        table.add_row(
+            text, steps, *(_text(formatting.figure(level, series.measure)) for level in (known[0], known[-1]))
+        )
     if changing:
         console.print(table)
         _rest(len(changing), console)

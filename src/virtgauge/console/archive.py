@@ -145,7 +145,7 @@ def _print(answer: Answer, format: AnswerFormat) -> None:
 
 
 def _shown(value: Any) -> str:
-    from virtgauge.results.words import printable
+    from virtgauge.results.formatting import printable
 
     if value is None:
         return "–"

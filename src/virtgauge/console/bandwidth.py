@@ -98,7 +98,7 @@ def listen(
     has not completed a TCP handshake, and packets that do not hold the session's own token are counted and ignored.
     """
     from virtgauge.bandwidth.program import running
-    from virtgauge.console.bandwidth_words import listener_line
+    from virtgauge.console.bandwidth_formatting import listener_line
 
     words = ["listen", "--address", address, "--port", str(port), *_token(token)]
     if sessions is not None:
@@ -149,7 +149,7 @@ def estimate(
     """
     from virtgauge.bandwidth.answers import Estimate
     from virtgauge.bandwidth.program import Event, running
-    from virtgauge.console.bandwidth_words import create_watcher, estimate_text
+    from virtgauge.console.bandwidth_formatting import create_watcher, estimate_text
 
     words = ["estimate", host, "--port", str(port), *_token(token)]
     words += _searching(estimator, packet_bytes, lowest, highest, searches)
@@ -169,8 +169,8 @@ def estimate(
         print(line)
 
 
-@app.command(epilog="Examples: virtgauge bandwidth ladder, virtgauge bandwidth ladder 10.0.0.2 --rate 1G")
-def ladder(
+@app.command(epilog="Examples: virtgauge bandwidth pacing-sweep, virtgauge bandwidth pacing-sweep 10.0.0.2 --rate 1G")
+def pacing_sweep(
     host: Annotated[
         str | None, typer.Argument(metavar="HOST", help="Fill the path to this listener; the loopback by default.")
     ] = None,
@@ -186,15 +186,15 @@ def ladder(
     fifo: Fifo = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the highest rate that this machine paces honestly, by each way of sending.
+    """Find the highest rate that this machine paces, by each way of sending.
 
-    Honest is a rate that is kept within 1 % and of whose bursts at most one in a hundred leaves late.
+    A rate is paced that is kept within 1 % and of whose bursts at most one in a hundred leaves late.
     """
     from virtgauge.bandwidth.answers import Rung
     from virtgauge.bandwidth.program import running
-    from virtgauge.console.bandwidth_words import ladder_table
+    from virtgauge.console.bandwidth_formatting import sweep_table
 
-    words = ["ladder", *([] if host is None else [host, "--port", str(port), *_token(token)])]
+    words = ["pacing-sweep", *([] if host is None else [host, "--port", str(port), *_token(token)])]
     words += ["--methods", methods, "--duration-ms", str(duration_ms)]
     words += _sending(clock, sleep, packet_bytes, cpu, fifo)
     words += [] if rate is None else ["--rate", repr(_rate("--rate", rate))]
@@ -205,8 +205,8 @@ def ladder(
     if as_json:
         print(json.dumps(told[-1] | {"rungs": rungs, "unsupported": impossible}))
         return
-    output().print(ladder_table([Rung.of(rung) for rung in rungs]))
-    print("honest: the highest rate that is kept within 1 %, with at most one in a hundred bursts late")
+    output().print(sweep_table([Rung.of(rung) for rung in rungs]))
+    print("max paced: the highest rate that is kept within 1 %, with at most one in a hundred bursts late")
     for method, reason in impossible.items():
         print(f"{method}: not possible here: {reason}")
 

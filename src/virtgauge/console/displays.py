@@ -94,7 +94,7 @@ def live_bar(console: Console, *columns: ProgressColumn) -> Progress:
     )
 
 
-class SpoiltTrials:
+class InvalidTrials:
     """Counts why trials were not valid, so that each kind of reason is told in full once only."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class BarDisplay(ProgressDisplay):
         self._progress = live_bar(console, TextColumn("{task.fields[remaining]} left"))
         self._task: TaskID | None = None
         self._arm = ""
-        self._spoilt = SpoiltTrials()
+        self._invalid = InvalidTrials()
 
     def show(self, event: ProgressEvent) -> None:
         match event:
@@ -150,14 +150,14 @@ class BarDisplay(ProgressDisplay):
                     self._progress.update(
                         self._task, completed=event.trials_done, total=event.trials_total, remaining=remaining
                     )
-                if self._spoilt.add(event):
+                if self._invalid.add(event):
                     self._print(first_of_its_kind(event, wide=self._wide), warning=True)
             case Notice():
                 self._print(event.text, warning=event.warning)
             case RunEnded():
                 self.close()
-                if str(self._spoilt):
-                    self._print(f"not valid: {self._spoilt}", warning=True)
+                if str(self._invalid):
+                    self._print(f"not valid: {self._invalid}", warning=True)
 
     def close(self) -> None:
         self._progress.stop()
@@ -172,7 +172,7 @@ class BarDisplay(ProgressDisplay):
     def _describe(self, wide: str, narrow: str) -> None:
         """What is under way, and how many trials were not valid, as far as there is room for them."""
         if self._task is not None:
-            parts = [wide if self._wide else narrow, *([str(self._spoilt)] if str(self._spoilt) else [])]
+            parts = [wide if self._wide else narrow, *([str(self._invalid)] if str(self._invalid) else [])]
             text = Text(" · ".join(parts))
             text.truncate(max(self._console.width - _BESIDE_DESCRIPTION, 1), overflow="ellipsis")
             self._progress.update(self._task, description=text.plain)
@@ -189,7 +189,7 @@ class LinesDisplay(ProgressDisplay):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._last = time.monotonic()
-        self._spoilt = SpoiltTrials()
+        self._invalid = InvalidTrials()
         self._counted = ""
         self._wide = not stream.isatty() or Console(file=stream).width >= WIDE
 
@@ -199,14 +199,14 @@ class LinesDisplay(ProgressDisplay):
                 about = "" if event.remaining_s is None else f", about {duration_text(event.remaining_s)}"
                 self._line(f"{event.run}: {event.trials_total - event.trials_done} trials to do{about}")
             case TrialEnded():
-                if self._spoilt.add(event):
+                if self._invalid.add(event):
                     self._line(first_of_its_kind(event, wide=self._wide))
                 if time.monotonic() - self._last >= _LINE_EVERY_S or event.trials_done == event.trials_total:
                     self._last = time.monotonic()
                     remaining = duration_text(event.remaining_s)
-                    counted, self._counted = self._counted, str(self._spoilt)
-                    spoilt = f"; not valid: {self._counted}" if self._counted != counted else ""
-                    self._line(f"{event.trials_done}/{event.trials_total} trials, {remaining} left{spoilt}")
+                    counted, self._counted = self._counted, str(self._invalid)
+                    invalid = f"; not valid: {self._counted}" if self._counted != counted else ""
+                    self._line(f"{event.trials_done}/{event.trials_total} trials, {remaining} left{invalid}")
             case Notice():
                 self._line(event.text)
             case _:

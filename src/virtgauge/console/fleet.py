@@ -33,7 +33,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Execute a plan on every host of its fleet, and write one report."""
-    from virtgauge.fleet.session import start_fleet
+    from virtgauge.fleet.run import start_fleet
     from virtgauge.plan.load import load_plan
 
     loaded, source = load_plan(plan)
@@ -48,7 +48,7 @@ def resume(
     folder: RunFolder, junit: JUnit = None, progress: Progress = ProgressStyle.AUTO, quiet: Quiet = False
 ) -> None:
     """Go on with a fleet's run; no merged trial is repeated."""
-    from virtgauge.fleet.session import resume_fleet
+    from virtgauge.fleet.run import resume_fleet
 
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = resume_fleet(folder, display)
@@ -58,12 +58,12 @@ def resume(
 @app.command(epilog="Example: virtgauge fleet status runs/fleet")
 def status(folder: RunFolder) -> None:
     """Say how far each host is, and what has happened to it; also while the run is under way."""
-    from virtgauge.fleet.standing import standing
+    from virtgauge.fleet.status import fleet_status
     from virtgauge.ledger.read_only import ReadOnlyLedger
-    from virtgauge.results.words import printable
+    from virtgauge.results.formatting import printable
 
     with ReadOnlyLedger.for_command(folder) as ledger:
-        found = standing(ledger)
+        found = fleet_status(ledger)
     table = Table(box=None, header_style="bold")
     for heading in ("host", "done", "valid", "not valid", "guests that failed", "last trial"):
         table.add_column(heading, justify="left" if heading in ("host", "last trial") else "right")

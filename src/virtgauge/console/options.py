@@ -48,7 +48,7 @@ def run_folder(out: Path | None, plan_name: str) -> Path:
     Raises:
         UsageError: it cannot be made.
     """
-    from virtgauge.execution.session import new_run_folder
+    from virtgauge.execution.run import new_run_folder
 
     if out is not None:
         return out

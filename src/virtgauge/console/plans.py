@@ -50,7 +50,7 @@ def check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]) -> 
         print(f"requirements: {len(design.requirements)}{until}")
     for words in design.undecidable():
         print(f"warning: {words}")
-    for words in design.shortfalls():
+    for words in design.missing_prerequisites():
         print(f"would be skipped: {words}")
 
 

@@ -54,7 +54,7 @@ def run(
 ) -> None:
     """Provide what a plan needs, execute it, and write its report."""
     from virtgauge.console.set_up import set_up
-    from virtgauge.execution.session import start_run
+    from virtgauge.execution.run import start_run
     from virtgauge.plan.load import load_plan
     from virtgauge.plan.requirements import load_profile
 
@@ -89,7 +89,7 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was interrupted; no finished trial is repeated."""
-    from virtgauge.execution.session import resume_run
+    from virtgauge.execution.run import resume_run
 
     with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
         complete = resume_run(folder, display, accept_changed_host=accept_changed_host)

@@ -64,7 +64,7 @@ def set_up(plan: Plan, source: str, folder: Path, style: ProgressStyle) -> None:
 
 
 def _provide(parts: list[Part], display: ProgressDisplay, style: ProgressStyle) -> None:
-    from virtgauge.execution.session import machine_to_ourselves
+    from virtgauge.execution.run import machine_to_ourselves
     from virtgauge.provision.parts import provide
 
     if parts:
@@ -75,7 +75,7 @@ def _provide(parts: list[Part], display: ProgressDisplay, style: ProgressStyle) 
 def _tell(before: Plan, design: Design, folder: Path, display: ProgressDisplay, style: ProgressStyle) -> None:
     """Measure the first figures and print them; what cannot be measured now is met again by the run itself."""
     from virtgauge.errors import UnavailableError
-    from virtgauge.execution.session import start_run
+    from virtgauge.execution.run import start_run
     from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.report.answers import answers
 

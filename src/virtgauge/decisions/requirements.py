@@ -20,7 +20,7 @@ from virtgauge.results.quantities import Quantity
 
 @dataclasses.dataclass(frozen=True)
 class BoundRequirement:
-    """A requirement, understood.
+    """A requirement, resolved.
 
     Attributes:
         name: unique among the run's requirements.
@@ -65,7 +65,7 @@ class BoundRequirement:
         )
 
 
-def understand(
+def resolve(
     requirements: Sequence[Requirement],
     cells: Sequence[Cell] | None,
     platforms: Sequence[str],
@@ -92,19 +92,19 @@ def understand(
         where = f"{source}: require[{index}]"
         with problems.collected():
             try:
-                understood = _understand(required, platforms, confidence)
+                resolved = _resolve(required, platforms, confidence)
             except UsageError as error:
                 raise UsageError(f"{where}.{error.message}", error.remedy) from error
             if cells is not None:
-                _require_covered(understood, cells, where)
-            found.append(dataclasses.replace(understood, name=_unique(understood.name, [one.name for one in found])))
+                _require_covered(resolved, cells, where)
+            found.append(dataclasses.replace(resolved, name=_unique(resolved.name, [one.name for one in found])))
     with problems.collected():
         _refuse_contradictions(found, cells or (), source)
     problems.raise_if_any()
     return tuple(found)
 
 
-def _understand(required: Requirement, platforms: Sequence[str], confidence: float) -> BoundRequirement:
+def _resolve(required: Requirement, platforms: Sequence[str], confidence: float) -> BoundRequirement:
     measure = find_measure(required.suite, required.measure)
     quantity = quantities.FACTOR if required.compared_with else measure.quantity
     if unknown := [name for name in required.platforms if name not in platforms]:

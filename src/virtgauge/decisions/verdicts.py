@@ -101,7 +101,7 @@ class Judge:
     """Judges requirements on the figures of a run.
 
     Args:
-        requirements: as :func:`virtgauge.decisions.requirements.understand` made them.
+        requirements: as :func:`virtgauge.decisions.requirements.resolve` made them.
         table: of the run; of a fleet's, a requirement has to be met on each host.
         any_time_valid: repetitions are added until all is decided, so intervals must hold whenever one stops.
     """

@@ -240,12 +240,12 @@ def claims_of(table: ResultTable) -> Iterator[Claim]:
     from virtgauge import report
 
     for suite in report.build(table.ledger).suites:
-        for heard in suite.claims:
-            for one in heard.run:
-                found = one.examined
+        for checks in suite.claims:
+            for one in checks.run:
+                found = one.checked
                 yield Claim(
                     suite.suite, found.name, found.place, found.text, one.arm, found.verdict.value,
-                    heard.paper.verdict.value, [evidence.text for evidence in found.evidence],
+                    checks.paper.verdict.value, [evidence.text for evidence in found.evidence],
                 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pydantic import ValidationError
 
 from virtgauge.analysis.distribution import samples_needed
-from virtgauge.decisions.requirements import BoundRequirement, understand
+from virtgauge.decisions.requirements import BoundRequirement, resolve
 from virtgauge.errors import UnavailableError, UsageError, nearest
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.ledger.statistics import TAILS
@@ -88,9 +88,11 @@ class Design:
         wanted += [part for suite in self._distinct_suites() for part in suite.needs()]
         return list(dict.fromkeys([*([] if simulated else ["agent"]), *wanted, "page"]))
 
-    def shortfalls(self) -> list[str]:
+    def missing_prerequisites(self) -> list[str]:
         """What the suites need and this machine lacks, in words, each said once."""
-        return list(dict.fromkeys(words for suite in self._distinct_suites() for words in suite.shortfalls()))
+        return list(
+            dict.fromkeys(words for suite in self._distinct_suites() for words in suite.missing_prerequisites())
+        )
 
     def _distinct_suites(self) -> list[Suite]:
         """The suite of each design once, though many cells have it."""
@@ -131,7 +133,7 @@ def check_plan(plan: Plan, source: str) -> Design:
     figures = [cell.figures_key for cell in sections.cells] if whole else None  # else what is missing covers nothing
     requirements: tuple[BoundRequirement, ...] = ()
     with problems.collected():
-        requirements = understand(plan.requirements, figures, sections.names, plan.confidence, source)
+        requirements = resolve(plan.requirements, figures, sections.names, plan.confidence, source)
     design = Design(sections.platforms, tuple(sections.cells), sections.suites, sections.scopes, requirements)
     with problems.collected():
         _require_plain(design, source)
@@ -156,7 +158,7 @@ def load_checked(preset_or_path: str) -> tuple[Plan, str, Design]:
 
 
 def _problems_of_parts(error: PlanError) -> list[str]:
-    """The problems of a refused frame, and those of what can be understood of the plan in spite of them."""
+    """The problems of a refused frame, and those of what can be resolved of the plan in spite of them."""
     problems = Problems(error.source, error.lines)
     content = error.content or {}
     rows = content.get("platform")
@@ -172,13 +174,13 @@ def _problems_of_parts(error: PlanError) -> list[str]:
                 sections.add_suite(name, design, index)
     required = content.get("require")
     if isinstance(required, list):
-        understood = []
+        resolved = []
         for one in required:
             with contextlib.suppress(ValidationError):
-                understood.append(Requirement.model_validate(one))
-        if len(understood) == len(required):  # else their numbers would not be those of the file
+                resolved.append(Requirement.model_validate(one))
+        if len(resolved) == len(required):  # else their numbers would not be those of the file
             with problems.collected():
-                understand(understood, None, sections.names, 0.95, error.source)
+                resolve(resolved, None, sections.names, 0.95, error.source)
     # What fits together is asked of the frame's other fields only where each is right in itself.
     refused = {line.partition(" = ")[0].partition(":")[0].partition(".")[0].partition("[")[0] for line in error.lines}
     try:
@@ -250,7 +252,7 @@ def _platform(section: PlatformSection, index: int, source: str) -> Platform:
 def _require_plain(design: Design, source: str) -> None:
     """Refuse cells that a platform whose guests can be had only as they are could never measure."""
     for name, platform in design.platforms.items():
-        beyond = next((cell for cell in design.cells_of(name) if cell.bench != PLAIN_BENCH), None)
+        beyond = next((cell for cell in design.cells_of(name) if cell.testbed != PLAIN_BENCH), None)
         if beyond is not None and platform.only_plain is not None:
             level = f" with load = {beyond.factors['load']!r}" if "load" in beyond.factors else ""
             raise UsageError(

@@ -1,8 +1,8 @@
 """How long the rest of a run takes, from what its parts have cost: in this run, in earlier ones, or by the plan.
 
-A run is sessions (a fresh bench, then trials on it).  The cost of a session is that of its bench, which is launched and
-closed, and of each of its trials.  Both depend on the platform above all: an emulated guest may take twenty times as
-long as the host.  So a part that was met in this run counts as it was; one that was not, as earlier runs on this
+A run is batches (a fresh testbed, then trials on it).  The cost of a batch is that of its testbed, which is launched
+and closed, and of each of its trials.  Both depend on the platform above all: an emulated guest may take twenty times
+as long as the host.  So a part that was met in this run counts as it was; one that was not, as earlier runs on this
 machine remember it, scaled by how far this run is from them; else as the plan declares it, scaled likewise.
 """
 
@@ -87,27 +87,27 @@ class RemainingTime:
         self._platforms = {name: _platform_key(record) for name, record in arms.items()}
         self._cells: dict[str, Cell] = {}
         self._open_trials: Counter[tuple[str, str]] = Counter()
-        self._open_sessions: Counter[tuple[str, str]] = Counter()
+        self._open_batches: Counter[tuple[str, str]] = Counter()
         self._launched: tuple[str, str, float] | None = None
-        self._benches: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._testbeds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._trials: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._priors: dict[tuple[str, str], float] = {}
         self._sums: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-        self._attempts = self._over = self._sessions = 0
+        self._attempts = self._over = self._batches = 0
         self._shown = False
 
     # -- what is met -------------------------------------------------------------------------------------
 
-    def expect(self, arm: str, bench: str, cells: Iterable[Cell]) -> None:
-        """A session is to come."""
-        self._open_sessions[arm, bench] += 1
+    def expect(self, arm: str, testbed: str, cells: Iterable[Cell]) -> None:
+        """A batch is to come."""
+        self._open_batches[arm, testbed] += 1
         for cell in cells:
             self._cells[cell.key] = cell
             self._open_trials[arm, cell.key] += 1
 
-    def launched(self, arm: str, bench: str, seconds: float) -> None:
-        """A bench is up, so many seconds after it was asked for."""
-        self._launched = (arm, bench, seconds)
+    def launched(self, arm: str, testbed: str, seconds: float) -> None:
+        """A testbed is up, so many seconds after it was asked for."""
+        self._launched = (arm, testbed, seconds)
 
     def trial(self, arm: str, cell: Cell, seconds: float, *, over: bool) -> None:
         """A trial has ended.
@@ -130,19 +130,19 @@ class RemainingTime:
         """A trial will not be made, for its guest did not come up."""
         self._open_trials[arm, cell.key] -= 1
 
-    def closed(self, arm: str, bench: str, seconds: float) -> None:
-        """A bench is gone, which has taken so long besides its trials; another may follow for what is repeated."""
+    def closed(self, arm: str, testbed: str, seconds: float) -> None:
+        """A testbed is gone, which has taken so long besides its trials; another may follow for what is repeated."""
         self._launched = None
-        self._benches[arm, bench].append(seconds)
+        self._testbeds[arm, testbed].append(seconds)
 
-    def over(self, arm: str, bench: str) -> None:
-        """A session is over."""
-        self._sessions += 1
-        self._open_sessions[arm, bench] -= 1
+    def over(self, arm: str, testbed: str) -> None:
+        """A batch is over."""
+        self._batches += 1
+        self._open_batches[arm, testbed] -= 1
 
     def given_up(self, arm: str) -> None:
         """Nothing more will be measured on a platform."""
-        for left in (self._open_trials, self._open_sessions):
+        for left in (self._open_trials, self._open_batches):
             for key in left:
                 if key[0] == arm:
                     left[key] = 0
@@ -153,10 +153,11 @@ class RemainingTime:
             self._trial_key(arm, self._cells[key]): statistics.median(seconds)
             for (arm, key), seconds in self._trials.items()
         }
-        benches = {
-            self._bench_key(arm, bench): statistics.median(seconds) for (arm, bench), seconds in self._benches.items()
+        testbeds = {
+            self._testbed_key(arm, testbed): statistics.median(seconds)
+            for (arm, testbed), seconds in self._testbeds.items()
         }
-        self._remembered.keep(trials | benches)
+        self._remembered.keep(trials | testbeds)
 
     # -- what is expected --------------------------------------------------------------------------------
 
@@ -169,9 +170,11 @@ class RemainingTime:
             return None
         self._shown = True
         again = self._attempts / self._over if self._over else 1.0
-        launches = sum(map(len, self._benches.values())) / self._sessions if self._sessions else 1.0
+        launches = sum(map(len, self._testbeds.values())) / self._batches if self._batches else 1.0
         found = again * sum(number * self._cost(*key) for key, number in self._open_trials.items() if number > 0)
-        found += launches * sum(number * self._bench(*key) for key, number in self._open_sessions.items() if number > 0)
+        found += launches * sum(
+            number * self._testbed(*key) for key, number in self._open_batches.items() if number > 0
+        )
         return max(found - (self._launched[2] if self._launched else 0.0), 0.0)
 
     def _every_platform_is_known(self) -> bool:
@@ -183,7 +186,7 @@ class RemainingTime:
             self._remembered.get(key) is not None
             for arm in unmet
             for key in (
-                *(self._bench_key(arm, bench) for name, bench in self._open_sessions if name == arm),
+                *(self._testbed_key(arm, testbed) for name, testbed in self._open_batches if name == arm),
                 *(self._trial_key(arm, self._cells[cell]) for name, cell in self._open_trials if name == arm),
             )
         )
@@ -215,22 +218,22 @@ class RemainingTime:
             self._priors[arm, cell.key] = declared if remembered is None else remembered
         return self._priors[arm, cell.key]
 
-    def _bench(self, arm: str, bench: str) -> float:
-        if met := self._benches.get((arm, bench)):
+    def _testbed(self, arm: str, testbed: str) -> float:
+        if met := self._testbeds.get((arm, testbed)):
             return statistics.fmean(met)
-        known = self._remembered.get(self._bench_key(arm, bench))
+        known = self._remembered.get(self._testbed_key(arm, testbed))
         if known is None:
-            own = [seconds for (name, _), all_ in self._benches.items() if name == arm for seconds in all_]
+            own = [seconds for (name, _), all_ in self._testbeds.items() if name == arm for seconds in all_]
             known = statistics.fmean(own) if own else _EMULATED_BENCH_S if self._arms[arm].emulated else _BENCH_S
-        under_way = self._launched[2] if self._launched and self._launched[:2] == (arm, bench) else 0.0
+        under_way = self._launched[2] if self._launched and self._launched[:2] == (arm, testbed) else 0.0
         return max(known, under_way)
 
     def _trial_key(self, arm: str, cell: Cell) -> str:
         params = json.dumps(dict(cell.params), sort_keys=True, default=str)
-        return _digest(self._platforms[arm], cell.key, cell.bench, params, f"{cell.expected_s:g}/{cell.timeout_s:g}")
+        return _digest(self._platforms[arm], cell.key, cell.testbed, params, f"{cell.expected_s:g}/{cell.timeout_s:g}")
 
-    def _bench_key(self, arm: str, bench: str) -> str:
-        return _digest(self._platforms[arm], bench)
+    def _testbed_key(self, arm: str, testbed: str) -> str:
+        return _digest(self._platforms[arm], testbed)
 
 
 class Stopwatch:

@@ -1,4 +1,4 @@
-"""Executes a schedule: a fresh bench for every session, every trial into the ledger, nothing left behind.
+"""Executes a schedule: a fresh testbed for every batch, every trial into the ledger, nothing left behind.
 
 What remains to be done is always derived from the ledger, so running and resuming are the same thing.
 """
@@ -33,11 +33,11 @@ from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import SCHEDULED, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Session, schedule, schedule_block
+from virtgauge.plan.schedule import Batch, schedule, schedule_block
 from virtgauge.platforms.base import LaunchError
-from virtgauge.platforms.far.platform import FarHost
+from virtgauge.platforms.remote.platform import RemoteHost
 from virtgauge.suites.base import Cell
-from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.testbed import Stage, Testbed
 
 _SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
 _LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
@@ -75,14 +75,14 @@ class Runner:
         self._scope, self._agent, self._display = scope, agent, display
         self._carried_flags = carried_flags
         self._arms = {arm.record.name: arm for arm in arms if arm.record.usable}
-        self._sessions = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells, self._is_for))
+        self._batches = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells, self._is_for))
         self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
         self._launch_failures: Counter[str] = Counter()
         self._patience = RunPatience(plan.validity)
         self._told: set[tuple[str, str]] = set()
-        self._benches_set_up = 0
-        self._far: FarHost | None = None
-        self._total = sum(len(session.cells) for session in self._sessions)
+        self._testbeds_set_up = 0
+        self._remote: RemoteHost | None = None
+        self._total = sum(len(batch.cells) for batch in self._batches)
         self._done = 0
         # Costs of invented machines are no one else's.
         invented = all(arm.platform.simulated for arm in self._arms.values())
@@ -92,7 +92,7 @@ class Runner:
         for trial in ledger.trials():
             self._count(trial.key, trial.attempt, trial.status)
             self._newest_block = max(self._newest_block, trial.block)
-        planned = {session.trial_key(cell) for session in self._sessions for cell in session.cells}
+        planned = {batch.trial_key(cell) for batch in self._batches for cell in batch.cells}
         self._total += len(self._attempts.keys() - planned)  # of repetitions that were added before
 
     async def run(self) -> bool:
@@ -102,14 +102,14 @@ class Runner:
             asyncio.CancelledError: interrupted; the guest under way was ended, all finished trials are kept.
         """
         started = time.monotonic()
-        for session in self._sessions:
-            self._expect(session)
+        for batch in self._batches:
+            self._expect(batch)
         self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done, self._clock.seconds))
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:
-            for session in self._sessions:
-                await self._run_session(session)
+            for batch in self._batches:
+                await self._run_batch(batch)
             await self._repeat_until_decided(started)
             complete = self._done == self._total
         finally:
@@ -140,18 +140,18 @@ class Runner:
             if told != (told := ", ".join(f"{one.requirement} on {one.arm}" for one in undecided)):
                 text = f"{_said(undecided)}: repetitions {block + 1} to at most {budget.repetitions} follow"
                 self._display.show(Notice(text, warning=False))
-            added = list(self._further_sessions(block, deciding.needed(still_open)))
-            self._sessions += added
-            for session in added:
-                self._total += sum(session.trial_key(cell) not in self._attempts for cell in session.cells)
-                self._expect(session)
+            added = list(self._further_batches(block, deciding.needed(still_open)))
+            self._batches += added
+            for batch in added:
+                self._total += sum(batch.trial_key(cell) not in self._attempts for cell in batch.cells)
+                self._expect(batch)
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
-            for session in added:
-                await self._run_session(session)
+            for batch in added:
+                await self._run_batch(batch)
         if undecided := deciding.undecided(self._ledger):
             self._display.show(Notice(f"the budget of {budget.repetitions} repetitions is spent: {_said(undecided)}"))
 
-    def _further_sessions(self, block: int, needed: Needed) -> Iterator[Session[Cell]]:
+    def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
         """What of a further block is needed."""
 
         def is_for(cell: Cell, arm: str) -> bool:
@@ -160,51 +160,51 @@ class Runner:
         assert self._plan.seed is not None
         return schedule_block(self._plan.seed, block, list(self._arms), self._design.cells, is_for)
 
-    # -- sessions ----------------------------------------------------------------------------------------
+    # -- batches ----------------------------------------------------------------------------------------
 
     def _is_for(self, cell: Cell, arm: str) -> bool:
         return self._design.is_for(cell, self._arms[arm].record)
 
-    def _expect(self, session: Session[Cell]) -> None:
-        if pending := self._pending(session):
-            self._clock.expect(session.arm, session.bench, pending)
+    def _expect(self, batch: Batch[Cell]) -> None:
+        if pending := self._pending(batch):
+            self._clock.expect(batch.arm, batch.testbed, pending)
 
-    async def _run_session(self, session: Session[Cell]) -> None:
-        if not self._pending(session):
+    async def _run_batch(self, batch: Batch[Cell]) -> None:
+        if not self._pending(batch):
             return
-        while pending := self._pending(session):
+        while pending := self._pending(batch):
             watch = Stopwatch()
-            self._benches_set_up += 1
-            name = f"g{self._benches_set_up}"
-            stage = Stage(self._arms[session.arm].platform, self._scope, self._agent, name, self._far)
+            self._testbeds_set_up += 1
+            name = f"g{self._testbeds_set_up}"
+            stage = Stage(self._arms[batch.arm].platform, self._scope, self._agent, name, self._remote)
             try:
-                bench = await self._set_up(session, stage)
-                if bench is None:
-                    self._record_unlaunched(session, pending)
+                testbed = await self._set_up(batch, stage)
+                if testbed is None:
+                    self._record_unlaunched(batch, pending)
                     continue
-                self._clock.launched(session.arm, session.bench, watch.elapsed)
-                await self._measure(session, pending, *bench, watch)
+                self._clock.launched(batch.arm, batch.testbed, watch.elapsed)
+                await self._measure(batch, pending, *testbed, watch)
             finally:
                 await stage.close()
-            self._clock.closed(session.arm, session.bench, watch.own)
-        self._clock.over(session.arm, session.bench)
+            self._clock.closed(batch.arm, batch.testbed, watch.own)
+        self._clock.over(batch.arm, batch.testbed)
 
-    async def _set_up(self, session: Session[Cell], stage: Stage) -> tuple[Bench, int] | None:
-        """A fresh bench and the number of its first guest in the ledger; None when it did not come up."""
-        self._display.show(GuestStarting(session.arm, session.block))
+    async def _set_up(self, batch: Batch[Cell], stage: Stage) -> tuple[Testbed, int] | None:
+        """A fresh testbed and the number of its first guest in the ledger; None when it did not come up."""
+        self._display.show(GuestStarting(batch.arm, batch.block))
         launched_at = utc_now()
         try:
-            bench = await self._design.suites[session.cells[0].key].set_up(session.bench, stage)
-            facts = await bench.guest.channel.facts()
+            testbed = await self._design.suites[batch.cells[0].key].set_up(batch.testbed, stage)
+            facts = await testbed.guest.channel.facts()
         except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
-            self._launch_failures[session.arm] += 1
-            self._display.show(Notice(f"{session.arm}: the guest did not come up: {error}"))
-            self._add_guest(session, launched_at, ready_ns=None, facts={}, error=str(error) or repr(error))
+            self._launch_failures[batch.arm] += 1
+            self._display.show(Notice(f"{batch.arm}: the guest did not come up: {error}"))
+            self._add_guest(batch, launched_at, ready_ns=None, facts={}, error=str(error) or repr(error))
             return None
-        self._launch_failures[session.arm] = 0
-        self._note_emulation(session.arm, facts)
-        number = self._add_guest(session, launched_at, ready_ns=bench.ready_ns, facts=facts, error=None)
-        return bench, number
+        self._launch_failures[batch.arm] = 0
+        self._note_emulation(batch.arm, facts)
+        number = self._add_guest(batch, launched_at, ready_ns=testbed.ready_ns, facts=facts, error=None)
+        return testbed, number
 
     def _note_emulation(self, arm: str, facts: dict[str, Any]) -> None:
         """Mark every arm of a platform of which only its guests can tell that it is emulated."""
@@ -226,7 +226,7 @@ class Runner:
 
     def _add_guest(
         self,
-        session: Session[Cell],
+        batch: Batch[Cell],
         launched_at: str,
         *,
         ready_ns: int | None,
@@ -234,55 +234,55 @@ class Runner:
         error: str | None,
     ) -> int:
         return self._ledger.add_guest(
-            arm=session.arm,
-            platform=self._arms[session.arm].record.kind,
-            block=session.block,
+            arm=batch.arm,
+            platform=self._arms[batch.arm].record.kind,
+            block=batch.block,
             launched_at=launched_at,
             ready_ns=ready_ns,
             facts=facts,
             error=error,
         )
 
-    def _record_unlaunched(self, session: Session[Cell], pending: Sequence[Cell]) -> None:
+    def _record_unlaunched(self, batch: Batch[Cell], pending: Sequence[Cell]) -> None:
         failure = "the guest did not come up"
         for cell in pending:
-            self._record(session, cell, _not_measured(failure), guest_id=None, started_at=utc_now(), seconds=None)
-        if self._launch_failures[session.arm] == _LAUNCH_FAILURES_BEFORE_GIVING_UP:
-            text = f"{session.arm}: given up after {_LAUNCH_FAILURES_BEFORE_GIVING_UP} launches in a row failed"
+            self._record(batch, cell, _not_measured(failure), guest_id=None, started_at=utc_now(), seconds=None)
+        if self._launch_failures[batch.arm] == _LAUNCH_FAILURES_BEFORE_GIVING_UP:
+            text = f"{batch.arm}: given up after {_LAUNCH_FAILURES_BEFORE_GIVING_UP} launches in a row failed"
             self._ledger.add_event("arm-given-up", text)
-            self._clock.given_up(session.arm)
+            self._clock.given_up(batch.arm)
             self._display.show(Notice(text))
 
     async def _measure(
-        self, session: Session[Cell], pending: Sequence[Cell], bench: Bench, guest_id: int, watch: Stopwatch
+        self, batch: Batch[Cell], pending: Sequence[Cell], testbed: Testbed, guest_id: int, watch: Stopwatch
     ) -> None:
         for cell in pending:
-            key, started_at, began = session.trial_key(cell), utc_now(), watch.elapsed
+            key, started_at, began = batch.trial_key(cell), utc_now(), watch.elapsed
             on_progress = self._progress_of(key)
             on_progress(0.0)
             suite = self._design.suites[cell.key]
-            outcome = await run_trial(cell, suite, bench, self._patience.limits(), on_progress)
+            outcome = await run_trial(cell, suite, testbed, self._patience.limits(), on_progress)
             seconds = watch.elapsed - began
             self._patience.spend(outcome.accounting, seconds)
             watch.elsewhere += seconds
-            self._record(session, cell, outcome, guest_id=guest_id, started_at=started_at, seconds=seconds)
-            if outcome.guest_lost or bench.closed:
-                return  # what is still pending gets a fresh bench
+            self._record(batch, cell, outcome, guest_id=guest_id, started_at=started_at, seconds=seconds)
+            if outcome.guest_lost or testbed.closed:
+                return  # what is still pending gets a fresh testbed
 
     def _progress_of(self, key: str) -> Callable[[float], None]:
         return lambda done: self._display.show(TrialProgress(key, done))
 
     # -- the ledger --------------------------------------------------------------------------------------
 
-    def _pending(self, session: Session[Cell]) -> list[Cell]:
-        """Cells of a session that need a further attempt and may have one."""
-        if self._launch_failures[session.arm] >= _LAUNCH_FAILURES_BEFORE_GIVING_UP:
+    def _pending(self, batch: Batch[Cell]) -> list[Cell]:
+        """Cells of a batch that need a further attempt and may have one."""
+        if self._launch_failures[batch.arm] >= _LAUNCH_FAILURES_BEFORE_GIVING_UP:
             return []
-        return [cell for cell in session.cells if not self._needs_no_more(self._attempts[session.trial_key(cell)])]
+        return [cell for cell in batch.cells if not self._needs_no_more(self._attempts[batch.trial_key(cell)])]
 
     def _record(
         self,
-        session: Session[Cell],
+        batch: Batch[Cell],
         cell: Cell,
         outcome: Outcome,
         *,
@@ -291,16 +291,16 @@ class Runner:
         seconds: float | None,
     ) -> None:
         """Put a trial into the ledger, which took so many seconds; None where it was not even begun."""
-        key = session.trial_key(cell)
+        key = batch.trial_key(cell)
         attempt = self._attempts[key].made + 1
         trial = TrialRecord(
             trial_id=0,
             key=key,
             suite=cell.suite,
             probe=cell.probe,
-            arm=session.arm,
-            platform=self._arms[session.arm].record.kind,
-            block=session.block,
+            arm=batch.arm,
+            platform=self._arms[batch.arm].record.kind,
+            block=batch.block,
             attempt=attempt,
             factors=dict(cell.factors),
             status=outcome.status,
@@ -316,17 +316,17 @@ class Runner:
         self._count(key, attempt, outcome.status)
         over = self._needs_no_more(self._attempts[key])
         if seconds is not None:
-            self._clock.trial(session.arm, cell, seconds, over=over)
+            self._clock.trial(batch.arm, cell, seconds, over=over)
         elif over:
-            self._clock.dropped(session.arm, cell)
+            self._clock.dropped(batch.arm, cell)
         reason = outcome.error or next((f"{f.name}: {f.detail}" for f in outcome.flags if f.fatal), None)
         if outcome.status is TrialStatus.UNSUPPORTED:  # the same in every block; saying it once is enough
-            reason = None if (session.arm, cell.key) in self._told else reason
-            self._told.add((session.arm, cell.key))
+            reason = None if (batch.arm, cell.key) in self._told else reason
+            self._told.add((batch.arm, cell.key))
         self._display.show(
             TrialEnded(
                 key=key,
-                arm=session.arm,
+                arm=batch.arm,
                 status=outcome.status.value,
                 reason=reason,
                 trials_done=self._done,

@@ -1,4 +1,4 @@
-"""Measuring beside a noisy machine: what it spoilt is left out and taken again on the same bench.
+"""Measuring beside a noisy machine: what it invalid is left out and taken again on the same testbed.
 
 A take is what is judged at once: a whole trial, or one slice of it where the suite can be measured in slices.  Only
 the machine's own counters decide what is left out (steal, foreign load), never what was measured.  docs/noise.md says
@@ -16,7 +16,7 @@ from virtgauge.host.load import TICK_NS, CpuSnapshot, load_between
 from virtgauge.ledger.records import Flag
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.suites.base import Measurement, Sliced
-from virtgauge.suites.bench import Bench
+from virtgauge.suites.testbed import Testbed
 
 _FIRST_SLICE_S, _SHORTEST_SLICE_S, _LONGEST_SLICE_S = 0.25, 0.03, 1.0
 """Slices grow with each that is kept and are halved by each that is not: long on a quiet machine, because each costs
@@ -46,7 +46,7 @@ class LeftOut:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The counters of the machine, the bench and the controller at one moment."""
+    """The counters of the machine, the testbed and the controller at one moment."""
 
     machine: CpuSnapshot
     guest_ns: int | None
@@ -54,16 +54,16 @@ class Reading:
     controller_ns: int
 
     @classmethod
-    def take(cls, bench: Bench) -> Reading:
+    def take(cls, testbed: Testbed) -> Reading:
         """What is ours is read first here and last in :meth:`until_now`: reading it is nobody's foreign load."""
-        stage = bench.stage
+        stage = testbed.stage
         guest_ns, peers_ns = stage.accounting().cpu_ns, stage.peers_cpu_ns()
         controller_ns = stage.machine.controller_ns()
         return cls(stage.machine.snapshot(), guest_ns, peers_ns, controller_ns)
 
-    def until_now(self, bench: Bench) -> tuple[MachineUsage, CpuSnapshot]:
+    def until_now(self, testbed: Testbed) -> tuple[MachineUsage, CpuSnapshot]:
         """Who used the machine since, and its counters now."""
-        stage = bench.stage
+        stage = testbed.stage
         now = stage.machine.snapshot()
         controller_ns = stage.machine.controller_ns() - self.controller_ns
         accounting = stage.accounting()
@@ -110,8 +110,8 @@ class Takes:
         waited_ns: for quiet moments.
     """
 
-    def __init__(self, bench: Bench, limits: ValidityLimits) -> None:
-        self._bench, self._limits = bench, limits
+    def __init__(self, testbed: Testbed, limits: ValidityLimits) -> None:
+        self._testbed, self._limits = testbed, limits
         self.left_out: list[LeftOut] = []
         self.kept = 0
         self.usage: MachineUsage | None = None
@@ -128,16 +128,16 @@ class Takes:
             that take, flagged by what the machine did to it.
         """
         while True:
-            before = Reading.take(self._bench)
+            before = Reading.take(self._testbed)
             measured = await measure()
-            usage, after = before.until_now(self._bench)
+            usage, after = before.until_now(self._testbed)
             flags = machine_flags(usage, self._limits)
-            spoilt = _fatal(flags)
-            spoilt_otherwise = self._bench.closed or any(flag.fatal for flag in measured.flags)
-            if not spoilt or spoilt_otherwise or not self._patient(usage.load.elapsed_ns):
+            invalid = _fatal(flags)
+            invalid_otherwise = self._testbed.closed or any(flag.fatal for flag in measured.flags)
+            if not invalid or invalid_otherwise or not self._patient(usage.load.elapsed_ns):
                 self._count(usage, before.machine, after)
                 return dataclasses.replace(measured, flags=(*measured.flags, *flags))
-            self._leave_out(usage, spoilt)
+            self._leave_out(usage, invalid)
             await self._wait_for_quiet()
 
     async def slices(
@@ -153,25 +153,25 @@ class Takes:
         """
         seconds = _FIRST_SLICE_S
         while True:
-            before = Reading.take(self._bench)
-            judged = self._bench.stage.accounting().of_this_machine
+            before = Reading.take(self._testbed)
+            judged = self._testbed.stage.accounting().of_this_machine
             measured = await measure(seconds if judged else None)
-            usage, after = before.until_now(self._bench)
+            usage, after = before.until_now(self._testbed)
             together = usage if self.usage is None else self.usage + usage
             of_all = machine_flags(together, self._limits)
-            spoilt = _fatal(machine_flags(usage, self._limits, of_slice=True)) or _fatal(of_all)
+            invalid = _fatal(machine_flags(usage, self._limits, of_slice=True)) or _fatal(of_all)
             patient = self._patient(usage.load.elapsed_ns)
-            if not spoilt or (not patient and self.usage is None):  # a figure that does not count is one all the same
+            if not invalid or (not patient and self.usage is None):  # a figure that does not count is one all the same
                 sliced.keep(measured)
                 self._count(usage, before.machine, after)
-            if not spoilt:
+            if not invalid:
                 if sliced.done >= 1:
                     return tuple(of_all)
                 seconds = min(seconds * (_GROWTH_BESIDE_NOISE if self.left_out else _GROWTH), _LONGEST_SLICE_S)
                 continue
             if not patient:
-                return (self._ended_early(0.0 if together is usage else sliced.done, spoilt[0]),)
-            self._leave_out(usage, spoilt)
+                return (self._ended_early(0.0 if together is usage else sliced.done, invalid[0]),)
+            self._leave_out(usage, invalid)
             seconds = max(seconds / 2, _SHORTEST_SLICE_S)
             await self._wait_for_quiet()
 
@@ -217,9 +217,9 @@ class Takes:
 
     async def _wait_for_quiet(self) -> None:
         while self._patient(0):
-            before = Reading.take(self._bench)
-            await self._bench.stage.machine.wait(_WATCHED_S)
-            usage, _ = before.until_now(self._bench)
+            before = Reading.take(self._testbed)
+            await self._testbed.stage.machine.wait(_WATCHED_S)
+            usage, _ = before.until_now(self._testbed)
             self.waited_ns += usage.load.elapsed_ns
             if not _fatal(machine_flags(usage, self._limits, of_slice=True)):
                 return

@@ -1,4 +1,4 @@
-"""One trial on one bench: measure, watch the machine meanwhile, judge validity, and make a record of it."""
+"""One trial on one testbed: measure, watch the machine meanwhile, judge validity, and make a record of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from virtgauge.execution.validity import MachineUsage, clock_flags
 from virtgauge.ledger.records import Flag, Histogram, TrialStatus
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.bench import Bench
+from virtgauge.suites.testbed import Testbed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Outcome:
     """How a trial ended, ready for the ledger.
 
     Attributes:
-        guest_lost: the bench is of no further use; the next trial needs a fresh one.
+        guest_lost: the testbed is of no further use; the next trial needs a fresh one.
     """
 
     status: TrialStatus
@@ -41,19 +41,19 @@ class Outcome:
 
 
 async def run_trial(
-    cell: Cell, suite: Suite, bench: Bench, limits: ValidityLimits, on_progress: Callable[[float], None]
+    cell: Cell, suite: Suite, testbed: Testbed, limits: ValidityLimits, on_progress: Callable[[float], None]
 ) -> Outcome:
     """Measure one cell; every failure of guest or agent becomes an outcome.
 
     Only cancellation gets out as an exception.
     """
-    takes, began_ns, within_s = Takes(bench, limits), time.monotonic_ns(), cell.timeout_s * bench.timeout_factor
+    takes, began_ns, within_s = Takes(testbed, limits), time.monotonic_ns(), cell.timeout_s * testbed.timeout_factor
 
     def failure(status: TrialStatus, error: str, *flags: Flag, guest_lost: bool) -> Outcome:
         return Outcome(status, flags, {}, takes.accounting(), error, time.monotonic_ns() - began_ns, guest_lost)
 
     try:
-        measurement = await _measure(cell, suite, bench, takes, within_s, on_progress, whole=limits.patience_s == 0)
+        measurement = await _measure(cell, suite, testbed, takes, within_s, on_progress, whole=limits.patience_s == 0)
     except TimeoutError:
         flag = Flag("time-out", f"no result within {within_s:g} s")
         return failure(TrialStatus.FAILED, flag.detail, flag, guest_lost=True)
@@ -71,7 +71,7 @@ async def run_trial(
 async def _measure(
     cell: Cell,
     suite: Suite,
-    bench: Bench,
+    testbed: Testbed,
     takes: Takes,
     within_s: float,
     on_progress: Callable[[float], None],
@@ -84,9 +84,9 @@ async def _measure(
         async with asyncio.timeout(within_s):
             return await measure
 
-    sliced = None if whole else suite.sliced(cell, bench, on_progress)
+    sliced = None if whole else suite.sliced(cell, testbed, on_progress)
     if sliced is None:
-        return await takes.whole(lambda: bounded(suite.measure(cell, bench, on_progress)))
+        return await takes.whole(lambda: bounded(suite.measure(cell, testbed, on_progress)))
     flags = await takes.slices(sliced, lambda seconds: bounded(sliced.measure(seconds)))
     joined = sliced.joined()
     return dataclasses.replace(joined, flags=(*joined.flags, *flags))

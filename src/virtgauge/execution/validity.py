@@ -20,7 +20,7 @@ _EXACT_FLOOR_NS = 1_000_000
 _STEAL_FLOOR_NS = 20_000_000
 """The same of a trial that is judged as a whole; of a slice, which is one of many, every tick is judged."""
 _JUDGED_CPUS = 8
-"""On a machine of more CPUs, limits are shares of so many, or of as many as the bench uses: it uses one or two."""
+"""On a machine of more CPUs, limits are shares of so many, or of as many as the testbed uses: it uses one or two."""
 _SLICE_STEAL = 0.01
 """There, where somewhere a tick is always stolen, a slice may hold a tick, or this share of one CPU's time."""
 _GUEST_FAST_NS = 1_000_000
@@ -42,7 +42,7 @@ class MachineUsage:
         controller_ns: CPU time of this controller.
         elsewhere: no guest under test runs on this machine (it is simulated, or another machine), whose other
             processes and whose hypervisor therefore take nothing from it.
-        kernel_work_hidden: what threads of the kernel did for the bench is in no other field, and cannot be told from
+        kernel_work_hidden: what threads of the kernel did for the testbed is in no other field, and cannot be told from
             the work of other processes.
     """
 
@@ -62,7 +62,7 @@ class MachineUsage:
 
     @property
     def judged_cpus(self) -> int:
-        """CPUs of which limits are shares: all of the machine's up to eight, else as many as the bench keeps busy."""
+        """CPUs of which limits are shares: all of the machine's up to eight, else as many as the testbed keeps busy."""
         own_ns = (self.guest_ns or 0) + self.peers_ns
         used = math.ceil(own_ns / self.load.elapsed_ns) if self.load.elapsed_ns else 0
         return min(self.load.cpus, max(used, _JUDGED_CPUS))

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Self
 
 from virtgauge.agent.binary import find_agent
-from virtgauge.execution.session import machine_to_ourselves
+from virtgauge.execution.run import machine_to_ourselves
 from virtgauge.fleet.messages import Assisting, Signature, Tester
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.far.platform import FarHost
-from virtgauge.platforms.far.server import PeerServer
+from virtgauge.platforms.remote.platform import RemoteHost
+from virtgauge.platforms.remote.server import PeerServer
 
 
 class Assistant:
@@ -60,6 +60,8 @@ class Assistant:
             self._opened.close()
 
 
-def far_host(tester: Tester, context: ssl.SSLContext) -> FarHost:
+def remote_host(tester: Tester, context: ssl.SSLContext) -> RemoteHost:
     """The tester's machine for the runner."""
-    return FarHost(tester.host, tester.address, tester.port, tester.secret, context, tester.cpus, cables=tester.cables)
+    return RemoteHost(
+        tester.host, tester.address, tester.port, tester.secret, context, tester.cpus, cables=tester.cables
+    )

@@ -1,4 +1,4 @@
-"""Drives a fleet: every host through its sessions, every answer into the one ledger.
+"""Drives a fleet: every host through its batches, every answer into the one ledger.
 
 What remains to be done is derived from the merged ledger, so running and resuming are the same thing.
 """
@@ -15,10 +15,10 @@ from virtgauge.execution.prepare import Design
 from virtgauge.execution.progress import GuestStarting, Notice, ProgressDisplay, RunEnded, RunStarted, TrialEnded
 from virtgauge.fleet import work
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
+from virtgauge.fleet.enrolment import HostEnrolment, HostLostError, worker_of
 from virtgauge.fleet.merge import Merger
-from virtgauge.fleet.messages import Assignment, Refusal, SessionAnswer, Tester, pack, unpack
-from virtgauge.fleet.muster import HostLostError, Muster, worker_of
-from virtgauge.fleet.placement import Placed, placed_sessions
+from virtgauge.fleet.messages import Assignment, BatchAnswer, Refusal, Tester, pack, unpack
+from virtgauge.fleet.placement import Placed, placed_batches
 from virtgauge.fleet.progress import Progress
 from virtgauge.fleet.roster import Roster
 from virtgauge.fleet.slots import Slots
@@ -57,15 +57,15 @@ class Coordinator:
         self._kinds = {arm.name: arm.kind for arm in manifest.arms}
         self._plan_text = manifest.plan_text
         self._hosts = hosts
-        self._sessions = {host.name: list(placed_sessions(plan, design, host, self._arms)) for host in manifest.hosts}
+        self._batches = {host.name: list(placed_batches(plan, design, host, self._arms)) for host in manifest.hosts}
         self._settings = {host.name: host for host in self._fleet.hosts}
         self._slots = Slots(self._settings)
-        self._muster = Muster(self._fleet, roster, cluster, display)
-        self._testers = Testers(self._fleet, roster, cluster, self._muster, self._plan_text, token)
+        self._enrolment = HostEnrolment(self._fleet, roster, cluster, display)
+        self._testers = Testers(self._fleet, roster, cluster, self._enrolment, self._plan_text, token)
         self._merger = Merger(ledger)
         self._progress = Progress.read(ledger, plan.attempts)
-        everything = [placed for sessions in self._sessions.values() for placed in sessions]
-        self._total = sum(len(placed.session.cells) for placed in everything)
+        everything = [placed for batches in self._batches.values() for placed in batches]
+        self._total = sum(len(placed.batch.cells) for placed in everything)
         self._done = sum(self._progress.done(placed) for placed in everything)
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
 
@@ -74,7 +74,7 @@ class Coordinator:
 
         Raises:
             LedgerWriteError: a result could not be recorded.
-            asyncio.CancelledError: interrupted; the sessions under way were stopped, all merged trials are kept.
+            asyncio.CancelledError: interrupted; the batches under way were stopped, all merged trials are kept.
         """
         started = time.monotonic()
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
@@ -95,27 +95,27 @@ class Coordinator:
         return complete
 
     async def _drive(self, host: HostRecord) -> None:
-        """A host through its sessions; words where it has to be set aside."""
+        """A host through its batches; words where it has to be set aside."""
         try:
-            for placed in self._sessions[host.name]:
+            for placed in self._batches[host.name]:
                 if not self._progress.is_complete(placed):
                     async with self._slots.claim(*placed.slots):
                         await self._measure(host, placed)
         except LedgerWriteError:
             raise
         except VirtgaugeError as error:
-            left = sum(not self._progress.is_complete(placed) for placed in self._sessions[host.name])
-            text = f"host {host.name} is set aside with {left} sessions to do: {error.message}"
+            left = sum(not self._progress.is_complete(placed) for placed in self._batches[host.name])
+            text = f"host {host.name} is set aside with {left} batches to do: {error.message}"
             self._tell("host-set-aside", text)
 
     async def _measure(self, host: HostRecord, placed: Placed) -> None:
-        session, began = placed.session, time.monotonic()
-        repetition = session.block - host.first_block
-        self._display.show(GuestStarting(f"{session.arm} on {host.name}", repetition))
+        batch, began = placed.batch, time.monotonic()
+        repetition = batch.block - host.first_block
+        self._display.show(GuestStarting(f"{batch.arm} on {host.name}", repetition))
         answer = await self._answer(host, placed)
         for words in answer.notices:
             self._display.show(Notice(f"host {host.name}: {words}"))
-        new = self._merger.merge(session, self._kinds, answer)
+        new = self._merger.merge(batch, self._kinds, answer)
         self._seconds[host.name].append(time.monotonic() - began)
         for trial in new:
             before = self._progress.done(placed)
@@ -131,16 +131,16 @@ class Coordinator:
                 first_block=host.first_block,
                 plan_text=self._plan_text,
                 arms=host.arms,
-                block=placed.session.block,
-                bench=placed.session.bench,
-                arm=placed.session.arm,
+                block=placed.batch.block,
+                testbed=placed.batch.testbed,
+                arm=placed.batch.arm,
                 known=self._progress.of(placed),
                 tester=tester,
             )
         )
 
-    async def _answer(self, record: HostRecord, placed: Placed) -> SessionAnswer:
-        """A session's answer from this host and no other, however often somebody has to come back for it.
+    async def _answer(self, record: HostRecord, placed: Placed) -> BatchAnswer:
+        """A batch's answer from this host and no other, however often somebody has to come back for it.
 
         Raises:
             HostLostError: more losses than the plan allows.
@@ -153,23 +153,23 @@ class Coordinator:
                 data = await self._cluster.call(host.worker, work.measure, self._assignment(record, placed, tester))
             except WorkerLostError as error:
                 losses = self._lost(losses, error.message)
-                self._tell("worker-lost", f"host {host.name}: {error.message}; its session is measured again there")
-                await self._muster.enrol(host, self._plan_text)
+                self._tell("worker-lost", f"host {host.name}: {error.message}; its batch is measured again there")
+                await self._enrolment.enrol(host, self._plan_text)
                 self._tell("worker-back", f"host {host.name}: its worker is back", warning=False)
                 continue
-            answer = unpack(data, SessionAnswer, worker_of(host))
-            if isinstance(answer, SessionAnswer):
+            answer = unpack(data, BatchAnswer, worker_of(host))
+            if isinstance(answer, BatchAnswer):
                 self._roster.check(host, answer.signature)
                 return answer
             if answer.tester_lost:
                 losses = self._lost(losses, answer.message)
-                self._tell("tester-lost", f"host {host.name}: {answer.message}; its session goes on")
+                self._tell("tester-lost", f"host {host.name}: {answer.message}; its batch goes on")
             else:
                 await self._refused(host, answer)
 
     def _lost(self, losses: int, message: str) -> int:
         if losses == self._fleet.losses:
-            raise HostLostError(f"{message} {losses + 1} times in one session")
+            raise HostLostError(f"{message} {losses + 1} times in one batch")
         return losses + 1
 
     async def _refused(self, host: FleetHost, refusal: Refusal) -> None:
@@ -181,7 +181,7 @@ class Coordinator:
         if not refusal.busy:
             raise UnavailableError(refusal.message, refusal.remedy)
         self._tell("host-busy", f"host {host.name}: {refusal.message}")
-        await self._muster.enrol(host, self._plan_text)
+        await self._enrolment.enrol(host, self._plan_text)
 
     def _tell(self, kind: str, text: str, *, warning: bool = True) -> None:
         self._ledger.add_event(kind, text)
@@ -202,10 +202,10 @@ class Coordinator:
         )
 
     def _remaining_s(self) -> float | None:
-        """Of the slowest host, if sessions go on taking what they took; hosts work side by side."""
+        """Of the slowest host, if batches go on taking what they took; hosts work side by side."""
         expected = []
         for host in self._hosts:
-            left = sum(not self._progress.is_complete(placed) for placed in self._sessions[host.name])
+            left = sum(not self._progress.is_complete(placed) for placed in self._batches[host.name])
             taken = self._seconds[host.name]
             if left and not taken:
                 return None

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.fleet.messages import ForeignMessageError, PackedTrial, SessionAnswer
+from virtgauge.fleet.messages import BatchAnswer, ForeignMessageError, PackedTrial
 from virtgauge.ledger.records import GuestRecord, Histogram, TrialRecord
 from virtgauge.ledger.store import Ledger
-from virtgauge.plan.schedule import Session
+from virtgauge.plan.schedule import Batch
 from virtgauge.suites.base import Cell
 
 _GuestKey = tuple[str, int, str]
@@ -20,7 +20,7 @@ class Merger:
     """The only writer of a fleet's ledger.
 
     A trial is known by key and attempt, a guest by arm, block and the moment of its launch: what is known already is
-    passed over.  A session is merged as a whole or not at all.
+    passed over.  A batch is merged as a whole or not at all.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -28,11 +28,11 @@ class Merger:
         self._trials = {(trial.key, trial.attempt) for trial in ledger.trials()}
         self._guests = {_guest_key(guest): guest.guest_id for guest in ledger.guests()}
 
-    def merge(self, session: Session[Cell], kinds: dict[str, str], answer: SessionAnswer) -> list[TrialRecord]:
+    def merge(self, batch: Batch[Cell], kinds: dict[str, str], answer: BatchAnswer) -> list[TrialRecord]:
         """Record what is new.
 
         Args:
-            session: that was asked for.
+            batch: that was asked for.
             kinds: of the arms' platforms.
             answer: from a worker that is believed.
 
@@ -40,10 +40,10 @@ class Merger:
             the new trials.
 
         Raises:
-            ForeignMessageError: the answer is not one to this session; nothing of it is recorded.
+            ForeignMessageError: the answer is not one to this batch; nothing of it is recorded.
             LedgerWriteError: nor is anything when the disk is full.
         """
-        _check(session, kinds, answer)
+        _check(batch, kinds, answer)
         new = [packed for packed in answer.trials if (packed.record.key, packed.record.attempt) not in self._trials]
         try:
             prepared = [_prepared(packed) for packed in new]
@@ -84,10 +84,10 @@ def _guest_key(guest: GuestRecord) -> _GuestKey:
     return guest.arm, guest.block, guest.launched_at
 
 
-def _check(session: Session[Cell], kinds: dict[str, str], answer: SessionAnswer) -> None:
-    """Refuse what was not asked for: an answer must not touch the trials of another session."""
-    cells = {session.trial_key(cell): cell for cell in session.cells}
-    place = (session.arm, kinds[session.arm], session.block)
+def _check(batch: Batch[Cell], kinds: dict[str, str], answer: BatchAnswer) -> None:
+    """Refuse what was not asked for: an answer must not touch the trials of another batch."""
+    cells = {batch.trial_key(cell): cell for cell in batch.cells}
+    place = (batch.arm, kinds[batch.arm], batch.block)
     guests = {guest.guest_id for guest in answer.guests}
     seen = set()
     for trial in (packed.record for packed in answer.trials):
@@ -105,4 +105,4 @@ def _check(session: Session[Cell], kinds: dict[str, str], answer: SessionAnswer)
         seen.add((trial.key, trial.attempt))
     for guest in answer.guests:
         if (guest.arm, guest.platform, guest.block) != place:
-            raise ForeignMessageError(f"the answer holds a guest of another session: {guest.arm[:40]!r}")
+            raise ForeignMessageError(f"the answer holds a guest of another batch: {guest.arm[:40]!r}")

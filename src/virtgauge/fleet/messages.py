@@ -54,7 +54,7 @@ class Assistance:
 
 @dataclasses.dataclass(frozen=True)
 class Tester:
-    """Where the tester of a session is launched.
+    """Where the tester of a batch is launched.
 
     Attributes:
         host: what the plan calls it.
@@ -73,7 +73,7 @@ class Tester:
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """One session for one host.
+    """One batch for one host.
 
     Attributes:
         token: of the fleet's run, 16 hexadecimal digits; the worker keeps what it measured under it.
@@ -81,8 +81,8 @@ class Assignment:
         first_block: of the host.
         plan_text: complete, with the seed.
         arms: those of this host's schedule.
-        block, bench, arm: which session of the schedule.
-        known: key, attempt and status of the session's trials that are merged already.
+        block, testbed, arm: which batch of the schedule.
+        known: key, attempt and status of the batch's trials that are merged already.
         tester: on another host; None where it is on this one.
     """
 
@@ -92,7 +92,7 @@ class Assignment:
     plan_text: str
     arms: tuple[str, ...]
     block: int
-    bench: str
+    testbed: str
     arm: str
     known: tuple[tuple[str, int, str], ...]
     tester: Tester | None = None
@@ -192,11 +192,11 @@ class PackedTrial:
 
 
 @dataclasses.dataclass(frozen=True)
-class SessionAnswer:
-    """What a session brought.
+class BatchAnswer:
+    """What a batch brought.
 
     Attributes:
-        trials: every attempt of the session that the worker knows.
+        trials: every attempt of the batch that the worker knows.
         guests: launched for them, and those that did not come up.
         notices: what the user should know, in words.
         events: kind and detail, for the ledger.
@@ -226,7 +226,7 @@ class Refusal:
     tester_lost: bool = False
 
 
-def pack(message: Enlistment | Assistance | Assignment | Enrolment | Assisting | SessionAnswer | Refusal) -> bytes:
+def pack(message: Enlistment | Assistance | Assignment | Enrolment | Assisting | BatchAnswer | Refusal) -> bytes:
     """A message as bytes."""
     content = {"format": FORMAT, "kind": type(message).__name__, "content": dataclasses.asdict(message)}
     data: bytes = msgpack.packb(content)
@@ -271,6 +271,6 @@ def _harmless(message: _Message) -> _Message:
     if isinstance(message, Refusal):
         remedy = None if message.remedy is None else printable(message.remedy)
         return dataclasses.replace(message, message=printable(message.message), remedy=remedy)
-    if isinstance(message, Enrolment | SessionAnswer):
+    if isinstance(message, Enrolment | BatchAnswer):
         return dataclasses.replace(message, notices=tuple(map(printable, message.notices)))
     return message

@@ -1,4 +1,4 @@
-"""Which sessions a host is measured with, and which of them need two hosts at once."""
+"""Which batches a host is measured with, and which of them need two hosts at once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from virtgauge.execution.prepare import Design
 from virtgauge.ledger.records import ArmRecord, HostRecord
 from virtgauge.plan.fleet import FleetPair
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Session, schedule_block
+from virtgauge.plan.schedule import Batch, schedule_block
 from virtgauge.suites.base import Cell
 
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A session and where it takes place.
+    """A batch and where it takes place.
 
     Attributes:
-        host: that the session is measured on, and whose trials it brings.
+        host: that the batch is measured on, and whose trials it brings.
         pair: of the plan, that says which other host its tester is on; None where that is this one.
     """
 
-    session: Session[Cell]
+    batch: Batch[Cell]
     host: str
     pair: FleetPair | None = None
 
@@ -32,22 +32,22 @@ class Placed:
         return (self.host,) if self.pair is None else (self.host, self.pair.tester)
 
 
-def placed_sessions(plan: Plan, design: Design, host: HostRecord, arms: Mapping[str, ArmRecord]) -> Iterator[Placed]:
-    """All sessions of a host, in order: its blocks are numbered apart from every other host's."""
+def placed_batches(plan: Plan, design: Design, host: HostRecord, arms: Mapping[str, ArmRecord]) -> Iterator[Placed]:
+    """All batches of a host, in order: its blocks are numbered apart from every other host's."""
     assert plan.seed is not None
     pairs = plan.fleet.pair if plan.fleet is not None else ()
     for repetition in range(plan.repetitions):
-        sessions = schedule_block(
+        batches = schedule_block(
             plan.seed,
             host.first_block + repetition,
             host.arms,
             design.cells,
             lambda cell, arm: design.is_for(cell, arms[arm]),
         )
-        for session in sessions:
-            yield Placed(session, host.name, _pair(session, host.name, pairs))
+        for batch in batches:
+            yield Placed(batch, host.name, _pair(batch, host.name, pairs))
 
 
-def _pair(session: Session[Cell], host: str, pairs: Sequence[FleetPair]) -> FleetPair | None:
-    suite = session.cells[0].suite
+def _pair(batch: Batch[Cell], host: str, pairs: Sequence[FleetPair]) -> FleetPair | None:
+    suite = batch.cells[0].suite
     return next((pair for pair in pairs if (pair.suite, pair.guests) == (suite, host)), None)

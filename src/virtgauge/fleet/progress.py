@@ -1,4 +1,4 @@
-"""What is done of a fleet's run, and what is known of each of its sessions."""
+"""What is done of a fleet's run, and what is known of each of its batches."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Progress:
         return any(status in _SETTLED for status in found.values()) or max(found, default=0) >= self.attempts
 
     def done(self, placed: Placed) -> int:
-        """Cells of a session that need no more."""
-        return sum(self.is_done(placed.session.trial_key(cell)) for cell in placed.session.cells)
+        """Cells of a batch that need no more."""
+        return sum(self.is_done(placed.batch.trial_key(cell)) for cell in placed.batch.cells)
 
     def is_complete(self, placed: Placed) -> bool:
-        return self.done(placed) == len(placed.session.cells)
+        return self.done(placed) == len(placed.batch.cells)
 
     def of(self, placed: Placed) -> tuple[tuple[str, int, str], ...]:
-        """Key, attempt and status of what is known of a session."""
-        keys = [placed.session.trial_key(cell) for cell in placed.session.cells]
+        """Key, attempt and status of what is known of a batch."""
+        keys = [placed.batch.trial_key(cell) for cell in placed.batch.cells]
         return tuple((key, n, status.value) for key in keys for n, status in self.known.get(key, {}).items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 SLOT = "host"
-"""The resource of which every worker has one and every session takes one."""
+"""The resource of which every worker has one and every batch takes one."""
 HEARTBEAT_S = 30.0
 """A worker's; that one has died is known by its closed connection."""
 

@@ -3,7 +3,7 @@
 A gang is given its slots together or not at all, so nobody ever holds one slot while waiting for another, and no
 circle of waiting can come to be (E. G. Coffman, M. J. Elphick, A. Shoshani 1971, "System Deadlocks", ACM Computing
 Surveys 3(2): the condition "wait for" is denied).  Whoever waits longest goes first among those whose slots meet, so
-that a gang is not passed by again and again by sessions of single hosts.
+that a gang is not passed by again and again by batches of single hosts.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 
 from virtgauge.errors import UnavailableError, printable
 from virtgauge.execution.progress import Notice, ProgressDisplay
-from virtgauge.execution.session import LOCK_NAME
+from virtgauge.execution.run import LOCK_NAME
 from virtgauge.fleet.tls import TlsFiles
 from virtgauge.host.tag import STATE_VARIABLE, state_root
 from virtgauge.plan.fleet import FleetHost, FleetSection

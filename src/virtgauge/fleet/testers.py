@@ -1,12 +1,12 @@
-"""Asks hosts to be the tester's for the guests on another, as often as a session needs it."""
+"""Asks hosts to be the tester's for the guests on another, as often as a batch needs it."""
 
 from __future__ import annotations
 
 from virtgauge.errors import UnavailableError
 from virtgauge.fleet import work
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
+from virtgauge.fleet.enrolment import HostEnrolment, HostLostError, worker_of
 from virtgauge.fleet.messages import Assistance, Assisting, Tester, pack, unpack
-from virtgauge.fleet.muster import HostLostError, Muster, worker_of
 from virtgauge.fleet.roster import Roster
 from virtgauge.plan.fleet import FleetPair, FleetSection
 
@@ -15,11 +15,17 @@ class Testers:
     """The hosts that are a tester's in this run."""
 
     def __init__(
-        self, fleet: FleetSection, roster: Roster, cluster: Cluster, muster: Muster, plan_text: str, token: str
+        self,
+        fleet: FleetSection,
+        roster: Roster,
+        cluster: Cluster,
+        enrolment: HostEnrolment,
+        plan_text: str,
+        token: str,
     ) -> None:
         self._hosts = {host.name: host for host in fleet.hosts}
         self._losses = fleet.losses
-        self._roster, self._cluster, self._muster = roster, cluster, muster
+        self._roster, self._cluster, self._enrolment = roster, cluster, enrolment
         self._plan_text, self._token = plan_text, token
 
     async def ready(self, pair: FleetPair) -> Tester:
@@ -34,7 +40,7 @@ class Testers:
             try:
                 data = await self._cluster.call(host.worker, work.assist, pack(Assistance(self._token)))
             except WorkerLostError:
-                await self._muster.enrol(host, self._plan_text)
+                await self._enrolment.enrol(host, self._plan_text)
                 continue
             answer = unpack(data, Assisting, worker_of(host))
             if isinstance(answer, Assisting):
@@ -43,7 +49,7 @@ class Testers:
                 return Tester(host.name, answer.address, answer.port, answer.secret, answer.cpus, cables)
             if not answer.busy:
                 raise UnavailableError(f"the tester's host {host.name!r}: {answer.message}", answer.remedy)
-            await self._muster.enrol(host, self._plan_text)
+            await self._enrolment.enrol(host, self._plan_text)
         raise HostLostError(
-            f"the worker of the tester's host {host.name!r} was lost {self._losses + 1} times in one session"
+            f"the worker of the tester's host {host.name!r} was lost {self._losses + 1} times in one batch"
         )

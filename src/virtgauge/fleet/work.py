@@ -1,8 +1,8 @@
-"""What a worker does when it is asked: say who it is, measure a session, stop, and leave.
+"""What a worker does when it is asked: say who it is, measure a batch, stop, and leave.
 
 All of it runs on the worker's event loop and so in its main thread, for guests are killed with the thread that started
 them.  What was measured is kept in a ledger of the worker's own until the coordinator has it and the run ends: a
-session that was cut short goes on where it was, and one whose answer was lost is answered again.
+batch that was cut short goes on where it was, and one whose answer was lost is answered again.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import VirtgaugeError
 from virtgauge.execution.prepare import check_plan, probe_arms
 from virtgauge.execution.progress import Notice
-from virtgauge.execution.session import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_ambient_load
-from virtgauge.fleet.assistance import Assistant, far_host
+from virtgauge.execution.run import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_ambient_load
+from virtgauge.fleet.assistance import Assistant, remote_host
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import (
     Assignment,
     Assistance,
     Assisting,
+    BatchAnswer,
     Enlistment,
     Enrolment,
     Refusal,
-    SessionAnswer,
     Signature,
     pack,
     unpack,
@@ -36,14 +36,14 @@ from virtgauge.fleet.messages import (
 from virtgauge.fleet.workplace import PLAN_SOURCE, Notices, Workplace, forget
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.plan.load import parse_plan
-from virtgauge.platforms.far.platform import FarHostLostError
+from virtgauge.platforms.remote.platform import RemoteHostLostError
 
 _SENDER = "the coordinator"
 _IDLE_S = 30.0
-"""After so long without a session the machine is free for others again."""
+"""After so long without a batch the machine is free for others again."""
 _END_S = 60.0
 
-Answer = Enrolment | Assisting | SessionAnswer | Refusal
+Answer = Enrolment | Assisting | BatchAnswer | Refusal
 
 
 async def enlist(data: bytes) -> bytes:
@@ -52,7 +52,7 @@ async def enlist(data: bytes) -> bytes:
 
 
 async def measure(data: bytes) -> bytes:
-    """Measure one session; a packed answer or refusal."""
+    """Measure one batch; a packed answer or refusal."""
     return await _answer(lambda: _measure(data))
 
 
@@ -62,7 +62,7 @@ async def assist(data: bytes) -> bytes:
 
 
 async def stop(token: str) -> None:
-    """End a run's session if it is the one under way; its guest is ended, what had finished is kept."""
+    """End a run's batch if it is the one under way; its guest is ended, what had finished is kept."""
     opened = _state.assistant or _state.place
     if opened is not None and opened.token == token:
         await end()
@@ -97,7 +97,7 @@ async def close() -> list[str]:
 async def _answer(work: Callable[[], Coroutine[Any, Any, Answer]]) -> bytes:
     """What the work says, or why it could not be done; at most one at a time."""
     if _state.current is not None:
-        return pack(Refusal("a session is under way already", None, busy=True))
+        return pack(Refusal("a batch is under way already", None, busy=True))
     task = asyncio.ensure_future(work())
     _state.current = task
     try:
@@ -107,7 +107,7 @@ async def _answer(work: Callable[[], Coroutine[Any, Any, Answer]]) -> bytes:
             task.cancel()
             await asyncio.wait([task])
             raise
-        return pack(Refusal("the session was stopped", None))
+        return pack(Refusal("the batch was stopped", None))
     except VirtgaugeError as error:
         return pack(Refusal(error.message, error.remedy))
     finally:
@@ -155,7 +155,7 @@ async def _enlist(data: bytes) -> Enrolment | Refusal:
             report_reclaimed(display)
             arms = await probe_arms(plan, design.platforms)
             if not all(arm.platform.simulated for arm in arms):
-                for words in design.shortfalls():
+                for words in design.missing_prerequisites():
                     display.show(Notice(f"skipped: {words}"))
                 await warn_of_ambient_load(plan, display)
     except OccupiedError as error:
@@ -163,7 +163,7 @@ async def _enlist(data: bytes) -> Enrolment | Refusal:
     return Enrolment(_signature(), fingerprint(), tuple(arm.record for arm in arms), tuple(display.taken()))
 
 
-async def _measure(data: bytes) -> SessionAnswer | Refusal:
+async def _measure(data: bytes) -> BatchAnswer | Refusal:
     assignment = unpack(data, Assignment, _SENDER)
     if isinstance(assignment, Refusal):
         return assignment
@@ -175,10 +175,10 @@ async def _measure(data: bytes) -> SessionAnswer | Refusal:
             return Refusal(error.message, error.remedy, busy=True)
     place = _state.place
     _stay()
-    far = None if assignment.tester is None else far_host(assignment.tester, _own_end().client)
+    remote = None if assignment.tester is None else remote_host(assignment.tester, _own_end().client)
     try:
-        return await place.measure(assignment, _signature(), far)
-    except FarHostLostError as error:
+        return await place.measure(assignment, _signature(), remote)
+    except RemoteHostLostError as error:
         return Refusal(error.message, error.remedy, tester_lost=True)
     finally:
         _close_later()
@@ -202,7 +202,7 @@ async def _assist(data: bytes) -> Assisting | Refusal:
 
 
 def _close_later() -> None:
-    """Give the machine back unless something comes; called as a session ends."""
+    """Give the machine back unless something comes; called as a batch ends."""
     _state.leaving = asyncio.get_running_loop().call_later(_IDLE_S, _close_soon)
 
 
@@ -218,7 +218,7 @@ def _stay() -> None:
 
 @dataclasses.dataclass
 class _State:
-    """What this process has open: one run at a time, and in it one session at a time."""
+    """What this process has open: one run at a time, and in it one batch at a time."""
 
     place: Workplace | None = None
     current: asyncio.Task[Answer] | None = None

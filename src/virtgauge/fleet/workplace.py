@@ -1,4 +1,4 @@
-"""What a worker has open for a run on its host, from the first session to the last."""
+"""What a worker has open for a run on its host, from the first batch to the last."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.piecewise import PiecewiseRunner
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
-from virtgauge.execution.session import machine_to_ourselves, report_reclaimed, run_to_ourselves
-from virtgauge.fleet.messages import Assignment, PackedTrial, SessionAnswer, Signature
+from virtgauge.execution.run import machine_to_ourselves, report_reclaimed, run_to_ourselves
+from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
 from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import cache_root
@@ -25,9 +25,9 @@ from virtgauge.ledger.records import GuestRecord, Manifest, TrialRecord, TrialSt
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
-from virtgauge.plan.schedule import Session, schedule_block
+from virtgauge.plan.schedule import Batch, schedule_block
 from virtgauge.platforms.base import Platform
-from virtgauge.platforms.far.platform import FarHost
+from virtgauge.platforms.remote.platform import RemoteHost
 from virtgauge.suites.base import Cell
 
 PLAN_SOURCE = "the fleet's plan"
@@ -72,7 +72,7 @@ class Workplace:
 
     @classmethod
     async def open(cls, assignment: Assignment) -> Self:
-        """Everything up to the first session.
+        """Everything up to the first batch.
 
         Raises:
             UsageError: the plan is refused here, or what was kept is of another plan.
@@ -115,32 +115,32 @@ class Workplace:
             theirs.arms,
         )
 
-    async def measure(self, assignment: Assignment, signature: Signature, far: FarHost | None) -> SessionAnswer:
-        """Measure what is missing of a session, with its tester elsewhere; everything that is known of it, signed so.
+    async def measure(self, assignment: Assignment, signature: Signature, remote: RemoteHost | None) -> BatchAnswer:
+        """Measure what is missing of a batch, with its tester elsewhere; everything that is known of it, signed so.
 
         Raises:
-            FarHostLostError: the tester's host does not answer any more.
+            RemoteHostLostError: the tester's host does not answer any more.
         """
-        session = self._session(assignment)
+        batch = self._batch(assignment)
         known = [(key, attempt, TrialStatus(status)) for key, attempt, status in assignment.known]
-        trials = await self._runner.run_one(session, known, far)
-        return SessionAnswer(
+        trials = await self._runner.run_one(batch, known, remote)
+        return BatchAnswer(
             signature=signature,
             trials=tuple(PackedTrial.read(self._ledger, trial) for trial in trials),
-            guests=tuple(guest for guest in self._ledger.guests() if _is_of(guest, session, trials)),
+            guests=tuple(guest for guest in self._ledger.guests() if _is_of(guest, batch, trials)),
             notices=tuple(self._display.taken()),
             events=tuple(self._new_events()),
             emulated=tuple(arm.name for arm in self._ledger.manifest().arms if arm.emulated),
         )
 
-    def _session(self, assignment: Assignment) -> Session[Cell]:
+    def _batch(self, assignment: Assignment) -> Batch[Cell]:
         assert self._plan.seed is not None
-        sessions = schedule_block(self._plan.seed, assignment.block, assignment.arms, self._design.cells, self._is_for)
-        for session in sessions:
-            if (session.bench, session.arm) == (assignment.bench, assignment.arm):
-                return session
+        batches = schedule_block(self._plan.seed, assignment.block, assignment.arms, self._design.cells, self._is_for)
+        for batch in batches:
+            if (batch.testbed, batch.arm) == (assignment.testbed, assignment.arm):
+                return batch
         raise UsageError(
-            f"the plan has no session {assignment.bench!r} of {assignment.arm!r} in block {assignment.block}",
+            f"the plan has no batch {assignment.testbed!r} of {assignment.arm!r} in block {assignment.block}",
             "install the same version of virtgauge on every host of the fleet",
         )
 
@@ -161,7 +161,7 @@ class Workplace:
 
 @contextlib.contextmanager
 def _own_ledger(assignment: Assignment, plan: Plan, agent: AgentBinary, arms: Sequence[Arm]) -> Iterator[Ledger]:
-    """What this worker has measured of the run so far, or a new ledger."""
+    """What this worker has measured of the run so remote, or a new ledger."""
     if not _TOKEN.fullmatch(assignment.token):
         raise UsageError(f"the run's token {assignment.token!r} is none", "start the run anew")
     # By host as well: several hosts may be one machine for a try.
@@ -189,10 +189,10 @@ def _own_ledger(assignment: Assignment, plan: Plan, agent: AgentBinary, arms: Se
         yield ledger
 
 
-def _is_of(guest: GuestRecord, session: Session[Cell], trials: Sequence[TrialRecord]) -> bool:
-    """Whether a guest was launched for a session; of those that did not come up, the arm and block say so."""
+def _is_of(guest: GuestRecord, batch: Batch[Cell], trials: Sequence[TrialRecord]) -> bool:
+    """Whether a guest was launched for a batch; of those that did not come up, the arm and block say so."""
     if guest.error is not None:
-        return (guest.arm, guest.block) == (session.arm, session.block)
+        return (guest.arm, guest.block) == (batch.arm, batch.block)
     return any(trial.guest_id == guest.guest_id for trial in trials)
 
 

@@ -1,8 +1,8 @@
 """The order of a run: randomized blocks.
 
-A block is one independent repetition.  For each bench of the design, in random order, it has a fresh one of every
+A block is one independent repetition.  For each testbed of the design, in random order, it has a fresh one of every
 arm, in random order, so that slow drift of the machine falls on all arms alike and the arms of a block can be
-compared as pairs.  On a bench, its cells follow in random order too.  The order depends on the recorded seed alone,
+compared as pairs.  On a testbed, its cells follow in random order too.  The order depends on the recorded seed alone,
 never on progress, so a resumed run goes on where it was.
 """
 
@@ -15,25 +15,25 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Keyed(Protocol):
-    """Something with a stable name within its design, and the name of the bench that it needs."""
+    """Something with a stable name within its design, and the name of the testbed that it needs."""
 
     @property
     def key(self) -> str: ...
 
     @property
-    def bench(self) -> str: ...
+    def testbed(self) -> str: ...
 
 
 CellT = TypeVar("CellT", bound=Keyed)
 
 
 @dataclasses.dataclass(frozen=True)
-class Session(Generic[CellT]):
-    """One fresh bench: the arm it belongs to, its block, its name, and its cells in the order of measuring."""
+class Batch(Generic[CellT]):
+    """One fresh testbed: the arm it belongs to, its block, its name, and its cells in the order of measuring."""
 
     block: int
     arm: str
-    bench: str
+    testbed: str
     cells: tuple[CellT, ...]
 
     def trial_key(self, cell: CellT) -> str:
@@ -47,15 +47,15 @@ def schedule(
     arms: Sequence[str],
     cells: Sequence[CellT],
     is_for: Callable[[CellT, str], bool] = lambda cell, arm: True,
-) -> Iterator[Session[CellT]]:
-    """All sessions of a run, in order.
+) -> Iterator[Batch[CellT]]:
+    """All batches of a run, in order.
 
     Args:
         seed: of the order; recorded with the run.
         repetitions: number of blocks.
-        arms: names of the arms; each appears once for every bench in every block.
+        arms: names of the arms; each appears once for every testbed in every block.
         cells: the cells of the design; each is measured once for every arm in every block.
-        is_for: whether a cell is measured on an arm at all; an arm without any of a bench's cells has no session.
+        is_for: whether a cell is measured on an arm at all; an arm without any of a testbed's cells has no batch.
     """
     for block in range(repetitions):
         yield from schedule_block(seed, block, arms, cells, is_for)
@@ -63,15 +63,15 @@ def schedule(
 
 def schedule_block(
     seed: int, block: int, arms: Sequence[str], cells: Sequence[CellT], is_for: Callable[[CellT, str], bool]
-) -> Iterator[Session[CellT]]:
-    """The sessions of one block; the same however many blocks there are, so that a run can be made longer."""
-    by_bench: dict[str, list[CellT]] = {}
+) -> Iterator[Batch[CellT]]:
+    """The batches of one block; the same however many blocks there are, so that a run can be made longer."""
+    by_testbed: dict[str, list[CellT]] = {}
     for cell in sorted(cells, key=lambda cell: cell.key):
-        by_bench.setdefault(cell.bench, []).append(cell)
+        by_testbed.setdefault(cell.testbed, []).append(cell)
     # A generator of its own for every block: block 7 has the same order in a run of 8 and of 80.
     order = random.Random(f"{seed}/{block}")
-    for bench in order.sample(sorted(by_bench), len(by_bench)):
+    for testbed in order.sample(sorted(by_testbed), len(by_testbed)):
         for arm in order.sample(sorted(arms), len(arms)):
-            shuffled = order.sample(by_bench[bench], len(by_bench[bench]))
+            shuffled = order.sample(by_testbed[testbed], len(by_testbed[testbed]))
             if own := tuple(cell for cell in shuffled if is_for(cell, arm)):
-                yield Session(block=block, arm=arm, bench=bench, cells=own)
+                yield Batch(block=block, arm=arm, testbed=testbed, cells=own)

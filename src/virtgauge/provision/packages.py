@@ -120,7 +120,7 @@ NEEDS = {
         "PostgreSQL",
         lambda: find_postgresql() is not None,
         ("postgresql",),
-        services=("postgresql.service",),  # benches start their own
+        services=("postgresql.service",),  # testbeds start their own
     ),
     "java": Need("Java 17", lambda: find_java() is not None, ("openjdk-17-jre-headless",)),
     "maven": Need("Maven", _on_path("mvn"), ("maven",)),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from virtgauge.analysis.resolution import COARSE, Resolution
 from virtgauge.report.headline import Headline, HeadlineFigure, Tone
 from virtgauge.report.model import Report
-from virtgauge.results.words import EVEN_CHANCE, even_chance, factor, printable
+from virtgauge.results.formatting import EVEN_CHANCE, even_chance, factor, printable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from virtgauge.analysis.comparison import Judgement
-from virtgauge.claims.papers import heard
-from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.report import headline
 from virtgauge.report.bandwidth_claims import claim_figures
 from virtgauge.report.headline import Headline, Measured, Said, Tone
@@ -22,7 +22,7 @@ from virtgauge.specs.bandwidth_figures import (
     pooled_effects,
     told,
 )
-from virtgauge.specs.bandwidth_words import (
+from virtgauge.specs.bandwidth_formatting import (
     INSIDE,
     PRECISE,
     THROUGH,
@@ -48,8 +48,8 @@ class BandwidthReport(SpecReport):
     def headlines_of(self, context: Context) -> tuple[Headline, ...]:
         return headline.headlines(context.all_arms, lambda arm, _: _said(context, arm.name))
 
-    def hear(self, context: Context) -> tuple[HeardClaim, ...]:
-        return heard("bandwidth", claim_figures(context))
+    def hear(self, context: Context) -> tuple[ClaimCheck, ...]:
+        return check_claims("bandwidth", claim_figures(context))
 
 
 def _told_of(found: Sequence[Accuracy], arm: str) -> Accuracy | None:

@@ -11,7 +11,7 @@ from virtgauge.claims.model import Cells, Level, Range, claim_file
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.specs.bandwidth_figures import details, told
-from virtgauge.specs.bandwidth_words import NO_TRAFFIC, PRECISE, SYSTEM, link_words, mbps
+from virtgauge.specs.bandwidth_formatting import NO_TRAFFIC, PRECISE, SYSTEM, link_words, mbps
 from virtgauge.specs.context import Context
 
 _TOOLS = {"yaz-original": "yaz", "kite2": "kite2"}
@@ -31,7 +31,7 @@ def _judging(
     reference = context.table.reference
     is_reference = arm.name == reference
 
-    def why_none(measure: str, cells: Cells) -> str:
+    def missing_reason(measure: str, cells: Cells) -> str:
         about = {cells.get("kind"), cells.get("platform")}
         if is_reference and (about & {"virtual", "reference"} or measure == "impact"):
             return "said of platforms beside the host"
@@ -49,7 +49,7 @@ def _judging(
         if not (is_reference and role != "own"):
             label = "" if other is arm else other.label
             figures += [_as(one, role, label) for one in known[other.name]]
-    return Figures(claim_file("bandwidth"), figures, context.table.confidence, why_none)
+    return Figures(claim_file("bandwidth"), figures, context.table.confidence, missing_reason)
 
 
 def _as(figure: Figure, role: str, label: str) -> Figure:

@@ -11,8 +11,8 @@ from rich.table import Table as Printed
 from rich.text import Text as Line
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.results import words
-from virtgauge.results.words import printable
+from virtgauge.results import formatting
+from virtgauge.results.formatting import printable
 from virtgauge.specs.blocks import Block, Chart, Finding, Shown, Table, Text, Value
 
 if TYPE_CHECKING:
@@ -94,9 +94,11 @@ def _shown(one: Shown) -> Line:
 def _value(one: Value) -> Line:
     if one.estimate.point is None:
         return Line("–", style="dim")
-    text = Line(words.point_text(one.estimate, one.quantity), style="bold")
+    text = Line(formatting.point_text(one.estimate, one.quantity), style="bold")
     if one.note:
         text.append(f" ({printable(one.note)})", style="yellow")
     if one.compared is not None:
-        text.append(f" {words.beside(one.compared, one.quantity, short=True)}", style=f"not bold {_STYLES[one.judged]}")
+        text.append(
+            f" {formatting.beside(one.compared, one.quantity, short=True)}", style=f"not bold {_STYLES[one.judged]}"
+        )
     return text

@@ -15,9 +15,9 @@ from virtgauge.ledger.records import ArmRecord, TrialStatus
 from virtgauge.report import headline
 from virtgauge.report.headline import Headline, Measured, Said, Tone, compared, tone_of
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import change_phrase, interval_text, point_text, ratio, ratio_with_interval
 from virtgauge.results.measure import Better, Measure
 from virtgauge.results.quantities import DURATION, RATIO, SHARE
-from virtgauge.results.words import change_phrase, interval_text, point_text, ratio, ratio_with_interval
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Section, Shown, Table, Text
 from virtgauge.specs.context import Context
 from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, SectionSpec, TableSpec, Told

@@ -15,16 +15,16 @@ from virtgauge.measures.figures import TrialFigures, read_figures
 from virtgauge.measures.values import CellKey, cell_key
 from virtgauge.report.arms import told_apart
 from virtgauge.report.decisions.model import decisions_of
+from virtgauge.report.hosts.formatting import host_caveats
 from virtgauge.report.hosts.model import hosts_of
-from virtgauge.report.hosts.words import host_caveats
 from virtgauge.report.left_out import left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.model import ArmSummary, Cell, Report, Run, TrialLine
 from virtgauge.report.replay.replay import replay_of
 from virtgauge.report.sections import SuiteRecords, SuiteReport
 from virtgauge.report.suite_arms import arms_of
 from virtgauge.report.suites import SUITE_REPORTS
+from virtgauge.results.formatting import confidence
 from virtgauge.results.table import ResultTable
-from virtgauge.results.words import confidence
 
 COMPLETED = "completed"
 """The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""

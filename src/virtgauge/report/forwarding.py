@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from virtgauge.claims.figures import Figure, Figures, measured
 from virtgauge.claims.model import Cells, Level, claim_file
-from virtgauge.claims.papers import heard
-from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.spec_report import SpecReport
 from virtgauge.results.columns import Cell
@@ -28,8 +28,8 @@ class ForwardingReport(SpecReport):
     title: ClassVar[str] = FORWARDING.title
     spec: ClassVar[SuiteSpec] = FORWARDING
 
-    def hear(self, context: Context) -> tuple[HeardClaim, ...]:
-        return heard("forwarding", {"": claim_figures(context)})
+    def hear(self, context: Context) -> tuple[ClaimCheck, ...]:
+        return check_claims("forwarding", {"": claim_figures(context)})
 
 
 def claim_figures(context: Context) -> Figures:
@@ -38,13 +38,13 @@ def claim_figures(context: Context) -> Figures:
     cells = [cell for cell in context.where({"vector": two_level}) if jain_of(context, cell) is not None]
     found = [one for cell in cells for arm in arms for one in _of_cell(context, cell, arm)]
 
-    def why_none(measure: str, cells: Cells) -> str:
+    def missing_reason(measure: str, cells: Cells) -> str:
         words = INTERFACES.get(cells.get("platform"), "")  # type: ignore[call-overload]
         if any(one.facts["platform"] == cells.get("platform") for one in found):
             return f"no figures at the levels that it is about, with {words}"
         return f"no platform with {words}" if words else "no figures at the levels that it is about"
 
-    return Figures(claim_file("forwarding"), found, context.table.confidence, why_none)
+    return Figures(claim_file("forwarding"), found, context.table.confidence, missing_reason)
 
 
 def _of_cell(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:

@@ -11,7 +11,7 @@ from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.analysis.differences import Difference
 from virtgauge.analysis.resolution import Resolution, resolution
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.results.words import ratio, ratio_interval
+from virtgauge.results.formatting import ratio, ratio_interval
 
 
 class Tone(enum.StrEnum):

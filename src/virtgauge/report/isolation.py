@@ -9,8 +9,8 @@ from typing import ClassVar
 from virtgauge.analysis.resolution import resolution_of
 from virtgauge.claims.figures import Figure, Figures, measured
 from virtgauge.claims.model import Cells, Level, Range, claim_file
-from virtgauge.claims.papers import heard
-from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import headline
 from virtgauge.report.headline import Headline, Measured, Said, Tone
@@ -18,9 +18,7 @@ from virtgauge.report.spec_report import SpecReport
 from virtgauge.results.columns import Cell
 from virtgauge.specs.context import Context
 from virtgauge.specs.isolation import ISOLATION
-from virtgauge.specs.isolation_insights import Degree, Sentence, sentences
-from virtgauge.specs.isolation_paper import paper_benchmark, paper_loads
-from virtgauge.specs.isolation_words import (
+from virtgauge.specs.isolation_formatting import (
     FULL_TIME,
     LOADING,
     TESTED,
@@ -31,6 +29,8 @@ from virtgauge.specs.isolation_words import (
     kept_words,
     percent,
 )
+from virtgauge.specs.isolation_insights import Degree, Sentence, sentences
+from virtgauge.specs.isolation_paper import paper_benchmark, paper_loads
 from virtgauge.specs.isolation_work import EFFORT, effort, is_free, reference, unbounded, unloaded
 from virtgauge.specs.model import SuiteSpec
 
@@ -54,10 +54,10 @@ class IsolationReport(SpecReport):
         found = context.once(sentences)
         return headline.headlines(context.all_arms, lambda arm, _: _said(context, arm, found))
 
-    def hear(self, context: Context) -> tuple[HeardClaim, ...]:
+    def hear(self, context: Context) -> tuple[ClaimCheck, ...]:
         """Each platform that is not emulated is judged by its own figures."""
         used = [arm for arm in context.all_arms if arm.usable and not arm.emulated and arm.role != "aa"]
-        return heard("isolation", {arm.name: claim_figures(context, arm.name) for arm in used})
+        return check_claims("isolation", {arm.name: claim_figures(context, arm.name) for arm in used})
 
 
 def _said(context: Context, arm: ArmRecord, found: list[Sentence]) -> Said:
@@ -104,7 +104,7 @@ def claim_figures(context: Context, arm: str) -> Figures:
     references = [cell for cell in cells if cell == reference(cell) and about(cell) is Resource.CPU]
     saving = any(_clock_changed(context, cell, arm) for cell in references)
 
-    def why_none(measure: str, at: Cells) -> str:
+    def missing_reason(measure: str, at: Cells) -> str:
         if at.get("energy_saving", saving) is not saving:
             verb, case = ("changes", "without") if saving else ("keeps", "with")
             return f"the processor {verb} its clock here: the paper’s case {case} energy saving does not arise"
@@ -120,7 +120,7 @@ def claim_figures(context: Context, arm: str) -> Figures:
         return f"not measured: {_listed(at, 'resource')} beside {loads}, {policies} on the {on} guest{where}"
 
     figures = [one for cell in cells for one in _of_cell(context, cell, arm, saving)]
-    return Figures(claim_file("isolation"), figures, context.table.confidence, why_none)
+    return Figures(claim_file("isolation"), figures, context.table.confidence, missing_reason)
 
 
 def _listed(cells: Cells, factor: str) -> str:

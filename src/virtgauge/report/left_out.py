@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from virtgauge.ledger.records import ArmRecord, TrialRecord
-from virtgauge.results.words import share
+from virtgauge.results.formatting import share
 
 _DIFFERS = 0.05
 """Shares that are further apart can make a difference between arms."""

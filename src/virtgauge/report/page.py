@@ -41,7 +41,7 @@ def render_html(report: Report) -> str:
         requirements=requirements_section(report.decisions, frame),
         hosts=hosts_section(report.hosts, frame),
         replay=replay_section(report.replay, frame),
-        spoilt=tables.spoilt_trials(report),
+        invalid=tables.invalid_trials(report),
         environment_rows=tables.flattened(report.run.fingerprint),
         arm_facts=[(arm.record.label, tables.flattened(arm.facts)) for arm in report.arms if arm.facts],
         note_of=tables.note_of,

@@ -14,7 +14,7 @@ from virtgauge.report import tables
 from virtgauge.report.arms import arm_colours, arm_dashes
 from virtgauge.report.charts import Figure, PanelData
 from virtgauge.report.model import ArmSummary, Report
-from virtgauge.results import words
+from virtgauge.results import formatting
 
 
 class PageFrame:
@@ -40,7 +40,7 @@ class PageFrame:
         """A template below ``templates/`` as markup, with the page's filters and macros at hand."""
         dashes = arm_dashes(self.arms)
         shared = {
-            "words": words,
+            "words": formatting,
             "confidence": self._confidence,
             "colours": arm_colours(self.arms),
             "dashed": {name for name, dash in dashes.items() if dash[1]},
@@ -76,14 +76,14 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "duration": words.duration,
-        "duration_interval": words.duration_interval,
-        "ratio": words.ratio,
-        "ratio_interval": words.ratio_interval,
-        "compared_ratio": words.compared_ratio,
-        "unresolved": words.unresolved,
-        "why": words.why,
-        "confidence": words.confidence,
-        "share": words.share,
+        "duration": formatting.duration,
+        "duration_interval": formatting.duration_interval,
+        "ratio": formatting.ratio,
+        "ratio_interval": formatting.ratio_interval,
+        "compared_ratio": formatting.compared_ratio,
+        "unresolved": formatting.unresolved,
+        "why": formatting.why,
+        "confidence": formatting.confidence,
+        "share": formatting.share,
     }
     return environment

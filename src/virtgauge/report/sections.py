@@ -15,7 +15,7 @@ import markupsafe
 from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord
 from virtgauge.report.headline import Headline
 from virtgauge.results.table import ResultTable
@@ -110,7 +110,7 @@ class SuiteReport(abc.ABC):
         return self.findings.headlines
 
     @property
-    def claims(self) -> tuple[HeardClaim, ...]:
+    def claims(self) -> tuple[ClaimCheck, ...]:
         """Every conclusion of the suite's paper, and what this run says of it; empty where it has no paper."""
         return ()
 

@@ -10,7 +10,7 @@ import markupsafe
 from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.report import compose
 from virtgauge.report.blocks_text import print_blocks
 from virtgauge.report.drawing import figure_of
@@ -33,7 +33,7 @@ class SpecFindings:
     headlines: tuple[Headline, ...]
     summary: tuple[Block, ...]
     sections: tuple[Section, ...]
-    paper_claims: tuple[HeardClaim, ...] = ()
+    paper_claims: tuple[ClaimCheck, ...] = ()
 
     @property
     def blocks(self) -> list[Block]:
@@ -73,12 +73,12 @@ class SpecReport(SuiteReport):
         """One sentence for each arm, as the declaration has it."""
         return compose.headlines(context)
 
-    def hear(self, context: Context) -> tuple[HeardClaim, ...]:
+    def hear(self, context: Context) -> tuple[ClaimCheck, ...]:
         """Every conclusion of the suite's paper, on the paper's figures and on the run's; none without a paper."""
         return ()
 
     @property
-    def claims(self) -> tuple[HeardClaim, ...]:
+    def claims(self) -> tuple[ClaimCheck, ...]:
         return self.findings.paper_claims
 
     @property

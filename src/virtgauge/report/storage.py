@@ -7,16 +7,16 @@ from typing import ClassVar
 
 from virtgauge.claims.figures import Figure, Figures, measured
 from virtgauge.claims.model import Cells, Level, claim_file
-from virtgauge.claims.papers import heard
-from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.report.spec_report import SpecReport
 from virtgauge.results.columns import Cell
 from virtgauge.specs.context import Context
 from virtgauge.specs.model import SuiteSpec
 from virtgauge.specs.storage import STORAGE
+from virtgauge.specs.storage_formatting import CLOSED, PAPER_LEVELS
 from virtgauge.specs.storage_insights import rates
 from virtgauge.specs.storage_paper import PaperCell, Stand, paper_cells
-from virtgauge.specs.storage_words import CLOSED, PAPER_LEVELS
 
 _SERVERS = {"physical": "physical server", "virtual": "virtual machine"}
 
@@ -28,11 +28,11 @@ class StorageReport(SpecReport):
     title: ClassVar[str] = STORAGE.title
     spec: ClassVar[SuiteSpec] = STORAGE
 
-    def hear(self, context: Context) -> tuple[HeardClaim, ...]:
+    def hear(self, context: Context) -> tuple[ClaimCheck, ...]:
         stand = Stand(context)
         level = next(stand.equal_levels(), None)
         equal = claim_figures(context, stand, level) if level else None
-        return heard("storage", {"": claim_figures(context, stand)}, equal)
+        return check_claims("storage", {"": claim_figures(context, stand)}, equal)
 
 
 def claim_figures(context: Context, stand: Stand, level: str | None = None) -> Figures:
@@ -51,7 +51,7 @@ def claim_figures(context: Context, stand: Stand, level: str | None = None) -> F
         if server not in emulated and (server == "physical" or arm.kind != "oci")
     }
 
-    def why_none(measure: str, cells: Cells) -> str:
+    def missing_reason(measure: str, cells: Cells) -> str:
         server = str(cells.get("server", "physical"))
         if server in emulated:
             return f"the only {_SERVERS[server]} of this run is emulated, which decides nothing"
@@ -74,7 +74,7 @@ def claim_figures(context: Context, stand: Stand, level: str | None = None) -> F
     for paper in paper_cells():
         if paper.server in deciding:
             figures += [*_of_cell(context, stand, paper, level)]
-    return Figures(claim_file("storage"), figures, context.table.confidence, why_none)
+    return Figures(claim_file("storage"), figures, context.table.confidence, missing_reason)
 
 
 def _of_cell(context: Context, stand: Stand, paper: PaperCell, level: str | None) -> Iterator[Figure]:

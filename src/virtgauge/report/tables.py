@@ -12,7 +12,7 @@ MOST_SPOILT_TRIALS = 200
 """Of those that do not count, at most so many stand in the page's markup; all are in its table of trials."""
 
 
-def spoilt_trials(report: Report) -> list[TrialLine]:
+def invalid_trials(report: Report) -> list[TrialLine]:
     """The first of the trials that do not count."""
     return [trial for trial in report.trials if trial.status != "valid"][:MOST_SPOILT_TRIALS]
 

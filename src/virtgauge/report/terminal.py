@@ -16,11 +16,11 @@ from virtgauge.report.hosts.terminal import print_hosts
 from virtgauge.report.last_screen import MARKS, reasons_text
 from virtgauge.report.model import Report
 from virtgauge.report.replay.terminal import print_replay, print_summary
-from virtgauge.results.words import band, confidence, printable
+from virtgauge.results.formatting import band, confidence, printable
 
 
 def render_text(report: Report, console: Console) -> None:
-    """Print verdicts, what every suite found, and what was skipped or spoilt.
+    """Print verdicts, what every suite found, and what was skipped or invalid.
 
     Texts of a run are printed as they are: never read as Rich markup, control characters taken out.
     """
@@ -69,8 +69,8 @@ def _headline(report: Report, beside: Sequence[Headline], headline: Headline, co
 
 def _validity(report: Report, console: Console) -> None:
     agreement, statuses = report.agreement, report.statuses
-    spoilt = ", ".join(f"{number} {status}" for status, number in statuses.items() if status != "valid")
-    because = f" ({spoilt}: {reasons_text(report)})" if spoilt else ""
+    invalid = ", ".join(f"{number} {status}" for status, number in statuses.items() if status != "valid")
+    because = f" ({invalid}: {reasons_text(report)})" if invalid else ""
     line = f"{statuses.get('valid', 0)} of {len(report.trials)} trials valid{because}"
     if agreement.ok is not None and agreement.widest is not None:
         line += f"; {identical_arms(report).text} (widest band of all cells: {band(agreement.widest)})"

@@ -8,8 +8,8 @@ from typing import ClassVar
 from virtgauge.analysis.comparison import aa_band, paired_ratio
 from virtgauge.claims.figures import Figure, Figures, measured
 from virtgauge.claims.model import Cells, Level, claim_file
-from virtgauge.claims.papers import heard
-from virtgauge.claims.verdicts import HeardClaim
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.spec_report import SpecReport
 from virtgauge.results.columns import Cell
@@ -38,8 +38,8 @@ class TimingReport(SpecReport):
     title: ClassVar[str] = TIMING.title
     spec: ClassVar[SuiteSpec] = TIMING
 
-    def hear(self, context: Context) -> tuple[HeardClaim, ...]:
-        return heard("timing", {"": claim_figures(context)})
+    def hear(self, context: Context) -> tuple[ClaimCheck, ...]:
+        return check_claims("timing", {"": claim_figures(context)})
 
 
 def paper_platform(arm: ArmRecord) -> str | None:
@@ -71,7 +71,7 @@ def claim_figures(context: Context) -> Figures:
         of, to = (values((table, function, arm, load), figure.measure) for arm in (aa, reference))
         return aa_band(paired_ratio(of, to, nominal)) if of and to else None
 
-    def why_none(measure: str, cells: Cells) -> str:
+    def missing_reason(measure: str, cells: Cells) -> str:
         platform = cells.get("platform")
         if isinstance(platform, str) and not any(paper_platform(arm) == platform for arm in judged.values()):
             name = _WORDS.get(platform, platform)
@@ -92,7 +92,7 @@ def claim_figures(context: Context) -> Figures:
                 levels["platform"] = paper_platform(arm) or arm.name
                 estimate = measured(found, "ns", nominal)
                 figures.append(Figure(measure, levels, estimate, found, _facts(arm), name, arm.label))
-    return Figures(claim_file("timing"), figures, nominal, why_none, band)
+    return Figures(claim_file("timing"), figures, nominal, missing_reason, band)
 
 
 def _rank(level: str) -> int:

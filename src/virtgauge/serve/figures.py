@@ -18,7 +18,7 @@ from virtgauge.measures.catalogue import headline_measures
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
-from virtgauge.serve.wording import interval_text, plain
+from virtgauge.serve.formatting import interval_text, plain
 
 _Place = tuple[str, Cell, str]
 ROWS = 60

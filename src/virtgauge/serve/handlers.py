@@ -13,10 +13,10 @@ from tornado.web import HTTPError, RequestHandler
 from virtgauge.errors import VirtgaugeError
 from virtgauge.serve import pages
 from virtgauge.serve.access import Access, came_from_elsewhere
+from virtgauge.serve.formatting import plain
 from virtgauge.serve.overview import State
 from virtgauge.serve.reports import has_stored_report, stored_report
 from virtgauge.serve.showing import Showing
-from virtgauge.serve.wording import plain
 
 _CHUNK = 256 * 1024
 

@@ -10,10 +10,10 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import EventRecord, GuestRecord, Manifest, TrialRecord
 from virtgauge.serve.figures import FigureTable, RunningFigures
+from virtgauge.serve.formatting import duration_text, instant, moment, plain
 from virtgauge.serve.found import FoundRun, Stamp, same_ledger
 from virtgauge.serve.overview import Overview, Overviews, State
 from virtgauge.serve.tally import Tally
-from virtgauge.serve.wording import duration_text, instant, moment, plain
 
 _EVENTS = 8
 _GENTLY = 100
@@ -21,7 +21,7 @@ _GENTLY = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class SpoiltTrial:
+class InvalidTrial:
     """A trial that does not count, and why."""
 
     ended: str
@@ -56,7 +56,7 @@ class LiveRun:
         platforms: of the plan.
         figures: the running medians.
         taken: up to which trial they are; while a run is under way, those of a long one are read little by little.
-        spoilt: the last trials that do not count, the newest first.
+        invalid: the last trials that do not count, the newest first.
         course: the last events, the newest first: moment, kind and detail.
         problem: why there is nothing more; empty when all is well.
     """
@@ -68,7 +68,7 @@ class LiveRun:
     platforms: tuple[PlatformLine, ...] = ()
     figures: tuple[FigureTable, ...] = ()
     taken: int = 0
-    spoilt: tuple[SpoiltTrial, ...] = ()
+    invalid: tuple[InvalidTrial, ...] = ()
     course: tuple[tuple[str, str, str], ...] = ()
     problem: str = ""
 
@@ -139,16 +139,16 @@ class RunWatch:
             platforms=_platforms(manifest),
             figures=self._figures.tables(arms),
             taken=self._newest,
-            spoilt=tuple(_spoilt(ledger.trial(number), labels) for number in reversed(tally.spoilt)),
+            invalid=tuple(_invalid(ledger.trial(number), labels) for number in reversed(tally.invalid)),
             course=tuple(
                 (moment(event.at), plain(event.kind, 40), plain(event.detail)) for event in reversed(events[-_EVENTS:])
             ),
         )
 
 
-def _spoilt(trial: TrialRecord, labels: dict[str, str]) -> SpoiltTrial:
+def _invalid(trial: TrialRecord, labels: dict[str, str]) -> InvalidTrial:
     reason = trial.error or next((f"{flag.name}: {flag.detail}" for flag in trial.flags if flag.fatal), "")
-    return SpoiltTrial(
+    return InvalidTrial(
         ended=moment(_end(trial) or trial.started_at),
         arm=labels.get(trial.arm, plain(trial.arm)),
         what=_what(trial),

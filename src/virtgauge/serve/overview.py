@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from virtgauge.errors import VirtgaugeError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import SCHEDULED, EventRecord, Manifest
+from virtgauge.serve.formatting import moment, plain
 from virtgauge.serve.found import Controller, FoundRun, Stamp, controller_of, same_ledger
 from virtgauge.serve.tally import Tally, TrialCounter
 from virtgauge.serve.verdicts import VerdictBook, VerdictCounts
-from virtgauge.serve.wording import moment, plain
 
 COURSE = ("started", "resumed", "interrupted", "completed", "ended incomplete")
 """The kinds of events that say where a run stands; the last of them holds."""

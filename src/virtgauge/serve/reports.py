@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
+from virtgauge.serve.formatting import plain
 from virtgauge.serve.found import REPORT_NAME, FoundRun, Stamp
-from virtgauge.serve.wording import plain
 
 LARGEST_PAGE = 256 * 2**20
 _KEPT_BYTES = 96 * 2**20

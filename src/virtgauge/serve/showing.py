@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from virtgauge.serve.formatting import plain
 from virtgauge.serve.found import FoundRun, find_runs
 from virtgauge.serve.live import LiveRun, RunWatch
 from virtgauge.serve.overview import Overview, Overviews, State
 from virtgauge.serve.reports import ReportBuilder
-from virtgauge.serve.wording import plain
 
 ASK_EVERY_S = 2.0
 """How often a page asks while a run is under way.  No ledger is read more than twice as often, however many ask."""

@@ -26,7 +26,7 @@ class Tally:
         settled: cells of the design that need no further attempt.
         blocks: repetitions begun.
         newest: number of the last trial; 0 without one.
-        spoilt: numbers of the last trials that do not count, ascending.
+        invalid: numbers of the last trials that do not count, ascending.
         begun: when the first trial of each repetition was started, as the ledger has it, in their order.
     """
 
@@ -36,7 +36,7 @@ class Tally:
     settled: int = 0
     blocks: int = 0
     newest: int = 0
-    spoilt: tuple[int, ...] = ()
+    invalid: tuple[int, ...] = ()
     begun: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ class TrialCounter:
         self._statuses: Counter[str] = Counter()
         self._settled: set[str] = set()
         self._begun: dict[int, str] = {}
-        self._spoilt: deque[int] = deque(maxlen=SPOILT)
+        self._invalid: deque[int] = deque(maxlen=SPOILT)
         self.newest = 0
 
     def add(self, attempts: Iterable[Attempt]) -> None:
@@ -64,7 +64,7 @@ class TrialCounter:
             if one.status in _SETTLING or one.number >= self._attempts:
                 self._settled.add(one.key)
             if one.status in _SPOILT:
-                self._spoilt.append(one.trial_id)
+                self._invalid.append(one.trial_id)
 
     def tally(self) -> Tally:
         """The counts so far."""
@@ -75,6 +75,6 @@ class TrialCounter:
             settled=len(self._settled),
             blocks=len(self._begun),
             newest=self.newest,
-            spoilt=tuple(self._spoilt),
+            invalid=tuple(self._invalid),
             begun=tuple(self._begun.values()),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from virtgauge.specs import bandwidth_insights as insights
 from virtgauge.specs.bandwidth_figures import bandwidth_measures
-from virtgauge.specs.bandwidth_words import (
+from virtgauge.specs.bandwidth_formatting import (
     ESTIMATORS,
     INSIDE,
     NO_TRAFFIC,

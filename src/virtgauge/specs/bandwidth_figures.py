@@ -21,7 +21,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, Source, field
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
-from virtgauge.specs.bandwidth_words import BASES, INSIDE
+from virtgauge.specs.bandwidth_formatting import BASES, INSIDE
 from virtgauge.specs.context import Context
 from virtgauge.specs.measures import durations
 
@@ -63,7 +63,7 @@ def bandwidth_measures() -> Iterator[Measure]:
     yield measure("duration", DURATION, lower, "how long an estimate took", field("duration_ns"))
     yield measure("bytes_sent", SIZE, lower, "what an estimate sent over the path", field("bytes_sent"))
     paced = "the highest rate that was paced, where a trial tells it"
-    yield measure("max_paced", BIT_RATE, higher, paced, rate("pacing", "honest_mbps"))
+    yield measure("max_paced", BIT_RATE, higher, paced, rate("pacing", "max_paced_mbps"))
     carried = "what the path carried at least, where a trial tells it"
     yield measure("carried", BIT_RATE, neither, carried, rate("pacing", "carried_mbps"))
     yield from durations("bandwidth", "send_lateness", "how late packets were sent", ESTIMATES, "lateness")
@@ -86,7 +86,7 @@ COUNTED = {
             ),
         ),
         _own("discarded", field("discarded")),
-        _own("foreign_packets", field("strangers")),
+        _own("foreign_packets", field("foreign_packets")),
         _own("path.cross_dropped", field("cross", "dropped")),
         _own("path.capacity", field("capacity", "measured_mbps", factor=1e6), BIT_RATE),
         _own("path.cross_traffic", field("cross", "counted_mbps", factor=1e6), BIT_RATE),
@@ -108,7 +108,7 @@ class Detail(NamedTuple):
     shim: Mapping[str, Any]
 
 
-_PATHS = (("instants",), ("pacing", "method"), ("stamp",), ("hptime_refusal",), ("link",), ("shim",))
+_PATHS = (("instants",), ("pacing", "method"), ("stamp",), ("hptime_fallback_reason",), ("link",), ("shim",))
 
 
 def _detail(instants: Any, method: Any, stamp: Any, refusal: Any, link: Any, shim: Any) -> Detail:

@@ -15,9 +15,9 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of
 from virtgauge.reference import table as reference_table
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import amount, interval_text
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE, DURATION, FACTOR, SHARE, SIZE, Quantity
-from virtgauge.results.words import amount, interval_text
 from virtgauge.specs.bandwidth_figures import (
     COUNTED,
     Effect,
@@ -30,7 +30,7 @@ from virtgauge.specs.bandwidth_figures import (
     told_arms,
     total,
 )
-from virtgauge.specs.bandwidth_words import (
+from virtgauge.specs.bandwidth_formatting import (
     PRECISE,
     SHIM,
     SYSTEM,

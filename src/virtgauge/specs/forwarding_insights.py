@@ -12,8 +12,8 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import amount
 from virtgauge.results.quantities import BIT_RATE, DURATION, FRAME_RATE, RATIO, SHARE, Quantity
-from virtgauge.results.words import amount
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load, quantile
@@ -79,7 +79,7 @@ class Told:
         self.account["sent"] += result.get("frames_sent", 0)
         if "calibration" in result:
             self.tester[block] = result["calibration"]
-        if (ledger := result.get("loss_ledger")) is not None:
+        if (ledger := result.get("loss_accounting")) is not None:
             self.account.update({"trials": 1, "unclosed": int(not ledger["closed"])})
             self.account.update({name: ledger[name] for name in ("lost", "unattributed", "excess")})
             self.places.update(ledger["places"])
@@ -93,7 +93,7 @@ class Told:
             for guest, mean in enumerate(entry["guest_mean_ns"]):
                 if mean is not None:
                     self.means.setdefault((guest, float(entry["load_percent"])), {})[block] = float(mean)
-        for place, frames in result["loss_ledger"]["places"].items():
+        for place, frames in result["loss_accounting"]["places"].items():
             if own := _OWN_PLACE.search(place):
                 self.dropped[int(own[1] or own[2])] += frames
         for one in result.get("loss_curve", ()):

@@ -13,9 +13,9 @@ from typing import Any
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.reference import table
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import interval_text
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, Quantity, significant
-from virtgauge.results.words import interval_text
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Table, Text, Value
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_insights import (

@@ -14,7 +14,7 @@ from virtgauge.results.quantities import SHARE
 from virtgauge.specs import isolation_insights as insights
 from virtgauge.specs import isolation_paper as paper
 from virtgauge.specs.context import Context
-from virtgauge.specs.isolation_words import (
+from virtgauge.specs.isolation_formatting import (
     CORES_WORDS,
     DISK_LIMIT,
     FULL_TIME,

@@ -17,7 +17,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
 from virtgauge.specs.context import Context
-from virtgauge.specs.isolation_words import (
+from virtgauge.specs.isolation_formatting import (
     BOTH,
     CORES_WORDS,
     DISK_LIMIT,

@@ -9,12 +9,11 @@ from typing import Any
 
 from virtgauge.reference import table
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import share
 from virtgauge.results.quantities import RATIO
-from virtgauge.results.words import share
 from virtgauge.specs.blocks import Block, Column, Row, Shown, Table, Text, Value
 from virtgauge.specs.context import Context
-from virtgauge.specs.isolation_insights import told_arms
-from virtgauge.specs.isolation_words import (
+from virtgauge.specs.isolation_formatting import (
     BOTH,
     DISK_LIMIT,
     FULL_TIME,
@@ -29,6 +28,7 @@ from virtgauge.specs.isolation_words import (
     percent,
     resource_of,
 )
+from virtgauge.specs.isolation_insights import told_arms
 
 _DHRYSTONE = "dhrystone"
 _BENCHMARKS: dict[str, str] = {_DHRYSTONE: "cpu", "CPU": "cpu", "RAM read/write": "memory", "disk": "disk"}

@@ -25,7 +25,7 @@ from virtgauge.results.measure import (
 )
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, WORK_RATE, Quantity
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.isolation_words import LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
+from virtgauge.specs.isolation_formatting import LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
 from virtgauge.specs.measures import durations
 
 TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}

@@ -23,7 +23,7 @@ from virtgauge.specs.model import (
     TableSpec,
     Told,
 )
-from virtgauge.specs.storage_words import (
+from virtgauge.specs.storage_formatting import (
     CLOSED,
     DATABASES,
     LEVELS,

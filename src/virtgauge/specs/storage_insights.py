@@ -23,6 +23,7 @@ from virtgauge.analysis.storage.limits import (
 )
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import duration, interval_text, ratio_with_interval, share
 from virtgauge.results.quantities import (
     DURATION,
     FLUSHES,
@@ -32,10 +33,9 @@ from virtgauge.results.quantities import (
     Quantity,
     significant,
 )
-from virtgauge.results.words import duration, interval_text, ratio_with_interval, share
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Finding, Panel, Row, Shown, Table, Text, Value
 from virtgauge.specs.context import Context
-from virtgauge.specs.storage_words import (
+from virtgauge.specs.storage_formatting import (
     CLOSED,
     LEVELS,
     MULTI,

@@ -20,8 +20,8 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, significant
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
 from virtgauge.specs.context import Context
+from virtgauge.specs.storage_formatting import LEVELS, PAPER_LEVELS, USUAL, WRITES, clients_words
 from virtgauge.specs.storage_insights import explained, per_second, rate_measure, rates, reasons
-from virtgauge.specs.storage_words import LEVELS, PAPER_LEVELS, USUAL, WRITES, clients_words
 
 MOST_CLIENTS = 16
 """Of the paper's; what its tables call many clients."""
@@ -149,7 +149,7 @@ class Stand:
             if {self._context.words(cell, "database") for cell in at} >= set(PAPER_LEVELS):
                 yield level
 
-    def why_none(self, paper: PaperCell) -> str:
+    def missing_reason(self, paper: PaperCell) -> str:
         """Why this run has nothing for a cell."""
         if paper.server not in self.arms:
             return "This run has no platform other than the reference."
@@ -203,7 +203,7 @@ def _replayed(context: Context, stand: Stand, paper: PaperCell) -> Iterator[Show
     cell = stand.cell(paper)
     if cell is None:
         yield Value.count("replay", context.place("*", "", "paper", paper=paper.text), paper.per_s, quantity)
-        yield from (None, None, None, None, " ".join((stand.why_none(paper), *_of_the_paper(paper))))
+        yield from (None, None, None, None, " ".join((stand.missing_reason(paper), *_of_the_paper(paper))))
         return
     arm, why = stand.arms[paper.server]
     own = context.table.estimate(context.spec.measure(rate_measure(context, cell)), cell, arm.name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import PROBES, exact_duration, load_label
 from virtgauge.results.measure import Better, Measure, field
 from virtgauge.results.quantities import DURATION, SHARE
-from virtgauge.results.words import PROBES, exact_duration, load_label
 from virtgauge.specs import timing_insights as insights
 from virtgauge.specs.context import Context
 from virtgauge.specs.measures import durations

@@ -17,8 +17,8 @@ from typing import Any
 from virtgauge.analysis.comparison import paired_difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialStatus
+from virtgauge.results.formatting import duration, exact_duration, load_label, share
 from virtgauge.results.quantities import DURATION, RATIO
-from virtgauge.results.words import duration, exact_duration, load_label, share
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Table, Text, Value
 from virtgauge.specs.context import Context
 from virtgauge.specs.timing_insights import PROBES

@@ -18,8 +18,8 @@ from virtgauge.analysis.factor_tests import (
     Repetitions,
     probe_factors,
 )
+from virtgauge.results.formatting import NONE, load_label, probe_title
 from virtgauge.results.quantities import COUNT, PROBABILITY, Quantity
-from virtgauge.results.words import NONE, load_label, probe_title
 from virtgauge.specs import blocks
 from virtgauge.specs.blocks import Block, Column, Row, Shown, Table, Text, Value
 from virtgauge.specs.context import Context

@@ -15,9 +15,9 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.statistics import TAILS
 from virtgauge.reference import TimingFigure, table, timing_figures
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import duration, exact_duration, load_label
 from virtgauge.results.measure import Better, Column, Derived, Measure, Statistic, field
 from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
-from virtgauge.results.words import duration, exact_duration, load_label
 from virtgauge.specs import blocks
 from virtgauge.specs.blocks import Block, Row, Shown, Table, Text, Value
 from virtgauge.specs.context import Context

@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.results.columns import Cell as TriedCell
-from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.testbed import Stage, Testbed
 
 PLAIN_BENCH = "guest"
-"""The bench of cells that need a plain guest and nothing else."""
+"""The testbed of cells that need a plain guest and nothing else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Cell:
         factors: level by factor, as text, in a fixed order: they name the cell.
         params: what the suite needs to measure it.
         timeout_s: a trial that has not ended by then is failed and its guest is ended.
-        bench: cells of the same name share a bench; see :meth:`Suite.set_up`.
+        testbed: cells of the same name share a testbed; see :meth:`Suite.set_up`.
         expected_s: about how long a trial takes, as far as the plan alone says.
     """
 
@@ -37,7 +37,7 @@ class Cell:
     factors: Mapping[str, str]
     params: Mapping[str, Any]
     timeout_s: float
-    bench: str = PLAIN_BENCH
+    testbed: str = PLAIN_BENCH
     expected_s: float = 1.0
 
     @property
@@ -140,34 +140,34 @@ class Suite(abc.ABC):
         """The parts (``provision/parts.py``) that the design needs beside the agent and its guests."""
         return ()
 
-    def shortfalls(self) -> list[str]:
+    def missing_prerequisites(self) -> list[str]:
         """What the design needs and this machine lacks, in words and with the remedy; starts nothing.
 
         It is said once before a run; the cells that need it are ``unsupported`` with the same words.
         """
         return []
 
-    async def set_up(self, bench: str, stage: Stage) -> Bench:
-        """Launch what the cells of one bench are measured on: a plain guest, unless a suite says otherwise.
+    async def set_up(self, testbed: str, stage: Stage) -> Testbed:
+        """Launch what the cells of one testbed are measured on: a plain guest, unless a suite says otherwise.
 
         Args:
-            bench: its name in the cells.  Whatever two benches differ in has to be in their names: cells of the same
-                name may be measured on a bench that another design of the plan set up.
+            testbed: its name in the cells.  Whatever two testbeds differ in has to be in their names: cells of the same
+                name may be measured on a testbed that another design of the plan set up.
             stage: launches guests and peers; the caller closes it, also after a failure.
 
         Raises:
             LaunchError: something did not come up.
             AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent could not be brought to do its part.
         """
-        return await Bench.of_one_guest(stage)
+        return await Testbed.of_one_guest(stage)
 
-    def sliced(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Sliced | None:
+    def sliced(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Sliced | None:
         """The cell slice by slice; None: only as a whole."""
         return None
 
     @abc.abstractmethod
-    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
-        """Measure one cell on its bench.
+    async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
+        """Measure one cell on its testbed.
 
         Raises:
             AgentError: the agent refused or failed; code ``unsupported`` when this guest cannot do it at all.

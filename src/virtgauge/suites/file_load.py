@@ -32,7 +32,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Share
 from virtgauge.provision.ganesha import Ganesha, find_ganesha
-from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.testbed import Stage, Testbed
 
 _PORT = "files"
 _MAC = "52:54:00:f1:1e:01"
@@ -97,7 +97,7 @@ class FileService:
     fallback: str | None
 
 
-class FileBench(Bench):
+class FileTestbed(Testbed):
     """A guest with a file service, and a peer that can use it.
 
     Attributes:
@@ -148,7 +148,7 @@ def load_flags(load: dict[str, Any]) -> tuple[Flag, ...]:
     return tuple(flags)
 
 
-async def set_up_file_bench(stage: Stage, settings: FileLoadSettings) -> FileBench:
+async def set_up_file_testbed(stage: Stage, settings: FileLoadSettings) -> FileTestbed:
     """A guest and a peer at the two ends of a link, and a file service in the guest that was seen to serve.
 
     Raises:
@@ -169,7 +169,7 @@ async def set_up_file_bench(stage: Stage, settings: FileLoadSettings) -> FileBen
     await peer.channel.request("network", interfaces=[interface], forwarding=False, timeout_s=_STOP_S)
     in_memory = settings.file_mib * 1024 * 1024 <= _MEMORY_FILE_BYTES
     filesystems = ("VFS", "MEM") if in_memory else ("VFS",)
-    return FileBench(stage, await _find_service(guest.channel, peer.channel, ganesha, filesystems, folder))
+    return FileTestbed(stage, await _find_service(guest.channel, peer.channel, ganesha, filesystems, folder))
 
 
 async def _find_service(

@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.bench import Bench, Stage
-from virtgauge.suites.file_load import FileBench, FileLoadSettings, set_up_file_bench
+from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, set_up_file_testbed
+from virtgauge.suites.testbed import Stage, Testbed
 from virtgauge.suites.timing_trial import TimingTrial
 
 Timer = Literal["rdtsc", "rdtscp", "hptime", "clock_gettime", "clock_gettime_syscall", "gettimeofday"]
@@ -126,30 +126,30 @@ class TimingSuite(Suite):
             factors=factors,
             params=params | common,
             timeout_s=2 * max_seconds + _SET_UP_S,
-            bench=f"io-{self._settings.io.file_mib}" if factors["load"] == "io" else "guest",
+            testbed=f"io-{self._settings.io.file_mib}" if factors["load"] == "io" else "guest",
             expected_s=_OVERHEAD_S + min(params["samples"] * each_ns / 1e9, max_seconds),
         )
 
-    async def set_up(self, bench: str, stage: Stage) -> Bench:
+    async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """Cells with the I/O- and network-bound load have a peer and a network; the others a plain guest."""
-        if bench == "guest" or stage.platform.simulated:  # which invents the load too
-            return await Bench.of_one_guest(stage)
-        return await set_up_file_bench(stage, self._settings.io)
+        if testbed == "guest" or stage.platform.simulated:  # which invents the load too
+            return await Testbed.of_one_guest(stage)
+        return await set_up_file_testbed(stage, self._settings.io)
 
-    def sliced(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> TimingTrial | None:
+    def sliced(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> TimingTrial | None:
         """Idle cells only: a load starts with each request, and while its threads settle, sleeps wake too early."""
-        return TimingTrial(cell, bench.guest.channel, None, on_progress) if cell.factors["load"] == "idle" else None
+        return TimingTrial(cell, testbed.guest.channel, None, on_progress) if cell.factors["load"] == "idle" else None
 
-    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
+    async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Run the cell's probe beside its load, in one piece."""
-        load, channel = cell.factors["load"], bench.guest.channel
-        if isinstance(bench, FileBench):
+        load, channel = cell.factors["load"], testbed.guest.channel
+        if isinstance(testbed, FileTestbed):
             trial = TimingTrial(cell, channel, None, on_progress)
-            client = await bench.start(self._settings.io)
+            client = await testbed.start(self._settings.io)
             try:
                 trial.keep(await trial.measure(None))
             finally:
-                trial.file_load = await bench.stop(client)
+                trial.file_load = await testbed.stop(client)
             return trial.joined()
         beside = {"name": load, "params": {"threads": self._settings.cpu_threads}} if load != "idle" else None
         trial = TimingTrial(cell, channel, beside, on_progress)

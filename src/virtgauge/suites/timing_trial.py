@@ -112,8 +112,8 @@ def _flags(histogram: Histogram, wanted: int, result: Mapping[str, Any]) -> tupl
         flags.append(Flag("empty", "the probe returned no sample"))
     elif histogram.n < wanted:
         flags.append(Flag("short", f"{histogram.n} of {wanted} samples in the time allowed", fatal=False))
-    if result.get("hptime_refusal"):
-        detail = f"hptime answered from the system's clock: {result['hptime_refusal']}"
+    if result.get("hptime_fallback_reason"):
+        detail = f"hptime answered from the system's clock: {result['hptime_fallback_reason']}"
         flags.append(Flag("hptime-refused", detail, fatal=False))
     if (backward := int(result.get("backward") or 0)) > 0:
         flags.append(Flag("clock-backward", f"{backward} reads gave an earlier time than the one before", fatal=False))

@@ -38,8 +38,8 @@ struct Counts {
     streams: u64,
     /// Probes received.
     packets: u64,
-    /// Packets ignored: of strangers, of no session, of one that is over.
-    strangers: u64,
+    /// Packets ignored: of others, of no session, of one that is over.
+    foreign_packets: u64,
     /// Probes that this machine's kernel dropped because they were not read in time.
     overflowed: u64,
     /// Connections that were not let in.
@@ -100,7 +100,7 @@ fn count(counts: &Mutex<Counts>, event: &Event) {
         Event::Closed(closed) => {
             counts.streams += closed.streams;
             counts.packets += closed.packets;
-            counts.strangers += closed.ignored.total();
+            counts.foreign_packets += closed.ignored.total();
             counts.overflowed += closed.overflowed;
         }
     }

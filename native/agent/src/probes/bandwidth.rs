@@ -54,7 +54,7 @@ pub struct BandwidthResult {
     clock: ClockChoice,
     sleep: SleepChoice,
     margin_ns: i64,
-    hptime_refusal: Option<&'static str>,
+    hptime_fallback_reason: Option<&'static str>,
     /// How bursts were handed over.
     method: Method,
     method_reason: Option<String>,
@@ -120,7 +120,7 @@ impl Probe for BandwidthResult {
             clock: waiter.clock,
             sleep: waiter.sleep,
             margin_ns: waiter.margin_ns,
-            hptime_refusal: hptime::clock().refusal().map(hptime::Refusal::text),
+            hptime_fallback_reason: hptime::clock().fallback_reason().map(hptime::Fallback::text),
             method: transport.method(),
             method_reason: transport.method_reason().map(str::to_owned),
             stamp: transport.stamp(),

@@ -204,8 +204,8 @@ impl Trial {
 }
 
 /// Why hptime answered from the system's clock; `None` where it did not, or does not serve the function measured.
-fn hptime_refusal(serves: bool) -> Option<String> {
-    if serves { precise::refusal().map(|refusal| refusal.to_string()) } else { None }
+fn hptime_fallback_reason(serves: bool) -> Option<String> {
+    if serves { precise::fallback_reason().map(|refusal| refusal.to_string()) } else { None }
 }
 
 /// A message that cannot be sent ends the trial: nobody listens any more.

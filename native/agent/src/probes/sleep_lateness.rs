@@ -9,7 +9,7 @@ use hptime::{OsClock, Sleeper};
 use kernels::random::SplitMix64;
 use serde::{Deserialize, Serialize};
 
-use super::{Extent, Kept, MaxNs, Measured, Probe, Recorder, Samples, Trial, hptime_refusal};
+use super::{Extent, Kept, MaxNs, Measured, Probe, Recorder, Samples, Trial, hptime_fallback_reason};
 use crate::distribution::Summary;
 use crate::failure::{Code, Failure};
 use crate::idle::Shallow;
@@ -48,7 +48,7 @@ pub struct SleepLateness {
     policy: Policy,
     idle_states: IdleStates,
     interrupted: u64,
-    hptime_refusal: Option<String>,
+    hptime_fallback_reason: Option<String>,
 }
 
 /// Its parameters.
@@ -216,7 +216,10 @@ impl Probe for SleepLateness {
             policy: policy()?,
             idle_states: asked.idle_states,
             interrupted,
-            hptime_refusal: hptime_refusal(matches!(function, Function::Hptime | Function::Highpertimer)),
+            hptime_fallback_reason: hptime_fallback_reason(matches!(
+                function,
+                Function::Hptime | Function::Highpertimer
+            )),
         }))
     }
 }
@@ -264,7 +267,7 @@ fn cpu_ns_of_reads() -> Option<f64> {
 /// Learns what this probe must know of the guest before any load runs in it.
 pub fn prepare() {
     cpu_ns_of_reads();
-    precise::refusal();
+    precise::fallback_reason();
 }
 
 fn spin(duration_ns: u64) {

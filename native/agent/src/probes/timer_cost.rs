@@ -6,7 +6,7 @@
 use hptime::{TickScale, tsc};
 use serde::{Deserialize, Serialize};
 
-use super::{Extent, Kept, MaxNs, Measured, Probe, Recorder, Samples, Trial, hptime_refusal};
+use super::{Extent, Kept, MaxNs, Measured, Probe, Recorder, Samples, Trial, hptime_fallback_reason};
 use crate::clocks::Timebase;
 use crate::distribution::Summary;
 use crate::failure::Failure;
@@ -53,7 +53,7 @@ pub struct TimerCost {
     resolution_ps: Option<i64>,
     zero_share: f64,
     backward: u64,
-    hptime_refusal: Option<String>,
+    hptime_fallback_reason: Option<String>,
 }
 
 /// A clock under test.  Each has its own copy of the loop, with the read inlined.
@@ -291,7 +291,7 @@ fn measure<F: Function>(asked: Asked, trial: &mut Trial) -> Result<Measured<Time
         resolution_ps: steps.smallest_ps,
         zero_share: steps.standing as f64 / done as f64,
         backward: steps.backward,
-        hptime_refusal: hptime_refusal(F::NAME == Hptime::NAME),
+        hptime_fallback_reason: hptime_fallback_reason(F::NAME == Hptime::NAME),
     }))
 }
 

@@ -8,7 +8,7 @@ use bandwidth::estimators::choices::{Choices, PACKET_BYTES};
 use bandwidth::outcome::Progress;
 use bandwidth::pacing::account::Counted;
 use bandwidth::pacing::calibration::{self, Plan};
-use bandwidth::pacing::ladder;
+use bandwidth::pacing::sweep;
 use bandwidth::transport::Transport;
 use bandwidth::udp::transport::{Pacing, Settings, UdpTransport};
 use failure::Failure;
@@ -100,11 +100,11 @@ fn calibrate(arguments: &Arguments, settings: &Settings, asked_bps: Option<f64>)
     say(&json!({
         "event": "pacing",
         "pacing": pacing,
-        "rungs": rungs.map(|rung| json!({"method": rung.method, "honest_bps": rung.honest_bps()})).collect::<Vec<_>>(),
+        "rungs": rungs.map(|rung| json!({"method": rung.method, "max_paced_bps": rung.max_paced_bps()})).collect::<Vec<_>>(),
         "unsupported": calibration.unsupported,
     }))?;
     if let Some(asked_bps) = asked_bps {
-        ladder::require(asked_bps, &calibration.rungs)?;
+        sweep::require(asked_bps, &calibration.rungs)?;
     }
     Ok(pacing)
 }

@@ -3,8 +3,8 @@
 mod arguments;
 pub(crate) mod cross_traffic;
 pub(crate) mod estimate;
-pub(crate) mod ladder;
 pub(crate) mod listen;
+pub(crate) mod pacing_sweep;
 mod sending;
 pub(crate) mod stream;
 

@@ -74,7 +74,7 @@ pub(crate) fn timing(waiter: &Waiter, placement: Placement) -> Value {
         "sleep": waiter.sleep,
         "margin_ns": waiter.margin_ns,
         "placement": placement,
-        "hptime_refusal": hptime::clock().refusal().map(hptime::Refusal::text),
+        "hptime_fallback_reason": hptime::clock().fallback_reason().map(hptime::Fallback::text),
         "tool_version": TOOL_VERSION,
     })
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(words: Vec<String>) -> Result<(), Error> {
         "reordered": observation.reordered(),
         "duplicates": observation.duplicates,
         "coalesced": observation.received.iter().filter(|received| received.coalesced).count(),
-        "strangers": observation.strangers,
+        "foreign_packets": observation.foreign_packets,
         "received_gaps_ns": gaps.collect::<Vec<i64>>(),
         "tally": transport.tally(),
         "timing": sending::timing(&waiter, placement),

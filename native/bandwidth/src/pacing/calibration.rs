@@ -9,9 +9,9 @@ use failure::Failure;
 
 use crate::control::client;
 use crate::control::listener::{self, Listener};
-use crate::pacing::ladder::{self, Rung};
 use crate::pacing::placement::Placement;
 use crate::pacing::profile::Profile;
+use crate::pacing::sweep::{self, Rung};
 use crate::pacing::timing::Waiter;
 use crate::transport::Stream;
 use crate::udp::handover::Method;
@@ -149,7 +149,7 @@ fn rung(transport: &mut UdpTransport, plan: &Plan, method: Method) -> Result<Run
     let payload_bytes = packet::payload_bytes(plan.packet_bytes, &transport.session().peer().ip())?;
     let burst = method.best_burst(payload_bytes);
     let mut reached_bps = ASSUMED_BPS;
-    ladder::climb(method.name(), plan.packet_bytes, |rate_bps| {
+    sweep::climb(method.name(), plan.packet_bytes, |rate_bps| {
         let expected_bps = rate_bps.unwrap_or(reached_bps);
         let bits = f64::from(plan.packet_bytes) * 8.0;
         let packets = expected_bps * plan.duration_ns as f64 / 1e9 / bits;
@@ -169,33 +169,33 @@ fn rung(transport: &mut UdpTransport, plan: &Plan, method: Method) -> Result<Run
 }
 
 impl Calibration {
-    /// The highest honest rate of all ways, in bit/s of IP packets; 0 if there is none.
+    /// The highest paced rate of all ways, in bit/s of IP packets; 0 if there is none.
     #[must_use]
-    pub fn honest_bps(&self) -> f64 {
-        self.rungs.iter().map(Rung::honest_bps).fold(0.0, f64::max)
+    pub fn max_paced_bps(&self) -> f64 {
+        self.rungs.iter().map(Rung::max_paced_bps).fold(0.0, f64::max)
     }
 
-    /// What a transport needs to know; `None` if no rate was honest, so that it must be seen of each stream.
+    /// What a transport needs to know; `None` if no rate was paced, so that it must be seen of each stream.
     #[must_use]
     pub fn pacing(&self) -> Option<Pacing> {
-        let honest_bps = self.honest_bps();
+        let max_paced_bps = self.max_paced_bps();
         let (burst_ns, packet_ns) = costs_ns(&self.rungs);
-        (honest_bps > 0.0).then(|| Pacing {
+        (max_paced_bps > 0.0).then(|| Pacing {
             burst_cost_ns: burst_ns.ceil() as u64,
             packet_cost_ns: packet_ns.ceil() as u64,
-            honest_bps,
+            max_paced_bps,
         })
     }
 }
 
-/// What a burst costs, and what each of its packets besides: the line through the honest times between bursts of the way
+/// What a burst costs, and what each of its packets besides: the line through the paced times between bursts of the way
 /// with the smallest burst and of the best one.
 ///
-/// A burst of n packets that is due every a + b·n or later is then as honest as those two are.  Of a way of which no rate was
-/// honest, because the machine was kept from it at every rate, twice the time counts that a burst takes flat out.
+/// A burst of n packets that is due every a + b·n or later is then as paced as those two are.  Of a way of which no rate was
+/// paced, because the machine was kept from it at every rate, twice the time counts that a burst takes flat out.
 fn costs_ns(rungs: &[Rung]) -> (f64, f64) {
     let times = rungs.iter().map(|rung| {
-        let kept = rung.honest.as_ref().map(|honest| (honest.burst, honest.achieved_bps));
+        let kept = rung.paced.as_ref().map(|paced| (paced.burst, paced.achieved_bps));
         let (burst, bps) = kept.unwrap_or((rung.flat_out.burst, rung.flat_out.achieved_bps / 2.0));
         (f64::from(burst), f64::from(burst) * f64::from(rung.packet_bytes) * 8e9 / bps.max(1.0))
     });
@@ -221,9 +221,9 @@ mod tests {
         Profile::from_measured(&Measured::of_one(Some(bps), bps, burst, 0))
     }
 
-    fn rung(method: &'static str, burst: u32, honest_bps: f64) -> Rung {
-        let (flat_out, honest) = (profile(2.0 * honest_bps, burst), Some(profile(honest_bps, burst)));
-        Rung { method, packet_bytes: 1500, flat_out, honest, tried: Vec::new() }
+    fn rung(method: &'static str, burst: u32, max_paced_bps: f64) -> Rung {
+        let (flat_out, paced) = (profile(2.0 * max_paced_bps, burst), Some(profile(max_paced_bps, burst)));
+        Rung { method, packet_bytes: 1500, flat_out, paced, tried: Vec::new() }
     }
 
     #[test]
@@ -239,9 +239,9 @@ mod tests {
     fn where_bursts_gain_nothing_a_packet_costs_what_it_costs_alone() {
         assert_eq!(costs_ns(&[rung("send", 1, 1.5e9), rung("sendmmsg", 64, 1.4e9)]), (0.0, 8_000.0));
         assert_eq!(costs_ns(&[rung("send", 1, 1.5e9)]), (0.0, 8_000.0));
-        // 3 Gbit/s flat out, and never honest.
-        let dishonest = Rung { honest: None, ..rung("send", 1, 1.5e9) };
-        assert_eq!(costs_ns(&[dishonest]), (0.0, 8_000.0));
+        // 3 Gbit/s flat out, and never paced.
+        let unpaced = Rung { paced: None, ..rung("send", 1, 1.5e9) };
+        assert_eq!(costs_ns(&[unpaced]), (0.0, 8_000.0));
         assert_eq!(costs_ns(&[]), (0.0, 0.0));
     }
 
@@ -249,9 +249,9 @@ mod tests {
     fn the_highest_rate_is_that_of_the_best_way() {
         let rungs = vec![rung("send", 1, 1.5e9), rung("gso", 44, 16e9)];
         let calibration = Calibration { rungs, unsupported: Vec::new() };
-        assert!(calibration.pacing().is_some_and(|pacing| (pacing.honest_bps - 16e9).abs() < 1.0));
-        let dishonest = Rung { honest: None, ..rung("send", 1, 1e9) };
-        let calibration = Calibration { rungs: vec![dishonest], unsupported: Vec::new() };
-        assert_eq!((calibration.pacing(), calibration.honest_bps()), (None, 0.0));
+        assert!(calibration.pacing().is_some_and(|pacing| (pacing.max_paced_bps - 16e9).abs() < 1.0));
+        let unpaced = Rung { paced: None, ..rung("send", 1, 1e9) };
+        let calibration = Calibration { rungs: vec![unpaced], unsupported: Vec::new() };
+        assert_eq!((calibration.pacing(), calibration.max_paced_bps()), (None, 0.0));
     }
 }

@@ -1,4 +1,4 @@
-//! The ladder's rungs below the sockets: whole frames through `AF_XDP`, or made by an XDP program in the kernel.
+//! The pacing sweep's rungs below the sockets: whole frames through `AF_XDP`, or made by an XDP program in the kernel.
 //!
 //! They are sent by the tester of packet forwarding, to a host that nobody is, and only paced: its frames carry no probe's
 //! head and its ports take no other, so that estimates are made over sockets.
@@ -14,8 +14,8 @@ use packets::schedule::Pace;
 use packets::transmission::Timed;
 use packets::trial::{self, Settings};
 
-use crate::pacing::ladder::{self, Rung};
 use crate::pacing::profile::{Measured, Profile};
+use crate::pacing::sweep::{self, Rung};
 
 static SLEEPER: Sleeper<'static> = Sleeper::new(hptime::clock());
 
@@ -39,7 +39,7 @@ pub struct Link {
     pub cpu: Option<usize>,
 }
 
-/// The highest rate that a port paces honestly on this link.
+/// The highest rate that a port paces on this link.
 ///
 /// # Errors
 /// [`Failure::Unsupported`] where the port does not work, or for packets longer than its frames.
@@ -49,9 +49,7 @@ pub fn climb(kind: Kind, link: &Link, packet_bytes: u32, duration_ns: u64) -> Re
         let longest = LONGEST as u32 - ETHERNET_BYTES;
         return Err(Failure::Unsupported(format!("frames hold IP packets of at most {longest} B, not {packet_bytes}")));
     }
-    ladder::climb(kind.name(), packet_bytes, |rate_bps| {
-        measure(kind, link, length, packet_bytes, rate_bps, duration_ns)
-    })
+    sweep::climb(kind.name(), packet_bytes, |rate_bps| measure(kind, link, length, packet_bytes, rate_bps, duration_ns))
 }
 
 fn measure(

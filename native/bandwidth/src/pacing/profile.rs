@@ -1,6 +1,6 @@
-//! How well a stream kept its time, and whether that was honest.
+//! How well a stream kept its time, and whether that was paced.
 //!
-//! A rate was paced honestly if
+//! A rate was paced if
 //! - the achieved rate is within [`RATE_TOLERANCE`] of the one asked for, and
 //! - at most [`LATE_SHARE`] of the bursts left later than their deadlines by more than [`bound_ns`].
 //!
@@ -109,8 +109,8 @@ pub struct Profile {
     pub cpu_share: Option<f64>,
     /// Packets that came, of all that left; `None` where nobody received.
     pub received_share: Option<f64>,
-    /// Whether the rate was paced honestly.
-    pub honest: bool,
+    /// Whether the rate was paced.
+    pub paced: bool,
 }
 
 /// What a profile is made of.
@@ -235,7 +235,7 @@ impl Profile {
             busy_share: measured.busy_share,
             cpu_share: Some(measured.cpu_share),
             received_share: None,
-            honest: rate_kept && late_share <= LATE_SHARE && measured.complete,
+            paced: rate_kept && late_share <= LATE_SHARE && measured.complete,
         }
     }
 }
@@ -258,7 +258,7 @@ mod tests {
     fn a_stream_that_kept_its_time_is_honest_and_its_figures_are_exact() {
         // 12 µs from packet to packet.
         let profile = Profile::of(&transmission(Stream::at_rate(1000, 1500, 1e9), |_| 300));
-        assert!(profile.honest);
+        assert!(profile.paced);
         assert_eq!((profile.bound_ns, profile.late_share, profile.bursts), (6_000, Some(0.0), 1000));
         assert!((profile.achieved_bps / 1e9 - 1.0).abs() < 1e-9);
         assert_eq!((profile.busy_share, profile.cpu_share), (Some(0.25), Some(0.5)));
@@ -269,13 +269,13 @@ mod tests {
     #[test]
     fn more_than_one_late_burst_in_a_hundred_is_dishonest() {
         let stream = Stream::at_rate(1000, 1500, 1e9);
-        for (late, honest) in [(10, true), (11, false)] {
+        for (late, paced) in [(10, true), (11, false)] {
             let profile =
                 Profile::of(&transmission(
                     stream,
                     |burst| if burst % 90 == 5 && burst < 90 * late { 7_000 } else { 0 },
                 ));
-            assert_eq!((profile.late_share, profile.honest), (Some(f64::from(late) / 1000.0), honest));
+            assert_eq!((profile.late_share, profile.paced), (Some(f64::from(late) / 1000.0), paced));
         }
     }
 
@@ -284,9 +284,9 @@ mod tests {
         // 44 packets each 52.8 µs: what is 20 µs late is within half of that.
         let stream = Stream::at_rate(4400, 1500, 10e9).in_bursts_of(44);
         let profile = Profile::of(&transmission(stream, |_| 20_000));
-        assert_eq!((profile.bursts, profile.bound_ns, profile.honest), (100, 26_400, true));
+        assert_eq!((profile.bursts, profile.bound_ns, profile.paced), (100, 26_400, true));
         assert!((profile.achieved_bps / 1e10 - 1.0).abs() < 1e-3, "{}", profile.achieved_bps);
-        assert!(!Profile::of(&transmission(stream, |burst| i64::from(burst % 2) * 30_000)).honest);
+        assert!(!Profile::of(&transmission(stream, |burst| i64::from(burst % 2) * 30_000)).paced);
     }
 
     #[test]
@@ -294,18 +294,18 @@ mod tests {
         // Each packet leaves 2 % of its gap later than the one before: within the bound, for some hundred packets.
         let profile = Profile::of(&transmission(Stream::at_rate(20, 1500, 1e9), |burst| i64::from(burst) * 240));
         assert_eq!(profile.late_share, Some(0.0));
-        assert!(!profile.honest && profile.achieved_bps < 0.985e9, "{}", profile.achieved_bps);
+        assert!(!profile.paced && profile.achieved_bps < 0.985e9, "{}", profile.achieved_bps);
     }
 
     #[test]
     fn a_stream_that_was_given_up_or_refused_is_dishonest() {
         let mut given_up = transmission(Stream::at_rate(1000, 1500, 1e9), |_| 0);
         given_up.sent.truncate(900);
-        assert!(!Profile::of(&given_up).honest);
+        assert!(!Profile::of(&given_up).paced);
         let mut refused = transmission(Stream::at_rate(1000, 1500, 1e9), |_| 0);
         refused.sent.iter_mut().step_by(20).for_each(|sent| sent.left = false);
         let profile = Profile::of(&refused);
-        assert_eq!((profile.refused, profile.honest), (50, false));
+        assert_eq!((profile.refused, profile.paced), (50, false));
     }
 
     #[test]

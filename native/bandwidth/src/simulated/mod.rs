@@ -64,7 +64,7 @@ impl Path {
                 most_burst: 64,
                 burst_cost_ns: 0,
                 packet_cost_ns: 0,
-                honest_bps: None,
+                max_paced_bps: None,
             },
         }
     }
@@ -179,7 +179,7 @@ impl Transport for SimulatedPath {
             sent: departures.into_iter().map(|departure| departure.sent).collect(),
             received,
             duplicates: 0,
-            strangers: 0,
+            foreign_packets: 0,
             resolution_ns: self.path.receiver.resolution_ns,
         })
     }

@@ -53,7 +53,7 @@ pub struct Settings {
     pub placement: Placement,
     /// How bursts are handed over; `None` for the fastest that works.  Single packets are sent by `send`.
     pub method: Option<Method>,
-    /// What handing over a burst costs, and the highest rate that is honest, where somebody has measured it.
+    /// What handing over a burst costs, and the highest rate that is paced, where somebody has measured it.
     pub pacing: Option<Pacing>,
 }
 
@@ -64,8 +64,8 @@ pub struct Pacing {
     pub burst_cost_ns: u64,
     /// What each of its packets costs besides.
     pub packet_cost_ns: u64,
-    /// The highest honest rate, in bit/s of IP packets.
-    pub honest_bps: f64,
+    /// The highest paced rate, in bit/s of IP packets.
+    pub max_paced_bps: f64,
 }
 
 /// What a session has come to so far.
@@ -79,8 +79,8 @@ pub struct Tally {
     pub packets: u64,
     /// Bytes of these.
     pub bytes: u64,
-    /// Packets of strangers that the listener ignored.
-    pub strangers: u64,
+    /// Foreign packets that the listener ignored.
+    pub foreign_packets: u64,
 }
 
 /// A path over UDP sockets.
@@ -264,7 +264,7 @@ impl UdpTransport {
         self.tally.streams += 1;
         self.tally.packets += u64::from(left);
         self.tally.bytes += u64::from(left) * u64::from(stream.packet_bytes);
-        self.tally.strangers += report.ignored.total();
+        self.tally.foreign_packets += report.ignored.total();
         if report.stepped_ns != 0 {
             return Err(Failure::ClockStep { clock: "the listener's real-time clock", step_ns: report.stepped_ns });
         }
@@ -282,7 +282,7 @@ impl Transport for UdpTransport {
             most_burst: MOST_BURST,
             burst_cost_ns: pacing.map_or(ASSUMED_BURST_COST_NS, |pacing| pacing.burst_cost_ns),
             packet_cost_ns: pacing.map_or(ASSUMED_PACKET_COST_NS, |pacing| pacing.packet_cost_ns),
-            honest_bps: pacing.map(|pacing| pacing.honest_bps),
+            max_paced_bps: pacing.map(|pacing| pacing.max_paced_bps),
         }
     }
 
@@ -354,7 +354,7 @@ fn observation(transmission: Transmission, report: &Report) -> Result<Observatio
         sent: transmission.sent,
         received,
         duplicates: report.duplicates,
-        strangers: report.ignored.total(),
+        foreign_packets: report.ignored.total(),
         resolution_ns: report.resolution_ns,
     })
 }

@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 use crate::capability::{Capability, StatedFrequency};
-use crate::refusal::Refusal;
+use crate::fallback::Fallback;
 
 /// Reads the counter; neither earlier nor later instructions are held back.
 #[inline(always)]
@@ -54,13 +54,13 @@ pub fn read_ordered_end() -> u64 {
 pub(crate) const CLOCKSOURCE: &str = "arch_sys_counter";
 
 /// Whether this process can read the counter at all.
-pub(crate) fn permitted() -> Result<(), Refusal> {
+pub(crate) fn permitted() -> Result<(), Fallback> {
     const PR_TSC_SIGSEGV: libc::c_int = 2;
     const PR_GET_TSC: libc::c_int = 25;
     let mut mode: libc::c_int = 0;
     // SAFETY: PR_GET_TSC writes one int; kernels before 6.12 do not know it here and leave it as it is.
     unsafe { libc::prctl(PR_GET_TSC, &raw mut mode) };
-    if mode == PR_TSC_SIGSEGV { Err(Refusal::Forbidden) } else { Ok(()) }
+    if mode == PR_TSC_SIGSEGV { Err(Fallback::Forbidden) } else { Ok(()) }
 }
 
 /// The architecture demands one rate in every power state (Arm ARM D12.1, the system counter).

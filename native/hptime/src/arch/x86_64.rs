@@ -4,7 +4,7 @@ use core::arch::x86_64::{__cpuid, __cpuid_count, __rdtscp, _mm_lfence, _rdtsc, C
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::capability::{Capability, Hypervisor, StatedFrequency};
-use crate::refusal::Refusal;
+use crate::fallback::Fallback;
 
 /// Reads the counter with a plain `rdtsc`: neither earlier nor later instructions are held back.
 #[inline(always)]
@@ -93,14 +93,14 @@ fn waitpkg() -> bool {
 pub(crate) const CLOCKSOURCE: &str = "tsc";
 
 /// Whether this process can read the counter at all.
-pub(crate) fn permitted() -> Result<(), Refusal> {
+pub(crate) fn permitted() -> Result<(), Fallback> {
     let mut mode: libc::c_int = 0;
     // SAFETY: PR_GET_TSC writes one int.  An old or emulated kernel fails and leaves it as it is.
     unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
     if mode == libc::PR_TSC_SIGSEGV {
-        return Err(Refusal::Forbidden);
+        return Err(Fallback::Forbidden);
     }
-    if leaf(0).eax >= 1 && leaf(1).edx & (1 << 4) != 0 { Ok(()) } else { Err(Refusal::NoCounter) }
+    if leaf(0).eax >= 1 && leaf(1).edx & (1 << 4) != 0 { Ok(()) } else { Err(Fallback::NoCounter) }
 }
 
 /// Whether the counter runs at one rate in every power state: CPUID 80000007h, EDX bit 8.

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use hptime::{OsClock, Refusal, Source};
+use hptime::{Fallback, OsClock, Source};
 
 /// What the machine is like.  Times are in nanoseconds, rates in parts per million of the nominal ones.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Machine {
     pub wakes: usize,
     /// A signal handler ends so many of the next sleeps half-way.
     pub signals: u32,
-    pub verdict: Result<(), Refusal>,
+    pub verdict: Result<(), Fallback>,
 }
 
 impl Default for Machine {
@@ -132,7 +132,7 @@ impl Source for &Simulated {
         })
     }
 
-    fn admission(&self) -> Result<(), Refusal> {
+    fn admission(&self) -> Result<(), Fallback> {
         self.with(|machine| machine.verdict)
     }
 

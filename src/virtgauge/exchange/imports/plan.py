@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from virtgauge.decisions.requirements import understand
+from virtgauge.decisions.requirements import resolve
 from virtgauge.errors import UsageError
 from virtgauge.plan.explain import explain
 from virtgauge.plan.requirements import Requirement
@@ -47,7 +47,7 @@ def read_requirements(path: Path) -> str:
                 f"{where}.platforms: platforms are imported one after another, and each is held to every requirement",
                 "leave it out",
             )
-    understand(found, None, [], 0.95, str(path))
+    resolve(found, None, [], 0.95, str(path))
     return text
 
 

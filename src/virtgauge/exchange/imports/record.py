@@ -19,7 +19,7 @@ from virtgauge.exchange.imports.foreign_trial import ForeignTrial, Repetition
 from virtgauge.exchange.imports.pgbench import logs_together, read_pgbench
 from virtgauge.exchange.imports.plan import NAME, plan_text
 from virtgauge.exchange.imports.trex import read_trex
-from virtgauge.execution.session import run_to_ourselves
+from virtgauge.execution.run import run_to_ourselves
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.model import AA_SUFFIX, PlatformSection

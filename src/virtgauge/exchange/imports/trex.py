@@ -1,6 +1,6 @@
 """JSON results of TRex and of tools that drive it: a trial for each search, fixed load and timed load.
 
-Sources: ``ndr_bench.py`` and ``STLClient.get_stats`` of trex-core (27e0153b), ``traffic_client.py`` of NFVbench
+Sources: ``ndr_testbed.py`` and ``STLClient.get_stats`` of trex-core (27e0153b), ``traffic_client.py`` of NFVbench
 (8ecfd4c8), ``test_case.schema.yaml`` of FD.io's CSIT (model 1.5.1).  Rates are of both directions together.
 """
 
@@ -146,7 +146,7 @@ def read_trex(path: Path) -> Repetition:
         UsageError: it is none, or holds no figure.
     """
     document, source = read_document(path, REMEDY)
-    readers = {"results": _bench, "total": _stats, "benchmarks": _nfvbench, "test_id": _csit}
+    readers = {"results": _testbed, "total": _stats, "benchmarks": _nfvbench, "test_id": _csit}
     for field, read in readers.items():
         if isinstance(document, dict) and field in document:
             tool, trials = read(path, document)
@@ -156,7 +156,7 @@ def read_trex(path: Path) -> Repetition:
     raise refused(path, f"has none of the fields {', '.join(readers)}", REMEDY)
 
 
-def _bench(path: Path, document: Any) -> tuple[str, list[ForeignTrial]]:
+def _testbed(path: Path, document: Any) -> tuple[str, list[ForeignTrial]]:
     found = validated(path, document, _Bench, REMEDY)
     factors = _search(found.title, "pdr" if found.allowed_percent else "ndr", found.allowed_percent)
     factors["direction"] = "both" if found.bi_dir else "one"

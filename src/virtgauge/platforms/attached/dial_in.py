@@ -108,26 +108,26 @@ _REASONS = {
     "UNSUPPORTED_PROTOCOL": "spoke an older TLS than 1.3",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "did not accept our certificate",
 }
-Strangers = Counter[str]
+RefusedCallers = Counter[str]
 """Connections that were refused, by what they did."""
 
 
 class Listener:
     """Waits for the agent of one launch."""
 
-    def __init__(self, endpoint: Endpoint, credentials: Credentials, strangers: Strangers) -> None:
+    def __init__(self, endpoint: Endpoint, credentials: Credentials, refused_callers: RefusedCallers) -> None:
         """Begin to listen.
 
         Args:
             endpoint: of this machine.
             credentials: of the run.
-            strangers: gets whoever is refused.
+            refused_callers: gets whoever is refused.
 
         Raises:
             OSError: the address is not this machine's, or the port is taken.
         """
         self._context, self._expected = credentials.context(), credentials.agent_certificate()
-        self._strangers = strangers
+        self._refused_callers = refused_callers
         self._arrived: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
         family = socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET
@@ -164,7 +164,7 @@ class Listener:
                 oldest = next(iter(self._handshakes))
                 self._handshakes.pop(oldest)
                 oldest.cancel()
-                self._strangers["made room for others"] += 1
+                self._refused_callers["made room for others"] += 1
             task = asyncio.create_task(self._shake_hands(connection))
             self._handshakes[task] = None
             task.add_done_callback(lambda done: self._handshakes.pop(done, None))
@@ -180,20 +180,22 @@ class Listener:
             )
         except (OSError, TimeoutError) as error:  # an SSLError is an OSError
             connection.close()
-            self._strangers[_reason(error)] += 1
+            self._refused_callers[_reason(error)] += 1
             return
         shown: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if shown is None or shown.getpeercert(binary_form=True) != self._expected:
             transport.abort()
-            self._strangers["showed a certificate that is not of this run"] += 1
+            self._refused_callers["showed a certificate that is not of this run"] += 1
             return
         self._arrived.put_nowait((reader, asyncio.StreamWriter(transport, protocol, reader, loop)))
 
 
 @contextlib.asynccontextmanager
-async def listening(endpoint: Endpoint, credentials: Credentials, strangers: Strangers) -> AsyncIterator[Listener]:
+async def listening(
+    endpoint: Endpoint, credentials: Credentials, refused_callers: RefusedCallers
+) -> AsyncIterator[Listener]:
     """A listener, closed at the end."""
-    listener = Listener(endpoint, credentials, strangers)
+    listener = Listener(endpoint, credentials, refused_callers)
     try:
         yield listener
     finally:
@@ -234,7 +236,7 @@ class DialIn:
     """The controller's side of one machine, for one run.
 
     Attributes:
-        strangers: who else has called, by what they did.
+        refused_callers: who else has called, by what they did.
     """
 
     def __init__(self, settings: AttachedSettings) -> None:
@@ -244,14 +246,14 @@ class DialIn:
         self._credentials: Credentials | None = None
         self._waited = False
         self._busy = False
-        self.strangers: Strangers = Strangers()
+        self.refused_callers: RefusedCallers = RefusedCallers()
 
     async def look(self) -> Availability:
         """Whether it can be listened here; whether the machine will call, only the run can tell."""
         try:
             if self._settings.credentials is not None:
                 Credentials.load(self._settings.credentials.expanduser())
-            async with listening(self._endpoint, Credentials.make(), Strangers()):
+            async with listening(self._endpoint, Credentials.make(), RefusedCallers()):
                 pass
         except OSError as error:
             return Availability(False, *self._no_listening(error))
@@ -305,7 +307,7 @@ class DialIn:
             try:
                 async with (
                     asyncio.timeout(patience_s),
-                    listening(self._endpoint, self._credentials, self.strangers) as listener,
+                    listening(self._endpoint, self._credentials, self.refused_callers) as listener,
                 ):
                     channel = await self._conversation(listener, spec, attempt)
             except TimeoutError as error:
@@ -345,9 +347,9 @@ class DialIn:
 
     def remark(self) -> str | None:
         """Who else has called, in words; None where nobody has."""
-        if not self.strangers:
+        if not self.refused_callers:
             return None
-        each = ", ".join(f"{count} {reason}" for reason, count in self.strangers.most_common())
+        each = ", ".join(f"{count} {reason}" for reason, count in self.refused_callers.most_common())
         return f"calls of others that were refused: {each}"
 
     def _no_listening(self, error: OSError) -> tuple[str, str]:

@@ -16,8 +16,8 @@ from typing import Any
 import asyncssh
 
 from virtgauge.agent.channel import Channel
-from virtgauge.platforms.attached.far_shell import Placement, PlacementError, bases, removal_command
 from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest
+from virtgauge.platforms.attached.remote_shell import Placement, PlacementError, bases, removal_command
 from virtgauge.platforms.attached.settings import AttachedSettings, Hop
 from virtgauge.platforms.attempt import LaunchAttempt, PipePair, log_tail
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
@@ -268,7 +268,7 @@ async def launch(settings: AttachedSettings, spec: GuestSpec, label: str) -> Gue
         try:
             async with asyncio.timeout(attempt.remaining_s):
                 there = await held.enter_async_context(connected(settings))
-                reader, writer, far_folder = await _start(there.connection, settings, attempt, held, log)
+                reader, writer, remote_folder = await _start(there.connection, settings, attempt, held, log)
         except SshError as error:
             raise LaunchError("ssh", str(error)) from error
         except PlacementError as error:
@@ -284,7 +284,7 @@ async def launch(settings: AttachedSettings, spec: GuestSpec, label: str) -> Gue
             if settings.sudo and "sudo:" in log_tail(log):
                 raise attempt.failure("sudo", f"sudo did not start the agent\n  → {_SUDO_REMEDY}") from error
             raise
-        held.push_async_callback(_end, there.connection, attempt, channel, far_folder)
+        held.push_async_callback(_end, there.connection, attempt, channel, remote_folder)
         return AttachedGuest(channel=channel, ready_ns=attempt.ready_ns(), label=label, held=held.pop_all())
 
 

@@ -15,7 +15,7 @@ from virtgauge.agent.channel import Channel
 from virtgauge.agent.serial_stream import serial_streams
 from virtgauge.errors import VirtgaugeError
 from virtgauge.platforms.attached.credentials import Credentials
-from virtgauge.platforms.attached.dial_in import Listener, Strangers
+from virtgauge.platforms.attached.dial_in import Listener, RefusedCallers
 from virtgauge.platforms.attached.settings import Endpoint
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.libvirt.boot import DomainAttempt
@@ -134,7 +134,7 @@ class CallIn:
             LaunchError: they cannot be used.
         """
         self._endpoint = endpoint
-        self._strangers = Strangers()
+        self._refused_callers = RefusedCallers()
         self._listener: Listener | None = None
         self._transport: asyncio.BaseTransport | None = None
         try:
@@ -144,7 +144,7 @@ class CallIn:
 
     async def __aenter__(self) -> Self:
         try:
-            self._listener = Listener(self._endpoint, self._credentials, self._strangers)
+            self._listener = Listener(self._endpoint, self._credentials, self._refused_callers)
         except OSError as error:
             raise LaunchError(
                 "dial-in",
@@ -168,7 +168,7 @@ class CallIn:
     def silence(self, waited_s: float) -> str:
         """What to say and to do where no agent has called, and who else has."""
         endpoint = self._endpoint
-        each = ", ".join(f"{count} {reason}" for reason, count in self._strangers.most_common())
+        each = ", ".join(f"{count} {reason}" for reason, count in self._refused_callers.most_common())
         return (
             f"the guest runs, and its agent has not called {endpoint} within {waited_s:g} s"
             + (f"; calls of others that were refused: {each}" if each else "")

@@ -45,12 +45,12 @@ class BandwidthTruth(BaseModel):
     """Signed error of estimates as a share of the truth, by timing; 0 by default."""
     spread: dict[str, Annotated[float, Field(ge=0, le=2)]] = Field(default_factory=dict)
     """Standard deviation of the logarithm of single searches, by timing; 0.01 by default."""
-    honest_mbps: dict[str, Positive] = Field(default_factory=dict)
+    max_paced_mbps: dict[str, Positive] = Field(default_factory=dict)
     """Highest rate of IP packets that the sender paces, by timing; unlimited by default."""
     interval_share: Annotated[float, Field(ge=0, lt=1)] = 0.02
     """How far intervals reach to either side of an estimate, as a share of it."""
-    bench_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Every bench draws a factor on its estimates, lognormal with median 1 and this sigma."""
+    testbed_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Every testbed draws a factor on its estimates, lognormal with median 1 and this sigma."""
 
     capacity_share: Positive = 1.0
     """Capacity of the path ÷ what it was shaped to."""
@@ -69,11 +69,11 @@ class BandwidthTruth(BaseModel):
     """Packet trains of a search."""
     stalled_share: Share = 0.0
     """Share of the trains in which the sender stalled."""
-    strangers: Annotated[int, Field(ge=0)] = 0
-    """Packets of strangers that arrive in a trial."""
+    foreign_packets: Annotated[int, Field(ge=0)] = 0
+    """Packets of foreign_packets that arrive in a trial."""
     stamp: Literal["hardware", "kernel", "program"] = "kernel"
     """Who stamps arriving packets."""
-    hptime_refusal: str | None = None
+    hptime_fallback_reason: str | None = None
     """Why hptime falls back to the system's clock; none by default."""
     late_us: dict[str, Positive] = Field(default_factory=dict)
     """Median lateness of bursts, by timing; 1 by default."""
@@ -91,21 +91,21 @@ class LinkCounters:
 
 
 class SimulatedLink:
-    """The path of one bench, which its guests hold: it ends with the last of them.
+    """The path of one testbed, which its guests hold: it ends with the last of them.
 
     Args:
-        seed: of the bench's factor, and of all that is drawn.
+        seed: of the testbed's factor, and of all that is drawn.
 
     Attributes:
         truth: of it.
         random: for all that is drawn.
-        factor: of this bench, on all estimates.
+        factor: of this testbed, on all estimates.
     """
 
     def __init__(self, truth: BandwidthTruth, seed: int) -> None:
         self.truth = truth
         self.random = np.random.default_rng(seed)
-        self.factor = float(np.exp(truth.bench_sigma * self.random.standard_normal()))
+        self.factor = float(np.exp(truth.testbed_sigma * self.random.standard_normal()))
         self._shaped_bps = 0.0
         self._drift = 1.0
         self._cross_bps = 0.0
@@ -176,7 +176,7 @@ class BandwidthEnd:
             "estimator": params["estimator"],
             "clock": params["clock"],
             "sleep": params["sleep"],
-            "hptime_refusal": self._link.truth.hptime_refusal,
+            "hptime_fallback_reason": self._link.truth.hptime_fallback_reason,
             "gaps": distribution_message(gaps, "permille"),
             "lateness": distribution_message(lateness, "ns"),
             "usage": {"cpu_ns": 0, "steal_ns": None, "elapsed_ns": 0},
@@ -235,14 +235,14 @@ class BandwidthEnd:
         if name == "cross_traffic":
             self._link.cross(0.0, 1500)
             return {"packets": 0, "bytes": 0, "error": None}  # who counts is the path
-        return {"sessions": 1, "streams": 1, "strangers": self._link.truth.strangers, "error": None}
+        return {"sessions": 1, "streams": 1, "foreign_packets": self._link.truth.foreign_packets, "error": None}
 
     def _estimate(self, params: Mapping[str, Any], timing: str) -> dict[str, Any]:
         """Outcome or refusal, and what else is the same of probe and program."""
         link, truth = self._link, self._link.truth
         instants, packet_bytes = params["instants"], params["packet_bytes"]
         ceiling_bps, available_bps = _ceiling_bps(params), link.available_bps(packet_bytes)
-        honest_bps = _of(truth.honest_mbps, timing, float("inf")) * 1e6
+        max_paced_bps = _of(truth.max_paced_mbps, timing, float("inf")) * 1e6
         duration_ns = instants * truth.search_ms * 1e6
         link.estimated(duration_ns)
         cost = {
@@ -252,10 +252,12 @@ class BandwidthEnd:
         }
         known: dict[str, Any] = {"method": "send", "stamp": truth.stamp, "outcome": None, "refusal": None}
         known["tally"] = {"bytes": instants * cost["bytes"]}
-        known["limits"] = {"honest_bps": None if honest_bps == float("inf") else honest_bps}
-        if honest_bps < min(available_bps, ceiling_bps):
-            message = f"this host cannot pace more than {honest_bps / 1e6:.1f} Mbit/s"
-            return known | {"refusal": {"honest_bps": honest_bps, "carried_bps": honest_bps, "message": message}}
+        known["limits"] = {"max_paced_bps": None if max_paced_bps == float("inf") else max_paced_bps}
+        if max_paced_bps < min(available_bps, ceiling_bps):
+            message = f"this host cannot pace more than {max_paced_bps / 1e6:.1f} Mbit/s"
+            return known | {
+                "refusal": {"max_paced_bps": max_paced_bps, "carried_bps": max_paced_bps, "message": message}
+            }
         middle = available_bps * (1 + _of(truth.error, timing, 0.0)) * link.factor
         found = middle * np.exp(_of(truth.spread, timing, 0.01) * link.random.standard_normal(instants))
         found = np.minimum(found, ceiling_bps)
@@ -277,7 +279,7 @@ class BandwidthEnd:
             "duration_ns": round(duration_ns),
             "discarded": instants * stalled,
             "stalled": instants * stalled,
-            "strangers": truth.strangers,
+            "foreign_packets": truth.foreign_packets,
         }
         return known | {"outcome": outcome}
 
@@ -293,7 +295,7 @@ class BandwidthEnd:
 
     def _shim_report(self) -> bytes:
         """What the library writes when the program ends."""
-        refusal = self._link.truth.hptime_refusal
+        refusal = self._link.truth.hptime_fallback_reason
         report = {
             "process": 1,
             "reason": refusal,

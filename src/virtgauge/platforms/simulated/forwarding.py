@@ -53,8 +53,8 @@ class ForwardingTruth(BaseModel):
     """Rate of stalls in which nothing is forwarded."""
     stall_ms: Annotated[float, Field(gt=0)] = 5.0
     """Mean length of a stall; lengths are exponential."""
-    bench_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Every bench draws a factor on all capacities, lognormal with median 1 and this sigma."""
+    testbed_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Every testbed draws a factor on all capacities, lognormal with median 1 and this sigma."""
     latency_us: Annotated[float, Field(gt=0)] = 50.0
     """Median latency of a frame of no bytes on an idle device."""
     latency_byte_ns: Annotated[float, Field(ge=0)] = 0.0
@@ -149,12 +149,12 @@ class ForwardingDevice:
     """A device of that truth, with its tester.
 
     Args:
-        seed: of the bench's factor, and of stalls, rare losses and latencies.
+        seed: of the testbed's factor, and of stalls, rare losses and latencies.
     """
 
     def __init__(self, truth: ForwardingTruth, seed: int) -> None:
         self._random = np.random.default_rng(seed)
-        factor = float(np.exp(truth.bench_sigma * self._random.standard_normal()))
+        factor = float(np.exp(truth.testbed_sigma * self._random.standard_normal()))
         slower = {"frame_ns": truth.frame_ns / factor, "byte_ns": truth.byte_ns / factor}
         if truth.guest_frame_ns is not None:
             slower |= {

@@ -61,8 +61,8 @@ class IsolationTruth(BaseModel):
     rates: dict[str, Positive] = Field(default_factory=dict)
     """Units of a kernel per second of CPU time, by benchmark (``memory-read-simd``) or kernel (``memory``); of
     ``disk``, bytes per second of the whole disk."""
-    bench_sigma: Sigma = 0.0
-    """Every bench draws a factor on all rates (of ``wake``: on its lateness), lognormal with median 1 and this
+    testbed_sigma: Sigma = 0.0
+    """Every testbed draws a factor on all rates (of ``wake``: on its lateness), lognormal with median 1 and this
     sigma."""
     slice_sigma: Sigma = 0.0
     """Every slice of a trial draws a factor with mean 1 and this sigma (except ``wake``)."""

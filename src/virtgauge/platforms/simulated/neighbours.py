@@ -156,19 +156,19 @@ class Slice:
 
 
 class Machine:
-    """A machine of that truth, for the two guests of one bench, which hold it: it ends with the last of them.
+    """A machine of that truth, for the two guests of one testbed, which hold it: it ends with the last of them.
 
     Args:
-        seed: of the bench's factor, and of all that is drawn.
+        seed: of the testbed's factor, and of all that is drawn.
 
     Attributes:
-        factor: of this bench, on all rates.
+        factor: of this testbed, on all rates.
     """
 
     def __init__(self, truth: IsolationTruth, seed: int) -> None:
         self.truth = truth
         self.random = np.random.default_rng(seed)
-        self.factor = float(np.exp(truth.bench_sigma * self.random.standard_normal()))
+        self.factor = float(np.exp(truth.testbed_sigma * self.random.standard_normal()))
         self._tenants: weakref.WeakSet[Tenant] = weakref.WeakSet()
 
     def tenant(self, cores: Collection[int]) -> Tenant:

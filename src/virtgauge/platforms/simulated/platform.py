@@ -111,7 +111,7 @@ class SimulatedPlatform(Platform):
         self._burst_machine = BurstMachine(settings.bursts, settings.seed) if settings.bursts else None
         self._launched = 0
         self._machines: weakref.WeakValueDictionary[tuple[str, str], Machine] = weakref.WeakValueDictionary()
-        """By scope and bench; gone with the last of their guests."""
+        """By scope and testbed; gone with the last of their guests."""
         self._links: weakref.WeakValueDictionary[tuple[str, str], SimulatedLink] = weakref.WeakValueDictionary()
         """Likewise."""
 
@@ -163,7 +163,7 @@ class SimulatedPlatform(Platform):
         return SimulatedGuest(channel, task, tenant, time.monotonic_ns() - began, self._burst_machine)
 
     def _machine(self, spec: GuestSpec, seed: int) -> Machine:
-        """The machine of a guest: one for each bench's ``tested`` and ``loading`` guest, else one of its own."""
+        """The machine of a guest: one for each testbed's ``tested`` and ``loading`` guest, else one of its own."""
         key = _at(spec.scope, spec.name, _NEIGHBOURS)
         machine = self._machines.get(key)
         if machine is None:
@@ -175,7 +175,7 @@ class SimulatedPlatform(Platform):
         return self._links[_at(scope, name, ENDS)]
 
     def _link(self, scope: Scope, name: str, seed: int) -> SimulatedLink:
-        """The path of a guest: one for each bench, of guests that are named as its ends, else one of its own."""
+        """The path of a guest: one for each testbed, of guests that are named as its ends, else one of its own."""
         key = _at(scope, name, ENDS)
         link = self._links.get(key)
         if link is None:
@@ -184,6 +184,6 @@ class SimulatedPlatform(Platform):
 
 
 def _at(scope: Scope, name: str, parts: Collection[str]) -> tuple[str, str]:
-    """What guests share whose names end in these parts: their scope, and their bench."""
-    bench, _, part = name.rpartition("-")
-    return scope.tag, bench if part in parts else name
+    """What guests share whose names end in these parts: their scope, and their testbed."""
+    testbed, _, part = name.rpartition("-")
+    return scope.tag, testbed if part in parts else name

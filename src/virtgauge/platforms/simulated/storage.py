@@ -41,8 +41,8 @@ class StorageTruth(BaseModel):
     """Flushes counted for each write of one client, by level. Concurrent clients share them."""
     parallel: Annotated[int, Field(ge=1)] = 4
     """Clients that are served at the same time."""
-    bench_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Every bench draws a factor on all times, lognormal with median 1 and this sigma."""
+    testbed_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Every testbed draws a factor on all times, lognormal with median 1 and this sigma."""
     lost_share: dict[str, Share] = Field(default_factory=lambda: {"none": 0.5, "periodic": 0.05})
     """Share of the acknowledged rows that a crash loses, by level."""
     crash_rows: Annotated[int, Field(ge=0)] = 2000
@@ -94,13 +94,13 @@ class StorageDevice:
     """A database of that truth with its load generator; what the agent's ``run`` reaches.
 
     Args:
-        seed: of the bench's factor, and of all times.
+        seed: of the testbed's factor, and of all times.
     """
 
     def __init__(self, truth: StorageTruth, seed: int) -> None:
         self.truth = truth
         self._random = np.random.default_rng(seed)
-        self._factor = float(np.exp(truth.bench_sigma * self._random.standard_normal()))
+        self._factor = float(np.exp(truth.testbed_sigma * self._random.standard_normal()))
         self._disk_per_s = truth.disk_flushes_per_s / truth.disk_drift
         self._flushes = self._flushing_ns = 0.0
 

@@ -7,12 +7,12 @@ from collections import Counter
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.ranking import Ranking, rankings
-from virtgauge.decisions.requirements import BoundRequirement, understand
+from virtgauge.decisions.requirements import BoundRequirement, resolve
 from virtgauge.decisions.verdicts import CellVerdict, Judge, Verdict
 from virtgauge.plan.load import parse_plan
+from virtgauge.results.formatting import NONE
 from virtgauge.results.quantities import BY_UNIT
 from virtgauge.results.table import ResultTable
-from virtgauge.results.words import NONE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def decisions_of(table: ResultTable) -> Decisions:
         return Decisions((), (), (), False)
     plan = parse_plan(manifest.plan_text, f"{manifest.run_id}/plan.toml")
     platforms = [arm.name for arm in manifest.arms if arm.role != "aa"]
-    requirements = understand(plan.requirements, None, platforms, plan.confidence, manifest.run_id)
+    requirements = resolve(plan.requirements, None, platforms, plan.confidence, manifest.run_id)
     verdicts = Judge(requirements, table, any_time_valid=plan.budget is not None).verdicts()
     return Decisions(
         requirements=tuple(_reported(one) for one in requirements),

@@ -6,8 +6,8 @@ import markupsafe
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.report.arms import row_labels
+from virtgauge.report.decisions.formatting import conditions_text, margin_text, more_text, sentence
 from virtgauge.report.decisions.model import Decisions
-from virtgauge.report.decisions.words import conditions_text, margin_text, more_text, sentence
 from virtgauge.report.page_frame import PageFrame
 
 

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import Verdict
+from virtgauge.report.decisions.formatting import margin_text, more_text, sentence
 from virtgauge.report.decisions.model import Decisions
-from virtgauge.report.decisions.words import margin_text, more_text, sentence
-from virtgauge.results.words import printable
+from virtgauge.results.formatting import printable
 
 _STYLES = {
     Outcome.PASS: ("✓ pass", "green"),

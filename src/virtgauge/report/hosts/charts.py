@@ -21,7 +21,7 @@ from virtgauge.report.charts import (
     log_ticks,
 )
 from virtgauge.report.hosts.model import HostFigure, HostFindings, HostRow
-from virtgauge.results.words import ratio, ratio_interval
+from virtgauge.results.formatting import ratio, ratio_interval
 
 _HEIGHT_OF_HOST, _HEIGHT_AROUND = 26, 40
 

@@ -9,8 +9,8 @@ import markupsafe
 from virtgauge.report.arms import row_labels
 from virtgauge.report.charts import drawn
 from virtgauge.report.hosts.charts import host_figure
+from virtgauge.report.hosts.formatting import figure_text, probability, sentence, test_text
 from virtgauge.report.hosts.model import HostFindings
-from virtgauge.report.hosts.words import figure_text, probability, sentence, test_text
 from virtgauge.report.page_frame import PageFrame
 
 

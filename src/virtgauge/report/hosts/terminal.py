@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from virtgauge.report.hosts.formatting import sentence, test_text
 from virtgauge.report.hosts.model import HostFindings
-from virtgauge.report.hosts.words import sentence, test_text
-from virtgauge.results.words import NONE, printable, ratio
+from virtgauge.results.formatting import NONE, printable, ratio
 
 _MOST_ROWS = 12
 

@@ -8,10 +8,10 @@ from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord, TrialRecord
 from virtgauge.report import headline
 from virtgauge.report.headline import Headline, Measured, Said, Tone, compared, tone_of
+from virtgauge.report.imported.formatting import point
 from virtgauge.report.imported.model import Figure, Series
-from virtgauge.report.imported.words import point
 from virtgauge.report.trial_results import why_missing
-from virtgauge.results.words import ratio_with_interval
+from virtgauge.results.formatting import ratio_with_interval
 
 _MOST_FIGURES = 3
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.report.imported import terminal, words
+from virtgauge.report.imported import formatting, terminal
 from virtgauge.report.imported.figures import SUITE, FigureBuilder, origins
 from virtgauge.report.imported.headlines import headlines
 from virtgauge.report.imported.model import ImportedFindings
@@ -50,7 +50,7 @@ class ImportedReport(SuiteReport):
         return f"{probe}: {', '.join(f'{factor} {level}' for factor, level in factors.items())}"
 
     def page(self, frame: PageFrame) -> SuitePage:
-        shared = {"found": self.findings, "arms": self.arms, "say": words}
+        shared = {"found": self.findings, "arms": self.arms, "say": formatting}
         table = frame.render("imported/figures.html", **shared)
         head = frame.render("imported/glance.html", **shared)
         return SuitePage(head, (Section("figures", "Imported", table),), _READING)

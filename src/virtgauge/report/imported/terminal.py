@@ -10,16 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.imported import words
+from virtgauge.report.imported import formatting
 from virtgauge.report.imported.model import Figure, ImportedFindings, Series
-from virtgauge.results.words import printable, ratio, unresolved
+from virtgauge.results.formatting import printable, ratio, unresolved
 
 _STYLES = {"worse": "red", "better": "green", "plain": "dim"}
 
 
 def print_findings(found: ImportedFindings, arms: Sequence[ArmRecord], console: Console) -> None:
     """Print every figure on every arm, a table for each cell."""
-    for title, figures in words.by_cell(found.figures):
+    for title, figures in formatting.by_cell(found.figures):
         table = Table(
             title=Text(printable(title)),
             title_justify="left",
@@ -39,8 +39,8 @@ def print_findings(found: ImportedFindings, arms: Sequence[ArmRecord], console: 
 def _figure(figure: Figure, series: Series | None, arm: ArmRecord) -> Text:
     if series is None:
         return Text("–", style="dim")
-    text = Text(words.point(figure, series.estimate), style="bold")
+    text = Text(formatting.point(figure, series.estimate), style="bold")
     if series.comparison is not None and series.comparison.ratio.point is not None:
-        style = _STYLES[words.comparison_class(figure, series, arm)]
+        style = _STYLES[formatting.comparison_class(figure, series, arm)]
         text.append(f"\n{unresolved(series.comparison) or ratio(series.comparison.ratio)}", style=f"not bold {style}")
     return text

@@ -21,12 +21,12 @@ def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: b
         labels: of the arms, by name.
         emulated: whether anything was measured on an emulated platform.
     """
-    verdicts = [one.examined.verdict for one in hearings]
+    verdicts = [one.checked.verdict for one in hearings]
     verdict = next((one for one in _SEVERITY if one in verdicts), Verdict.UNTESTABLE)
     if not hearings:
         return verdict, _EMULATED_ONLY if emulated else NOTHING_DECIDES
     if verdict is Verdict.UNTESTABLE:
-        reasons = [evidence.text for one in hearings for evidence in one.examined.evidence]
+        reasons = [evidence.text for one in hearings for evidence in one.checked.evidence]
         return verdict, _listed(reasons) or NOTHING_DECIDES
     told = [_reason_of(verdict, hearings, labels)]
     told += [
@@ -39,7 +39,7 @@ def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: b
 
 def _reason_of(verdict: Verdict, hearings: Sequence[Hearing], labels: Mapping[str, str]) -> str:
     where = _where(verdict, hearings, labels)
-    evidence = [found for one in hearings if one.examined.verdict is verdict for found in one.examined.evidence]
+    evidence = [found for one in hearings if one.checked.verdict is verdict for found in one.checked.evidence]
     if verdict is Verdict.CONFIRMED:
         return f"every figure that decides agrees{where}"
     if verdict is Verdict.CONTRADICTED:
@@ -59,8 +59,8 @@ def _why_undecided(evidence: Sequence[Evidence]) -> str:
 
 
 def _where(verdict: Verdict, hearings: Sequence[Hearing], labels: Mapping[str, str]) -> str:
-    """`` on Host and gVisor``; nothing where the run was heard as a whole."""
-    names = [labels.get(one.arm, one.arm) for one in hearings if one.examined.verdict is verdict and one.arm]
+    """`` on Host and gVisor``; nothing where the run was checks as a whole."""
+    names = [labels.get(one.arm, one.arm) for one in hearings if one.checked.verdict is verdict and one.arm]
     if not names:
         return ""
     return f" on {', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f" on {names[0]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from virtgauge.claims.verdicts import ExaminedClaim, Hearing, Verdict, counted
+from virtgauge.claims.verdicts import CheckedClaim, Hearing, Verdict, counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ReplayedClaim:
     place: str
     text: str
     note: str
-    paper: ExaminedClaim
+    paper: CheckedClaim
     run: tuple[Hearing, ...]
     verdict: Verdict
     reason: str

@@ -26,7 +26,7 @@ def told_hearings(claim: ReplayedClaim) -> list[Hearing]:
     return [
         one
         for one in claim.run
-        if one.examined.verdict is not Verdict.UNTESTABLE or any(found.measured for found in one.examined.evidence)
+        if one.checked.verdict is not Verdict.UNTESTABLE or any(found.measured for found in one.checked.evidence)
     ]
 
 

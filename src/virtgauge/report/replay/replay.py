@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from virtgauge.claims.papers import SOURCES, on_paper
-from virtgauge.claims.verdicts import ExaminedClaim, HeardClaim, Verdict
+from virtgauge.claims.verdicts import CheckedClaim, ClaimCheck, Verdict
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.paper_presets import PAPER_PREFIX
 from virtgauge.report.replay.judgement import NOT_PART, judge
@@ -38,16 +38,16 @@ def _part(name: str, suite: SuiteReport | None, arms: Sequence[ArmRecord]) -> Re
     else:
         labels = {arm.name: arm.label for arm in arms}
         emulated = any(arm.emulated for arm in suite.arms)
-        claims = [_claim(heard, labels, emulated=emulated) for heard in suite.claims]
+        claims = [_claim(checks, labels, emulated=emulated) for checks in suite.claims]
     source, subject = SOURCES[name]
     return ReplayedPart(name, f"{source.short}: {subject}", source.citation, suite is not None, tuple(claims))
 
 
-def _untested(paper: ExaminedClaim) -> ReplayedClaim:
+def _untested(paper: CheckedClaim) -> ReplayedClaim:
     return ReplayedClaim(paper.name, paper.place, paper.text, paper.note, paper, (), Verdict.UNTESTABLE, NOT_PART)
 
 
-def _claim(heard: HeardClaim, labels: dict[str, str], *, emulated: bool) -> ReplayedClaim:
-    paper = heard.paper
-    verdict, reason = judge(heard.run, labels, emulated=emulated)
-    return ReplayedClaim(paper.name, paper.place, paper.text, paper.note, paper, heard.run, verdict, reason)
+def _claim(checks: ClaimCheck, labels: dict[str, str], *, emulated: bool) -> ReplayedClaim:
+    paper = checks.paper
+    verdict, reason = judge(checks.run, labels, emulated=emulated)
+    return ReplayedClaim(paper.name, paper.place, paper.text, paper.note, paper, checks.run, verdict, reason)

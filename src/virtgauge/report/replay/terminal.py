@@ -9,7 +9,7 @@ from rich.text import Text
 
 from virtgauge.claims.verdicts import Verdict
 from virtgauge.report.replay.model import Replay, ReplayedPart, in_words
-from virtgauge.results.words import printable
+from virtgauge.results.formatting import printable
 
 _STYLES = {
     Verdict.CONFIRMED: "green",

@@ -73,7 +73,7 @@ class Found:
         bytes: of IP packets, that were sent.
         duration_ns: of all searches together.
         discarded, stalled: trains that were not what was asked for; of them, those in which the sender stood still.
-        strangers: packets of others that came to the listener meanwhile.
+        foreign_packets: packets of others that came to the listener meanwhile.
     """
 
     available_bps: float
@@ -87,7 +87,7 @@ class Found:
     duration_ns: int
     discarded: int
     stalled: int
-    strangers: int
+    foreign_packets: int
 
     @classmethod
     def decode(cls, value: Mapping[str, Any]) -> Self:
@@ -109,7 +109,7 @@ class Found:
             duration_ns=int(value["duration_ns"]),
             discarded=int(value["discarded"]),
             stalled=int(value["stalled"]),
-            strangers=int(value["strangers"]),
+            foreign_packets=int(value["foreign_packets"]),
         )
 
     @property
@@ -123,12 +123,12 @@ class Refused:
     """The sender could not pace what the path carries; rates in bit/s of IP packets.
 
     Attributes:
-        honest_bps: the highest rate that it was seen to pace; 0 if none was.
+        max_paced_bps: the highest rate that it was seen to pace; 0 if none was.
         carried_bps: the highest of those that the path carried; None where nobody looked.
         message: why, in words.
     """
 
-    honest_bps: float
+    max_paced_bps: float
     carried_bps: float | None
     message: str
 
@@ -140,7 +140,7 @@ class Refused:
             KeyError, TypeError, ValueError: it is none.
         """
         carried = value["carried_bps"]
-        return cls(float(value["honest_bps"]), None if carried is None else float(carried), str(value["message"]))
+        return cls(float(value["max_paced_bps"]), None if carried is None else float(carried), str(value["message"]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,10 +170,10 @@ class Answer:
         silence: why there was none, in words; None where there was one, or a refusal.
         method: by which bursts were handed over.
         stamp: who stamped the packets at the receiver: ``hardware``, ``kernel`` or ``program``.
-        honest_bps: the highest rate that the sender paced beforehand; None where that is not known.
+        max_paced_bps: the highest rate that the sender paced beforehand; None where that is not known.
         sent_bytes: of IP packets, in the whole session.
         gaps, lateness: of all bursts: gaps as thousandths of what was planned, and how late each left, in ns.
-        hptime_refusal: why hptime answers from the system's clock; None where it does not.
+        hptime_fallback_reason: why hptime answers from the system's clock; None where it does not.
         usage: of the agent's probe; None of a program.
         clocks: of the guest.
         finished_ns: when the answer had come, by the controller's CLOCK_MONOTONIC.
@@ -185,11 +185,11 @@ class Answer:
     silence: str | None
     method: str | None
     stamp: str | None
-    honest_bps: float | None
+    max_paced_bps: float | None
     sent_bytes: int | None
     gaps: Histogram | None
     lateness: Histogram | None
-    hptime_refusal: str | None
+    hptime_fallback_reason: str | None
     usage: dict[str, Any] | None
     clocks: tuple[Elapsed, ...]
     finished_ns: int
@@ -200,8 +200,8 @@ class Answer:
         """There was no estimate, for this reason."""
         nothing = dict.fromkeys(
             (
-                *("found", "refused", "method", "stamp", "honest_bps", "sent_bytes"),
-                *("gaps", "lateness", "hptime_refusal", "usage"),
+                *("found", "refused", "method", "stamp", "max_paced_bps", "sent_bytes"),
+                *("gaps", "lateness", "hptime_fallback_reason", "usage"),
             )
         )
         return cls(**nothing, silence=words, clocks=(), finished_ns=time.monotonic_ns())

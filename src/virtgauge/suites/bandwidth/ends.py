@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from virtgauge.network.nic import Neighbour, Nic, Route
-from virtgauge.suites.bandwidth.bench import OTHERS, RECEIVER, TESTED
+from virtgauge.suites.bandwidth.testbed import OTHERS, RECEIVER, TESTED
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ _STALLED = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class Circumstances:
+class TrialConditions:
     """Under which an estimate was made; rates in bit/s.
 
     Attributes:
@@ -31,7 +31,7 @@ class Circumstances:
         stamp: who stamped packets.
         streams, stalled: trains, and those of them in which the sender stood still.
         at_ceiling: the estimate is the highest that the estimator tries, in bit/s; None where it is not.
-        hptime_refusal: why hptime was not used where it should have been; None where it was.
+        hptime_fallback_reason: why hptime was not used where it should have been; None where it was.
     """
 
     cross_asked_bps: float
@@ -48,10 +48,10 @@ class Circumstances:
     streams: int
     stalled: int
     at_ceiling: float | None
-    hptime_refusal: str | None
+    hptime_fallback_reason: str | None
 
 
-def flags_of(found: Circumstances) -> Iterator[Flag]:
+def flags_of(found: TrialConditions) -> Iterator[Flag]:
     """Every flag that applies."""
     yield from _fatal(found)
     if found.refused is not None:
@@ -66,11 +66,11 @@ def flags_of(found: Circumstances) -> Iterator[Flag]:
             f"{found.at_ceiling / 1e6:.0f} Mbit/s is the highest that the estimator tries: at least this is available"
         )
         yield Flag("ceiling", text, fatal=False)
-    if found.hptime_refusal is not None:
-        yield Flag("hptime-refused", f"timed by the system's clock: {found.hptime_refusal}", fatal=False)
+    if found.hptime_fallback_reason is not None:
+        yield Flag("hptime-refused", f"timed by the system's clock: {found.hptime_fallback_reason}", fatal=False)
 
 
-def _fatal(found: Circumstances) -> Iterator[Flag]:
+def _fatal(found: TrialConditions) -> Iterator[Flag]:
     asked, counted = found.cross_asked_bps, found.cross_counted_bps
     if abs(counted - asked) > allowance_bps(asked, found.cross_frames if found.poisson else None):
         text = f"of {asked / 1e6:g} Mbit/s cross traffic {counted / 1e6:.1f} were counted"

@@ -48,18 +48,18 @@ def decode(reply: Reply) -> Answer:
         KeyError, TypeError, ValueError: it is none.
     """
     value = reply.value
-    outcome, refusal, honest = value["outcome"], value["refusal"], value["limits"]["honest_bps"]
+    outcome, refusal, paced = value["outcome"], value["refusal"], value["limits"]["max_paced_bps"]
     return Answer(
         found=None if outcome is None else Found.decode(outcome),
         refused=None if refusal is None else Refused.decode(refusal),
         silence=None,
         method=str(value["method"]),
         stamp=None if value["stamp"] is None else str(value["stamp"]),
-        honest_bps=None if honest is None else float(honest),
+        max_paced_bps=None if paced is None else float(paced),
         sent_bytes=int(value["tally"]["bytes"]),
         gaps=histogram(value["gaps"]),
         lateness=histogram(value["lateness"]),
-        hptime_refusal=value["hptime_refusal"],
+        hptime_fallback_reason=value["hptime_fallback_reason"],
         usage=dict(value["usage"]),
         clocks=elapsed_by_clock(value["clocks_start"], value["clocks_end"]),
         finished_ns=reply.finished_ns,

@@ -1,4 +1,4 @@
-"""The bench of real guests: a router between who sends and who receives, whose way to the receiver is shaped.
+"""The testbed of real guests: a router between who sends and who receives, whose way to the receiver is shaped.
 
     tested ──┐
              ├── router ══ shaper ══ (link) ══ receiver
@@ -25,14 +25,14 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.receive_threads import receive_in_threads
 from virtgauge.platforms.base import Guest, LaunchError, Share
-from virtgauge.platforms.far.platform import FarHostLostError
-from virtgauge.suites.bandwidth.bench import OTHERS, RECEIVER, TESTED, Address, BandwidthBench, BenchSpec
+from virtgauge.platforms.remote.platform import RemoteHostLostError
 from virtgauge.suites.bandwidth.ends import NOWHERE, NOWHERE_NETWORK, OTHERS_END, RECEIVER_END, SENDER_END
 from virtgauge.suites.bandwidth.links import Link, make_link
 from virtgauge.suites.bandwidth.placement import Placement
 from virtgauge.suites.bandwidth.program import shared_folders
 from virtgauge.suites.bandwidth.shaped_path import ShapedPath
-from virtgauge.suites.bench import Stage
+from virtgauge.suites.bandwidth.testbed import OTHERS, RECEIVER, TESTED, Address, BandwidthTestbed, TestbedSpec
+from virtgauge.suites.testbed import Stage
 
 _READY_S = 120.0
 _NUD_PERMANENT = 0x80
@@ -40,14 +40,14 @@ _FIFO = 60
 """Above that of the cross traffic."""
 
 
-async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
+async def set_up_laboratory(stage: Stage, spec: TestbedSpec) -> BandwidthTestbed:
     """Make the networks, launch everybody, and join them.
 
     Raises:
         LaunchError: something did not come up.
-        FarHostLostError: the tester's host cannot be reached.
+        RemoteHostLostError: the tester's host cannot be reached.
     """
-    where = Placement.of_this_machine() if stage.far is None else Placement.beside_a_tester()
+    where = Placement.of_this_machine() if stage.remote is None else Placement.beside_a_tester()
     try:
         router = Namespace(stage.scope, stage.name("router"), forwarding=True)
         stage.at_end(router.close)
@@ -64,7 +64,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
         raise LaunchError("network", f"the router cannot be configured: {error}") from error
     stage.charge_kernel_threads()
     path = ShapedPath(router, RECEIVER, OTHERS, counters, link, others.channel, NOWHERE, crowded=where.crowded)
-    return BandwidthBench(
+    return BandwidthTestbed(
         stage,
         spec,
         tested=tested,
@@ -77,7 +77,7 @@ async def set_up_laboratory(stage: Stage, spec: BenchSpec) -> BandwidthBench:
 
 
 async def _launch(
-    stage: Stage, spec: BenchSpec, router: Namespace, link: Link | None, where: Placement
+    stage: Stage, spec: TestbedSpec, router: Namespace, link: Link | None, where: Placement
 ) -> tuple[Guest, Guest, Guest]:
     """Tested guest, receiver and others, at the same time."""
     beside = None if where.others is None else (where.others,)
@@ -92,7 +92,7 @@ async def _launch(
         of_tested |= {"host_root": True, "shares": tuple(Share(folder) for folder in shared_folders())}
     if spec.fifo:
         of_tested["capabilities"] = ("CAP_SYS_NICE",)
-    port, lab = (RECEIVER, router) if link is None else (link.far_port, link.namespace)
+    port, lab = (RECEIVER, router) if link is None else (link.remote_port, link.namespace)
     at_receiver = {"nics": (RECEIVER_END.nic(port),), "lab": lab, "cpus": beside}
     try:
         async with asyncio.TaskGroup() as group:
@@ -102,7 +102,7 @@ async def _launch(
                 receiver = group.create_task(stage.launch(RECEIVER, **at_receiver, **of_guests))
             else:
                 receiver = group.create_task(stage.launch_peer(RECEIVER, **at_receiver, **wanted))
-    except* (LaunchError, FarHostLostError) as failures:
+    except* (LaunchError, RemoteHostLostError) as failures:
         raise failures.exceptions[0] from None
     return tested.result(), receiver.result(), others.result()
 

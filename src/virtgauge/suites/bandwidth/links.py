@@ -19,12 +19,12 @@ from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.shaper import Impairment, has_netem, impair
 from virtgauge.network.switch import Rule
 from virtgauge.platforms.base import LaunchError
-from virtgauge.suites.bandwidth.bench import EMULATOR, RECEIVER, BenchSpec
 from virtgauge.suites.bandwidth.ends import RECEIVER_END
 from virtgauge.suites.bandwidth.loads import Running
 from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.placement import Placement
-from virtgauge.suites.bench import Stage
+from virtgauge.suites.bandwidth.testbed import EMULATOR, RECEIVER, TestbedSpec
+from virtgauge.suites.testbed import Stage
 
 _NEAR, _FAR = "eth0", "far"
 _SHORTEST_BYTES = 64
@@ -68,11 +68,11 @@ class Link(abc.ABC):
     Attributes:
         kind: for the record.
         namespace: that frames pass.
-        far_port: its interface towards the receiver.
+        remote_port: its interface towards the receiver.
     """
 
     kind: str
-    far_port = _FAR
+    remote_port = _FAR
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
@@ -177,8 +177,8 @@ def queue_bytes(conditions: Conditions) -> int:
     return _LEAST_QUEUE_BYTES + round(_SLACK * held)
 
 
-async def make_link(stage: Stage, spec: BenchSpec, router: Namespace, where: Placement) -> Link | None:
-    """The link that a bench needs, joined to the router; None where it needs none.
+async def make_link(stage: Stage, spec: TestbedSpec, router: Namespace, where: Placement) -> Link | None:
+    """The link that a testbed needs, joined to the router; None where it needs none.
 
     Raises:
         LaunchError: netem was asked for, and this kernel has none; or the emulator did not come up.

@@ -64,7 +64,7 @@ class Running:
 async def running(channel: Channel, name: str, params: Mapping[str, Any], what: str) -> AsyncIterator[Running]:
     """A load during the block; afterwards it has told what it came to, or is silent.
 
-    A block that is cancelled does not wait for it: the bench ends then.
+    A block that is cancelled does not wait for it: the testbed ends then.
 
     Raises:
         AgentError, ChannelClosedError, ProtocolError: see :meth:`Running.start`.

@@ -11,7 +11,7 @@ import numpy as np
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.bandwidth.answer import MEGA, Answer
-from virtgauge.suites.bandwidth.flags import Circumstances, flags_of
+from virtgauge.suites.bandwidth.flags import TrialConditions, flags_of
 from virtgauge.suites.bandwidth.path import Conditions, Counted, LinkRecord
 from virtgauge.suites.bandwidth.timing import HPTIME, Timing
 from virtgauge.suites.bandwidth.truth import available_bps, covers, error_ratio
@@ -30,7 +30,7 @@ class Trial:
         counted: of the others, over the time of the estimate.
         before_bps, after_bps: what the path let pass of a flood, as its shaper counts; None where that was not seen.
         link: what made the path.
-        strangers: packets that the listener has ignored; None where it did not tell.
+        foreign_packets: packets that the listener has ignored; None where it did not tell.
     """
 
     params: Mapping[str, Any]
@@ -42,7 +42,7 @@ class Trial:
     before_bps: float | None
     after_bps: float | None
     link: LinkRecord
-    strangers: int | None
+    foreign_packets: int | None
 
     @property
     def truth_bps(self) -> float:
@@ -76,9 +76,9 @@ class Trial:
             "link": self.link.result(self.conditions),
             "receiver": self.receiver,
             "packet_bytes": self.packet_bytes,
-            "strangers": self.strangers,
+            "foreign_packets": self.foreign_packets,
             "layer": "ip",
-            "hptime_refusal": self._hptime_refusal(),
+            "hptime_fallback_reason": self._hptime_fallback_reason(),
             "shim": None if answer.preloaded is None else answer.preloaded.result(),
             "usage": answer.usage,
         }
@@ -116,7 +116,7 @@ class Trial:
         answer, refused = self.answer, self.answer.refused
         return {
             "method": answer.method,
-            "honest_mbps": _mega(answer.honest_bps if refused is None else refused.honest_bps),
+            "max_paced_mbps": _mega(answer.max_paced_bps if refused is None else refused.max_paced_bps),
             "refused": refused is not None,
             "carried_mbps": None if refused is None else _mega(refused.carried_bps),
             "message": None if refused is None else refused.message,
@@ -125,7 +125,7 @@ class Trial:
     def flags(self) -> tuple[Flag, ...]:
         """What makes the trial invalid, or is to be said with it."""
         answer, found = self.answer, self.answer.found
-        circumstances = Circumstances(
+        observed = TrialConditions(
             cross_asked_bps=self.conditions.cross_bps,
             cross_counted_bps=self.counted.cross_bps,
             cross_frames=self.counted.cross_frames,
@@ -140,19 +140,19 @@ class Trial:
             streams=0 if found is None else found.streams,
             stalled=0 if found is None else found.stalled,
             at_ceiling=found.available_bps if found is not None and found.lower_bound else None,
-            hptime_refusal=self._hptime_refusal(),
+            hptime_fallback_reason=self._hptime_fallback_reason(),
         )
-        return tuple(flags_of(circumstances))
+        return tuple(flags_of(observed))
 
     def histograms(self) -> dict[str, Histogram]:
         """How sending kept its time: ``gap`` in thousandths of what was planned, ``lateness`` in ns."""
         known = {"gap": self.answer.gaps, "lateness": self.answer.lateness}
         return {name: histogram for name, histogram in known.items() if histogram is not None}
 
-    def _hptime_refusal(self) -> str | None:
+    def _hptime_fallback_reason(self) -> str | None:
         """Why hptime did not serve, of a timing that has any of it."""
         timing = Timing.named(self.params["timing"])
-        return self.answer.hptime_refusal if HPTIME in (timing.clock, timing.sleep) else None
+        return self.answer.hptime_fallback_reason if HPTIME in (timing.clock, timing.sleep) else None
 
 
 def _mega(bps: float | None) -> float | None:

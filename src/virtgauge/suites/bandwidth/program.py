@@ -51,7 +51,7 @@ def find_program() -> Path:
     return path.resolve()
 
 
-def shortfall() -> str | None:
+def missing_prerequisite() -> str | None:
     """Why nothing can be estimated by the program here, in words; None where it can."""
     try:
         find_program(), find_library()
@@ -62,7 +62,7 @@ def shortfall() -> str | None:
 
 def shared_folders() -> list[Path]:
     """Folders of the host that a guest has to see, where program and library are here."""
-    return [] if shortfall() else sorted({find_program().parent, find_library().parent})
+    return [] if missing_prerequisite() else sorted({find_program().parent, find_library().parent})
 
 
 async def run(channel: Channel, params: Mapping[str, Any], *, preload: bool, within_s: float) -> Answer:
@@ -78,7 +78,7 @@ async def run(channel: Channel, params: Mapping[str, Any], *, preload: bool, wit
         AgentError: there is no estimate, and no refusal either.
         ChannelClosedError, ProtocolError: the guest was lost.
     """
-    if (missing := shortfall()) is not None:
+    if (missing := missing_prerequisite()) is not None:
         raise AgentError("unsupported", missing)
     environment = {_TOKEN: str(params["token"])}  # arguments are for everybody to see
     if preload:
@@ -147,7 +147,7 @@ def decode(reply: Reply, *, preload: bool) -> Answer:
 
 def _answer(last: Mapping[str, Any], finished_ns: int, preloaded: Preloaded | None) -> Answer:
     refused = last["event"] == "error"
-    honest = last["limits"]["honest_bps"]
+    paced = last["limits"]["max_paced_bps"]
     reasons = preloaded.reasons if preloaded is not None else ()
     return Answer(
         found=None if refused else Found.decode(last["outcome"]),
@@ -155,11 +155,11 @@ def _answer(last: Mapping[str, Any], finished_ns: int, preloaded: Preloaded | No
         silence=None,
         method=str(last["method"]),
         stamp=None if last["stamp"] is None else str(last["stamp"]),
-        honest_bps=None if honest is None else float(honest),
+        max_paced_bps=None if paced is None else float(paced),
         sent_bytes=int(last["tally"]["bytes"]),
         gaps=histogram(last["gaps"]),
         lateness=histogram(last["lateness"]),
-        hptime_refusal="; ".join(reasons) or None,
+        hptime_fallback_reason="; ".join(reasons) or None,
         usage=None,
         clocks=(),
         finished_ns=finished_ns,

@@ -1,4 +1,4 @@
-"""The simulated path as a bench: simulated guests at its ends, which speak the real protocol."""
+"""The simulated path as a testbed: simulated guests at its ends, which speak the real protocol."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 from virtgauge.platforms.simulated.bandwidth import SimulatedLink
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
-from virtgauge.suites.bandwidth.bench import OTHERS, RECEIVER, TESTED, Address, BandwidthBench, BenchSpec
 from virtgauge.suites.bandwidth.ends import NOWHERE, RECEIVER_END
 from virtgauge.suites.bandwidth.path import Conditions, Count, Counted, LinkRecord, Path
-from virtgauge.suites.bench import Stage
+from virtgauge.suites.bandwidth.testbed import OTHERS, RECEIVER, TESTED, Address, BandwidthTestbed, TestbedSpec
+from virtgauge.suites.testbed import Stage
 
 
 class SimulatedPath(Path):
@@ -56,7 +56,7 @@ class _SimulatedCount(Count):
         )
 
 
-async def set_up_simulation(stage: Stage, spec: BenchSpec) -> BandwidthBench:
+async def set_up_simulation(stage: Stage, spec: TestbedSpec) -> BandwidthTestbed:
     """Launch both ends and the others.
 
     Raises:
@@ -66,7 +66,7 @@ async def set_up_simulation(stage: Stage, spec: BenchSpec) -> BandwidthBench:
     assert isinstance(platform, SimulatedPlatform)
     tested, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
     link = platform.link_of(stage.scope, stage.name(TESTED))
-    return BandwidthBench(
+    return BandwidthTestbed(
         stage,
         spec,
         tested=tested,

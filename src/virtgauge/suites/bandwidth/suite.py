@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from virtgauge.suites.bandwidth.bench import BandwidthBench, BenchSpec
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
-from virtgauge.suites.bandwidth.program import shortfall
+from virtgauge.suites.bandwidth.program import missing_prerequisite
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.bandwidth.simulated import set_up_simulation
+from virtgauge.suites.bandwidth.testbed import BandwidthTestbed, TestbedSpec
 from virtgauge.suites.bandwidth.trial import measure_cell, timeout_s
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.testbed import Stage, Testbed
 
 
 class BandwidthSuite(Suite):
@@ -33,7 +33,7 @@ class BandwidthSuite(Suite):
 
     def __init__(self, settings: BandwidthSettings) -> None:
         self._settings = settings
-        self._benches: dict[str, BenchSpec] = {}
+        self._testbeds: dict[str, TestbedSpec] = {}
 
     @classmethod
     def create(cls, settings: Mapping[str, Any]) -> BandwidthSuite:
@@ -42,9 +42,9 @@ class BandwidthSuite(Suite):
     def needs(self) -> tuple[str, ...]:
         return ("bandwidth", "shim") if "shim" in self._settings.through else ()
 
-    def shortfalls(self) -> list[str]:
+    def missing_prerequisites(self) -> list[str]:
         """The program for ``shim``, where it is not there."""
-        missing = shortfall() if "shim" in self._settings.through else None
+        missing = missing_prerequisite() if "shim" in self._settings.through else None
         return [] if missing is None else [f"the bandwidth suite's cells through shim: {missing}"]
 
     def cells(self) -> list[Cell]:
@@ -68,8 +68,8 @@ class BandwidthSuite(Suite):
         loss: float,
         pacing: str,
     ) -> Cell:
-        bench = BenchSpec.of(self._settings, needs_link=delay_ms > 0 or loss > 0)
-        self._benches[bench.name] = bench
+        testbed = TestbedSpec.of(self._settings, needs_link=delay_ms > 0 or loss > 0)
+        self._testbeds[testbed.name] = testbed
         params: dict[str, Any] = {
             "estimator": estimator,
             "timing": timing,
@@ -83,14 +83,14 @@ class BandwidthSuite(Suite):
         }
         factors = {name: f"{level:g}" if isinstance(level, float) else level for name, level in params.items()}
         expected_s = 1 + 0.5 * self._settings.estimates + 2 * self._settings.capacity_s
-        return Cell(self.name, "estimate", factors, params, timeout_s(self._settings), bench.name, expected_s)
+        return Cell(self.name, "estimate", factors, params, timeout_s(self._settings), testbed.name, expected_s)
 
-    async def set_up(self, bench: str, stage: Stage) -> Bench:
+    async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """The path, who sends and who receives on it."""
         set_up = set_up_simulation if stage.platform.simulated else set_up_laboratory
-        return await set_up(stage, self._benches[bench])
+        return await set_up(stage, self._testbeds[testbed])
 
-    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
+    async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Measure one cell."""
-        assert isinstance(bench, BandwidthBench)
-        return await measure_cell(self._settings, bench, cell, on_progress)
+        assert isinstance(testbed, BandwidthTestbed)
+        return await measure_cell(self._settings, testbed, cell, on_progress)

@@ -12,10 +12,10 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.suites.bandwidth import inside, program
 from virtgauge.suites.bandwidth.answer import Answer
-from virtgauge.suites.bandwidth.bench import LISTENER_PORT, BandwidthBench
 from virtgauge.suites.bandwidth.outcome import Trial
 from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
+from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, BandwidthTestbed
 from virtgauge.suites.bandwidth.timing import HPTIME, SYSTEM, Timing
 from virtgauge.suites.base import Cell, Measurement
 
@@ -30,7 +30,7 @@ def timeout_s(settings: BandwidthSettings) -> float:
 
 
 async def measure_cell(
-    settings: BandwidthSettings, bench: BandwidthBench, cell: Cell, on_progress: Callable[[float], None]
+    settings: BandwidthSettings, testbed: BandwidthTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Measure one cell.
 
@@ -40,19 +40,19 @@ async def measure_cell(
             meanwhile; ``lost``: somebody beside the tested guest is gone.
         ChannelClosedError, ProtocolError: the tested guest was lost.
     """
-    conditions, path = conditions_of(settings, cell.params), bench.path
+    conditions, path = conditions_of(settings, cell.params), testbed.path
     token, seed = secrets.token_hex(_TOKEN_BYTES), random.getrandbits(62)  # no part of the design
-    params = estimate_params(settings, cell.params, bench.address.listener, token)
-    async with bench.explained():
+    params = estimate_params(settings, cell.params, testbed.address.listener, token)
+    async with testbed.explained():
         await path.set(conditions)
         try:
             before_bps = await path.measured_bps(settings.capacity_s)
             async with (
-                bench.listening(token) as listener,
-                bench.crossing(conditions, settings.cross_packet_bytes, seed),
+                testbed.listening(token) as listener,
+                testbed.crossing(conditions, settings.cross_packet_bytes, seed),
                 path.counting() as count,
             ):
-                answer = await bench.unless_lost(_estimated(bench, cell, params, on_progress))
+                answer = await testbed.unless_lost(_estimated(testbed, cell, params, on_progress))
             after_bps = await path.measured_bps(settings.capacity_s)
         except (AgentError, ChannelClosedError, ProtocolError):
             with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError):
@@ -61,18 +61,18 @@ async def measure_cell(
         link = await path.rest()
     found = answer.found
     began_ns = 0 if found is None else answer.finished_ns - found.duration_ns
-    strangers = listener.answer.get("strangers")
+    foreign_packets = listener.answer.get("foreign_packets")
     trial = Trial(
         params=cell.params,
         conditions=conditions,
         packet_bytes=settings.packet_bytes,
-        receiver=bench.spec.receiver,
+        receiver=testbed.spec.receiver,
         answer=answer,
         counted=count.over(began_ns, answer.finished_ns),
         before_bps=before_bps,
         after_bps=after_bps,
         link=link,
-        strangers=None if strangers is None else int(strangers),
+        foreign_packets=None if foreign_packets is None else int(foreign_packets),
     )
     return Measurement(
         result=trial.result(),
@@ -128,9 +128,9 @@ def estimate_params(
 
 
 async def _estimated(
-    bench: BandwidthBench, cell: Cell, params: dict[str, Any], on_progress: Callable[[float], None]
+    testbed: BandwidthTestbed, cell: Cell, params: dict[str, Any], on_progress: Callable[[float], None]
 ) -> Answer:
-    channel = bench.tested.channel
+    channel = testbed.tested.channel
     if cell.params["through"] == "inside":
         asking = inside.ask(channel, params, on_progress)
     else:

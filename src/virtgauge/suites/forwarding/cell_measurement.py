@@ -8,17 +8,17 @@ from typing import Any
 
 from virtgauge.analysis.forwarding.line_rate import bits_per_s, wire_frames_per_s
 from virtgauge.analysis.forwarding.load_vectors import Shares, jain_index
-from virtgauge.analysis.forwarding.loss_ledger import DropCounter, LossLedger, add_ledgers, close_ledger
+from virtgauge.analysis.forwarding.loss_accounting import DropCounter, LossAccounting, add_accountings, close_accounting
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.base import Elapsed, Measurement
-from virtgauge.suites.forwarding.flags import Circumstances, flags_of
+from virtgauge.suites.forwarding.flags import Conditions, flags_of
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.latency import LatencyAtLoad, latency_at_loads
 from virtgauge.suites.forwarding.searches.back_to_back import BackToBack, back_to_back
 from virtgauge.suites.forwarding.searches.base import Limits, SearchError, SearchResult
 from virtgauge.suites.forwarding.searches.worst_vector import find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
-from virtgauge.suites.forwarding.trial import PACED, Manner, TrialResult
+from virtgauge.suites.forwarding.trial import PACED, Sending, TrialResult
 
 _SEARCH_PART = 0.7
 """Of a cell's time, for the progress shown."""
@@ -50,11 +50,11 @@ async def measure_cell(
     except SearchError as error:
         return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
     latencies, bursts = await _at_throughput(settings, tally.load(shares), search, limits, on_progress)
-    found = Circumstances(
+    found = Conditions(
         calibration=calibration,
         search=search,
         medium_pps=medium_pps,
-        ledger=add_ledgers(tally.ledgers),
+        ledger=add_accountings(tally.ledgers),
         duplicates=tally.duplicates,
         reordered=tally.reordered,
         late_share=_late_share(latencies),
@@ -72,7 +72,7 @@ async def measure_cell(
         "cpu_limit_unbound": found.unbound,
         "latency": [at_load.record(shares) for at_load in latencies],
         "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
-        "loss_ledger": _ledger_record(tally.ledgers),
+        "loss_accounting": _ledger_record(tally.ledgers),
         "frames_sent": tally.sent,
         "rfc2544_complete": _is_complete(settings, search),
     }
@@ -91,7 +91,7 @@ class Tally:
     def __init__(self, lab: ForwardingLab, frame_bytes: int, tolerance: float, counters: list[DropCounter]) -> None:
         self._lab, self._frame_bytes, self._tolerance, self._counters = lab, frame_bytes, tolerance, counters
         self.sent = self.duplicates = self.reordered = 0
-        self.ledgers: list[LossLedger] = []
+        self.ledgers: list[LossAccounting] = []
         self.clocks: dict[str, Elapsed] = {}
         self.port = ""
 
@@ -104,9 +104,11 @@ class Tally:
         """The laboratory with this vector, for searches."""
         return LoadOfVector(self, shares)
 
-    async def measure(self, shares: Shares, rate_pps: float, duration_s: float, manner: Manner = PACED) -> TrialResult:
+    async def measure(
+        self, shares: Shares, rate_pps: float, duration_s: float, sending: Sending = PACED
+    ) -> TrialResult:
         """One trial."""
-        trial = await self._lab.measure(shares, self._frame_bytes, rate_pps, duration_s, manner)
+        trial = await self._lab.measure(shares, self._frame_bytes, rate_pps, duration_s, sending)
         self.port = trial.port
         self.sent += trial.sent
         self.duplicates += sum(flow.duplicates for flow in trial.flows)
@@ -122,7 +124,7 @@ class Tally:
                 one.clock, sum_.elapsed_ns + one.elapsed_ns, sum_.uncertainty_ns + one.uncertainty_ns
             )
 
-    async def _ledger(self, trial: TrialResult) -> LossLedger:
+    async def _ledger(self, trial: TrialResult) -> LossAccounting:
         before, self._counters = self._counters, await self._lab.drop_counters()
         # A place that is known by a difference goes back when frames that were under way have passed it after all.
         since = [
@@ -130,7 +132,7 @@ class Tally:
             for then, now in zip(before, self._counters, strict=True)
         ]
         tester = [DropCounter(f"tester: {place}", frames) for place, frames in trial.drops.items()]
-        return close_ledger([flow.lost for flow in trial.flows], [*since, *tester], tolerance_share=self._tolerance)
+        return close_accounting([flow.lost for flow in trial.flows], [*since, *tester], tolerance_share=self._tolerance)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,11 +148,11 @@ class LoadOfVector:
 
     async def measure_tagged(self, rate_pps: float, duration_s: float) -> TrialResult:
         """The same, timing the frame in the middle alone."""
-        return await self.tally.measure(self.shares, rate_pps, duration_s, Manner(tagged=True))
+        return await self.tally.measure(self.shares, rate_pps, duration_s, Sending(tagged=True))
 
     async def burst(self, frames: int, rate_pps: float) -> TrialResult:
         """So many frames as fast as the tester can."""
-        return await self.tally.measure(self.shares, rate_pps, frames / rate_pps, Manner(burst=frames))
+        return await self.tally.measure(self.shares, rate_pps, frames / rate_pps, Sending(burst=frames))
 
 
 async def _search(
@@ -197,8 +199,8 @@ async def _at_throughput(
     return latencies, await back_to_back(load, limits.max_pps, throughput, repeats=settings.back_to_back)
 
 
-def _ledger_record(ledgers: Sequence[LossLedger]) -> dict[str, Any]:
-    together = add_ledgers(ledgers)
+def _ledger_record(ledgers: Sequence[LossAccounting]) -> dict[str, Any]:
+    together = add_accountings(ledgers)
     return {
         "closed": together.closed,
         "lost": together.lost,

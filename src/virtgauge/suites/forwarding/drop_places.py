@@ -14,13 +14,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
-from virtgauge.analysis.forwarding.loss_ledger import DropCounter
+from virtgauge.analysis.forwarding.loss_accounting import DropCounter
 from virtgauge.host.process import boot_id
 from virtgauge.network.links import LinkCount, link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.switch import RuleCount, Switch
 from virtgauge.platforms.base import Guest
-from virtgauge.suites.bench import Stage
+from virtgauge.suites.testbed import Stage
 
 _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/snmp"
 _BOOT = "/proc/sys/kernel/random/boot_id"

@@ -10,7 +10,6 @@ from virtgauge.analysis.forwarding.load_vectors import equal_shares
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Guest
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.cpu_plan import CpuPlan
 from virtgauge.suites.forwarding.packet_trial import Path, Tester
 from virtgauge.suites.forwarding.routers import (
@@ -22,7 +21,8 @@ from virtgauge.suites.forwarding.routers import (
     ingress_mac,
 )
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import Manner, TrialResult
+from virtgauge.suites.forwarding.trial import Sending, TrialResult
+from virtgauge.suites.testbed import Stage
 
 _LOOP_END = "loop"
 _TRANSMIT_MAC, _LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03"
@@ -75,7 +75,7 @@ class Ends:
         return cls(settings, tester, cpus)
 
     async def measure(
-        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float, manner: Manner
+        self, shares: Sequence[float], frame_bytes: int, rate_pps: float, duration_s: float, sending: Sending
     ) -> TrialResult:
         """Offer a load to the guests by this vector.
 
@@ -83,7 +83,7 @@ class Ends:
             AgentError, ChannelClosedError, ProtocolError: the tester failed.
         """
         tester = dataclasses.replace(self._tester, drain_ns=round(self._tester.drain_ns * self.timeout_factor))
-        return await tester.measure(shares, frame_bytes, rate_pps, duration_s, manner)
+        return await tester.measure(shares, frame_bytes, rate_pps, duration_s, sending)
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
         """Offer a load to a bare loop, from the tester to itself.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from virtgauge.analysis.forwarding.loss_ledger import LossLedger
+from virtgauge.analysis.forwarding.loss_accounting import LossAccounting
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.forwarding.calibration import TesterCalibration
 from virtgauge.suites.forwarding.searches.base import SearchResult
@@ -14,7 +14,7 @@ _NEAR_THE_LIMIT = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
-class Circumstances:
+class Conditions:
     """Under which a search was made.
 
     Attributes:
@@ -31,7 +31,7 @@ class Circumstances:
     calibration: TesterCalibration
     search: SearchResult
     medium_pps: float | None
-    ledger: LossLedger
+    ledger: LossAccounting
     duplicates: int
     reordered: int
     late_share: float
@@ -39,7 +39,7 @@ class Circumstances:
     unbound: str | None = None
 
 
-def flags_of(found: Circumstances) -> Iterator[Flag]:
+def flags_of(found: Conditions) -> Iterator[Flag]:
     """Every flag that applies."""
     throughput, limit = found.search.ndr.rate_pps, found.calibration.limit_pps
     if throughput is None:

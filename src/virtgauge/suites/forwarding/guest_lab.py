@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from virtgauge.analysis.forwarding.loss_ledger import DropCounter
+from virtgauge.analysis.forwarding.loss_accounting import DropCounter
 from virtgauge.errors import UnavailableError
 from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.links import link_counts
@@ -19,7 +19,6 @@ from virtgauge.network.nic import NetworkError
 from virtgauge.network.openvswitch import OpenVSwitch
 from virtgauge.network.switch import Switch
 from virtgauge.platforms.base import LaunchError
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.cpu_plan import CpuPlan
 from virtgauge.suites.forwarding.drop_places import DropPlaces
 from virtgauge.suites.forwarding.ends import Ends
@@ -35,7 +34,8 @@ from virtgauge.suites.forwarding.routers import (
     launch_routers,
 )
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import PACED, Manner, TrialResult
+from virtgauge.suites.forwarding.trial import PACED, Sending, TrialResult
+from virtgauge.suites.testbed import Stage
 
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
@@ -75,7 +75,7 @@ class GuestLab(ForwardingLab):
         Raises:
             LaunchError: something did not come up.
         """
-        cpus = CpuPlan.of_this_machine() if stage.far is None else CpuPlan.beside(stage.far.cpus)
+        cpus = CpuPlan.of_this_machine() if stage.remote is None else CpuPlan.beside(stage.remote.cpus)
         try:
             lab = Namespace(stage.scope, stage.name("lab"))
             stage.at_end(lab.close)
@@ -155,10 +155,10 @@ class GuestLab(ForwardingLab):
         frame_bytes: int,
         rate_pps: float,
         duration_s: float,
-        manner: Manner = PACED,
+        sending: Sending = PACED,
     ) -> TrialResult:
         with self._limit.trial():
-            trial = await self._ends.measure(shares, frame_bytes, rate_pps, duration_s, manner)
+            trial = await self._ends.measure(shares, frame_bytes, rate_pps, duration_s, sending)
         self._sent += sum(flow.sent for flow in trial.flows)
         self._arrived += trial.arrived
         return trial
@@ -174,7 +174,7 @@ class GuestLab(ForwardingLab):
         counters, links = await self._places.read(), link_counts(self._places.lab)
         # A slow guest may still be sending when the tester has stopped waiting.
         late = links[RECEIVE_PORT].tx_frames - self._arrived
-        if self.stage.far is None:
+        if self.stage.remote is None:
             return [*counters, DropCounter("tester: came too late", late)]
         entry = links[TRANSMIT_PORT]
         lost = self._sent - entry.rx_frames - entry.rx_dropped

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.simulated import SimulatedLab
+from virtgauge.suites.testbed import Stage
 
 
 async def set_up_laboratory(settings: ForwardingSettings, stage: Stage) -> ForwardingLab:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
-from virtgauge.analysis.forwarding.loss_ledger import DropCounter
-from virtgauge.suites.bench import Bench, Stage
+from virtgauge.analysis.forwarding.loss_accounting import DropCounter
 from virtgauge.suites.forwarding.calibration import TesterCalibration, calibrate
-from virtgauge.suites.forwarding.trial import PACED, Manner, TrialResult
+from virtgauge.suites.forwarding.trial import PACED, Sending, TrialResult
+from virtgauge.suites.testbed import Stage, Testbed
 
 
-class ForwardingLab(Bench, abc.ABC):
+class ForwardingLab(Testbed, abc.ABC):
     """N guests between two switches, and a tester at both ends.  Flow number i goes through guest number i alone."""
 
     def __init__(self, stage: Stage, *, flows: int) -> None:
@@ -34,7 +34,7 @@ class ForwardingLab(Bench, abc.ABC):
         frame_bytes: int,
         rate_pps: float,
         duration_s: float,
-        manner: Manner = PACED,
+        sending: Sending = PACED,
     ) -> TrialResult:
         """Offer a load by this vector.
 

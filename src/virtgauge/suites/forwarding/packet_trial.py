@@ -9,7 +9,7 @@ from typing import Any
 from virtgauge.agent.channel import Channel, Reply
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.suites.answers import decode_histogram, elapsed_by_clock
-from virtgauge.suites.forwarding.trial import PACED, FlowResult, Manner, TrialResult
+from virtgauge.suites.forwarding.trial import PACED, FlowResult, Sending, TrialResult
 
 _ARRIVED = ("received", "duplicates", "foreign", "corrupted", "receiver_ring_full", "receiver_dropped")
 
@@ -59,14 +59,14 @@ class Tester:
         frame_bytes: int,
         rate_pps: float,
         duration_s: float,
-        manner: Manner = PACED,
+        sending: Sending = PACED,
     ) -> TrialResult:
         """One trial.
 
         Raises:
             AgentError, ChannelClosedError, ProtocolError: as any request.
         """
-        reply = await self.ask(shares, frame_bytes, rate_pps, duration_s, manner)
+        reply = await self.ask(shares, frame_bytes, rate_pps, duration_s, sending)
         return trial_of(reply.value, rate_pps, duration_s)
 
     async def ask(
@@ -75,7 +75,7 @@ class Tester:
         frame_bytes: int,
         rate_pps: float,
         duration_s: float,
-        manner: Manner = PACED,
+        sending: Sending = PACED,
     ) -> Reply:
         """One trial, as the agent tells it.
 
@@ -93,9 +93,9 @@ class Tester:
             "frame_bytes": frame_bytes,
             "rate_pps": float(rate_pps),
             "duration_ns": max(round(duration_s * 1e9), 1),
-            "burst": manner.burst,
+            "burst": sending.burst,
             "drain_ns": self.drain_ns,
-            "latency": "one_tagged" if manner.tagged else "all",
+            "latency": "one_tagged" if sending.tagged else "all",
             "tx_cpu": self.transmit_cpu,
             "rx_cpu": self.receive_cpu,
             "seed": self.seed,

@@ -8,9 +8,9 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Neighbour, Nic
 from virtgauge.network.switch import Rule
 from virtgauge.platforms.base import Guest
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.cpu_plan import CpuPlan
 from virtgauge.suites.forwarding.settings import ForwardingSettings
+from virtgauge.suites.testbed import Stage
 
 # Addresses that no one has: a kernel that owned one would answer every frame that nobody waits for.
 SOURCE, DESTINATION = "10.76.255.1", "10.77.255.1"

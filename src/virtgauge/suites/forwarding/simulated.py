@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 
 from virtgauge.analysis.forwarding.load_vectors import equal_shares
-from virtgauge.analysis.forwarding.loss_ledger import DropCounter
+from virtgauge.analysis.forwarding.loss_accounting import DropCounter
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice
 from virtgauge.platforms.simulated.trials import DROPS, LOOP
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.packet_trial import Path, Tester, trial_of
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import PACED, FlowResult, Manner, TrialResult
+from virtgauge.suites.forwarding.trial import PACED, FlowResult, Sending, TrialResult
+from virtgauge.suites.testbed import Stage
 
 _GUEST = "guest "
 
@@ -47,9 +47,9 @@ class SimulatedLab(ForwardingLab):
         frame_bytes: int,
         rate_pps: float,
         duration_s: float,
-        manner: Manner = PACED,
+        sending: Sending = PACED,
     ) -> TrialResult:
-        value = (await self._tester.ask(shares, frame_bytes, rate_pps, duration_s, manner)).value
+        value = (await self._tester.ask(shares, frame_bytes, rate_pps, duration_s, sending)).value
         # The agent is switch and guests too, and so tells their drops, which a real laboratory reads at those places.
         for place, frames in value[DROPS].items():
             self._dropped[place] = self._dropped.get(place, 0) + frames

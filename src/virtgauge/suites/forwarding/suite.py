@@ -14,11 +14,11 @@ from pydantic import BaseModel
 
 from virtgauge.analysis.forwarding.load_vectors import jain_index
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.forwarding.cell_measurement import measure_cell
 from virtgauge.suites.forwarding.laboratories import set_up_laboratory
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
+from virtgauge.suites.testbed import Stage, Testbed
 
 _OVERHEAD = 2.0
 """What a trial may take against its offered load: waiting for the last frames, reading counters, a crowded machine."""
@@ -63,7 +63,7 @@ class ForwardingSuite(Suite):
             },
             params={"vector": vector, "frame_bytes": frame_bytes},
             timeout_s=self._timeout_s(vector),
-            bench=f"forwarding-{s.guests}-{s.switch}-{s.cpu_limit or 0:g}-{s.memory_mib or 0}-{s.port}",
+            testbed=f"forwarding-{s.guests}-{s.switch}-{s.cpu_limit or 0:g}-{s.memory_mib or 0}-{s.port}",
             expected_s=self._expected_s(vector),
         )
 
@@ -84,11 +84,13 @@ class ForwardingSuite(Suite):
         loads = len({*s.latency_loads, *s.load_curve})
         return searches * search_s + loads * s.latency_s * s.latency_repeats + 5 * s.calibration_s
 
-    async def set_up(self, bench: str, stage: Stage) -> Bench:
+    async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """Build the laboratory and prove that every flow reaches its own guest alone."""
         return await set_up_laboratory(self._settings, stage)
 
-    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
+    async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Search, measure latency, and close the ledger of lost frames."""
-        assert isinstance(bench, ForwardingLab)
-        return await measure_cell(self._settings, bench, cell.params["vector"], cell.params["frame_bytes"], on_progress)
+        assert isinstance(testbed, ForwardingLab)
+        return await measure_cell(
+            self._settings, testbed, cell.params["vector"], cell.params["frame_bytes"], on_progress
+        )

@@ -11,7 +11,7 @@ from virtgauge.suites.base import Elapsed
 
 
 @dataclasses.dataclass(frozen=True)
-class Manner:
+class Sending:
     """How a load is offered.
 
     Attributes:
@@ -23,7 +23,7 @@ class Manner:
     tagged: bool = False
 
 
-PACED = Manner()
+PACED = Sending()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ _VISIBLE = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class GuestCircumstances:
+class GuestConditions:
     """Under which one guest worked.
 
     Attributes:
@@ -84,7 +84,7 @@ class LoaderCircumstances:
 
 
 @dataclasses.dataclass(frozen=True)
-class Circumstances:
+class Conditions:
     """Under which a trial was made.
 
     Attributes:
@@ -99,7 +99,7 @@ class Circumstances:
         memory_mib: limit of each guest's memory.
     """
 
-    guests: tuple[GuestCircumstances, GuestCircumstances]
+    guests: tuple[GuestConditions, GuestConditions]
     asked: tuple[str, ...]
     elapsed_ns: int
     loader: LoaderCircumstances | None
@@ -111,7 +111,7 @@ class Circumstances:
     memory_mib: int
 
 
-def flags_of(found: Circumstances) -> Iterator[Flag]:
+def flags_of(found: Conditions) -> Iterator[Flag]:
     """Every flag that applies."""
     yield from _fatal(found)
     for guest in found.guests:
@@ -129,7 +129,7 @@ def flags_of(found: Circumstances) -> Iterator[Flag]:
         yield Flag("disk-cached", found.cached, fatal=False)
 
 
-def _fatal(found: Circumstances) -> Iterator[Flag]:
+def _fatal(found: Conditions) -> Iterator[Flag]:
     loader = found.loader
     if loader is not None and loader.error is not None:
         yield Flag("loader-died", f"the load {loader.name} ended early: {loader.error}")
@@ -146,7 +146,7 @@ def out_of_memory_words(name: str, kills: int, memory_mib: int) -> str:
     return f"the host's kernel killed {processes} of the {name} guest at its memory limit of {memory_mib} MiB"
 
 
-def _policy_flags(guest: GuestCircumstances, found: Circumstances) -> Iterator[Flag]:
+def _policy_flags(guest: GuestConditions, found: Conditions) -> Iterator[Flag]:
     concerned = set(found.asked)
     if guest.applied.declared.weight is not None:
         concerned.discard("reservation")  # brought about by that weight (policies.py), which is judged as such

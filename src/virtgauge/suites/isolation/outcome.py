@@ -8,13 +8,12 @@ from typing import Any
 
 from virtgauge.host.policy import Applied, DiskLimits
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.suites.isolation.bench import LOADING, TESTED
 from virtgauge.suites.isolation.benchmarks import Kind
 from virtgauge.suites.isolation.cpu_watch import Received
 from virtgauge.suites.isolation.entitled import Demand, entitled, entitled_without_limit
 from virtgauge.suites.isolation.flags import (
-    Circumstances,
-    GuestCircumstances,
+    Conditions,
+    GuestConditions,
     LoaderCircumstances,
     Steal,
     flags_of,
@@ -24,6 +23,7 @@ from virtgauge.suites.isolation.loader import LoadResult
 from virtgauge.suites.isolation.outside import Outside
 from virtgauge.suites.isolation.placement import Placement
 from virtgauge.suites.isolation.policies import Given
+from virtgauge.suites.isolation.testbed import LOADING, TESTED
 
 _THROUGH_HOST_CACHE = ("page cache", "cache=writeback")
 """How :attr:`virtgauge.platforms.base.Guest.disk` names a disk whose image is read and written through it."""
@@ -77,7 +77,7 @@ class Trial:
         return Steal(self.answer.steal_ns, self.answer.missed_ns, stopped_ns, capacity_ns)
 
     @property
-    def guests(self) -> tuple[GuestCircumstances, GuestCircumstances]:
+    def guests(self) -> tuple[GuestConditions, GuestConditions]:
         """The tested and the loading guest, with what each was entitled to."""
         threads, intensity = self.where.vcpus, self.params["intensity"]
         first = (self.policies.tested, Demand.of(self.benchmark, threads, 100, self.tested.cpus))
@@ -87,7 +87,7 @@ class Trial:
             ((TESTED, first, second, self.outside.tested), (LOADING, second, first, self.outside.loading))
         ):
             found.append(
-                GuestCircumstances(
+                GuestConditions(
                     name=name,
                     applied=self.applied[number],
                     received_cpus=one[1].received_cpus,
@@ -148,7 +148,7 @@ class Trial:
         loader = None
         if self.load is not None and self.load_result is not None:
             loader = LoaderCircumstances(self.load.name, self.load_result.units, self.load_result.error)
-        found = Circumstances(
+        found = Conditions(
             guests=self.guests,
             asked=self.policies.asked,
             elapsed_ns=self.answer.elapsed_ns,

@@ -17,14 +17,14 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.bench import Bench, Stage
-from virtgauge.suites.isolation.bench import BenchSpec, IsolationBench, bench_of
 from virtgauge.suites.isolation.benchmarks import NO_LOAD, kind_of
 from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.kernel_work import unknown_cache
 from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY
 from virtgauge.suites.isolation.settings import IsolationSettings
+from virtgauge.suites.isolation.testbed import IsolationTestbed, TestbedSpec, testbed_of
 from virtgauge.suites.isolation.trial import measure_cell, timeout_s
+from virtgauge.suites.testbed import Stage, Testbed
 
 
 def _expected_s(settings: IsolationSettings) -> float:
@@ -39,13 +39,13 @@ class IsolationSuite(Suite):
 
     def __init__(self, settings: IsolationSettings) -> None:
         self._settings = settings
-        self._benches: dict[str, BenchSpec] = {}
+        self._testbeds: dict[str, TestbedSpec] = {}
 
     @classmethod
     def create(cls, settings: Mapping[str, Any]) -> IsolationSuite:
         return cls(IsolationSettings.model_validate(settings))
 
-    def shortfalls(self) -> list[str]:
+    def missing_prerequisites(self) -> list[str]:
         """Blocks of so many caches, where nobody knows how large those are."""
         cache = largest_cache_bytes()
         return [
@@ -101,8 +101,8 @@ class IsolationSuite(Suite):
                     yield policy, on, share
 
     def _cell(self, factors: dict[str, str]) -> Cell:
-        bench = bench_of(self._settings, factors["cores"])
-        self._benches[bench.name] = bench
+        testbed = testbed_of(self._settings, factors["cores"])
+        self._testbeds[testbed.name] = testbed
         params = {
             **factors,
             "intensity": int(factors["intensity"]),
@@ -114,15 +114,15 @@ class IsolationSuite(Suite):
             factors,
             params,
             timeout_s(self._settings, params),
-            bench.name,
+            testbed.name,
             _expected_s(self._settings),
         )
 
-    async def set_up(self, bench: str, stage: Stage) -> Bench:
+    async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """Two guests, each with its disk where the design needs one."""
-        return await IsolationBench.create(stage, self._benches[bench])
+        return await IsolationTestbed.create(stage, self._testbeds[testbed])
 
-    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
+    async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Measure one cell."""
-        assert isinstance(bench, IsolationBench)
-        return await measure_cell(self._settings, bench, cell, on_progress)
+        assert isinstance(testbed, IsolationTestbed)
+        return await measure_cell(self._settings, testbed, cell, on_progress)

@@ -12,7 +12,6 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.host.policy import Applied, PolicyError
 from virtgauge.suites.answers import elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement
-from virtgauge.suites.isolation.bench import LOADING, TESTED, IsolationBench
 from virtgauge.suites.isolation.benchmarks import NO_LOAD, Kind, kind_of
 from virtgauge.suites.isolation.cpu_watch import Span, received, watched
 from virtgauge.suites.isolation.flags import out_of_memory_words
@@ -22,6 +21,7 @@ from virtgauge.suites.isolation.outcome import Trial
 from virtgauge.suites.isolation.outside import Outside
 from virtgauge.suites.isolation.policies import Given, given
 from virtgauge.suites.isolation.settings import IsolationSettings
+from virtgauge.suites.isolation.testbed import LOADING, TESTED, IsolationTestbed
 
 _ANSWER_S, _SHARED_ANSWER_S = 60.0, 30.0
 """For the answer of a guest, and what more it needs for each time that others have of what it has."""
@@ -44,7 +44,7 @@ def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
 
 
 async def measure_cell(
-    settings: IsolationSettings, bench: IsolationBench, cell: Cell, on_progress: Callable[[float], None]
+    settings: IsolationSettings, testbed: IsolationTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Measure one cell.
 
@@ -53,25 +53,25 @@ async def measure_cell(
             ``out-of-memory``: a guest was killed at its memory limit; ``lost``: the loading guest is gone.
         ChannelClosedError, ProtocolError: the tested guest was lost, for another reason.
     """
-    params, where = cell.params, bench.spec.where
+    params, where = cell.params, testbed.spec.where
     benchmark = kind_of(params["benchmark"])
     load = None if params["load"] == NO_LOAD else kind_of(params["load"])
     seed = random.getrandbits(62)  # no part of the design
-    work = _work(settings, bench, TESTED, benchmark, params["block"], seed)
+    work = _work(settings, testbed, TESTED, benchmark, params["block"], seed)
     policies = given(params["policy"], params["on"], params["share"], where, settings.disk_full_mb_per_s * 1e6)
-    applied = await _applied(bench, policies)
-    before = Outside.now(bench.tested, bench.loading)
+    applied = await _applied(testbed, policies)
+    before = Outside.now(testbed.tested, testbed.loading)
     warmup_ns, slice_ns = round(settings.warmup_s * 1e9), settings.slice_ms * 1_000_000
     times = {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
-    async with _explained(bench, before), watched(bench.tested, bench.loading) as records:
+    async with _explained(testbed, before), watched(testbed.tested, testbed.loading) as records:
         loader = None
         if load is not None:
-            its = _work(settings, bench, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
+            its = _work(settings, testbed, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
             loader = await Loader.start(
-                bench.loading.channel, load.name, its.params | {"intensity_percent": params["intensity"]}
+                testbed.loading.channel, load.name, its.params | {"intensity_percent": params["intensity"]}
             )
-        reply, load_result = await _probed(bench, work.params | times, loader, on_progress)
-    outside = Outside.now(bench.tested, bench.loading).since(before)
+        reply, load_result = await _probed(testbed, work.params | times, loader, on_progress)
+    outside = Outside.now(testbed.tested, testbed.loading).since(before)
     try:
         answer = Answer.decode(reply.value, slice_ns)
         span = Span.of_answer(reply.value, warmup_ns, reply.sent_ns, reply.finished_ns)
@@ -87,15 +87,15 @@ async def measure_cell(
         block_bytes=work.block_bytes,
         seed=seed,
         slice_ns=slice_ns,
-        memory_mib=bench.spec.memory_mib,
-        disk=bench.tested.disk,
+        memory_mib=testbed.spec.memory_mib,
+        disk=testbed.tested.disk,
         policies=policies,
         applied=applied,
         answer=answer,
         load_result=load_result,
         tested=tested,
         loading=loading,
-        method=bench.tested.accounting().method,
+        method=testbed.tested.accounting().method,
         outside=outside,
     )
     # Blocks and files are made between the request and the first clock reading, which is no late answer.
@@ -111,13 +111,13 @@ async def measure_cell(
     )
 
 
-def _work(settings: IsolationSettings, bench: IsolationBench, name: str, kind: Kind, block: str, seed: int) -> Work:
-    disk = bench.disks.get(name)
+def _work(settings: IsolationSettings, testbed: IsolationTestbed, name: str, kind: Kind, block: str, seed: int) -> Work:
+    disk = testbed.disks.get(name)
     folder = None if disk is None else disk.folder
-    return work_of(settings, kind, block=block, threads=bench.spec.where.vcpus, folder=folder, seed=seed)
+    return work_of(settings, kind, block=block, threads=testbed.spec.where.vcpus, folder=folder, seed=seed)
 
 
-async def _applied(bench: IsolationBench, policies: Given) -> tuple[Applied, Applied]:
+async def _applied(testbed: IsolationTestbed, policies: Given) -> tuple[Applied, Applied]:
     """Both policies in force.
 
     Raises:
@@ -125,8 +125,8 @@ async def _applied(bench: IsolationBench, policies: Given) -> tuple[Applied, App
     """
     found = []
     for name, guest, policy in (
-        (TESTED, bench.tested, policies.tested),
-        (LOADING, bench.loading, policies.loading),
+        (TESTED, testbed.tested, policies.tested),
+        (LOADING, testbed.loading, policies.loading),
     ):
         try:
             found.append(await guest.apply(policy))
@@ -136,27 +136,27 @@ async def _applied(bench: IsolationBench, policies: Given) -> tuple[Applied, App
 
 
 async def _probed(
-    bench: IsolationBench, params: dict[str, Any], loader: Loader | None, on_progress: Callable[[float], None]
+    testbed: IsolationTestbed, params: dict[str, Any], loader: Loader | None, on_progress: Callable[[float], None]
 ) -> tuple[Reply, LoadResult | None]:
     """The benchmark's answer, and what the load came to, which is stopped also where there is no answer."""
     try:
-        reply = await bench.tested.channel.request(
+        reply = await testbed.tested.channel.request(
             "probe", name="kernel", params=params, load=None, on_progress=on_progress
         )
     except AgentError:
         if loader is not None and not (await loader.stop()).told:
-            bench.spoil()
+            testbed.spoil()
         raise
     if loader is None:
         return reply, None
     result = await loader.stop()
     if not result.told:
-        bench.spoil()
+        testbed.spoil()
     return reply, result
 
 
 @contextlib.asynccontextmanager
-async def _explained(bench: IsolationBench, before: Outside) -> AsyncIterator[None]:
+async def _explained(testbed: IsolationTestbed, before: Outside) -> AsyncIterator[None]:
     """Tell why a guest was lost during the block, where that is known.
 
     Raises:
@@ -165,11 +165,11 @@ async def _explained(bench: IsolationBench, before: Outside) -> AsyncIterator[No
     try:
         yield
     except ChannelClosedError as error:
-        since = Outside.now(bench.tested, bench.loading).since(before)
+        since = Outside.now(testbed.tested, testbed.loading).since(before)
         for name, counts in ((TESTED, since.tested), (LOADING, since.loading)):
             if counts.kills:
-                words = out_of_memory_words(name, counts.kills, bench.spec.memory_mib)
+                words = out_of_memory_words(name, counts.kills, testbed.spec.memory_mib)
                 raise AgentError("out-of-memory", words) from error
-        if not bench.tested.channel.closed:
+        if not testbed.tested.channel.closed:
             raise AgentError("lost", f"the loading guest was lost: {error}") from error
         raise

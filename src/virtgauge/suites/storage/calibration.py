@@ -15,9 +15,9 @@ from virtgauge.agent.channel import Channel
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.platforms.base import LaunchError
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
-from virtgauge.suites.storage.laboratory import StorageBench, Target
+from virtgauge.suites.storage.laboratory import StorageTestbed, Target
+from virtgauge.suites.testbed import Stage
 
 # A server of a driver's protocol that answers at once and stores nothing: what the client alone can do.
 
@@ -89,7 +89,7 @@ _WARMUP_SHARE = 0.2
 
 _known: weakref.WeakKeyDictionary[Scope, dict[Hashable, float]] = weakref.WeakKeyDictionary()
 """Limits by run, which has a scope of its own, and by what was asked where: clients outside of the guests, and their
-null servers, are the host's on every platform, and what one bench finds holds for all."""
+null servers, are the host's on every platform, and what one testbed finds holds for all."""
 
 
 def near_the_limit(operations_per_s: float, client_limit_per_s: float | None) -> bool:
@@ -98,7 +98,7 @@ def near_the_limit(operations_per_s: float, client_limit_per_s: float | None) ->
 
 
 async def client_limit_per_s(
-    bench: StorageBench,
+    testbed: StorageTestbed,
     target: Target,
     data: Mapping[str, Any],
     stream: Stream,
@@ -109,10 +109,10 @@ async def client_limit_per_s(
     """Operations per second of the client alone, closed loop; None where that cannot be known.
 
     Measured once in a run for each place, driver, options, operation, values, clients and pipeline; and once more on
-    each bench whose database has come near to it, for it may have been found at a bad moment.
+    each testbed whose database has come near to it, for it may have been found at a bad moment.
 
     Args:
-        bench: with the database and the null server.
+        testbed: with the database and the null server.
         target: the database in question.
         data: what reads are answered from.
         stream: the load.
@@ -127,21 +127,21 @@ async def client_limit_per_s(
     store = target.client.store or {}
     options = () if target.embedded else tuple(sorted((store.get("options") or {}).items()))
     driver = "none" if target.embedded else store.get("driver")
-    key = (bench.client_place, driver, options, stream.operation, stream.values, stream.clients, stream.pipeline)
-    known = _known.setdefault(bench.stage.scope, {})
-    doubted = near_the_limit(reached_per_s, known.get(key)) and key not in bench.calibrated
+    key = (testbed.client_place, driver, options, stream.operation, stream.values, stream.clients, stream.pipeline)
+    known = _known.setdefault(testbed.stage.scope, {})
+    doubted = near_the_limit(reached_per_s, known.get(key)) and key not in testbed.calibrated
     if key not in known or doubted:
-        found = await _measured_limit_per_s(bench, target, data, stream, seconds)
-        bench.calibrated.add(key)
+        found = await _measured_limit_per_s(testbed, target, data, stream, seconds)
+        testbed.calibrated.add(key)
         if found is not None:
             known[key] = max(found, known.get(key, 0.0))
     return known.get(key)
 
 
 async def _measured_limit_per_s(
-    bench: StorageBench, target: Target, data: Mapping[str, Any], stream: Stream, seconds: float
+    testbed: StorageTestbed, target: Target, data: Mapping[str, Any], stream: Stream, seconds: float
 ) -> float | None:
-    client = await bench.null_client(target, data)
+    client = await testbed.null_client(target, data)
     if client is None:
         return None
     alone = dataclasses.replace(stream, loop={"kind": "closed"})

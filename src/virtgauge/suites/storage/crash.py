@@ -15,7 +15,7 @@ from typing import Any
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
-from virtgauge.suites.storage.laboratory import NOT_OURS, StorageBench, Target
+from virtgauge.suites.storage.laboratory import NOT_OURS, StorageTestbed, Target
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, data_of, described, stream_of
 
@@ -34,7 +34,7 @@ _AUDITED = (
 
 
 async def measure_crash(
-    settings: StorageSettings, bench: StorageBench, cell: Cell, on_progress: Callable[[float], None]
+    settings: StorageSettings, testbed: StorageTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Crash a server or machine that is being written to, and audit what it had acknowledged.
 
@@ -42,25 +42,25 @@ async def measure_crash(
         StoreError: it could not be crashed, or did not come up again.
     """
     params, data, what = cell.params, data_of(settings), cell.params["crash"]
-    target = (await bench.target(params)).with_options(params["options"])
+    target = (await testbed.target(params)).with_options(params["options"])
     acknowledged = target.acknowledged
     if acknowledged is None:
         raise StoreError("unsupported", NOT_OURS)
     streams = [stream_of(settings, params, "single-write", {"kind": "closed"})]
-    bench.kept_rows = None
+    testbed.kept_rows = None
     await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=PREPARE_S)
     on_progress(0.2)
     acknowledged.unlink(missing_ok=True)
     writing = asyncio.ensure_future(_write(target.client, data, streams, settings, acknowledged))
     try:
         deadline = time.monotonic() + _BEGUN_S
-        while not bench.has_acknowledged(target) and not writing.done() and time.monotonic() < deadline:
+        while not testbed.has_acknowledged(target) and not writing.done() and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
         await asyncio.wait({writing}, timeout=settings.crash_after_s)
         if writing.done():
             await writing  # it could not even begin; or it ended of itself
             raise StoreError("lost", "the load ended before the crash")
-        await bench.crash(target, what)
+        await testbed.crash(target, what)
         crashed_ns = time.monotonic_ns()
         async with asyncio.timeout(_ENDED_S + settings.timeout_ms / 1000):
             await asyncio.gather(writing, return_exceptions=True)
@@ -68,7 +68,7 @@ async def measure_crash(
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
     on_progress(0.5)
-    target = (await bench.recover(target, what)).with_options(params["options"])
+    target = (await testbed.recover(target, what)).with_options(params["options"])
     recovered_ns = time.monotonic_ns() - crashed_ns
     audited = await target.client.audit(data, streams, acknowledged)
     on_progress(0.9)

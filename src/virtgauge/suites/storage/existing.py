@@ -100,7 +100,7 @@ class ExistingServer(BaseModel):
             )
         return os.environ[self.password_env]
 
-    def shortfall(self) -> str | None:
+    def missing_prerequisite(self) -> str | None:
         """Why its password cannot be had and what would help, in words; None where it can, or none is asked for."""
         try:
             self.password()

@@ -15,13 +15,13 @@ from virtgauge.host.mounts import make_disk_image
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Disk, Guest, LaunchError, Share
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
 from virtgauge.suites.storage.databases.base import Account, Layout
 from virtgauge.suites.storage.databases.registry import account
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
-from virtgauge.suites.storage.laboratory import BenchSpec
+from virtgauge.suites.storage.laboratory import TestbedSpec
 from virtgauge.suites.storage.server import run
+from virtgauge.suites.testbed import Stage
 
 PORT = 5400
 """Of every server: each is alone in its network namespace or machine."""
@@ -53,8 +53,8 @@ class Ground:
     wanted: dict[str, Any]
 
     @classmethod
-    def prepare(cls, stage: Stage, spec: BenchSpec) -> Ground:
-        """Make folder and disk; they go with the bench.
+    def prepare(cls, stage: Stage, spec: TestbedSpec) -> Ground:
+        """Make folder and disk; they go with the testbed.
 
         Raises:
             StoreError: the load generator or the flush laboratory is missing.
@@ -82,7 +82,7 @@ class Ground:
     async def launch(
         self,
         stage: Stage,
-        spec: BenchSpec,
+        spec: TestbedSpec,
         *,
         memory_mib: int,
         shares: Sequence[Path],
@@ -92,7 +92,7 @@ class Ground:
 
         Args:
             stage: launches it.
-            spec: of the bench.
+            spec: of the testbed.
             memory_mib: what it needs, where it has memory of its own and the plan does not say.
             shares: folders of the host that it has to see.
             lab: where its link leads.

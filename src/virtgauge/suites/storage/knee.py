@@ -15,7 +15,7 @@ from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.flushes import probe_disk, watch_disk
-from virtgauge.suites.storage.laboratory import StorageBench
+from virtgauge.suites.storage.laboratory import StorageTestbed
 from virtgauge.suites.storage.outcomes import StreamResult
 from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
 from virtgauge.suites.storage.trial import (
@@ -107,7 +107,7 @@ def _quantiles_ms(histogram: Histogram | None) -> tuple[float | None, float | No
 
 
 async def measure_knee(
-    settings: StorageSettings, bench: StorageBench, cell: Cell, on_progress: Callable[[float], None]
+    settings: StorageSettings, testbed: StorageTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Search the knee of one operation.
 
@@ -117,7 +117,7 @@ async def measure_knee(
     params, data = cell.params, data_of(settings)
     operation = params["of"]
     preload = preload_of(settings, params)
-    target = (await bench.target(params)).with_options(params["options"])
+    target = (await testbed.target(params)).with_options(params["options"])
     results: list[StreamResult] = []
     histograms: dict[str, Histogram] = {}
 
@@ -139,7 +139,7 @@ async def measure_knee(
             histograms.update(response=result.response, service=result.service)  # the last is the nearest below
         return point
 
-    async with filled(bench, target, data, index=params["index"], preload=preload, reads=operation in READS):
+    async with filled(testbed, target, data, index=params["index"], preload=preload, reads=operation in READS):
         disk_before = await probe_disk(target, settings.disk_probe_s)
         elapsed_ns, closed = await at({"kind": "closed"})
         closed_per_s = closed.operations * 1e9 / elapsed_ns if elapsed_ns else 0.0

@@ -1,4 +1,4 @@
-"""The benches: a database embedded in the load generator, a server that runs already, a server in a guest."""
+"""The testbeds: a database embedded in the load generator, a server that runs already, a server in a guest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import LaunchError
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.calibration import NullServer
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
 from virtgauge.suites.storage.databases.base import Database, Durability, Found, Profile, Server
@@ -21,15 +20,16 @@ from virtgauge.suites.storage.databases.registry import DATABASES, database
 from virtgauge.suites.storage.existing import ExistingServer
 from virtgauge.suites.storage.flushes import AS_IS, launcher_prefix
 from virtgauge.suites.storage.ground import PEER, PORT, Ground, address_peer
-from virtgauge.suites.storage.laboratory import BenchSpec, StorageBench, Target, found, level_of
+from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of
 from virtgauge.suites.storage.server import ServerFiles, ServerProcess, kill_tree, noted, run_well
-from virtgauge.suites.storage.simulated import SimulatedBench
+from virtgauge.suites.storage.simulated import SimulatedTestbed
+from virtgauge.suites.testbed import Stage
 
 
-class EmbeddedBench(StorageBench):
+class EmbeddedBench(StorageTestbed):
     """A guest in which embedded databases are measured, one after the other: their client is their server."""
 
-    def __init__(self, stage: Stage, spec: BenchSpec, ground: Ground) -> None:
+    def __init__(self, stage: Stage, spec: TestbedSpec, ground: Ground) -> None:
         super().__init__(stage, spec)
         self._ground = ground
         self._profile = spec.flushes or AS_IS
@@ -38,7 +38,7 @@ class EmbeddedBench(StorageBench):
         self._reported: dict[tuple[str, str], dict[str, Any]] = {}
 
     @classmethod
-    async def create(cls, stage: Stage, spec: BenchSpec) -> EmbeddedBench:
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> EmbeddedBench:
         """Launch the guest with its disk.
 
         Raises:
@@ -113,16 +113,16 @@ class EmbeddedBench(StorageBench):
         )
 
 
-class ExistingBench(StorageBench):
+class ExistingBench(StorageTestbed):
     """A server that is there already, used from the host."""
 
-    def __init__(self, stage: Stage, spec: BenchSpec, server: ExistingServer, client: Sensorstore) -> None:
+    def __init__(self, stage: Stage, spec: TestbedSpec, server: ExistingServer, client: Sensorstore) -> None:
         super().__init__(stage, spec)
         self._server, self._client = server, client
         self._reported: dict[str, Any] | None = None
 
     @classmethod
-    async def create(cls, stage: Stage, spec: BenchSpec) -> ExistingBench:
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> ExistingBench:
         """Launch the client's agent.
 
         Raises:
@@ -133,8 +133,8 @@ class ExistingBench(StorageBench):
         if not stage.platform.is_host:
             words = f"the server {spec.existing.name} is an existing server: it is measured from the host only"
             raise StoreError("unsupported", words)
-        if (shortfall := spec.existing.shortfall()) is not None:
-            raise StoreError("unsupported", shortfall)
+        if (missing_prerequisite := spec.existing.missing_prerequisite()) is not None:
+            raise StoreError("unsupported", missing_prerequisite)
         try:
             program, store = find_sensorstore(), spec.existing.store(spec.timeout_ms)
         except VirtgaugeError as error:
@@ -144,7 +144,7 @@ class ExistingBench(StorageBench):
 
     @property
     def keeps_tables(self) -> bool:
-        """Never: the server outlives the bench."""
+        """Never: the server outlives the testbed."""
         return False
 
     async def target(self, params: Mapping[str, Any]) -> Target:
@@ -175,10 +175,10 @@ class ExistingBench(StorageBench):
 _NULL_PORT = PORT + 1
 
 
-class ServedBench(StorageBench):
+class ServedBench(StorageTestbed):
     """A guest with a database server on a disk of its own, and its client at the other end of a network path."""
 
-    def __init__(self, stage: Stage, spec: BenchSpec, ground: Ground, lab: Namespace, description: Served) -> None:
+    def __init__(self, stage: Stage, spec: TestbedSpec, ground: Ground, lab: Namespace, description: Served) -> None:
         super().__init__(stage, spec)
         self._ground, self._lab, self._description = ground, lab, description
         self._counters = ground.disk / "flushes"
@@ -188,7 +188,7 @@ class ServedBench(StorageBench):
         self._null: NullServer | None = None
 
     @classmethod
-    async def create(cls, stage: Stage, spec: BenchSpec) -> ServedBench:
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> ServedBench:
         """Launch guest and peer, and start the server.
 
         Raises:
@@ -214,15 +214,15 @@ class ServedBench(StorageBench):
         await address_peer(peer.channel)
         store = product.store(place, layout, profile) | {"timeout_ms": spec.timeout_ms}
         uncounted = await _why_uncounted(product, ground, stage.guests[0].channel, spec.flushes)
-        bench = cls(
+        testbed = cls(
             stage,
             spec,
             ground,
             lab,
             Served(product.label(place), profile, server, store, uncounted, product.null_protocol),
         )
-        await bench.start()
-        return bench
+        await testbed.start()
+        return testbed
 
     def _new_process(self) -> ServerProcess:
         files = ServerFiles(self._ground.shared / "server.pid", self._ground.shared / "server.log")
@@ -323,7 +323,7 @@ async def _why_uncounted(product: Database, ground: Ground, guest: Channel, flus
     return words
 
 
-async def set_up_bench(stage: Stage, spec: BenchSpec) -> StorageBench:
+async def set_up_testbed(stage: Stage, spec: TestbedSpec) -> StorageTestbed:
     """Build it.
 
     Raises:
@@ -334,7 +334,7 @@ async def set_up_bench(stage: Stage, spec: BenchSpec) -> StorageBench:
     if spec.existing is not None:
         return await ExistingBench.create(stage, spec)
     if stage.platform.simulated:
-        return await SimulatedBench.create(stage, spec)
+        return await SimulatedTestbed.create(stage, spec)
     if spec.database is None:
         return await EmbeddedBench.create(stage, spec)
     return await ServedBench.create(stage, spec)

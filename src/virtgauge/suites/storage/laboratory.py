@@ -1,4 +1,4 @@
-"""What a cell of the suite is measured on: which bench, what it offers, and why a database cannot be measured here.
+"""What a cell of the suite is measured on: which testbed, what it offers, and why a database cannot be measured here.
 
 What storage cells are measured on, and what a trial works with there.
 
@@ -16,20 +16,20 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Durability, Found, Missing, Profile
 from virtgauge.suites.storage.databases.registry import database
 from virtgauge.suites.storage.existing import ExistingServer
 from virtgauge.suites.storage.settings import StorageSettings
+from virtgauge.suites.testbed import Stage, Testbed
 
-# Which bench a cell needs.  Whatever two benches differ in is in the name, so that designs can share one.
+# Which testbed a cell needs.  Whatever two testbeds differ in is in the name, so that designs can share one.
 
 EMBEDDED = "embedded"
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchSpec:
+class TestbedSpec:
     """A guest with what is measured in it.
 
     Attributes:
@@ -54,7 +54,7 @@ class BenchSpec:
 
     @property
     def name(self) -> str:
-        """Unique among differing benches."""
+        """Unique among differing testbeds."""
         if self.existing is not None:
             return f"storage-at-{self.existing.name}-{self.existing.uri}-{self.existing.table}-{self.timeout_ms}"
         what = EMBEDDED if self.database is None else f"{self.database}-{self.durability}"
@@ -63,10 +63,10 @@ class BenchSpec:
         return f"storage-{what}{period}-{self.flushes}-{guest}"
 
 
-def bench_of(settings: StorageSettings, name: str, durability: Durability, flushes: str) -> BenchSpec:
-    """The bench for a database that is started here."""
+def testbed_of(settings: StorageSettings, name: str, durability: Durability, flushes: str) -> TestbedSpec:
+    """The testbed for a database that is started here."""
     embedded = database(name).embedded
-    return BenchSpec(
+    return TestbedSpec(
         database=None if embedded else name,
         durability=None if embedded else durability,
         period_ms=settings.period_ms,
@@ -79,9 +79,9 @@ def bench_of(settings: StorageSettings, name: str, durability: Durability, flush
     )
 
 
-def bench_at(settings: StorageSettings, server: ExistingServer) -> BenchSpec:
-    """The bench for a server that is there already."""
-    return BenchSpec(
+def testbed_at(settings: StorageSettings, server: ExistingServer) -> TestbedSpec:
+    """The testbed for a server that is there already."""
+    return TestbedSpec(
         database=server.database,
         durability=None,
         period_ms=settings.period_ms,
@@ -139,16 +139,16 @@ class Target:
         return dataclasses.replace(self, client=self.client.on(store))
 
 
-class StorageBench(Bench, abc.ABC):
+class StorageTestbed(Testbed, abc.ABC):
     """See the module.
 
     Attributes:
         spec: what it was built from.
         kept_rows: which rows the table that a trial has left holds; None where there is none to be read again.
-        calibrated: what the client was asked when it was calibrated on this bench; kept by the calibration.
+        calibrated: what the client was asked when it was calibrated on this testbed; kept by the calibration.
     """
 
-    def __init__(self, stage: Stage, spec: BenchSpec) -> None:
+    def __init__(self, stage: Stage, spec: TestbedSpec) -> None:
         super().__init__(stage)
         self.spec = spec
         self.kept_rows: Hashable = None
@@ -160,17 +160,17 @@ class StorageBench(Bench, abc.ABC):
         return self._spoiled or super().closed
 
     def spoil(self) -> None:
-        """A trial ended in a way that leaves the bench in an unknown state: the next needs a fresh one."""
+        """A trial ended in a way that leaves the testbed in an unknown state: the next needs a fresh one."""
         self._spoiled = True
 
     @property
     def keeps_tables(self) -> bool:
-        """Whether a table may be there between trials: it goes with the bench at the latest."""
+        """Whether a table may be there between trials: it goes with the testbed at the latest."""
         return True
 
     @property
     def client_place(self) -> Hashable:
-        """Where the client runs: of the same place, one calibration holds for all benches."""
+        """Where the client runs: of the same place, one calibration holds for all testbeds."""
         return "host"
 
     @abc.abstractmethod
@@ -219,14 +219,14 @@ class StorageBench(Bench, abc.ABC):
         return error
 
 
-class NoBench(StorageBench):
-    """A plain guest in place of a bench that cannot be: every cell on it ends alike, with the reason.
+class NoTestbed(StorageTestbed):
+    """A plain guest in place of a testbed that cannot be: every cell on it ends alike, with the reason.
 
     Args:
         failure: what a trial ends with.
     """
 
-    def __init__(self, stage: Stage, spec: BenchSpec, failure: StoreError) -> None:
+    def __init__(self, stage: Stage, spec: TestbedSpec, failure: StoreError) -> None:
         super().__init__(stage, spec)
         self._failure = failure
 
@@ -246,7 +246,7 @@ def found(name: str) -> Found | Missing:
     return database(name).find()
 
 
-def shortfall(name: str) -> str | None:
+def missing_prerequisite(name: str) -> str | None:
     """Why a database cannot be started here and what would help, in words; None where it can."""
     place = found(name)
     if isinstance(place, Found):
@@ -263,7 +263,7 @@ def level_of(name: str, durability: Durability, period_ms: int) -> tuple[Found, 
     """
     place = found(name)
     if not isinstance(place, Found):
-        raise StoreError("unsupported", shortfall(name) or f"{name} is not here")
+        raise StoreError("unsupported", missing_prerequisite(name) or f"{name} is not here")
     return place, profile_of(name, durability, period_ms)
 
 

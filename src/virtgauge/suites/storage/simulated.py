@@ -1,4 +1,4 @@
-"""The simulated database as a bench: the load generator's commands reach it by the real protocol."""
+"""The simulated database as a testbed: the load generator's commands reach it by the real protocol."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.platforms.simulated.trials import KILL
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.client import Sensorstore
 from virtgauge.suites.storage.databases.base import Durability
-from virtgauge.suites.storage.laboratory import BenchSpec, StorageBench, Target, profile_of
+from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, profile_of
 from virtgauge.suites.storage.server import run
+from virtgauge.suites.testbed import Stage
 
 _NOWHERE = Path("/simulated")
 
 
-class SimulatedBench(StorageBench):
+class SimulatedTestbed(StorageTestbed):
     """See the module."""
 
     @classmethod
-    async def create(cls, stage: Stage, spec: BenchSpec) -> SimulatedBench:
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> SimulatedTestbed:
         """Launch its only agent.
 
         Raises:

@@ -20,17 +20,24 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.crash import measure_crash
 from virtgauge.suites.storage.databases.base import Missing
 from virtgauge.suites.storage.databases.registry import database
 from virtgauge.suites.storage.existing import refuse_passwords
 from virtgauge.suites.storage.knee import measure_knee
-from virtgauge.suites.storage.laboratories import set_up_bench
-from virtgauge.suites.storage.laboratory import BenchSpec, NoBench, StorageBench, bench_at, bench_of, shortfall
+from virtgauge.suites.storage.laboratories import set_up_testbed
+from virtgauge.suites.storage.laboratory import (
+    NoTestbed,
+    StorageTestbed,
+    TestbedSpec,
+    missing_prerequisite,
+    testbed_at,
+    testbed_of,
+)
 from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, measure_load, values_of
+from virtgauge.suites.testbed import Stage, Testbed
 
 AS_CONFIGURED = "as-configured"
 """Level and flush profile of a server that is there already: nothing here decides about them."""
@@ -47,7 +54,7 @@ class StorageSuite(Suite):
 
     def __init__(self, settings: StorageSettings) -> None:
         self._settings = settings
-        self._benches: dict[str, BenchSpec] = {}
+        self._testbeds: dict[str, TestbedSpec] = {}
         self._failed_starts: Counter[tuple[int, str]] = Counter()
 
     @classmethod
@@ -63,8 +70,11 @@ class StorageSuite(Suite):
         missing = [part for one in started if isinstance(one.find(), Missing) for part in one.parts]
         return ("sensorstore", *(["flushes", *missing] if started else []))
 
-    def shortfalls(self) -> list[str]:
-        asked = [*map(shortfall, self._settings.databases), *(server.shortfall() for server in self._settings.server)]
+    def missing_prerequisites(self) -> list[str]:
+        asked = [
+            *map(missing_prerequisite, self._settings.databases),
+            *(server.missing_prerequisite() for server in self._settings.server),
+        ]
         return [words for words in asked if words is not None]
 
     def cells(self) -> list[Cell]:
@@ -73,25 +83,25 @@ class StorageSuite(Suite):
     def _started_cells(self) -> Iterator[Cell]:
         s = self._settings
         for name, durability, flushes in itertools.product(s.databases, s.durability, s.flushes):
-            bench = bench_of(s, name, durability, flushes)
+            testbed = testbed_of(s, name, durability, flushes)
             where = {"database": name, "durability": durability.value, "flushes": flushes}
             for operation in s.operations:
-                yield from self._cells_of(bench, where, operation)
+                yield from self._cells_of(testbed, where, operation)
 
     def _existing_cells(self) -> Iterator[Cell]:
         for server in self._settings.server:
             where = {"database": server.name, "durability": AS_CONFIGURED, "flushes": AS_CONFIGURED}
             for operation in self._settings.operations:
                 if operation != "crash":  # never of what was not started here
-                    yield from self._cells_of(bench_at(self._settings, server), where, operation)
+                    yield from self._cells_of(testbed_at(self._settings, server), where, operation)
 
-    def _cells_of(self, bench: BenchSpec, where: Mapping[str, str], operation: str) -> Iterator[Cell]:
+    def _cells_of(self, testbed: TestbedSpec, where: Mapping[str, str], operation: str) -> Iterator[Cell]:
         s = self._settings
-        self._benches[bench.name] = bench
+        self._testbeds[testbed.name] = testbed
         plain = operation in _PLAIN
         kinds = {"knee": s.knee_of, "crash": s.crash}.get(operation, ("",))
         loops = s.loops if plain else ({"knee": "search", "crash": "closed"}.get(operation, "mixed"),)
-        product = bench.existing.database if bench.existing else where["database"]
+        product = testbed.existing.database if testbed.existing else where["database"]
         modes = s.write_modes_of(product, operation)
         for clients, index, loop, mode, kind in itertools.product(s.clients, s.index, loops, modes, kinds):
             of = kind if operation == "knee" else "single-write" if operation == "crash" else operation
@@ -123,7 +133,7 @@ class StorageSuite(Suite):
             }
             probe = "operations" if plain else operation
             yield Cell(
-                self.name, probe, factors, params, self._timeout_s(operation), bench.name, self._expected_s(operation)
+                self.name, probe, factors, params, self._timeout_s(operation), testbed.name, self._expected_s(operation)
             )
 
     def _timeout_s(self, operation: str) -> float:
@@ -138,34 +148,34 @@ class StorageSuite(Suite):
         measures = {"knee": s.knee_steps + 1}.get(operation, 1)
         return 0.5 + 2 * s.disk_probe_s + 2 * s.calibration_s + measures * (s.warmup_s + s.seconds)
 
-    async def set_up(self, bench: str, stage: Stage) -> Bench:
+    async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """A guest with its server, disk and client; a plain guest where that cannot be, whose cells all say why."""
-        spec = self._benches[bench]
-        key = (id(stage.platform), bench)
+        spec = self._testbeds[testbed]
+        key = (id(stage.platform), testbed)
         if self._failed_starts[key] >= _STARTS_BEFORE_GIVING_UP:
             words = f"given up after {_STARTS_BEFORE_GIVING_UP} starts in a row failed; see the trials before"
             await stage.launch()
-            return NoBench(stage, spec, StoreError("start", words))
+            return NoTestbed(stage, spec, StoreError("start", words))
         try:
-            made = await set_up_bench(stage, spec)
+            made = await set_up_testbed(stage, spec)
         except StoreError as error:
             self._failed_starts[key] += error.code != "unsupported"
             if not stage.guests:
                 await stage.launch()
-            return NoBench(stage, spec, error)
+            return NoTestbed(stage, spec, error)
         self._failed_starts[key] = 0
         return made
 
-    async def measure(self, cell: Cell, bench: Bench, on_progress: Callable[[float], None]) -> Measurement:
-        """Measure one cell; where that fails, the bench is used no further."""
-        assert isinstance(bench, StorageBench)
+    async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
+        """Measure one cell; where that fails, the testbed is used no further."""
+        assert isinstance(testbed, StorageTestbed)
         by_operation = {"knee": measure_knee, "crash": measure_crash}
         measured = by_operation.get(cell.params["operation"], measure_load)
         try:
-            return await measured(self._settings, bench, cell, on_progress)
+            return await measured(self._settings, testbed, cell, on_progress)
         except StoreError as error:
             if error.code == "unsupported":
                 raise
-            explained = await bench.explain(error)
-            bench.spoil()
+            explained = await testbed.explain(error)
+            testbed.spoil()
             raise explained from error

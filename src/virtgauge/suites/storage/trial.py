@@ -17,7 +17,7 @@ from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_li
 from virtgauge.suites.storage.client import UNUSABLE, StoreError, Stream
 from virtgauge.suites.storage.databases.base import Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
-from virtgauge.suites.storage.laboratory import StorageBench, Target
+from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.storage.outcomes import FlushCount, Measured, StreamResult
 from virtgauge.suites.storage.settings import READS, StorageSettings
 
@@ -89,7 +89,7 @@ _FEWER = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
-class Circumstances:
+class Conditions:
     """Under which a trial was made.
 
     Attributes:
@@ -115,7 +115,7 @@ class Circumstances:
     disk: DiskWatch
 
 
-def flags_of(found: Circumstances) -> Iterator[Flag]:
+def flags_of(found: Conditions) -> Iterator[Flag]:
     """Every flag that applies."""
     yield from answer_flags(found.measured.streams)
     limit, reached = found.client_limit_per_s, found.measured.operations_per_s
@@ -143,7 +143,7 @@ def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
         yield Flag("empty", "not a single operation was done in the time measured")
 
 
-def _flush_flags(found: Circumstances) -> Iterator[Flag]:
+def _flush_flags(found: Conditions) -> Iterator[Flag]:
     """Counted flushes that contradict the level."""
     flushes, profile = found.flushes, found.profile
     if found.uncounted is not None and profile is not None and found.written:
@@ -171,7 +171,7 @@ PREPARE_S = 900.0
 
 
 async def measure_load(
-    settings: StorageSettings, bench: StorageBench, cell: Cell, on_progress: Callable[[float], None]
+    settings: StorageSettings, testbed: StorageTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
     """Measure a cell of plain operations, or the mixed load.
 
@@ -180,29 +180,29 @@ async def measure_load(
     """
     data, streams = data_of(settings), streams_of(settings, cell.params)
     preload = preload_of(settings, cell.params)
-    target = (await bench.target(cell.params)).with_options(cell.params["options"])
+    target = (await testbed.target(cell.params)).with_options(cell.params["options"])
     # Of a mixture, no closed loop says what the client can.
     calibration_s = settings.calibration_s if len(streams) == 1 else 0.0
-    await client_limit_per_s(bench, target, data, streams[0], calibration_s)
+    await client_limit_per_s(testbed, target, data, streams[0], calibration_s)
     reads = cell.params["operation"] in READS
-    async with filled(bench, target, data, index=cell.params["index"], preload=preload, reads=reads):
+    async with filled(testbed, target, data, index=cell.params["index"], preload=preload, reads=reads):
         on_progress(0.3)
         disk_before = await probe_disk(target, settings.disk_probe_s)
         flushes_before = await flushes_of(target)
-        async with recorded(lambda: bench.stage.accounting().cpu_ns) as (record,):
+        async with recorded(lambda: testbed.stage.accounting().cpu_ns) as (record,):
             measured = await target.client.measure(data, streams, warmup_s=settings.warmup_s, seconds=settings.seconds)
         refuse_unusable(measured)
         on_progress(0.9)
         flushes = await flushes_since(target, flushes_before)
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
     reached = measured.operations_per_s
-    limit = await client_limit_per_s(bench, target, data, streams[0], calibration_s, reached_per_s=reached)
+    limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
     written = sum(
         result.operations
         for stream, result in zip(streams, measured.streams, strict=True)
         if stream.operation == "write"
     )
-    found = Circumstances(
+    found = Conditions(
         measured=measured,
         client_limit_per_s=limit,
         profile=target.profile,
@@ -231,7 +231,7 @@ async def measure_load(
 
 @contextlib.asynccontextmanager
 async def filled(
-    bench: StorageBench, target: Target, data: Mapping[str, Any], *, index: bool, preload: int, reads: bool
+    testbed: StorageTestbed, target: Target, data: Mapping[str, Any], *, index: bool, preload: int, reads: bool
 ) -> AsyncIterator[None]:
     """The database with a table of these rows alone, for the block.
 
@@ -241,21 +241,21 @@ async def filled(
     Raises:
         StoreError: ``exists`` where there is a table already that is not ours; it has not been touched.
     """
-    kept = reads and bench.keeps_tables
+    kept = reads and testbed.keeps_tables
     rows = (json.dumps([target.client.store, data], sort_keys=True), index, preload)
-    if not kept or bench.kept_rows != rows:
-        bench.kept_rows = None
+    if not kept or testbed.kept_rows != rows:
+        testbed.kept_rows = None
         await target.client.prepare(data, index=index, drop=target.may_drop, preload=preload, within_s=PREPARE_S)
     try:
         yield
     except BaseException:
-        bench.kept_rows = None
+        testbed.kept_rows = None
         # The failure is what matters; of a server that is gone the table cannot be dropped.
         with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError):
             await target.client.drop()
         raise
     if kept:
-        bench.kept_rows = rows
+        testbed.kept_rows = rows
     elif not target.embedded:  # of which the next trial begins with a new file
         await target.client.drop()
 

@@ -7,9 +7,9 @@ import enum
 import re
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.results import words
+from virtgauge.results import formatting
 from virtgauge.results.columns import Cell
-from virtgauge.results.words import NONE
+from virtgauge.results.formatting import NONE
 
 NOTHING = "none"
 """Level of the factors ``load``, ``policy`` and ``on``."""
@@ -133,8 +133,8 @@ def kept_words(kept: Estimate, resource: Resource) -> str:
         return NONE
     if resource is Resource.WAKE:
         late = inverse(kept)
-        said = f"{words.ratio(late)} as late"
-        return f"{said} ({words.ratio_interval(late)})" if late.has_interval else said
+        said = f"{formatting.ratio(late)} as late"
+        return f"{said} ({formatting.ratio_interval(late)})" if late.has_interval else said
     said = f"{_per_cent(kept.point)} %"
     if kept.low is None or kept.high is None:
         return said

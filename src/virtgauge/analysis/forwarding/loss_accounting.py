@@ -27,7 +27,7 @@ class DropCounter:
 
 
 @dataclasses.dataclass(frozen=True)
-class LossLedger:
+class LossAccounting:
     """Losses and their places.
 
     Attributes:
@@ -50,13 +50,13 @@ class LossLedger:
         return max(self.unattributed, self.excess) <= self.tolerance
 
 
-def add_ledgers(ledgers: Sequence[LossLedger]) -> LossLedger:
+def add_accountings(ledgers: Sequence[LossAccounting]) -> LossAccounting:
     """The sum over trials.  Each has to close by itself: a large loss that is explained must not hide a small one."""
     places: dict[str, int] = {}
     for ledger in ledgers:
         for place, frames in ledger.places.items():
             places[place] = places.get(place, 0) + frames
-    return LossLedger(
+    return LossAccounting(
         lost=sum(ledger.lost for ledger in ledgers),
         places=places,
         unattributed=sum(ledger.unattributed for ledger in ledgers if not ledger.closed),
@@ -65,9 +65,9 @@ def add_ledgers(ledgers: Sequence[LossLedger]) -> LossLedger:
     )
 
 
-def close_ledger(
+def close_accounting(
     lost_by_flow: Sequence[int], counters: Sequence[DropCounter], *, tolerance_share: float = 0.0
-) -> LossLedger:
+) -> LossAccounting:
     """Set losses against counters: a flow's own first, what remains against those that all flows share.
 
     Args:
@@ -97,7 +97,7 @@ def close_ledger(
     excess = -sum(left for left in remaining if left < 0)
     open_losses = sum(left for left in remaining if left > 0)
     lost = sum(lost_by_flow)
-    return LossLedger(
+    return LossAccounting(
         lost=lost,
         places=places,
         unattributed=max(open_losses - shared, 0),

@@ -11,12 +11,12 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.process import KernelThreads
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Guest, GuestSpec, Platform
-from virtgauge.platforms.far.platform import FarHost
 from virtgauge.platforms.host import HostPlatform
+from virtgauge.platforms.remote.platform import RemoteHost
 
 
 class Stage:
-    """Launches what a bench consists of, and ends all of it together.
+    """Launches what a testbed consists of, and ends all of it together.
 
     Attributes:
         platform: under test.
@@ -24,12 +24,12 @@ class Stage:
         scope: whatever is made on the host belongs to it.
         guests: launched on the platform under test, in the order of their launch.
         peers: agents on the host that help to measure: a client, a tester.
-        far: the other machine on which peers with interfaces are launched; None where that is this one.
-        kernel_work_hidden: threads of the kernel work for the bench, and their CPU time cannot be read here.
+        remote: the other machine on which peers with interfaces are launched; None where that is this one.
+        kernel_work_hidden: threads of the kernel work for the testbed, and their CPU time cannot be read here.
     """
 
     def __init__(
-        self, platform: Platform, scope: Scope, agent: AgentBinary, name: str, far: FarHost | None = None
+        self, platform: Platform, scope: Scope, agent: AgentBinary, name: str, remote: RemoteHost | None = None
     ) -> None:
         """Begin with nothing.
 
@@ -38,9 +38,9 @@ class Stage:
             scope: of the controller.
             agent: for guests and peers alike.
             name: unique within the scope; the names of guests, peers and networks begin with it.
-            far: as the attribute.
+            remote: as the attribute.
         """
-        self.platform, self.scope, self.far = platform, scope, far
+        self.platform, self.scope, self.remote = platform, scope, remote
         self.machine = platform.machine()
         self.guests: list[Guest] = []
         self.peers: list[Guest] = []
@@ -53,7 +53,7 @@ class Stage:
         """A further guest of the platform under test; several can be launched at the same time.
 
         Args:
-            name: tells it from the bench's other guests and peers.
+            name: tells it from the testbed's other guests and peers.
             wanted: fields of :class:`GuestSpec`.
 
         Raises:
@@ -66,12 +66,12 @@ class Stage:
 
         Raises:
             LaunchError: it did not come up.
-            FarHostLostError: the tester's host cannot be reached.
+            RemoteHostLostError: the tester's host cannot be reached.
         """
-        if self.far is None or not wanted.get("nics"):
+        if self.remote is None or not wanted.get("nics"):
             return await self._launch(HostPlatform(), self.peers, name, wanted)
         # CPUs are this machine's, and the other's are nobody else's anyway.
-        return await self._launch(self.far, self.peers, name, {**wanted, "cpus": None})
+        return await self._launch(self.remote, self.peers, name, {**wanted, "cpus": None})
 
     async def _launch(self, platform: Platform, among: list[Guest], name: str, wanted: dict[str, Any]) -> Guest:
         spec = GuestSpec(name=self.name(name), scope=self.scope, agent=self._agent, **wanted)
@@ -80,21 +80,21 @@ class Stage:
         return guest
 
     def name(self, part: str) -> str:
-        """A name within the scope for a part of the bench."""
+        """A name within the scope for a part of the testbed."""
         return f"{self._name}-{part}" if part else self._name
 
     def charge(self, cpu_ns: Callable[[], int | None]) -> None:
-        """Count the CPU time of something that belongs to the bench but is neither guest nor peer (a switch)."""
+        """Count the CPU time of something that belongs to the testbed but is neither guest nor peer (a switch)."""
         self._charged.append(cpu_ns)
 
     def charge_kernel_threads(self) -> None:
-        """Count what the kernel's threads work as the bench's own: they write its disks and forward its packets."""
+        """Count what the kernel's threads work as the testbed's own: they write its disks and forward its packets."""
         threads = KernelThreads()
         self.kernel_work_hidden = not threads.visible
         self.charge(threads.cpu_ns)
 
     def at_end(self, remove: Callable[[], object]) -> None:
-        """Undo something that was made for the bench; called after guests and peers have ended, last made first."""
+        """Undo something that was made for the testbed; called after guests and peers have ended, last made first."""
         self._removal.callback(remove)
 
     def accounting(self) -> Accounting:
@@ -108,7 +108,7 @@ class Stage:
         )
 
     def peers_cpu_ns(self) -> int:
-        """CPU time of what belongs to the bench but is not under test; what is not known counts as none."""
+        """CPU time of what belongs to the testbed but is not under test; what is not known counts as none."""
         times = [peer.accounting().cpu_ns for peer in self.peers] + [charged() for charged in self._charged]
         return sum(time for time in times if time is not None)
 
@@ -125,7 +125,7 @@ class Stage:
                 raise failure
 
 
-class Bench:
+class Testbed:
     """A stage with everything on it, ready to be measured.  Suites derive their own."""
 
     def __init__(self, stage: Stage) -> None:
@@ -144,7 +144,7 @@ class Bench:
 
     @property
     def closed(self) -> bool:
-        """Whether any of its agents can no longer be reached, so that the bench is of no further use."""
+        """Whether any of its agents can no longer be reached, so that the testbed is of no further use."""
         return any(one.channel.closed for one in (*self.stage.guests, *self.stage.peers))
 
     @property

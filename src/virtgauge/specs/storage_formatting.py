@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virtgauge.results.words import exact_duration
+from virtgauge.results.formatting import exact_duration
 
 LEVELS = ("none", "os", "periodic", "flushed")
 """Of durability, the weakest first."""

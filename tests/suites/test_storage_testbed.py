@@ -1,4 +1,4 @@
-"""The storage benches on real databases: what they measure, what faults become, and that nothing is left of them."""
+"""The storage testbeds on real databases: what they measure, what faults become, and that nothing is left of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import subprocess
 from typing import Any
 
 import pytest
-from suites.storage_benches import each, on_bench, require
+from suites.storage_testbeds import each, on_testbed, require
 
 from virtgauge.suites.base import Cell
-from virtgauge.suites.bench import Stage
 from virtgauge.suites.storage.client import Sensorstore, StoreError
-from virtgauge.suites.storage.laboratory import StorageBench
+from virtgauge.suites.storage.laboratory import StorageTestbed
 from virtgauge.suites.storage.server import kill_tree, run
 from virtgauge.suites.storage.suite import StorageSuite
+from virtgauge.suites.testbed import Stage
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing(database):
     require(database)
     design = {"databases": [database], "operations": ["single-write", "multi-read", "crash"], "crash_after_s": 0.3}
-    found = on_bench(design, each)
+    found = on_testbed(design, each)
     write, read, crash = (found[name].result for name in ("single-write", "multi-read", "crash"))
     assert write["operations"] > 0
     assert 0.9 < write["flushes"] / write["operations"] < 3  # the warm-up's are among them
@@ -37,7 +37,7 @@ def test_an_embedded_database_flushes_once_for_each_write_and_loses_nothing(data
 def test_a_disk_of_7200_turns_a_minute_gives_a_server_120_writes_a_second():
     require("postgresql")
     design = {"databases": ["postgresql"], "flushes": ["rotational:7200"], "seconds": 1.0}
-    measured = on_bench(design, each)["single-write"]
+    measured = on_testbed(design, each)["single-write"]
     result = measured.result
     assert 60 < result["operations_per_s"] < 126
     assert result["flushes_per_operation"] == pytest.approx(1, abs=0.35)
@@ -57,7 +57,7 @@ def test_a_table_that_was_only_read_is_read_again_and_any_other_is_made_anew(mon
     monkeypatch.setattr(Sensorstore, "prepare", counted)
 
     async def work(
-        suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage
+        suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, _: Stage
     ) -> list[tuple[str, list[int]]]:
         by_operation = {cell.factors["operation"]: cell for cell in cells}
         found = []
@@ -71,14 +71,14 @@ def test_a_table_that_was_only_read_is_read_again_and_any_other_is_made_anew(mon
             "single-read",
         ):
             made.clear()
-            measured = await suite.measure(by_operation[operation], bench, lambda _: None)
+            measured = await suite.measure(by_operation[operation], testbed, lambda _: None)
             assert measured.result["operations"] > 0 and not measured.result["wrong"] and not measured.result["errors"]
             found.append((operation, list(made)))
         return found
 
     design = {"databases": ["sqlite"], "durability": ["os"], "seconds": 0.1}
     design["operations"] = ["single-read", "multi-read", "single-write", "mixed"]
-    assert on_bench(design, work) == [
+    assert on_testbed(design, work) == [
         ("single-read", [1000]),
         ("multi-read", []),
         ("single-write", [0]),
@@ -89,76 +89,76 @@ def test_a_table_that_was_only_read_is_read_again_and_any_other_is_made_anew(mon
     ]
 
 
-def test_a_server_that_dies_in_a_trial_is_a_failure_with_its_last_words_and_the_bench_is_spoiled():
+def test_a_server_that_dies_in_a_trial_is_a_failure_with_its_last_words_and_the_testbed_is_spoiled():
     require("postgresql")
 
-    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, stage: Stage) -> None:
-        trial = asyncio.ensure_future(suite.measure(cells[0], bench, lambda _: None))
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, stage: Stage) -> None:
+        trial = asyncio.ensure_future(suite.measure(cells[0], testbed, lambda _: None))
         await asyncio.sleep(2.0)
-        assert await kill_tree(bench.guest.channel, stage.scope.folder / "bench-shared" / "server.pid")
+        assert await kill_tree(testbed.guest.channel, stage.scope.folder / "testbed-shared" / "server.pid")
         with pytest.raises(StoreError) as caught:
             await trial
         assert caught.value.code in {"lost", "refused"}
         assert "the server has ended" in caught.value.message
-        assert bench.closed
+        assert testbed.closed
 
-    on_bench({"databases": ["postgresql"], "seconds": 5.0, "timeout_ms": 1500}, work)
+    on_testbed({"databases": ["postgresql"], "seconds": 5.0, "timeout_ms": 1500}, work)
 
 
 def test_a_server_that_hangs_in_a_trial_times_out():
     require("postgresql")
 
-    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, stage: Stage) -> None:
-        trial = asyncio.ensure_future(suite.measure(cells[0], bench, lambda _: None))
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, stage: Stage) -> None:
+        trial = asyncio.ensure_future(suite.measure(cells[0], testbed, lambda _: None))
         await asyncio.sleep(2.0)
-        pid = (stage.scope.folder / "bench-shared" / "server.pid").read_text().strip()
+        pid = (stage.scope.folder / "testbed-shared" / "server.pid").read_text().strip()
         children = subprocess.run(["pgrep", "-P", pid], capture_output=True, text=True, check=True).stdout.split()
         subprocess.run(["kill", "-STOP", pid, *children], check=True)
         with pytest.raises(StoreError) as caught:
             await trial
         assert caught.value.code == "timeout"
 
-    on_bench({"databases": ["postgresql"], "seconds": 5.0, "timeout_ms": 1500}, work)
+    on_testbed({"databases": ["postgresql"], "seconds": 5.0, "timeout_ms": 1500}, work)
 
 
 def test_a_full_disk_is_a_failure_in_words():
-    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, stage: Stage) -> None:
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, stage: Stage) -> None:
         filler = f"dd if=/dev/zero of={stage.scope.folder}/bench-disk/filler bs=64k 2>/dev/null; truncate -s -4M "
         filler += f"{stage.scope.folder}/bench-disk/filler"
-        await run(bench.guest.channel, ["/bin/sh", "-c", filler])
+        await run(testbed.guest.channel, ["/bin/sh", "-c", filler])
         with pytest.raises(StoreError) as caught:
-            await suite.measure(cells[0], bench, lambda _: None)
+            await suite.measure(cells[0], testbed, lambda _: None)
         assert caught.value.code == "full", caught.value
-        assert bench.closed
+        assert testbed.closed
 
-    on_bench({"databases": ["sqlite"], "operations": ["multi-write"], "disk_mib": 64, "seconds": 10.0}, work)
+    on_testbed({"databases": ["sqlite"], "operations": ["multi-write"], "disk_mib": 64, "seconds": 10.0}, work)
 
 
 def test_a_level_that_a_database_does_not_have_is_unsupported_with_the_reason():
-    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage) -> None:
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, _: Stage) -> None:
         with pytest.raises(StoreError) as caught:
-            await suite.measure(cells[0], bench, lambda _: None)
+            await suite.measure(cells[0], testbed, lambda _: None)
         assert caught.value.code == "unsupported"
         assert "SQLite has no level 'none'" in caught.value.message
-        assert not bench.closed
+        assert not testbed.closed
 
-    on_bench({"databases": ["sqlite"], "durability": ["none"]}, work)
+    on_testbed({"databases": ["sqlite"], "durability": ["none"]}, work)
 
 
 def test_nothing_listens_at_an_existing_servers_address():
-    async def work(suite: StorageSuite, cells: list[Cell], bench: StorageBench, _: Stage) -> None:
+    async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, _: Stage) -> None:
         with pytest.raises(StoreError) as caught:
-            await suite.measure(cells[0], bench, lambda _: None)
+            await suite.measure(cells[0], testbed, lambda _: None)
         assert caught.value.code == "refused"
 
     server = {"database": "postgresql", "uri": "postgresql://me@127.0.0.1:1/db"}
-    on_bench({"databases": [], "server": [server]}, work)
+    on_testbed({"databases": [], "server": [server]}, work)
 
 
 @pytest.mark.parametrize("machine", ["microvm"])
 def test_a_machine_crash_is_audited_on_the_same_disk(machine):
     design = {"databases": ["sqlite"], "operations": ["crash"], "crash": ["machine"], "crash_after_s": 1.0}
-    found = on_bench(design, each, "qemu", machine=machine)
+    found = on_testbed(design, each, "qemu", machine=machine)
     result = found["crash"].result
     assert result["acknowledged_rows"] > 0
     assert result["missing_rows"] == 0  # flushed before each acknowledgement

@@ -17,8 +17,8 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.wire import join, require_room, wire_ends, wire_in
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.far.platform import LINE_LIMIT, BadRequestError, PeerAnswer, PeerRequest
 from virtgauge.platforms.host import StartedAgent, start_agent
+from virtgauge.platforms.remote.platform import LINE_LIMIT, BadRequestError, PeerAnswer, PeerRequest
 
 _REQUEST_S = 30.0
 _EXIT_S = 0.5

@@ -4,8 +4,8 @@ As root it makes two network namespaces, joined by a virtual pair for AF_XDP, an
 send over the loopback of one of them, and so does iperf3.  Without root, there is the loopback only.
 
 Examples:
-  python benchmarks/bandwidth_ladder.py
-  python benchmarks/bandwidth_ladder.py --rounds 9 --duration-ms 200
+  python benchmarks/pacing_sweep.py
+  python benchmarks/pacing_sweep.py --rounds 9 --duration-ms 200
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _LINK = ("--interface", "a0", "--destination-mac", _NOBODY)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=5, help="ladders, and runs of iperf3 between them")
-    parser.add_argument("--duration-ms", type=int, default=100, help="time of each try of the ladder")
+    parser.add_argument("--rounds", type=int, default=5, help="sweeps, and runs of iperf3 between them")
+    parser.add_argument("--duration-ms", type=int, default=100, help="time of each try of the pacing sweep")
     parser.add_argument("--seconds", type=int, default=3, help="time of each run of iperf3")
 
 
@@ -51,10 +51,10 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     peers: list[dict[str, float]] = []
     unsupported: dict[str, str] = {}
     with _place() as (inside, link):
-        ladder = [*inside, str(find_bandwidth()), "ladder", "--duration-ms", str(duration_ms), *link]
+        command = [*inside, str(find_bandwidth()), "pacing-sweep", "--duration-ms", str(duration_ms), *link]
         for turn in range(rounds):
             progress(f"round {turn + 1} of {rounds}")
-            for event in _events(ladder):
+            for event in _events(command):
                 if event["event"] == "rung":
                     rungs.setdefault(event["rung"]["method"], []).append(event["rung"])
                 elif event["event"] == "unsupported":
@@ -118,9 +118,9 @@ def _outcome(
     rows = []
     sent_bps = [peer["bps"] for peer in peers]
     for method, found in rungs.items():
-        honest = [rung["honest"]["achieved_bps"] if rung["honest"] else 0.0 for rung in found]
-        gaps = [rung["honest"]["gaps"] for rung in found if rung["honest"] and rung["honest"]["gaps"]]
-        shares = [rung["honest"]["cpu_share"] for rung in found if rung["honest"]]
+        honest = [rung["paced"]["achieved_bps"] if rung["paced"] else 0.0 for rung in found]
+        gaps = [rung["paced"]["gaps"] for rung in found if rung["paced"] and rung["paced"]["gaps"]]
+        shares = [rung["paced"]["cpu_share"] for rung in found if rung["paced"]]
         rows.append(
             [
                 f"{method}, in bursts of {found[0]['flat_out']['burst']}",
@@ -142,7 +142,7 @@ def _outcome(
         peers={"iperf3": iperf3},
         notes=[
             f"Medians (and ranges) of rounds; ratios are of the same round. IP packets of {PACKET_BYTES} B.",
-            f"Each try of the ladder sends for {duration_ms} ms, iperf3 for {seconds} s; "
+            f"Each try of the pacing sweep sends for {duration_ms} ms, iperf3 for {seconds} s; "
             f"{came:.1%} of its packets came, and it looks at no gap.",
             "The gaps are those between bursts at the highest honest rate; waiting awake counts as CPU time.",
             "send, sendmmsg and gso send over a loopback; af_xdp and xdp_live into a virtual pair, where nobody reads.",

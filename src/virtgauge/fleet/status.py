@@ -6,7 +6,7 @@ import dataclasses
 
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
-from virtgauge.fleet.placement import placed_sessions
+from virtgauge.fleet.placement import placed_batches
 from virtgauge.fleet.progress import Progress
 from virtgauge.ledger.records import ONE_MACHINE, EventRecord, HostRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
@@ -27,7 +27,7 @@ class HostStanding:
     """One host.
 
     Attributes:
-        done, total: cells of its sessions that need no more, of all.
+        done, total: cells of its batches that need no more, of all.
         last: when the last trial that came from it began; None before the first.
     """
 
@@ -41,7 +41,7 @@ class HostStanding:
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class FleetStatus:
     """A fleet: its hosts, what happened to them, and the run's course in words."""
 
     hosts: tuple[HostStanding, ...]
@@ -49,7 +49,7 @@ class Standing:
     course: str
 
 
-def standing(ledger: Ledger) -> Standing:
+def fleet_status(ledger: Ledger) -> FleetStatus:
     """As the ledger has it now.
 
     Raises:
@@ -64,13 +64,13 @@ def standing(ledger: Ledger) -> Standing:
     progress, trials, guests = Progress.read(ledger, plan.attempts), ledger.trials(), ledger.guests()
 
     def of(host: HostRecord) -> HostStanding:
-        sessions = list(placed_sessions(plan, design, host, arms))
+        batches = list(placed_batches(plan, design, host, arms))
         own = [trial for trial in trials if host.owns(trial.block)]
         valid = sum(trial.status is TrialStatus.VALID for trial in own)
         return HostStanding(
             name=host.name,
-            done=sum(progress.done(placed) for placed in sessions),
-            total=sum(len(placed.session.cells) for placed in sessions),
+            done=sum(progress.done(placed) for placed in batches),
+            total=sum(len(placed.batch.cells) for placed in batches),
             valid=valid,
             not_valid=len(own) - valid,
             failed_guests=sum(guest.error is not None for guest in guests if host.owns(guest.block)),
@@ -79,7 +79,7 @@ def standing(ledger: Ledger) -> Standing:
 
     events = ledger.events()
     course = [event.kind for event in events if event.kind in _COURSE]
-    return Standing(
+    return FleetStatus(
         hosts=tuple(of(host) for host in manifest.hosts),
         events=tuple(event for event in events if event.kind in _OF_HOSTS),
         course=_COURSE[course[-1]] if course else "not begun",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from virtgauge.measures.catalogue import MEASURES
 from virtgauge.report.hosts.model import HostFindings, HostRow, HostTest
+from virtgauge.results.formatting import NONE
 from virtgauge.results.quantities import significant
-from virtgauge.results.words import NONE
 
 
 def sentence(findings: HostFindings) -> str:

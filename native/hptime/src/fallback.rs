@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum Fallback {
     /// The processor has no counter that a program can read.
     NoCounter = 1,
     /// `prctl(PR_SET_TSC, PR_TSC_SIGSEGV)` is in force: a read would kill the process.
@@ -23,7 +23,7 @@ pub enum Refusal {
     Drifted = 7,
 }
 
-impl Refusal {
+impl Fallback {
     /// Every reason, in the order of its number.
     pub const ALL: [Self; 7] = [
         Self::NoCounter,
@@ -56,7 +56,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Fallback {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.text())
     }

@@ -17,13 +17,13 @@ from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.platforms.registry import create
-from virtgauge.suites.bandwidth.bench import BandwidthBench
 from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.bandwidth.suite import BandwidthSuite
+from virtgauge.suites.bandwidth.testbed import BandwidthTestbed
 from virtgauge.suites.bandwidth.trial import conditions_of
 from virtgauge.suites.base import Cell
-from virtgauge.suites.bench import Stage
+from virtgauge.suites.testbed import Stage
 
 QUICK = {
     "estimators": ["kite2"],
@@ -42,11 +42,11 @@ IP = 1500 / 1514
 
 @dataclasses.dataclass(frozen=True)
 class Laid:
-    """A bench and the design that it was built from."""
+    """A testbed and the design that it was built from."""
 
     suite: BandwidthSuite
     settings: BandwidthSettings
-    bench: BandwidthBench
+    testbed: BandwidthTestbed
     stage: Stage
 
     def cell(self, **factors: str) -> Cell:
@@ -60,26 +60,26 @@ class Laid:
 
     async def measure(self, **factors: str) -> Outcome:
         """Measure it as a run would."""
-        return await run_trial(self.cell(**factors), self.suite, self.bench, ANYTHING, lambda _: None)
+        return await run_trial(self.cell(**factors), self.suite, self.testbed, ANYTHING, lambda _: None)
 
 
 @contextlib.asynccontextmanager
 async def path(name: str, **design: Any) -> AsyncIterator[Laid]:
-    """The bench of a design's first cell on one of the platforms that every machine here has; then nothing is left."""
+    """The testbed of the first cell on one of the platforms that every machine here has; then nothing is left."""
     kind, settings = PLATFORMS[name]
     platform = create(kind, settings)
     require(await platform.probe(), name)
     design_settings = BandwidthSettings.model_validate(QUICK | design)
     suite = BandwidthSuite(design_settings)
     with Scope() as scope:
-        stage = Stage(platform, scope, find_agent(), "bench")
+        stage = Stage(platform, scope, find_agent(), "testbed")
         try:
-            bench = await suite.set_up(suite.cells()[0].bench, stage)
-            assert isinstance(bench, BandwidthBench)
-            yield Laid(suite, design_settings, bench, stage)
+            testbed = await suite.set_up(suite.cells()[0].testbed, stage)
+            assert isinstance(testbed, BandwidthTestbed)
+            yield Laid(suite, design_settings, testbed, stage)
         finally:
             await stage.close()
-            assert traces(f"{scope.tag}-bench") == []
+            assert traces(f"{scope.tag}-testbed") == []
         tag = scope.tag
     assert traces(tag) == []
 
@@ -98,7 +98,7 @@ def check_against_truth(outcome: Outcome, capacity_mbps: float, cross_mbps: floa
     if result["pacing"]["refused"]:
         assert result["median_mbps"] is None
         assert "cannot-pace" in {flag.name for flag in outcome.flags}
-        assert result["pacing"]["honest_mbps"] < 1.1 * result["truth_mbps"]
+        assert result["pacing"]["max_paced_mbps"] < 1.1 * result["truth_mbps"]
         return False
     assert result["low_mbps"] <= result["median_mbps"] <= result["high_mbps"]
     return not fatal and abs(result["error_ratio"]) < within

@@ -114,11 +114,11 @@ _SHUTDOWN_S = 1.5
 _WIRES = 0xFFFFFF
 
 
-class FarHostLostError(VirtgaugeError):
+class RemoteHostLostError(VirtgaugeError):
     """The tester's machine does not answer any more; nothing here is at fault."""
 
 
-class FarPeer(Guest):
+class RemotePeer(Guest):
     """A peer on the other machine; what it costs is not this one's."""
 
     def __init__(self, channel: Channel, ready_ns: int, label: str, removal: contextlib.ExitStack) -> None:
@@ -151,7 +151,7 @@ class NearEnds:
             join(self.namespace, f"eth{number}", wire)
 
 
-class FarHost(Platform):
+class RemoteHost(Platform):
     """See the module.
 
     Attributes:
@@ -198,7 +198,7 @@ class FarHost(Platform):
 
         Raises:
             LaunchError: it did not come up, or the wires cannot be.
-            FarHostLostError: nobody is there to launch it.
+            RemoteHostLostError: nobody is there to launch it.
         """
         started_ns = time.monotonic_ns()
         async with contextlib.AsyncExitStack() as undo:
@@ -216,7 +216,7 @@ class FarHost(Platform):
             except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
                 raise LaunchError("handshake", f"{spec.name} on {self.label}: {error}") from error
             undo.pop_all()
-            return FarPeer(channel, time.monotonic_ns() - started_ns, self.label, removal)
+            return RemotePeer(channel, time.monotonic_ns() - started_ns, self.label, removal)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
@@ -282,5 +282,7 @@ class FarHost(Platform):
         if answer.stage is not None:
             raise LaunchError(answer.stage, f"{request.name} on {self.label}: {answer.message}")
 
-    def _lost(self, error: Exception) -> FarHostLostError:
-        return FarHostLostError(f"the tester's {self.label} at {self._address}:{self._port} cannot be reached: {error}")
+    def _lost(self, error: Exception) -> RemoteHostLostError:
+        return RemoteHostLostError(
+            f"the tester's {self.label} at {self._address}:{self._port} cannot be reached: {error}"
+        )

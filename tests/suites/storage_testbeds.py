@@ -16,11 +16,11 @@ from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
 from virtgauge.platforms.registry import create
 from virtgauge.suites.base import Cell, Measurement
-from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.storage.databases.base import Found
 from virtgauge.suites.storage.databases.registry import database
-from virtgauge.suites.storage.laboratory import StorageBench
+from virtgauge.suites.storage.laboratory import StorageTestbed
 from virtgauge.suites.storage.suite import StorageSuite
+from virtgauge.suites.testbed import Stage, Testbed
 
 QUICK = {
     "operations": ["single-write"],
@@ -34,7 +34,7 @@ QUICK = {
 }
 
 
-Work = Callable[[StorageSuite, list[Cell], StorageBench, Stage], Awaitable[Any]]
+Work = Callable[[StorageSuite, list[Cell], StorageTestbed, Stage], Awaitable[Any]]
 
 
 @contextlib.contextmanager
@@ -46,22 +46,22 @@ def passable_state() -> Iterator[None]:
             yield
 
 
-def on_bench(design: dict[str, Any], work: Work, kind: str = "host", **platform: Any) -> Any:
-    """Do something with a bench of this design; then nothing of it is left."""
+def on_testbed(design: dict[str, Any], work: Work, kind: str = "host", **platform: Any) -> Any:
+    """Do something with a testbed of this design; then nothing of it is left."""
 
     async def inside() -> Any:
         suite = StorageSuite.create(QUICK | design)
         cells = suite.cells()
         with Scope() as scope:
-            stage = Stage(create(kind, platform), scope, find_agent(), "bench")
+            stage = Stage(create(kind, platform), scope, find_agent(), "testbed")
             try:
-                bench = await suite.set_up(cells[0].bench, stage)
-                assert isinstance(bench, StorageBench)
-                return await work(suite, cells, bench, stage)
+                testbed = await suite.set_up(cells[0].testbed, stage)
+                assert isinstance(testbed, StorageTestbed)
+                return await work(suite, cells, testbed, stage)
             finally:
                 await stage.close()
                 tag = scope.tag
-                assert not list((scratch_root() / tag).glob("bench-*")), "its disk is left"
+                assert not list((scratch_root() / tag).glob("testbed-*")), "its disk is left"
                 assert tag not in Path("/proc/mounts").read_text(), "its mount is left"
                 assert not list(Path("/run/netns").glob(f"{tag}-*")), "its namespace is left"
 
@@ -69,8 +69,8 @@ def on_bench(design: dict[str, Any], work: Work, kind: str = "host", **platform:
         return asyncio.run(asyncio.wait_for(inside(), 240))
 
 
-async def each(suite: StorageSuite, cells: list[Cell], bench: Bench, _: Stage) -> dict[str, Measurement]:
-    return {cell.factors["operation"]: await suite.measure(cell, bench, lambda _: None) for cell in cells}
+async def each(suite: StorageSuite, cells: list[Cell], testbed: Testbed, _: Stage) -> dict[str, Measurement]:
+    return {cell.factors["operation"]: await suite.measure(cell, testbed, lambda _: None) for cell in cells}
 
 
 def require(name: str) -> None:

@@ -14,13 +14,13 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
-from virtgauge.execution.session import interruptible, run_to_ourselves
+from virtgauge.execution.run import interruptible, run_to_ourselves
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import Cluster, existing_cluster, own_cluster
 from virtgauge.fleet.coordinator import Coordinator
+from virtgauge.fleet.enrolment import FAILURES_OF_A_HOST, HostEnrolment
 from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.fleet.messages import Enrolment
-from virtgauge.fleet.muster import FAILURES_OF_A_HOST, Muster
 from virtgauge.fleet.roster import Roster
 from virtgauge.fleet.starters import local_workers, ssh_workers
 from virtgauge.fleet.tls import TlsFiles
@@ -100,8 +100,8 @@ async def _start(
     plan_text = plan.to_toml()
     async with _cluster(fleet, display) as cluster:
         roster = Roster(fleet, agent.sha256)
-        muster = Muster(fleet, roster, cluster, display)
-        enrolled = {host.name: await muster.enrol(host, plan_text) for host in fleet.hosts}
+        enrolment = HostEnrolment(fleet, roster, cluster, display)
+        enrolled = {host.name: await enrolment.enrol(host, plan_text) for host in fleet.hosts}
         measured = {host.name for host in fleet.hosts if host.measured}
         arms = merged_arms({name: enrolment for name, enrolment in enrolled.items() if name in measured})
         hosts = _host_records(plan, enrolled, measured, arms, display)
@@ -136,12 +136,12 @@ async def _resume(
     known = {host.name: MachineIdentity(**host.machine) for host in manifest.hosts}
     async with _cluster(fleet, display) as cluster:
         roster = Roster(fleet, agent.sha256, known)
-        muster = Muster(fleet, roster, cluster, display)
+        enrolment = HostEnrolment(fleet, roster, cluster, display)
         settings = {host.name: host for host in fleet.hosts}
 
         async def returning(host: HostRecord) -> HostRecord | None:
             try:
-                _require_same_host(host, await muster.enrol(settings[host.name], manifest.plan_text))
+                _require_same_host(host, await enrolment.enrol(settings[host.name], manifest.plan_text))
             except FAILURES_OF_A_HOST as error:
                 ledger.add_event("host-set-aside", str(error))
                 display.show(Notice(f"host {host.name} is set aside: {error}"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.results import words
+from virtgauge.results import formatting
 
 
 def estimate(point: float, low: float | None, high: float | None, unit: str = "ratio") -> Estimate:
@@ -38,25 +38,25 @@ def comparison(point: float, low: float, high: float, judgement: Judgement) -> C
     ],
 )
 def test_durations(ns: float | None, text: str) -> None:
-    assert words.duration(ns) == text
+    assert formatting.duration(ns) == text
 
 
 @given(st.floats(1e-3, 1e12))
 def test_a_duration_is_within_half_a_percent_of_what_it_says(ns: float) -> None:
-    number, unit = words.duration(ns).split()
+    number, unit = formatting.duration(ns).split()
     factor = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
     assert math.isclose(float(number) * factor, ns, rel_tol=0.0051)
 
 
 @pytest.mark.parametrize(("ns", "text"), [(100_000, "100 µs"), (1_500_000, "1.5 ms"), (1e9, "1 s")])
 def test_a_given_duration_has_no_invented_digits(ns: float, text: str) -> None:
-    assert words.exact_duration(ns) == text
+    assert formatting.exact_duration(ns) == text
 
 
 def test_an_interval_shares_its_unit_or_names_both() -> None:
-    assert words.duration_interval(estimate(23, 22.8, 23.4, "ns")) == "22.8–23.4 ns"
-    assert words.duration_interval(estimate(900, 650, 1150, "ns")) == "650 ns–1.15 µs"
-    assert words.duration_interval(estimate(900, None, None, "ns")) == "–"
+    assert formatting.duration_interval(estimate(23, 22.8, 23.4, "ns")) == "22.8–23.4 ns"
+    assert formatting.duration_interval(estimate(900, 650, 1150, "ns")) == "650 ns–1.15 µs"
+    assert formatting.duration_interval(estimate(900, None, None, "ns")) == "–"
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_an_interval_shares_its_unit_or_names_both() -> None:
 )
 def test_ratios(point: float, low: float, high: float, text: str, interval: str) -> None:
     given_ratio = estimate(point, low, high)
-    assert words.ratio(given_ratio) == text
-    assert words.ratio_interval(given_ratio) == interval
+    assert formatting.ratio(given_ratio) == text
+    assert formatting.ratio_interval(given_ratio) == interval
 
 
 def test_faster_counts_the_other_way_round() -> None:
     said = {"higher": "slower", "lower": "faster"}
-    assert words.change_phrase(comparison(0.25, 0.2, 0.3, Judgement.LOWER), **said) == "4.00× faster (3.33–5.00×)"
-    assert words.change_phrase(comparison(0.8, 0.7, 0.9, Judgement.LOWER), **said) == "20 % faster (10–30 %)"
-    assert words.change_phrase(comparison(1, 0.97, 1.06, Judgement.INCONCLUSIVE), **said) == "1.00× (0.97–1.06×)"
+    assert formatting.change_phrase(comparison(0.25, 0.2, 0.3, Judgement.LOWER), **said) == "4.00× faster (3.33–5.00×)"
+    assert formatting.change_phrase(comparison(0.8, 0.7, 0.9, Judgement.LOWER), **said) == "20 % faster (10–30 %)"
+    assert formatting.change_phrase(comparison(1, 0.97, 1.06, Judgement.INCONCLUSIVE), **said) == "1.00× (0.97–1.06×)"

@@ -17,9 +17,9 @@ from virtgauge.host.tag import scratch_root
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.platforms.registry import create
 from virtgauge.suites.base import Cell
-from virtgauge.suites.bench import Stage
-from virtgauge.suites.isolation.bench import IsolationBench
 from virtgauge.suites.isolation.suite import IsolationSuite
+from virtgauge.suites.isolation.testbed import IsolationTestbed
+from virtgauge.suites.testbed import Stage
 
 QUICK = {
     "benchmarks": ["integer"],
@@ -35,10 +35,10 @@ ANYTHING = ValidityLimits(foreign_load=1.0, steal=1.0)
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A bench and the design that it was built from."""
+    """A testbed and the design that it was built from."""
 
     suite: IsolationSuite
-    bench: IsolationBench
+    testbed: IsolationTestbed
     stage: Stage
 
     def cell(self, **factors: str) -> Cell:
@@ -52,25 +52,25 @@ class Pair:
 
     async def measure(self, **factors: str) -> Outcome:
         """Measure it as a run would."""
-        return await run_trial(self.cell(**factors), self.suite, self.bench, ANYTHING, lambda _: None)
+        return await run_trial(self.cell(**factors), self.suite, self.testbed, ANYTHING, lambda _: None)
 
 
 @contextlib.asynccontextmanager
 async def pair(name: str, **design: Any) -> AsyncIterator[Pair]:
-    """The bench of a design's first cell on one of the platforms that every machine here has; then nothing is left."""
+    """The testbed of the first cell on one of the platforms that every machine here has; then nothing is left."""
     kind, settings = PLATFORMS[name]
     platform = create(kind, settings)
     require(await platform.probe(), name)
     suite = IsolationSuite.create(QUICK | design)
     with Scope() as scope:
-        stage = Stage(platform, scope, find_agent(), "bench")
+        stage = Stage(platform, scope, find_agent(), "testbed")
         try:
-            bench = await suite.set_up(suite.cells()[0].bench, stage)
-            assert isinstance(bench, IsolationBench)
-            yield Pair(suite, bench, stage)
+            testbed = await suite.set_up(suite.cells()[0].testbed, stage)
+            assert isinstance(testbed, IsolationTestbed)
+            yield Pair(suite, testbed, stage)
         finally:
             await stage.close()
-            assert not list((scratch_root() / scope.tag).glob("bench-*")), "a disk is left"
+            assert not list((scratch_root() / scope.tag).glob("testbed-*")), "a disk is left"
             assert traces(f"{scope.tag}/bench") == []
         tag = scope.tag
     assert traces(tag) == []

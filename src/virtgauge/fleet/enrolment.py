@@ -23,7 +23,7 @@ class HostLostError(VirtgaugeError):
     """A host is set aside: nothing more is measured on it in this run, until it is resumed."""
 
 
-class Muster:
+class HostEnrolment:
     """Asks workers who they are, until all are there or the time is up."""
 
     def __init__(self, fleet: FleetSection, roster: Roster, cluster: Cluster, display: ProgressDisplay) -> None:

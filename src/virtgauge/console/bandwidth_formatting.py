@@ -1,4 +1,4 @@
-"""What ``virtgauge bandwidth`` shows: progress, events of a listener, an estimate, a ladder."""
+"""What ``virtgauge bandwidth`` shows: progress, events of a listener, an estimate, a pacing sweep."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def pacing_words(event: Event) -> str:
     if event["pacing"] is None:
         reason = event.get("reason") or "no rate was kept on its loopback"
         return f"what this machine can pace is seen of each stream: {reason}"
-    return f"this machine paces up to {rate_text(event['pacing']['honest_bps'])} on its loopback"
+    return f"this machine paces up to {rate_text(event['pacing']['max_paced_bps'])} on its loopback"
 
 
 def progress_words(event: Event) -> str:
@@ -124,7 +124,7 @@ def listener_line(event: Event) -> str:
             return f"{event['peer']}: estimates{by}"
         case "closed":
             ignored = sum(event["ignored"].values())
-            others = f", {ignored:,} of strangers ignored" if ignored else ""
+            others = f", {ignored:,} foreign ignored" if ignored else ""
             dropped = f", {event['overflowed']:,} dropped by this machine" if event["overflowed"] else ""
             counted = f"{event['streams']:,} streams, {event['packets']:,} packets{others}{dropped}"
             return f"{event['peer']}: {event['reason']}; {counted}"
@@ -149,25 +149,25 @@ def estimate_text(found: Estimate) -> Iterator[str]:
     yield f"  clock {found.clock}, sleep {found.sleep}, bursts by {found.method}; packets are stamped {stamped}"
     if found.lower_bound:
         yield f"  it is the highest rate that {found.estimator} tries here; raise it with --highest"
-    if found.hptime_refusal is not None and "hptime" in (found.clock, found.sleep):
-        yield f"  hptime uses the system's clock here: {found.hptime_refusal}"
+    if found.hptime_fallback_reason is not None and "hptime" in (found.clock, found.sleep):
+        yield f"  hptime uses the system's clock here: {found.hptime_fallback_reason}"
     if found.user_stamps is not None:
         yield f"  the listener's kernel does not stamp packets: {found.user_stamps}"
-    if found.strangers:
-        yield f"  {found.strangers:,} packets of strangers came to the listener and were ignored"
+    if found.foreign_packets:
+        yield f"  {found.foreign_packets:,} foreign packets came to the listener and were ignored"
 
 
-def ladder_table(rungs: Sequence[Rung]) -> Table:
-    """The ladder, a row for each way of sending; how late is the 99th percentile, too."""
+def sweep_table(rungs: Sequence[Rung]) -> Table:
+    """The pacing sweep, a row for each way of sending; how late is the 99th percentile, too."""
     table = Table("sent by", box=None, pad_edge=False)
-    for column in ("burst", "flat out", "honest", "gap p50/p99, µs", "late, µs", "CPU"):
+    for column in ("burst", "flat out", "max paced", "gap p50/p99, µs", "late, µs", "CPU"):
         table.add_column(column, justify="right", no_wrap=True)
     for rung in rungs:
         table.add_row(
             rung.method,
             str(rung.burst),
             rate_text(rung.flat_out_bps),
-            rate_text(rung.honest_bps) if rung.honest_bps else "none",
+            rate_text(rung.max_paced_bps) if rung.max_paced_bps else "none",
             f"{_microseconds(rung.gap_p50_ns)} / {_microseconds(rung.gap_p99_ns)}",
             _microseconds(rung.late_p99_ns),
             "" if rung.cpu_share is None else f"{rung.cpu_share:.0%}",

@@ -112,7 +112,7 @@ async def _start(
     for words in design.undecidable():
         display.show(Notice(words))
     if not all(arm.platform.simulated for arm in arms):
-        for words in design.shortfalls():
+        for words in design.missing_prerequisites():
             display.show(Notice(f"skipped: {words}"))
         await warn_of_ambient_load(plan, display)
     assert plan.seed is not None

@@ -15,7 +15,7 @@ import time
 
 import pytest
 from sampled import sampled
-from suites.bandwidth_benches import BEFORE_OTHERS, IP, check_against_truth, path
+from suites.bandwidth_testbeds import BEFORE_OTHERS, IP, check_against_truth, path
 
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.network.device_counters import DeviceCounters
@@ -35,7 +35,7 @@ async def test_every_platform_estimates_a_path_beside_counted_cross_traffic_or_s
     design = {"estimators": ["yaz-original"], "capacities_mbps": [20], "cross_mbps": [10], "capacity_s": 0.1}
     async with path(name, **design, receiver=RECEIVERS.get(name, "host")) as laid:
         assert len(laid.stage.guests) == (2 if name in RECEIVERS else 1)
-        assert laid.bench.guest is laid.bench.tested
+        assert laid.testbed.guest is laid.testbed.tested
         outcome = await laid.measure()
         check_against_truth(outcome, 20, 10, within=1.0)
         result = json.loads(json.dumps(outcome.result))  # in a form that can be kept
@@ -49,7 +49,7 @@ async def test_every_platform_estimates_a_path_beside_counted_cross_traffic_or_s
         assert outcome.histograms["lateness"].unit == "ns"
         assert outcome.histograms["gap"].unit == "permille"
         assert outcome.histograms["gap"].n <= outcome.histograms["lateness"].n
-        assert not laid.bench.closed
+        assert not laid.testbed.closed
 
 
 @pytest.mark.alone
@@ -77,13 +77,13 @@ async def test_a_flood_shows_the_capacity_and_a_path_is_what_its_cell_says():
     async with path("host", capacities_mbps=[20, 50], cross_mbps=[0]) as laid:
         for capacity in (20e6, 50e6):
             cell = laid.cell(capacity_mbps=f"{capacity / 1e6:g}")
-            await laid.bench.path.set(laid.conditions(cell))
+            await laid.testbed.path.set(laid.conditions(cell))
             seen = []
             while not seen or (abs(seen[-1] / capacity - 1) > 0.02 and len(seen) < TRIES):
-                seen.append(await laid.bench.path.measured_bps(0.5) or 0.0)
+                seen.append(await laid.testbed.path.measured_bps(0.5) or 0.0)
             assert seen[-1] == pytest.approx(capacity, rel=0.02), seen
             assert max(seen) < 1.02 * capacity  # a machine that is busy lets less pass, and never more
-        assert await laid.bench.path.measured_bps(0) is None
+        assert await laid.testbed.path.measured_bps(0) is None
 
 
 async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has(monkeypatch):
@@ -100,7 +100,7 @@ async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has
         with monkeypatch.context() as changed:
             changed.setattr(trial, "LISTENER_PORT", 1)
             assert (await laid.measure(loss="0")).status is TrialStatus.FAILED  # and leaves no emulator at work
-        real = laid.bench.path
+        real = laid.testbed.path
         assert isinstance(real, ShapedPath) and real._link is not None
         await real.set(laid.conditions(laid.cell(loss="0.3")))
         far = DeviceCounters(real._link.namespace)
@@ -144,11 +144,11 @@ async def test_a_path_that_is_not_full_lets_everything_pass():
 @pytest.mark.full
 async def test_cross_traffic_without_a_processor_of_its_own_is_refused_on_a_fast_path_and_on_no_other():
     async with path("host", capacities_mbps=[1000], cross_mbps=[0, 500], estimates=1, capacity_s=0) as laid:
-        assert isinstance(laid.bench.path, ShapedPath)
-        laid.bench.path._crowded = True
+        assert isinstance(laid.testbed.path, ShapedPath)
+        laid.testbed.path._crowded = True
         refused = await laid.measure(cross_mbps="500")
         assert refused.status is TrialStatus.UNSUPPORTED
         assert "1000 Mbit/s beside cross traffic needs three processors" in refused.error
         assert (await laid.measure(cross_mbps="0")).status is not TrialStatus.UNSUPPORTED
-        laid.bench.path._crowded = False
+        laid.testbed.path._crowded = False
         assert (await laid.measure(cross_mbps="500")).status is not TrialStatus.UNSUPPORTED

@@ -5,8 +5,8 @@ from __future__ import annotations
 from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import CellVerdict, Verdict
 from virtgauge.report.decisions.model import Decisions
+from virtgauge.results.formatting import NONE, confidence, share
 from virtgauge.results.quantities import significant
-from virtgauge.results.words import NONE, confidence, share
 
 
 def margin_text(cell: CellVerdict | None) -> str:

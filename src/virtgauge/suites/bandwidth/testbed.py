@@ -14,7 +14,7 @@ from virtgauge.suites.bandwidth.cross_traffic import CrossTraffic, crossing
 from virtgauge.suites.bandwidth.loads import Running, running
 from virtgauge.suites.bandwidth.path import Conditions, Path
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
-from virtgauge.suites.bench import Bench, Stage
+from virtgauge.suites.testbed import Stage, Testbed
 
 TESTED, RECEIVER, OTHERS, EMULATOR = "tested", "receiver", "others", "emulator"
 LISTENER_PORT = 8763
@@ -24,8 +24,8 @@ _Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchSpec:
-    """What benches differ in.
+class TestbedSpec:
+    """What testbeds differ in.
 
     Attributes:
         receiver: ``host`` or ``guest``.
@@ -42,7 +42,7 @@ class BenchSpec:
     memory_mib: int | None
 
     @classmethod
-    def of(cls, settings: BandwidthSettings, *, needs_link: bool) -> BenchSpec:
+    def of(cls, settings: BandwidthSettings, *, needs_link: bool) -> TestbedSpec:
         """Of a design's cells that are delayed or lose, or of those that do not."""
         return cls(
             receiver=settings.receiver,
@@ -54,7 +54,7 @@ class BenchSpec:
 
     @property
     def name(self) -> str:
-        """Unique among differing benches."""
+        """Unique among differing testbeds."""
         program = "shim" if self.shim else "inside"
         priority = "fifo" if self.fifo else "other"
         return f"bandwidth-{self.receiver}-{self.link}-{program}-{priority}-{self.memory_mib or 0}"
@@ -68,7 +68,7 @@ class Address:
     nowhere: str
 
 
-class BandwidthBench(Bench):
+class BandwidthTestbed(Testbed):
     """See the module.
 
     Attributes:
@@ -84,7 +84,7 @@ class BandwidthBench(Bench):
     def __init__(
         self,
         stage: Stage,
-        spec: BenchSpec,
+        spec: TestbedSpec,
         *,
         tested: Guest,
         receiver: Guest,
@@ -108,7 +108,7 @@ class BandwidthBench(Bench):
         return self._spoiled or super().closed
 
     def spoil(self) -> None:
-        """Something may still be at work on it: the next trial needs a fresh bench."""
+        """Something may still be at work on it: the next trial needs a fresh testbed."""
         self._spoiled = True
 
     @contextlib.asynccontextmanager

@@ -9,10 +9,10 @@ import shutil
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.mounts import make_disk_image
 from virtgauge.platforms.base import Disk, Guest, LaunchError
-from virtgauge.suites.bench import Bench, Stage
 from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.placement import Placement, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
+from virtgauge.suites.testbed import Stage, Testbed
 
 TESTED, LOADING = "tested", "loading"
 
@@ -29,7 +29,7 @@ _DISK_OVERHEAD_MIB = 24
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchSpec:
+class TestbedSpec:
     """Two guests that are alike.
 
     Attributes:
@@ -46,16 +46,16 @@ class BenchSpec:
 
     @property
     def name(self) -> str:
-        """Unique among differing benches."""
+        """Unique among differing testbeds."""
         cpus = "_".join(map(str, (*self.where.tested, "-", *self.where.loading)))
         return f"isolation-{self.cores}-{cpus}-{self.memory_mib}-{self.disk_mib or 0}"
 
 
-def bench_of(settings: IsolationSettings, cores: str) -> BenchSpec:
-    """The bench of a design's cells on such cores."""
+def testbed_of(settings: IsolationSettings, cores: str) -> TestbedSpec:
+    """The testbed of a design's cells on such cores."""
     where = placement(cores, settings.host_cpus)
     uses_disk = any(kind.uses_disk for kind in settings.kinds())
-    return BenchSpec(
+    return TestbedSpec(
         cores=cores,
         where=where,
         memory_mib=settings.memory_mib or _memory_mib(settings, where.vcpus),
@@ -73,7 +73,7 @@ def _disk_mib(settings: IsolationSettings, threads: int) -> int:
     return round(threads * settings.disk_file_mib * _DISK_OVERHEAD) + _DISK_OVERHEAD_MIB
 
 
-class IsolationBench(Bench):
+class IsolationTestbed(Testbed):
     """See the module.
 
     Attributes:
@@ -82,13 +82,13 @@ class IsolationBench(Bench):
         disks: of each guest, by its name; empty where nothing uses one.
     """
 
-    def __init__(self, stage: Stage, spec: BenchSpec, tested: Guest, loading: Guest, disks: dict[str, Disk]) -> None:
+    def __init__(self, stage: Stage, spec: TestbedSpec, tested: Guest, loading: Guest, disks: dict[str, Disk]) -> None:
         super().__init__(stage)
         self.spec, self.tested, self.loading, self.disks = spec, tested, loading, disks
         self._spoiled = False
 
     @classmethod
-    async def create(cls, stage: Stage, spec: BenchSpec) -> IsolationBench:
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> IsolationTestbed:
         """Make the disks and launch both guests at the same time.
 
         Raises:
@@ -129,7 +129,7 @@ class IsolationBench(Bench):
         return self._spoiled or super().closed
 
     def spoil(self) -> None:
-        """A load may still be at work: the next trial needs a fresh bench."""
+        """A load may still be at work: the next trial needs a fresh testbed."""
         self._spoiled = True
 
 

@@ -7,8 +7,8 @@ import dataclasses
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.compare.model import Change, Comparison, Effect, Finding, Series, SeriesComparison, Step
 from virtgauge.measures.catalogue import find_measure
+from virtgauge.results.formatting import NONE, ratio, ratio_interval, share
 from virtgauge.results.measure import Measure
-from virtgauge.results.words import NONE, ratio, ratio_interval, share
 
 
 def measure_of(full_name: str) -> Measure:

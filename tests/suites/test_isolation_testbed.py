@@ -9,7 +9,7 @@ import json
 
 import pytest
 from sampled import sampled
-from suites.isolation_benches import flags, pair
+from suites.isolation_testbeds import flags, pair
 
 from virtgauge.host.cgroup import Hierarchies
 from virtgauge.ledger.records import TrialStatus
@@ -105,11 +105,11 @@ async def test_a_container_sees_what_it_was_not_given_and_a_virtual_machine_does
 async def test_guests_are_where_the_cell_says(name):
     async with pair(name, cores=["1-apart"], loads=["integer"]) as lab:
         apart = await lab.measure(load="integer")
-        where = lab.bench.spec.where
+        where = lab.testbed.spec.where
         in_force = [apart.result["policy_applied"][guest]["in_force"] for guest in ("tested", "loading")]
         assert [one["cpuset.cpus"] for one in in_force] == [str(where.tested[0]), str(where.loading[0])]
-        assert lab.bench.tested.confinement().cpus == where.tested
-        assert lab.bench.loading.confinement().cpus == where.loading
+        assert lab.testbed.tested.confinement().cpus == where.tested
+        assert lab.testbed.loading.confinement().cpus == where.loading
         assert apart.result["entitled"] == {"tested": 1.0, "loading": 1.0}
         assert max(apart.result["cpu"]["tested"], apart.result["cpu"]["loading"]) < 1.1
 
@@ -127,7 +127,7 @@ async def test_each_guest_has_a_disk_of_its_own_and_a_bound_holds_for_one_alone(
         "seconds": 2.0,
     }
     async with pair(name, **design) as lab:
-        assert lab.bench.disks["tested"].image != lab.bench.disks["loading"].image
+        assert lab.testbed.disks["tested"].image != lab.testbed.disks["loading"].image
         alone = await lab.measure()
         assert alone.status is TrialStatus.VALID, (alone.error, alone.flags)
         assert alone.result["value_unit"] == "MB/s"
@@ -144,7 +144,7 @@ async def test_each_guest_has_a_disk_of_its_own_and_a_bound_holds_for_one_alone(
         assert 0 < ours.result["value"] < 1.2 * 2 < theirs.result["value"]
         assert theirs.result["load"]["rate"] < 1.5 * 2e6 < ours.result["load"]["rate"]
         for guest in ("tested", "loading"):
-            folder = lab.bench.disks[guest].folder
+            folder = lab.testbed.disks[guest].folder
             assert not folder.exists() or {path.name for path in folder.iterdir()} <= {"lost+found"}
 
 
@@ -181,7 +181,7 @@ async def test_both_guests_have_a_weight_also_without_a_policy():
         for guest in ("tested", "loading"):
             in_force = result["policy_applied"][guest]["in_force"]
             assert ("cpu.shares", "1024") in in_force.items() or ("cpu.weight", "100") in in_force.items()
-        pids = lab.stage.scope.cgroup("bench-tested").pids()
+        pids = lab.stage.scope.cgroup("testbed-tested").pids()
         assert pids
         if "cpu" in Hierarchies.detect().v1:
             for pid in pids:

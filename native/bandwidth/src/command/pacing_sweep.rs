@@ -1,9 +1,9 @@
-//! `ladder`: how fast this host can send, and how fast it can do so on time.
+//! `pacing sweep`: how fast this host can send, and how fast it can do so on time.
 
 use bandwidth::estimators::choices::PACKET_BYTES;
 use bandwidth::pacing::calibration::{self, Plan};
 use bandwidth::pacing::frames::{self, Link};
-use bandwidth::pacing::ladder;
+use bandwidth::pacing::sweep;
 use bandwidth::udp::handover::Method;
 use bandwidth::udp::transport::UdpTransport;
 use failure::Failure;
@@ -64,12 +64,12 @@ pub(crate) fn run(words: Vec<String>) -> Result<(), Error> {
         say(&json!({"event": "rung", "rung": rung}))?;
     }
     if let Some(asked_bps) = asked_bps {
-        ladder::require(asked_bps, &calibration.rungs)?;
+        sweep::require(asked_bps, &calibration.rungs)?;
     }
     say(&json!({
         "event": "result",
         "packet_bytes": plan.packet_bytes,
-        "honest_bps": calibration.honest_bps(),
+        "max_paced_bps": calibration.max_paced_bps(),
         "sockets": pacing,
         "timing": sending::timing(&waiter, plan.placement),
     }))
