@@ -13,7 +13,7 @@ from suites.forwarding_labs import PLATFORMS, RUNC, SIZE, laboratory, tally
 
 from virtgauge.suites.forwarding.cell_measurement import measure_cell
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import Conditions
+from virtgauge.suites.forwarding.trial import Sending
 
 pytestmark = pytest.mark.slow
 
@@ -95,10 +95,10 @@ async def test_a_cpu_limit_binds_or_is_said_not_to(name, private_state):
 
 async def test_a_burst_is_as_long_as_asked_and_one_frame_of_a_stream_is_timed(private_state):
     async with laboratory(RUNC) as lab:
-        burst = await lab.measure(EQUAL, SIZE, 1000, 1.0, Conditions(burst=64))
+        burst = await lab.measure(EQUAL, SIZE, 1000, 1.0, Sending(burst=64))
         assert burst.sent == 64
         assert burst.offered_pps > 1000
-        tagged = await lab.measure(EQUAL, SIZE, 1000, 0.5, Conditions(tagged=True))
+        tagged = await lab.measure(EQUAL, SIZE, 1000, 0.5, Sending(tagged=True))
         assert sum(flow.latency.n for flow in tagged.flows if flow.latency is not None) == 1
 
 
