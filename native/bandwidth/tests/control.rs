@@ -276,7 +276,7 @@ fn somebody_who_asks_for_an_end_does_not_wait_for_the_other_end() {
 }
 
 #[test]
-fn strangers_packets_are_ignored_and_counted_by_their_kind() {
+fn foreign_packets_are_ignored_and_counted_by_their_kind() {
     namespaces::apart(|| {
         namespaces::enter_new();
         namespaces::run("ip address add 127.0.0.2/8 dev lo");

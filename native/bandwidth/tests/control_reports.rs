@@ -105,7 +105,7 @@ fn packets_that_the_listeners_own_machine_loses_are_not_the_paths_loss() {
 }
 
 #[test]
-fn a_machine_that_dropped_strangers_packets_only_has_lost_nothing() {
+fn a_machine_that_dropped_foreign_packets_only_has_lost_nothing() {
     let ignored = Ignored { stranger: 7, ..Ignored::default() };
     let rule = move |report| Report { overflowed: 4, ignored, ..report };
     let mut transport = UdpTransport::open(sender(to(listener(rule)))).unwrap();

@@ -128,7 +128,7 @@ class FleetSection(BaseModel):
     one_machine: bool = False
     """Allow several hosts to be the same machine, to try a plan. The report says so."""
     losses: Annotated[int, Field(ge=0, le=100)] = 3
-    """How often a session may lose its worker before its host is set aside."""
+    """How often a batch may lose its worker before its host is set aside."""
     wait_s: Annotated[float, Field(ge=1, le=86_400)] = 300.0
     """How long a worker may be away, at the start or after a loss."""
     pair: tuple[FleetPair, ...] = ()

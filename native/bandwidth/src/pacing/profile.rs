@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_kept_its_time_is_honest_and_its_figures_are_exact() {
+    fn a_stream_that_kept_its_time_is_paced_and_its_figures_are_exact() {
         // 12 µs from packet to packet.
         let profile = Profile::of(&transmission(Stream::at_rate(1000, 1500, 1e9), |_| 300));
         assert!(profile.paced);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_late_burst_in_a_hundred_is_dishonest() {
+    fn more_than_one_late_burst_in_a_hundred_is_not_paced() {
         let stream = Stream::at_rate(1000, 1500, 1e9);
         for (late, paced) in [(10, true), (11, false)] {
             let profile =
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_not_reached_is_dishonest_however_even() {
+    fn a_rate_that_is_not_reached_is_not_paced_however_even() {
         // Each packet leaves 2 % of its gap later than the one before: within the bound, for some hundred packets.
         let profile = Profile::of(&transmission(Stream::at_rate(20, 1500, 1e9), |burst| i64::from(burst) * 240));
         assert_eq!(profile.late_share, Some(0.0));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_was_given_up_or_refused_is_dishonest() {
+    fn a_stream_that_was_given_up_or_refused_is_not_paced() {
         let mut given_up = transmission(Stream::at_rate(1000, 1500, 1e9), |_| 0);
         given_up.sent.truncate(900);
         assert!(!Profile::of(&given_up).paced);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_finds_the_rate_up_to_which_a_host_is_honest() {
+    fn the_search_finds_the_highest_rate_that_a_host_paces() {
         for truth_bps in [1.99e9, 1.5e9, 0.4e9, 0.06e9] {
             let mut asked = 0;
             let rung = climb("send", 1500, |rate| {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_paces_nothing_has_no_honest_rate_and_every_rate_is_refused_with_that() {
+    fn a_host_that_paces_nothing_paces_no_rate_and_every_rate_is_refused_with_that() {
         let rung = climb("send", 1500, |rate| Ok(measured(rate, 2e9, false))).unwrap();
         assert_eq!((rung.max_paced_bps(), rung.paced.is_none()), (0.0, true));
         assert!(rung.tried.iter().all(|&(_, ayes, unpaced)| (ayes, unpaced) == (0, 2)));
