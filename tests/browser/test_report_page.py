@@ -250,7 +250,7 @@ def test_the_bandwidth_suites_figures_are_drawn_with_their_axes(browser: Browser
     titles = visit.page.evaluate(
         "[...document.querySelectorAll('.chart svg .role-axis-title')].map(e => e.textContent)"
     )
-    assert {"cross traffic, Mbit/s", "estimate, bit/s", "half the IQR, bit/s", "points of per cent"} <= set(titles)
+    assert {"cross traffic, Mbit/s", "estimate, bit/s", "half the IQR, bit/s", "percentage points"} <= set(titles)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 1366
     assert visit.complaints == []
     assert visit.requests == []

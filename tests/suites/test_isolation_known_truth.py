@@ -282,6 +282,8 @@ def test_waking_up_is_late_by_what_was_told_and_later_under_load(tmp_path):
         series = cell(cells, benchmark="wake", load=load)
         assert series.at("wake.p50") == pytest.approx(median, rel=0.05)
         assert series.at("wake.p99") == pytest.approx(median * tail, rel=0.1)
+    # What is kept is the inverse of the lateness: the rate of waking up is the same beside any load.
+    assert cell(cells, benchmark="wake", load="integer").at("kept") == pytest.approx(100 / 4.98, rel=0.1)
 
 
 def test_simulated_time_is_not_held_against_the_real_machine(tmp_path):

@@ -18,7 +18,7 @@ from virtgauge.specs.bandwidth_insights import MOST_INSTANTS, thinned
 from virtgauge.specs.blocks import Chart
 
 MEDIANS = "Medians of the estimates against constant cross traffic: 300 Mbit/s"
-VARIANCE = "Variance of the estimates against constant cross traffic: 300 Mbit/s"
+VARIANCE = "Spread of the estimates against constant cross traffic: 300 Mbit/s"
 INSTANTS = "Instant estimates: 10 Gbit/s, 20 ms, 1 Gbit/s constant"
 ERRORS = "Signed error against the counted truth"
 EFFECTS = "What precise timing does to the error"

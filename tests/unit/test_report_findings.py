@@ -111,7 +111,7 @@ def test_only_valid_trials_count(tmp_path: Path) -> None:
 
 def test_a_tail_too_rare_for_one_repetition_comes_from_all_without_interval(usual: Report) -> None:
     assert value(usual, "timing", "sleep_lateness.p99", "host", *SLEEP).estimate.has_interval
-    rare = value(usual, "timing", "sleep_lateness.p99.9", "host", *SLEEP).estimate
+    rare = value(usual, "timing", "sleep_lateness.p99.9_of_all", "host", *SLEEP).estimate
     assert rare.point is None
     assert "10,000" in rare.method
 
@@ -123,7 +123,7 @@ def test_pooled_tail_needs_all_repetitions_together(tmp_path: Path) -> None:
     for block in range(5):
         histogram = timer_histogram(rng, 20, samples=2_500)
         ledger.add_trial(trial(host, "timer_cost", CLOCK, block), {"timer_cost": histogram})
-    tail = clock(report.build(ledger), "host", "p99.9").estimate
+    tail = clock(report.build(ledger), "host", "p99.9_of_all").estimate
     assert tail.point is not None
     assert not tail.has_interval
     assert "together" in tail.method

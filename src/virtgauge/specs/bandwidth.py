@@ -64,7 +64,7 @@ DETAIL = TableSpec(
     split=_EACH,
     rows=("path",),
     caption="Medians over repetitions of each trial’s figures, with their intervals; outliers of all searches "
-    "together. Below an error is its difference from the reference’s on the same path, in points of per cent.",
+    "together. Below an error is its difference from the reference’s on the same path, in percentage points.",
 )
 COUNTS = TableSpec(
     "Counted",
@@ -103,7 +103,7 @@ BANDWIDTH = SuiteSpec(
         SectionSpec(
             *("timing", "Does precise timing help?", (insights.timing,)),
             "One timing against the other on the same path and in the same repetition: the error without its sign, "
-            "below it what the timing changes it by, in points of per cent (less is better); half the interquartile "
+            "below it what the timing changes it by, in percentage points (less is better); half the interquartile "
             "range of the instant estimates, and below it how many times as wide they lie. Coloured where identical "
             "arms (A/A) differ by less.",
         ),

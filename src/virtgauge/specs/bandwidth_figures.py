@@ -54,7 +54,7 @@ def bandwidth_measures() -> Iterator[Measure]:
     off = "how far the estimate is off the truth, without its sign; a lower bound below the truth has none"
     yield measure("error", SHARE, lower, off, _of_error(np.abs), headline=True)
     yield measure("signed_error", SHARE, neither, "estimate ÷ truth − 1", _of_error(lambda error: error))
-    yield measure("estimate", BIT_RATE, higher, "the available bandwidth as it was estimated", rate("median_mbps"))
+    yield measure("estimate", BIT_RATE, neither, "the available bandwidth as it was estimated", rate("median_mbps"))
     yield measure("truth", BIT_RATE, neither, "the available bandwidth as it was counted", rate("truth_mbps"))
     spread = "half the interquartile range of a trial’s searches"
     yield measure("searches.half_iqr", BIT_RATE, lower, spread, rate("half_iqr_mbps"))

@@ -107,7 +107,7 @@ def off(estimate: Estimate) -> str:
 
 
 def points(value: float) -> str:
-    """A difference of errors: ``+1.2``, ``−0.31``, in points of per cent."""
+    """A difference of errors: ``+1.2``, ``−0.31``, in percentage points."""
     return f"{'±' if per_cent(value) == '0.00' else '+' if value > 0 else '−'}{per_cent(value)}"
 
 

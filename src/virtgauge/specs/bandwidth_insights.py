@@ -160,7 +160,7 @@ def accuracy(context: Context) -> Iterator[Block]:
     if rows:
         caption = (
             "How far an estimate is off the counted truth, without its sign: the median over paths and then over "
-            "repetitions, its interval, and below it the difference from the reference in points of per cent; how many "
+            "repetitions, its interval, and below it the difference from the reference in percentage points; how many "
             "of the estimator’s own intervals hold the truth; paths that cannot be paced; and what a trial with all "
             "its searches sends and takes."
         )
@@ -496,7 +496,7 @@ def _drawn(
 
 def against_cross(context: Context) -> Iterator[Block]:
     """Medians and spreads over the cross traffic, in the manner of the paper's Figure 16."""
-    what = (("estimate", "Medians", "(a).", "estimate"), ("searches.half_iqr", "Variance", _VARIANCE, "half the IQR"))
+    what = (("estimate", "Medians", "(a).", "estimate"), ("searches.half_iqr", "Spread", _VARIANCE, "half the IQR"))
     for cells in context.groups(context.cells, LINK).values():
         for kind in dict.fromkeys(level for one in cells if (level := context.level(one, "traffic")) != "none"):
             own = [one for one in cells if context.level(one, "traffic") in (kind, "none")]
@@ -614,10 +614,10 @@ def effects_chart(context: Context) -> Iterator[Block]:
         panels.setdefault(versus(one.through, one.timing, one.base), []).append(row | place | told | ends)
     yield from _drawn(
         *("dots", "What precise timing does to the error"),
-        "Error without its sign, less that with the other timing in the same repetition, in points of per cent: left "
+        "Error without its sign, less that with the other timing in the same repetition, in percentage points: left "
         "of 0 precise timing helps. Filled: the interval excludes 0 and the effect exceeds what identical arms (A/A) "
         "differ by.",
-        (Axis("points of per cent", SHARE, "signed"), Axis("")),
+        (Axis("percentage points", SHARE, "signed"), Axis("")),
         panels,
     )
 

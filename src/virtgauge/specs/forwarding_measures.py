@@ -27,7 +27,7 @@ def forwarding_measures() -> Iterator[Measure]:
     """Of searches for the throughput, latency at parts of it, and bursts."""
     higher, neither = Better.HIGHER, Better.NEITHER
     yield _measure(
-        *("throughput", FRAME_RATE, higher, "the highest rate without loss (RFC 2544)", field("throughput_pps")),
+        *("throughput", FRAME_RATE, higher, "the no-drop rate, found by the plan’s search", field("throughput_pps")),
         headline=True,
     )
     yield _measure(
@@ -73,7 +73,12 @@ def at_load(percent: float) -> dict[str, Measure]:
     return {
         "offered": _measure(f"offered_at_{percent:g}", BIT_RATE, Better.NEITHER, f"what was offered {load}", offered),
         "latency": _measure(
-            *(f"latency_at_{percent:g}.weighted_mean", DURATION, lower, f"mean latency over the guests {load}"),
+            *(
+                f"latency_at_{percent:g}.weighted_mean",
+                DURATION,
+                lower,
+                f"latency {load}: the guests’ means by their shares",
+            ),
             entry("total_ns"),
         ),
         "loss": _measure(f"loss_at_{percent:g}", SHARE, lower, f"frames lost {load}", entry("loss_ratio", 100)),

@@ -84,7 +84,8 @@ ARRAY = TableSpec(
     ),
     split=_TITLE,
     caption="Every cell as measured, beside the reference without load and policy (v / v_ref), and by the declared "
-    "share: q = q_share · q_rate. The ratio below is to the reference under the same load and policy, coloured where "
+    "share: q ≈ q_share · q_rate where the reference received what the guest is entitled to. The ratio below "
+    "is to the reference under the same load and policy, coloured where "
     "it differs by more than identical arms (A/A) do.",
 )
 ACCOUNT = TableSpec(
@@ -228,7 +229,7 @@ def _charts() -> Iterator[ChartSpec]:
         ("Lateness under load: the p99", ("wake.p99",), WAKE),
         ("Operations of the disk under load: the median", ("disk.p50",), "disk-"),
         ("Operations of the disk under load: the p99", ("disk.p99",), "disk-"),
-        ("Memory latency under load", ("load_time",), LATENCY),
+        ("Memory latency under load", ("memory_latency",), LATENCY),
     ):
         yield ChartSpec(
             *("dots", title, "Beside loads that work all the time, and beside none. Logarithmic.", measures),
@@ -303,7 +304,8 @@ ISOLATION = SuiteSpec(
         "in the same block. Of latencies the inverse, so that more is always better; of waking up, of the p99 of its "
         "lateness, or of the p90 or the median where a trial has fewer than a thousand wake-ups, or a hundred.",
         "q": "Efficiency, v / (v_ref · s) with the declared share s (Rzecki et al. 2014, equation 1). Where the "
-        "loading guest has the policy, s is what is left for the tested one. q = q_share · q_rate: CPU time received "
+        "loading guest has the policy, s is what is left for the tested one. Where the "
+        "reference received what it is entitled to, q ≈ q_share · q_rate: CPU time received "
         "of that entitled to (the scheduler), and work per second of CPU time beside the reference’s (frequency, "
         "caches, memory, the cost of virtualization).",
         "Entitled": "By limits, weights and what each guest would use, by water-filling: what one guest leaves unused "

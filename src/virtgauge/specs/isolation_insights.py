@@ -263,7 +263,7 @@ def slice_of(share: float) -> Callable[[Context, Cell, str], Shown]:
         slices = np.concatenate(parts) if parts else np.empty(0)
         if not slices.size:
             return None
-        found = 100 * float(np.quantile(slices, share))
+        found = 100 * float(np.quantile(slices, share, method="inverted_cdf"))
         return Value.count(f"slices.p{100 * share:g}", context.place(cell, arm), found, SHARE)
 
     return say

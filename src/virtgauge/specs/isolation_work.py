@@ -25,7 +25,7 @@ from virtgauge.results.measure import (
 )
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, WORK_RATE, Quantity
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.isolation_formatting import LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
+from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
 from virtgauge.specs.measures import durations
 
 TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}
@@ -161,6 +161,12 @@ def _unused(table: ResultTable, cell: Cell, arm: str) -> Blocks:
     }
 
 
+def _memory_latency(table: ResultTable, cell: Cell, arm: str) -> Blocks | str:
+    if cell.factors["benchmark"].partition(" ")[0] != LATENCY:
+        return "another benchmark was measured"
+    return {block: 1e9 / loads for block, loads in effort(table, cell, arm).items() if loads > 0}
+
+
 def _percent_of(part: Column, whole: Column) -> Column:
     return np.divide(100 * part, whole, out=np.full_like(part, np.nan), where=whole != 0)
 
@@ -206,7 +212,7 @@ def isolation_measures() -> Iterator[Measure]:
     )
     yield Measure(
         *("isolation", "kept", SHARE, higher, "the work beside a load, of that without it in the same repetition"),
-        *(_KERNEL, rate, Relation(_IDLE)),
+        *(_KERNEL, EFFORT.source, Relation(_IDLE)),
         headline=True,
     )
     yield _measure(
@@ -265,6 +271,6 @@ def related_measures() -> Iterator[Measure]:
         window = (field("steal", told), field("elapsed_ns"), field("threads"))
         yield _measure(name, SHARE, neither, meaning, Derived(window, _of_window))
     yield _measure(
-        *("load_time", DURATION, Better.LOWER, "one load from memory that waits for the one before"),
-        Derived((field("rate"),), lambda rate: np.divide(1e9, rate, out=np.full_like(rate, np.nan), where=rate > 0)),
+        *("memory_latency", DURATION, Better.LOWER, "one load from memory that waits for the one before"),
+        Across(_memory_latency),
     )

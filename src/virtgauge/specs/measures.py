@@ -36,7 +36,7 @@ def durations(
             suite,
             f"{name}.{statistic}",
             DURATION,
-            Better.LOWER,
+            Better.NEITHER if statistic == "min" and name == "sleep_lateness" else Better.LOWER,
             f"{STATISTICS[statistic]} of {meaning}",
             probes,
             Statistic(histogram, statistic),

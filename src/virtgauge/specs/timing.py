@@ -87,6 +87,8 @@ def _tables() -> Iterator[TableSpec]:
             PROBES[probe][0],
             (
                 *(Told(_SHORT.get(name, name), insights.statistic(name), text=False) for name in _ALL),
+                Told("smallest of all", insights.extreme("min"), text=False),
+                Told("largest of all", insights.extreme("max"), text=False),
                 Told("mean of all values", insights.mean_of_all, text=False),
                 Told("samples", insights.samples, text=False),
                 *(Figures(f"{probe}.{name}", name.replace("_", " ")) for name in own),
@@ -96,7 +98,8 @@ def _tables() -> Iterator[TableSpec]:
             split=("load",),
             caption="Half IQR is what Kirova et al. 2019 call MAD; MAD here is the median absolute deviation. Where a "
             "clock advances in steps as coarse as the cost itself, the median is interpolated within the step that "
-            "holds it. Extremes are of all repetitions, and so is a tail that is too rare for one of them.",
+            "holds it. Every figure is the median over repetitions, of the minimum and the maximum too; a tail that is "
+            "too rare for any repetition is of all values together, and has neither interval nor ratio.",
         )
 
 

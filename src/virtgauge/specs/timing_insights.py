@@ -64,19 +64,29 @@ def _counts(context: Context, cell: Cell, arm: str) -> dict[int, float]:
 
 
 def statistic(name: str) -> Callable[[Context, Cell, str], Shown]:
-    """A statistic over repetitions: of extremes the extreme, of a tail that trials lack that of all together."""
+    """A statistic, the median over repetitions; of a tail that no repetition can tell, that of all values together."""
 
     def say(context: Context, cell: Cell, arm: str) -> Shown:
         measure = f"{cell.probe}.{name}"
-        shown = context.value(measure, cell, arm, compared=name in COMPARED)
-        values, counts = list(context.values(measure, cell, arm).values()), _counts(context, cell, arm)
-        if values and name in ("min", "max"):
-            reason = "over all repetitions; an extreme has no interval"
-            extreme = Estimate.bare(min(values) if name == "min" else max(values), "ns", reason, len(values))
-            return dataclasses.replace(shown, estimate=extreme)
-        if len(values) < len(counts):
-            return dataclasses.replace(shown, estimate=_pooled_tail(context, cell, arm, TAILS[name], counts))
-        return shown
+        shown, counts = context.value(measure, cell, arm, compared=name in COMPARED), _counts(context, cell, arm)
+        if name not in TAILS or not counts or context.values(measure, cell, arm):
+            return shown
+        pooled = _pooled_tail(context, cell, arm, TAILS[name], counts)
+        return dataclasses.replace(shown, measure=f"{measure}_of_all", estimate=pooled, compared=None)
+
+    return say
+
+
+def extreme(name: str) -> Callable[[Context, Cell, str], Shown]:
+    """The smallest or the largest value of all repetitions, which grows with their number and has no interval."""
+
+    def say(context: Context, cell: Cell, arm: str) -> Shown:
+        found = list(context.values(f"{cell.probe}.{name}", cell, arm).values())
+        if not found:
+            return None
+        reason = "over all repetitions; an extreme has no interval"
+        most = Estimate.bare(min(found) if name == "min" else max(found), "ns", reason, len(found))
+        return context.of(f"{cell.probe}.{name}_of_all", context.place(cell, arm), most, DURATION)
 
     return say
 
