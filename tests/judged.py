@@ -14,23 +14,31 @@ from virtgauge.results.table import ResultTable
 
 DURATION = find_measure("bandwidth", "duration")
 HOST = arm_record("host", "host", "Host", "reference")
+GVISOR = arm_record("gvisor", "oci", "gVisor")
 
 
-def run_of(folder: Path, durations_ns: Mapping[int, float | None], hosts: Sequence[HostRecord] = ()) -> ResultTable:
+def run_of(
+    folder: Path,
+    durations_ns: Mapping[int, float | None],
+    hosts: Sequence[HostRecord] = (),
+    gvisor_ns: Mapping[int, float | None] | None = None,
+) -> ResultTable:
     """A run of one cell with these durations by block; None of a valid trial that has none."""
-    with Ledger.create(folder, manifest([HOST], hosts=tuple(hosts))) as ledger:
-        for block, duration in durations_ns.items():
-            ledger.add_trial(_trial(block, {} if duration is None else {"duration_ns": duration}))
+    told = {"host": durations_ns} | ({} if gvisor_ns is None else {"gvisor": gvisor_ns})
+    with Ledger.create(folder, manifest([HOST, GVISOR][: len(told)], hosts=tuple(hosts))) as ledger:
+        for arm, durations in told.items():
+            for block, duration in durations.items():
+                ledger.add_trial(_trial(arm, block, {} if duration is None else {"duration_ns": duration}))
     return ResultTable.open(folder)
 
 
-def _trial(block: int, result: dict[str, float]) -> TrialRecord:
+def _trial(arm: str, block: int, result: dict[str, float]) -> TrialRecord:
     return TrialRecord(
         trial_id=0,
-        key=f"b{block}/host/estimate",
+        key=f"b{block}/{arm}/estimate",
         suite="bandwidth",
         probe="estimate",
-        arm="host",
+        arm=arm,
         platform="host",
         block=block,
         attempt=1,

@@ -31,6 +31,8 @@ def test_a_bound_is_not_met_where_many_repetitions_are_silent() -> None:
     found = verdict(figures=18, silent=3, value=50)
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "3 of 21 valid repetitions have no such figure" in found.reason
+    assert "the answer is a lower bound" in found.reason
+    assert "longer trials" not in found.reason, "which would not help here"
     assert found.more is None
     assert not found.cells[0].open, "more repetitions would be as silent"
 
@@ -40,6 +42,17 @@ def test_no_number_of_repetitions_is_promised_where_every_one_is_silent() -> Non
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "6 of 6 valid repetitions have no such figure" in found.reason
     assert (found.cells[0].open, found.more, more_text(found)) == (False, None, "")
+
+
+def test_what_the_reference_does_not_tell_counts_as_silent_in_a_ratio(tmp_path: Path) -> None:
+    required = Requirement(suite="bandwidth", measure=DURATION.name, unit="x", at_most=2, compared_with="reference")
+    requirements = resolve([required], None, ["host", "gvisor"], 0.95, "test")
+    of_reference = {block: 100.0 if block < 12 else 0.0 for block in range(20)}
+    table = run_of(tmp_path / "run", of_reference, gvisor_ns={block: 100.0 for block in range(20)})
+    (found,) = Judge(requirements, table, any_time_valid=True).verdicts()
+    table.ledger.close()
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "8 of 20 valid repetitions have no such figure beside the reference" in found.reason
 
 
 @pytest.mark.parametrize("silent", [0, 2])

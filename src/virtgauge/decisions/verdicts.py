@@ -25,7 +25,6 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import HostRecord
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 
 Told = TypeVar("Told", int, float)
@@ -164,7 +163,7 @@ class Judge:
         )
         silence = None
         if decision.outcome is not Outcome.FAIL:
-            silence = self._silence(measure, cell, arm, host, own)
+            silence = self._silence(requirement, cell, arm, host, figures)
         guard = silence or self._guard(requirement, cell, host, decision)
         outcome = decision.outcome if guard is None else Outcome.INCONCLUSIVE
         return CellVerdict(
@@ -182,21 +181,24 @@ class Judge:
         )
 
     def _silence(
-        self, measure: Measure, cell: Cell, arm: str, host: HostRecord | None, told: Collection[int]
+        self, requirement: BoundRequirement, cell: Cell, arm: str, host: HostRecord | None, told: Collection[int]
     ) -> str | None:
         """Why the figures that there are do not stand for all repetitions; None where they do."""
+        measure = requirement.measure
         valid = set(_of_host(self._table.numbers(cell, arm), host))
         levels = measure.relative_to(cell.factors) if measure.relative_to else None
         if levels is not None:
             base = self._table.find(cell.suite, cell.probe, levels)
             valid &= set() if base is None else self._table.numbers(base, arm).keys()
+        if requirement.relative:
+            valid &= self._table.numbers(cell, self._table.reference).keys()
         silent = len(valid.difference(told))
         if silent <= _SILENT * len(valid):
             return None
-        return (
-            f"{silent} of {len(valid)} valid repetitions have no such figure (too few values for the quantile, or none "
-            "at all): longer trials would help, more trials would not"
-        )
+        found = f"{silent} of {len(valid)} valid repetitions have no such figure"
+        if requirement.relative:
+            return f"{found} beside the reference, whose own may be missing or zero"
+        return f"{found}: {measure.lacking or 'what a trial tells does not say'}"
 
     def _guard(
         self, requirement: BoundRequirement, cell: Cell, host: HostRecord | None, decision: Decision

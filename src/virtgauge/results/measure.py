@@ -153,6 +153,7 @@ class Measure:
         probes: of the trials that have it.
         source: where a trial has it, in the base unit.
         relative_to: what the figure is divided by; None where it stands alone.
+        lacking: why a valid trial may have no such figure, and what would help, in a clause.
         headline: whether it is among the few by which runs are compared when none is named.
     """
 
@@ -165,6 +166,7 @@ class Measure:
     source: Source
     relative_to: Relation | None = None
     headline: bool = False
+    lacking: str = ""
 
     def __post_init__(self) -> None:
         if self.relative_to is not None and self.relative_to.percent and self.quantity is not SHARE:

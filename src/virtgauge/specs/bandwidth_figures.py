@@ -45,7 +45,8 @@ def bandwidth_measures() -> Iterator[Measure]:
     def measure(
         name: str, quantity: Quantity, better: Better, meaning: str, source: Source, headline: bool = False
     ) -> Measure:
-        return Measure("bandwidth", name, quantity, better, meaning, ESTIMATES, source, headline=headline)
+        lacking = "the sender could not pace the rate, or the answer is a lower bound and the truth is above it"
+        return Measure("bandwidth", name, quantity, better, meaning, ESTIMATES, source, None, headline, lacking)
 
     def rate(*path: str) -> Field:
         return field(*path, factor=1e6)

@@ -41,4 +41,5 @@ def durations(
             probes,
             Statistic(histogram, statistic),
             headline=statistic in headline.split(),
+            lacking="too few values for the quantile, or none at all: longer trials would help, more trials would not",
         )
