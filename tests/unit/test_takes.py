@@ -1,4 +1,4 @@
-"""What the machine invalid is taken again on the same testbed, within bounds, and by its counters alone."""
+"""What the machine spoils is taken again on the same testbed, within bounds, and by its counters alone."""
 
 import numpy as np
 import pytest

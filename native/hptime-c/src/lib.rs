@@ -104,7 +104,7 @@ pub extern "C" fn hptime_settle() -> u32 {
     hptime_fallback_reason()
 }
 
-/// Takes a anchor now.
+/// Takes an anchor now.
 #[unsafe(no_mangle)]
 pub extern "C" fn hptime_discipline() {
     clock().discipline();

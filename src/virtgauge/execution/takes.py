@@ -1,4 +1,4 @@
-"""Measuring beside a noisy machine: what it invalid is left out and taken again on the same testbed.
+"""Measuring beside a noisy machine: what it spoils is left out and taken again on the same testbed.
 
 A take is what is judged at once: a whole trial, or one slice of it where the suite can be measured in slices.  Only
 the machine's own counters decide what is left out (steal, foreign load), never what was measured.  docs/noise.md says

@@ -161,7 +161,7 @@ class Workplace:
 
 @contextlib.contextmanager
 def _own_ledger(assignment: Assignment, plan: Plan, agent: AgentBinary, arms: Sequence[Arm]) -> Iterator[Ledger]:
-    """What this worker has measured of the run so remote, or a new ledger."""
+    """What this worker has measured of the run so far, or a new ledger."""
     if not _TOKEN.fullmatch(assignment.token):
         raise UsageError(f"the run's token {assignment.token!r} is none", "start the run anew")
     # By host as well: several hosts may be one machine for a try.

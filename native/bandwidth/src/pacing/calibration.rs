@@ -191,7 +191,7 @@ impl Calibration {
 /// What a burst costs, and what each of its packets besides: the line through the paced times between bursts of the way
 /// with the smallest burst and of the best one.
 ///
-/// A burst of n packets that is due every a + b·n or later is then as paced as those two are.  Of a way of which no rate was
+/// A burst of n packets that is due every a + b·n or later is then paced as well as those two are.  Of a way of which no rate was
 /// paced, because the machine was kept from it at every rate, twice the time counts that a burst takes flat out.
 fn costs_ns(rungs: &[Rung]) -> (f64, f64) {
     let times = rungs.iter().map(|rung| {

@@ -1,7 +1,7 @@
 //! Sending on time, and how far that can be trusted.
 //!
 //! [`timing`] is the clock and the sleep, [`schedule`] the loop that sends a stream by them.  [`profile`] says how well a
-//! stream kept its time and whether that was paced, [`account`] how all streams of an estimate did, and [`sweep`] finds the
+//! stream kept its time and whether that rate was paced, [`account`] how all streams of an estimate did, and [`sweep`] finds the
 //! highest rate that is paced.
 
 pub mod account;

@@ -59,7 +59,7 @@ def _why_undecided(evidence: Sequence[Evidence]) -> str:
 
 
 def _where(verdict: Verdict, hearings: Sequence[Hearing], labels: Mapping[str, str]) -> str:
-    """`` on Host and gVisor``; nothing where the run was checks as a whole."""
+    """`` on Host and gVisor``; nothing where the run was checked as a whole."""
     names = [labels.get(one.arm, one.arm) for one in hearings if one.checked.verdict is verdict and one.arm]
     if not names:
         return ""
