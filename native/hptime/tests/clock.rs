@@ -78,7 +78,7 @@ fn readings_between_bearings_keep_to_the_line_and_bearings_do_not_jump() {
     let (mut last_shown, mut last_truth) = (clock.now_ns() as i64, machine.monotonic());
     run(&clock, 30.0, |shown, truth| {
         let apart = (shown - last_shown) - (truth - last_truth);
-        // A reading costs 9 ns and a anchor some 200, which pass between the two looks.
+        // A reading costs 9 ns and an anchor some 200, which pass between the two looks.
         assert!(apart.abs() < 400, "{apart} ns");
         (last_shown, last_truth) = (shown, truth);
     });
@@ -202,7 +202,7 @@ fn a_counter_that_stands_still_is_refused_and_the_kernels_clock_goes_on() {
     let clock = Clock::on(&machine);
     run(&clock, 2.0, |_, _| ());
     machine.with(|machine| machine.set_ghz(0.0));
-    // Nothing tells a standing counter from one that is read twice, until somebody asks for a anchor.
+    // Nothing tells a standing counter from one that is read twice, until somebody asks for an anchor.
     for _ in 0..20 {
         machine.pass(3e7);
         clock.discipline();
