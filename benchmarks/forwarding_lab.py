@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 from benchmark import BenchmarkError, Outcome, figure, main, progress
-from virtgauge.suites.bench import Stage
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
@@ -24,6 +23,7 @@ from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.oci.platform import OciPlatform
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
+from virtgauge.suites.testbed import Stage
 
 _GUESTS = (12, 64)
 _SWITCHES = {"bridge": "Linux bridge", "openvswitch": "Open vSwitch"}

@@ -1,9 +1,9 @@
 """A small plan beside an artificial neighbour: trials lost when each is judged once, and with patience.
 
 The neighbour is a process for every CPU, outside of the run's cgroups, which burn CPU time in bursts: all during the
-same ones, or each in bursts of its own, so that more moments are disturbed and each less.  Their moments are drawn with a
-seed.  Every trial has one attempt, so that the share lost is that of the first attempts.  A full run takes some six
-minutes.
+same ones, or each in bursts of its own, so that more moments are disturbed and each less.  Their moments are drawn
+with a seed.  Every trial has one attempt, so that the share lost is that of the first attempts.  A full run takes
+some six minutes.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ async def pair(name: str, **design: Any) -> AsyncIterator[Pair]:
         finally:
             await stage.close()
             assert not list((scratch_root() / scope.tag).glob("testbed-*")), "a disk is left"
-            assert traces(f"{scope.tag}/bench") == []
+            assert traces(f"{scope.tag}/testbed") == []
         tag = scope.tag
     assert traces(tag) == []
 

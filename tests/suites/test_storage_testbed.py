@@ -123,8 +123,8 @@ def test_a_server_that_hangs_in_a_trial_times_out():
 
 def test_a_full_disk_is_a_failure_in_words():
     async def work(suite: StorageSuite, cells: list[Cell], testbed: StorageTestbed, stage: Stage) -> None:
-        filler = f"dd if=/dev/zero of={stage.scope.folder}/bench-disk/filler bs=64k 2>/dev/null; truncate -s -4M "
-        filler += f"{stage.scope.folder}/bench-disk/filler"
+        filler = f"dd if=/dev/zero of={stage.scope.folder}/testbed-disk/filler bs=64k 2>/dev/null; truncate -s -4M "
+        filler += f"{stage.scope.folder}/testbed-disk/filler"
         await run(testbed.guest.channel, ["/bin/sh", "-c", filler])
         with pytest.raises(StoreError) as caught:
             await suite.measure(cells[0], testbed, lambda _: None)

@@ -35,7 +35,7 @@ class ScriptedMachine(WatchedMachine):
         self.steal_ns += int(self.stolen_s.pop(0) * SECOND) if self.stolen_s else 0
 
 
-class ScriptedBench:
+class ScriptedTestbed:
     """A guest on that machine."""
 
     timeout_factor, closed, kernel_work_hidden = 1.0, False, False
@@ -94,11 +94,11 @@ class SlicedSuite:
 
 
 async def outcome_of(*stolen_s, flags=(), here=True, **limits):
-    testbed = ScriptedBench(ScriptedMachine(*stolen_s), here=here)
+    testbed = ScriptedTestbed(ScriptedMachine(*stolen_s), here=here)
     return await run_trial(CELL, CountingSuite(testbed, flags), testbed, ValidityLimits(**limits), lambda _: None)
 
 
-async def test_a_spoilt_trial_is_taken_again_and_what_was_left_out_is_recorded():
+async def test_an_invalid_trial_is_taken_again_and_what_was_left_out_is_recorded():
     found = await outcome_of(0.5, 0.2, 0)
     assert (found.status, found.result["take"]) == (TrialStatus.VALID, 3)
     assert found.accounting["left_out"] == [
@@ -163,12 +163,12 @@ def test_no_patience_stays_none():
 
 
 async def test_every_slice_of_a_trial_may_be_answered_late():
-    found = await run_trial(CELL, SlicedSuite(), ScriptedBench(ScriptedMachine()), ValidityLimits(), lambda _: None)
+    found = await run_trial(CELL, SlicedSuite(), ScriptedTestbed(ScriptedMachine()), ValidityLimits(), lambda _: None)
     assert (found.status, found.flags) == (TrialStatus.VALID, ())
 
 
 async def test_slices_are_kept_and_flagged_where_the_load_may_be_the_kernels_work_for_the_testbed():
-    testbed = ScriptedBench(ScriptedMachine(foreign=0.2))
+    testbed = ScriptedTestbed(ScriptedMachine(foreign=0.2))
     testbed.kernel_work_hidden = True
     found = await run_trial(CELL, SlicedSuite(), testbed, ValidityLimits(), lambda _: None)
     assert (found.status, found.accounting["left_out"]) == (TrialStatus.VALID, [])

@@ -26,7 +26,7 @@ from virtgauge.suites.storage.simulated import SimulatedTestbed
 from virtgauge.suites.testbed import Stage
 
 
-class EmbeddedBench(StorageTestbed):
+class EmbeddedTestbed(StorageTestbed):
     """A guest in which embedded databases are measured, one after the other: their client is their server."""
 
     def __init__(self, stage: Stage, spec: TestbedSpec, ground: Ground) -> None:
@@ -38,7 +38,7 @@ class EmbeddedBench(StorageTestbed):
         self._reported: dict[tuple[str, str], dict[str, Any]] = {}
 
     @classmethod
-    async def create(cls, stage: Stage, spec: TestbedSpec) -> EmbeddedBench:
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> EmbeddedTestbed:
         """Launch the guest with its disk.
 
         Raises:
@@ -113,7 +113,7 @@ class EmbeddedBench(StorageTestbed):
         )
 
 
-class ExistingBench(StorageTestbed):
+class ExistingTestbed(StorageTestbed):
     """A server that is there already, used from the host."""
 
     def __init__(self, stage: Stage, spec: TestbedSpec, server: ExistingServer, client: Sensorstore) -> None:
@@ -122,7 +122,7 @@ class ExistingBench(StorageTestbed):
         self._reported: dict[str, Any] | None = None
 
     @classmethod
-    async def create(cls, stage: Stage, spec: TestbedSpec) -> ExistingBench:
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> ExistingTestbed:
         """Launch the client's agent.
 
         Raises:
@@ -175,7 +175,7 @@ class ExistingBench(StorageTestbed):
 _NULL_PORT = PORT + 1
 
 
-class ServedBench(StorageTestbed):
+class ServedTestbed(StorageTestbed):
     """A guest with a database server on a disk of its own, and its client at the other end of a network path."""
 
     def __init__(self, stage: Stage, spec: TestbedSpec, ground: Ground, lab: Namespace, description: Served) -> None:
@@ -188,7 +188,7 @@ class ServedBench(StorageTestbed):
         self._null: NullServer | None = None
 
     @classmethod
-    async def create(cls, stage: Stage, spec: TestbedSpec) -> ServedBench:
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> ServedTestbed:
         """Launch guest and peer, and start the server.
 
         Raises:
@@ -332,9 +332,9 @@ async def set_up_testbed(stage: Stage, spec: TestbedSpec) -> StorageTestbed:
         AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent failed meanwhile.
     """
     if spec.existing is not None:
-        return await ExistingBench.create(stage, spec)
+        return await ExistingTestbed.create(stage, spec)
     if stage.platform.simulated:
         return await SimulatedTestbed.create(stage, spec)
     if spec.database is None:
-        return await EmbeddedBench.create(stage, spec)
-    return await ServedBench.create(stage, spec)
+        return await EmbeddedTestbed.create(stage, spec)
+    return await ServedTestbed.create(stage, spec)
