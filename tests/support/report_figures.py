@@ -34,12 +34,12 @@ from virtgauge.measures.catalogue import headline_measures
 from virtgauge.report.answers import identical_arms
 from virtgauge.report.headline import Headline, HeadlineFigure
 from virtgauge.report.hosts import model as hosts
-from virtgauge.report.imported import model as imported
 from virtgauge.report.left_out import LeftOut
-from virtgauge.report.model import ArmSummary, Report, TrialLine
+from virtgauge.report.model import ArmSummary, Report
 from virtgauge.report.replay.model import Replay
 from virtgauge.report.sections import SuiteReport
 from virtgauge.report.spec_report import SpecReport
+from virtgauge.report.trial_lines import TrialLine
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Finding, values_of
 
@@ -86,10 +86,6 @@ def _of_arm(one: Any, place: Place) -> Place:
     return place.at(arm=one.arm)
 
 
-def _imported(one: imported.Figure, place: Place) -> Place:
-    return place.at(cell=cell_of(one.probe, one.factors), prefix=one.measure)
-
-
 def _headline_name(one: HeadlineFigure) -> str:
     """Its name with the verb of its value, for some suites have several of one name: ``PostgreSQL stores``."""
     return f"{one.name} {re.split(r'[^a-z ]', one.value)[0]}".strip()
@@ -102,10 +98,6 @@ RULES: Mapping[type, Rule] = {
         {"judgement": ""},
         "name value change unit probe",
     ),
-    # -- imported
-    imported.ImportedFindings: Rule(skip="origins"),
-    imported.Figure: Rule(_imported, {"series": ""}, "probe factors measure meaning unit better headline"),
-    imported.Series: Rule(_of_arm, {"estimate": "", "comparison": ""}, "arm"),
     # -- every run
     ArmSummary: Rule(
         lambda one, place: place.at(arm=one.record.name), {"guests": "guests", "trials": "trials."}, "record facts"
@@ -284,11 +276,9 @@ def _of_report(built: Report, trials: Sequence[TrialRecord]) -> Iterator[Figure]
 
 def _of_suite(suite: SuiteReport) -> Iterator[Figure]:
     place = Place(suite.suite)
-    if isinstance(suite, SpecReport):
-        yield from _walk(suite.findings.headlines, "", place)
-        yield from _of_blocks(suite)
-    else:
-        yield from _walk(suite.findings, "", place)
+    assert isinstance(suite, SpecReport)
+    yield from _walk(suite.findings.headlines, "", place)
+    yield from _of_blocks(suite)
     for claim in suite.claims:
         yield from _claim(suite.suite, claim.paper, "paper")
         for hearing in claim.run:

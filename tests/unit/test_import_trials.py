@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from exported_runs import exported
+from shown import value
 from suites.simulated_runs import execute, plan_of, report_of, simulated
 from typer.testing import CliRunner
 
@@ -65,13 +66,11 @@ def test_repetitions_are_the_files_in_their_order(run):
 
 def test_a_report_sets_imported_figures_beside_the_reference(run):
     built = report_of(run)
-    findings = built.suite("imported").findings
-    figure = next(one for one in findings.figures if one.measure == "fio.iops")
-    assert figure.of("host").estimate.point == 1002.5
-    comparison = figure.of("guest").comparison
+    assert value(built, "imported", "fio.iops", "host").estimate.point == 1002.5
+    comparison = value(built, "imported", "fio.iops", "guest").compared
     assert comparison.ratio.point == pytest.approx(0.501, abs=0.001)
     assert comparison.distinguishable
-    assert figure.of("host-aa").comparison.distinguishable is False
+    assert value(built, "imported", "fio.iops", "host-aa").compared.distinguishable is False
     assert built.run.finished
     (said,) = [one.text for one in built.suite("imported").headlines if one.arm == "guest"]
     assert "fio.iops 502 op/s" in said

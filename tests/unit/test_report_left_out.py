@@ -2,8 +2,8 @@
 
 import pytest
 
-from virtgauge.ledger.records import TrialRecord, TrialStatus
-from virtgauge.report.left_out import left_out_caveats, left_out_differing, untold_steal_caveats
+from virtgauge.report.left_out import Tallies, left_out_caveats, left_out_differing, untold_steal_caveats
+from virtgauge.results.columns import Account
 
 SECOND = 1_000_000_000
 
@@ -12,31 +12,14 @@ def trial(arm, load, *, kept_s, left_out_s=0.0, suite="timing", takes_s=0.1):
     """Left out and kept in takes of so many seconds."""
     one = {"reason": "steal", "share": 0.1, "elapsed_ns": int(takes_s * SECOND)}
     left_out = [one] * round(left_out_s / takes_s)
-    return TrialRecord(
-        trial_id=1,
-        key="",
-        suite=suite,
-        probe="probe",
-        arm=arm,
-        platform="simulated",
-        block=0,
-        attempt=1,
-        factors={"load": load} if load else {},
-        status=TrialStatus.VALID,
-        flags=(),
-        result={},
-        accounting={
-            "left_out": left_out,
-            "waited_ns": 0,
-            "steal_at_most_ns": 0,
-            "processors": 2,
-            "kept": round(kept_s / takes_s),
-        },
-        error=None,
-        guest_id=None,
-        started_at="",
-        elapsed_ns=int(kept_s * SECOND),
-    )
+    counted = {
+        "left_out": left_out,
+        "waited_ns": 0,
+        "steal_at_most_ns": 0,
+        "processors": 2,
+        "kept": round(kept_s / takes_s),
+    }
+    return Account(suite, load, arm, 0, "valid", int(kept_s * SECOND), counted)
 
 
 def test_arms_that_lose_the_same_of_each_load_do_not_differ_by_how_long_each_load_takes():
@@ -47,7 +30,7 @@ def test_arms_that_lose_the_same_of_each_load_do_not_differ_by_how_long_each_loa
         trial("b", "idle", kept_s=9, left_out_s=1),
         trial("b", "cpu", kept_s=20, left_out_s=20),
     ]
-    assert left_out_differing(trials) is None
+    assert left_out_differing(Tallies.of(trials)) is None
 
 
 def test_the_suite_and_load_where_arms_differ_most_are_named():
@@ -60,26 +43,26 @@ def test_the_suite_and_load_where_arms_differ_most_are_named():
         trial("b", None, kept_s=100, suite="storage"),
         trial("b", None, kept_s=1, left_out_s=9, suite="forwarding"),
     ]
-    worst = left_out_differing(trials)
+    worst = left_out_differing(Tallies.of(trials))
     assert (worst.suite, worst.load, worst.most.arm, worst.least.arm) == ("timing", "cpu", "b", "a")
-    (_, caveat) = left_out_caveats([worst.most, worst.least], trials)
+    (_, caveat) = left_out_caveats([worst.most, worst.least], Tallies.of(trials))
     assert caveat.startswith("More was left out on b (50.0 %) than on a (0.0 %) in timing, load cpu")
 
 
 def test_a_difference_that_chance_makes_in_few_takes_is_not_told():
     """4 takes of 22 on one arm, none of 18 on the other (p = 0.11); of ten times as many, it is no chance."""
     few = [trial("a", "idle", kept_s=18, left_out_s=4, takes_s=1), trial("b", "idle", kept_s=18, takes_s=1)]
-    assert left_out_differing(few) is None
+    assert left_out_differing(Tallies.of(few)) is None
     many = [trial("a", "idle", kept_s=180, left_out_s=40, takes_s=1), trial("b", "idle", kept_s=180, takes_s=1)]
-    assert left_out_differing(many).most.arm == "a"
+    assert left_out_differing(Tallies.of(many)).most.arm == "a"
 
 
 def test_the_more_pairs_of_arms_are_looked_at_the_clearer_a_difference_has_to_be():
     """7 takes of 20 against none of 20 (p = 0.008), alone and among twenty other suites."""
     one = [trial("a", "idle", kept_s=13, left_out_s=7, takes_s=1), trial("b", "idle", kept_s=20, takes_s=1)]
-    assert left_out_differing(one) is not None
+    assert left_out_differing(Tallies.of(one)) is not None
     others = [trial(arm, None, kept_s=20, suite=f"suite-{n}") for n in range(20) for arm in "ab"]
-    assert left_out_differing([*one, *others]) is None
+    assert left_out_differing(Tallies.of([*one, *others])) is None
 
 
 @pytest.mark.parametrize(
@@ -95,6 +78,6 @@ def test_the_more_pairs_of_arms_are_looked_at_the_clearer_a_difference_has_to_be
 )
 def test_a_virtual_machine_that_has_never_counted_steal_is_told_of(hypervisor, left_out_s, warned):
     trials = [trial("a", "idle", kept_s=1, left_out_s=left_out_s)]
-    caveats = untold_steal_caveats({"context": {"hypervisor": hypervisor}}, trials)
+    caveats = untold_steal_caveats({"context": {"hypervisor": hypervisor}}, Tallies.of(trials))
     assert bool(caveats) is warned
     assert all("no steal since boot" in one for one in caveats)

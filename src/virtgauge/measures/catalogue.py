@@ -10,10 +10,10 @@ import difflib
 from collections.abc import Mapping
 
 from virtgauge.errors import UsageError
-from virtgauge.measures import definitions
 from virtgauge.results.measure import Measure
 from virtgauge.specs.bandwidth_figures import bandwidth_measures
 from virtgauge.specs.forwarding_measures import forwarding_measures
+from virtgauge.specs.imported import imported_measures
 from virtgauge.specs.isolation_work import isolation_measures
 from virtgauge.specs.storage import storage_measures
 from virtgauge.specs.timing import timing_measures
@@ -26,7 +26,7 @@ MEASURES: Mapping[str, Mapping[str, Measure]] = {
         ("forwarding", forwarding_measures),
         ("storage", storage_measures),
         ("isolation", isolation_measures),
-        ("imported", definitions.imported_measures),
+        ("imported", imported_measures),
     )
 }
 """By suite and name."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from virtgauge.ledger.records import ArmRecord, TrialRecord
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.columns import Account
 from virtgauge.results.formatting import share
 
 _DIFFERS = 0.05
@@ -67,33 +68,99 @@ class Difference:
         return self.most.share - self.least.share
 
 
-def left_out_by_arm(arms: Iterable[ArmRecord], trials: Sequence[TrialRecord]) -> tuple[LeftOut, ...]:
+@dataclasses.dataclass
+class Tally:
+    """The sums of trials that could be repeated in parts, of one suite, load and arm.
+
+    Attributes:
+        reasons: how many takes were left out for each.
+        kept_takes: that count; of a record that does not tell, one of each trial.
+        told_ns: CPU time of the machine in trials whose steal was bounded, and ``stolen_ns`` that bound.
+    """
+
+    reasons: Counter[str] = dataclasses.field(default_factory=Counter)
+    kept_takes: int = 0
+    left_out_ns: int = 0
+    waited_ns: int = 0
+    kept_ns: int = 0
+    told_ns: float = 0
+    stolen_ns: float = 0
+
+    def add(self, elapsed_ns: int, counted: Mapping[str, Any]) -> None:
+        """One trial more."""
+        self.reasons.update(one["reason"] for one in counted["left_out"])
+        self.left_out_ns += sum(one["elapsed_ns"] for one in counted["left_out"])
+        self.kept_takes += counted.get("kept", 1)
+        self.waited_ns += counted["waited_ns"]
+        if processors := counted.get("processors"):
+            self.kept_ns += elapsed_ns
+            if (stolen_ns := counted["steal_at_most_ns"]) is not None:
+                self.told_ns += elapsed_ns * processors
+                self.stolen_ns += stolen_ns
+
+    def __add__(self, other: Tally) -> Tally:
+        mine, theirs = vars(self), vars(other)
+        return Tally(**{name: mine[name] + theirs[name] for name in mine})
+
+    def of(self, arm: str) -> LeftOut:
+        """The same, as it is told of an arm."""
+        return LeftOut(
+            arm=arm,
+            takes=self.reasons.total(),
+            reasons=dict(self.reasons.most_common()),
+            left_out_ns=self.left_out_ns,
+            waited_ns=self.waited_ns,
+            kept_ns=self.kept_ns,
+            steal_at_most=min(self.stolen_ns / self.told_ns, 1.0) if self.told_ns else None,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Tallies:
+    """What was left out of a run, and whether any steal was ever told.
+
+    Attributes:
+        groups: by suite and load, and in each by arm.
+    """
+
+    groups: Mapping[tuple[str, str | None], Mapping[str, Tally]]
+    steal: bool
+
+    @classmethod
+    def of(cls, accounts: Iterable[Account]) -> Tallies:
+        """Sum up what was counted beside trials."""
+        groups: dict[tuple[str, str | None], dict[str, Tally]] = {}
+        steal = False
+        for suite, load, arm, _, _, elapsed_ns, counted in accounts:
+            steal = steal or bool(counted.get("steal_ns"))
+            if "left_out" in counted:
+                groups.setdefault((suite, load), {}).setdefault(arm, Tally()).add(elapsed_ns, counted)
+        told = any(one.reasons["steal"] for of_arms in groups.values() for one in of_arms.values())
+        return cls(groups, steal or told)
+
+
+def left_out_by_arm(arms: Iterable[ArmRecord], tallies: Tallies) -> tuple[LeftOut, ...]:
     """For every arm whose trials could be repeated in parts."""
     found = []
     for arm in arms:
-        own = [trial for trial in trials if trial.arm == arm.name and "left_out" in trial.accounting]
+        own = [of_arms[arm.name] for of_arms in tallies.groups.values() if arm.name in of_arms]
         if own:
-            found.append(_of_arm(arm.name, own))
+            found.append(sum(own, Tally()).of(arm.name))
     return tuple(found)
 
 
-def left_out_differing(trials: Iterable[TrialRecord]) -> Difference | None:
+def left_out_differing(tallies: Tallies) -> Difference | None:
     """Where arms differ most in what was left out of the same suite beside the same load; None where nowhere much.
 
     Whole arms would not do: an arm without one of the suites, or with longer trials, would differ by that alone.  A
     difference has to be more than chance makes: Fisher's exact test of the numbers of takes, with Bonferroni's
     correction for as many pairs of arms as there are.
     """
-    groups: dict[tuple[str, str | None], dict[str, list[TrialRecord]]] = {}
-    for trial in trials:
-        if "left_out" in trial.accounting:
-            of_arms = groups.setdefault((trial.suite, trial.factors.get("load")), {})
-            of_arms.setdefault(trial.arm, []).append(trial)
     found = []
-    for (suite, load), of_arms in groups.items():
+    for (suite, load), of_arms in tallies.groups.items():
         for pair in itertools.combinations(of_arms, 2):
-            least, most = sorted((_of_arm(arm, of_arms[arm]) for arm in pair), key=lambda one: one.share)
-            counts = np.array([_counts(of_arms[arm.arm]) for arm in (least, most)])
+            least, most = sorted((of_arms[arm].of(arm) for arm in pair), key=lambda one: one.share)
+            counts = np.array([(one.takes, of_arms[one.arm].kept_takes) for one in (least, most)])
             found.append((Difference(suite, load, most, least), counts))
     apart = [(differ, counts) for differ, counts in found if differ.points > _DIFFERS]
     if not apart:
@@ -104,38 +171,10 @@ def left_out_differing(trials: Iterable[TrialRecord]) -> Difference | None:
     return max(told, key=lambda one: one.points, default=None)
 
 
-def _counts(trials: Sequence[TrialRecord]) -> tuple[int, int]:
-    """Takes that were left out, and that count; of a record that does not tell, one of each trial."""
-    left_out = sum(len(trial.accounting["left_out"]) for trial in trials)
-    return left_out, sum(trial.accounting.get("kept", 1) for trial in trials)
-
-
-def _of_arm(arm: str, trials: Sequence[TrialRecord]) -> LeftOut:
-    takes: list[dict[str, Any]] = [one for trial in trials for one in trial.accounting["left_out"]]
-    kept = [trial for trial in trials if trial.accounting.get("processors")]
-    told = [trial for trial in kept if trial.accounting["steal_at_most_ns"] is not None]
-    capacity_ns = sum(trial.elapsed_ns * trial.accounting["processors"] for trial in told)
-    stolen_ns = sum(trial.accounting["steal_at_most_ns"] for trial in told)
-    return LeftOut(
-        arm=arm,
-        takes=len(takes),
-        reasons=dict(Counter(one["reason"] for one in takes).most_common()),
-        left_out_ns=sum(one["elapsed_ns"] for one in takes),
-        waited_ns=sum(trial.accounting["waited_ns"] for trial in trials),
-        kept_ns=sum(trial.elapsed_ns for trial in kept),
-        steal_at_most=min(stolen_ns / capacity_ns, 1.0) if capacity_ns else None,
-    )
-
-
-def untold_steal_caveats(fingerprint: Mapping[str, Any], trials: Iterable[TrialRecord]) -> tuple[str, ...]:
+def untold_steal_caveats(fingerprint: Mapping[str, Any], tallies: Tallies) -> tuple[str, ...]:
     """That steal was perhaps not reported: nothing where the machine is not virtual, or has ever told of some."""
     hypervisor = (fingerprint.get("context") or {}).get("hypervisor") or {}
-    steal = any(
-        trial.accounting.get("steal_ns")
-        or any(one["reason"] == "steal" for one in trial.accounting.get("left_out", ()))
-        for trial in trials
-    )
-    if not hypervisor.get("present") or hypervisor.get("steal_ticks") != 0 or steal:
+    if not hypervisor.get("present") or hypervisor.get("steal_ticks") != 0 or tallies.steal:
         return ()
     return (
         "This machine is virtual, and its kernel has counted no steal since boot: the hypervisor was quiet, or does "
@@ -144,7 +183,7 @@ def untold_steal_caveats(fingerprint: Mapping[str, Any], trials: Iterable[TrialR
     )
 
 
-def left_out_caveats(found: Sequence[LeftOut], trials: Sequence[TrialRecord]) -> tuple[str, ...]:
+def left_out_caveats(found: Sequence[LeftOut], tallies: Tallies) -> tuple[str, ...]:
     """What a reader must know of it; nothing where nothing was left out."""
     if not any(one.takes for one in found):
         return ()
@@ -155,7 +194,7 @@ def left_out_caveats(found: Sequence[LeftOut], trials: Sequence[TrialRecord]) ->
         f"Others used this machine meanwhile ({listed}): {left_out_s:.1f} s of measuring were left out and repeated, "
         f"{kept_s:.1f} s count. What guests did in the moments left out is not in the figures."
     ]
-    if (differ := left_out_differing(trials)) is not None:
+    if (differ := left_out_differing(tallies)) is not None:
         where = f"{differ.suite}, load {differ.load}" if differ.load else differ.suite
         said.append(
             f"More was left out on {differ.most.arm} ({share(differ.most.share)}) than on {differ.least.arm} "

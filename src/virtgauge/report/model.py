@@ -17,6 +17,7 @@ from virtgauge.report.hosts.model import HostFindings
 from virtgauge.report.left_out import LeftOut
 from virtgauge.report.replay.model import Replay
 from virtgauge.report.sections import SuiteReport
+from virtgauge.report.trial_lines import TrialLines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,31 +51,6 @@ class ArmSummary:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrialLine:
-    """One attempt at one trial, valid or not.
-
-    Attributes:
-        cell: index in :attr:`Report.cells`.
-        flags: ``name: detail``, fatal ones first.
-        median_ns: of this trial alone; None when it brought no histogram.
-    """
-
-    trial_id: int
-    cell: int
-    arm: str
-    block: int
-    attempt: int
-    status: str
-    flags: tuple[str, ...]
-    error: str | None
-    samples: int | None
-    median_ns: float | None
-    foreign_share: float | None
-    started_at: str
-    elapsed_ns: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Run:
     """What was run, and what it takes to run it again."""
 
@@ -102,7 +78,7 @@ class Report:
     arms: tuple[ArmSummary, ...]
     suites: tuple[SuiteReport, ...]
     cells: tuple[Cell, ...]
-    trials: tuple[TrialLine, ...]
+    trials: TrialLines
     guests: tuple[GuestRecord, ...]
     events: tuple[EventRecord, ...]
     hosts: HostFindings | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import markupsafe
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims.verdicts import ClaimCheck
-from virtgauge.ledger.records import ArmRecord, Histogram, TrialRecord
+from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.headline import Headline
 from virtgauge.results.table import ResultTable
 
@@ -30,27 +30,13 @@ class SuiteRecords:
 
     Attributes:
         arms: of the manifest, those that were skipped among them.
-        trials: the suite's, in the order of the ledger, valid or not.
         facts: by arm, as the agent of its first guest saw them; empty where no guest came up.
-        nominal: the confidence wanted of intervals.
-        histograms: of the trials with these numbers, those of a measure, as pairs with the number.
         table: of the run's figures.
     """
 
     arms: tuple[ArmRecord, ...]
-    trials: Sequence[TrialRecord]
     facts: Mapping[str, Mapping[str, Any]]
-    nominal: float
-    histograms: Callable[[Iterable[int], str], Iterator[tuple[int, Histogram]]]
     table: ResultTable
-
-    @property
-    def shown_arms(self) -> list[ArmRecord]:
-        """Arms with trials: the reference, its A/A, then by the plan, emulated ones last (they are never ranked)."""
-        rank = {"reference": 0, "aa": 1}
-        tried = {trial.arm for trial in self.trials}
-        used = [arm for arm in self.arms if arm.name in tried]
-        return sorted(used, key=lambda arm: (arm.emulated, rank.get(arm.role, 2)))
 
 
 CLAIMS = "claims"

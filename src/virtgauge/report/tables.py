@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from virtgauge.analysis.comparison import Comparison, Judgement
-from virtgauge.report.model import Report, TrialLine
+from virtgauge.report.model import Report
+from virtgauge.report.trial_lines import TrialLine
 
 MOST_SPOILT_TRIALS = 200
 """Of those that do not count, at most so many stand in the page's markup; all are in its table of trials."""
@@ -14,7 +16,7 @@ MOST_SPOILT_TRIALS = 200
 
 def invalid_trials(report: Report) -> list[TrialLine]:
     """The first of the trials that do not count."""
-    return [trial for trial in report.trials if trial.status != "valid"][:MOST_SPOILT_TRIALS]
+    return list(itertools.islice(report.trials.invalid(), MOST_SPOILT_TRIALS))
 
 
 def trial_columns(report: Report) -> dict[str, Any]:

@@ -54,6 +54,38 @@ class Tried(NamedTuple):
     error: str | None
 
 
+class Way(NamedTuple):
+    """How one trial went.
+
+    Attributes:
+        foreign_share: CPU time of neither guest nor controller as a share of the machine's; NaN if not accounted.
+        samples: in the histogram of its probe's measure; NaN without any.
+        median_ns: of these.
+    """
+
+    foreign_share: float
+    samples: float
+    median_ns: float
+
+
+class Account(NamedTuple):
+    """What was counted beside one trial.
+
+    Attributes:
+        load: the level of the factor; None in suites without it.
+        status: of :class:`TrialStatus`, as in the ledger.
+        counted: foreign load, steal, what was left out, as the ledger's ``accounting``.
+    """
+
+    suite: str
+    load: str | None
+    arm: str
+    block: int
+    status: str
+    elapsed_ns: int
+    counted: dict[str, Any]
+
+
 @dataclasses.dataclass(frozen=True)
 class Trials:
     """Every trial of a run, valid or not, in the order of the ledger; columns of equal length.

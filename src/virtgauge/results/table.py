@@ -26,10 +26,12 @@ from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import (
     STATUSES,
+    Account,
     Cell,
     Integers,
     Trials,
     Tried,
+    Way,
     chunks,
     read_endings,
     read_result,
@@ -62,6 +64,7 @@ class ResultTable:
         self._comparisons: dict[tuple[str, Cell, str, str], Comparison] = {}
         self._last_results: dict[int, dict[str, Any]] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
+        self._pooled: dict[tuple[str, Cell, str], tuple[Distribution, float] | None] = {}
 
     @classmethod
     def open(cls, folder: Path, host: str | None = None) -> ResultTable:
@@ -363,16 +366,18 @@ class ResultTable:
 
     def distribution(self, histogram: str, cell: Cell, arm: str) -> tuple[Distribution, float] | None:
         """The values of all repetitions together, and how many nanoseconds their unit has; None without any."""
-        found = list(self.distributions(histogram, cell, arm))
-        if not found:
-            return None
-        scale = found[0][2]
-        return merge(one for _, one, unit in found if unit == scale), scale
+        key = histogram, cell, arm
+        if key not in self._pooled:
+            found = list(self.distributions(histogram, cell, arm))
+            scale = found[0][2] if found else 1.0
+            self._pooled[key] = (merge(one for _, one, unit in found if unit == scale), scale) if found else None
+        return self._pooled[key]
 
     # -- how trials went ---------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _endings(self) -> dict[int, tuple[tuple[Flag, ...], str | None]]:
+    def endings(self) -> dict[int, tuple[tuple[Flag, ...], str | None]]:
+        """Flags and error of the trials that have any, by number."""
         return read_endings(self.ledger)
 
     def attempts(self, cell: Cell, arm: str) -> list[Tried]:
@@ -384,7 +389,7 @@ class ResultTable:
         return {STATUSES[place] for place in np.unique(self.trials.status[self.trials.tried_at(cell, arm)]).tolist()}
 
     def _tried(self, row: int) -> Tried:
-        flags, error = self._endings.get(int(self.trials.number[row]), ((), None))
+        flags, error = self.endings.get(int(self.trials.number[row]), ((), None))
         return Tried(STATUSES[int(self.trials.status[row])], flags, error)
 
     def flags(self, cells: Iterable[Cell], arm: str) -> dict[str, int]:
@@ -392,13 +397,13 @@ class ResultTable:
         counts: Counter[str] = Counter()
         for cell in cells:
             for number in self.trials.number[self.trials.tried_at(cell, arm)].tolist():
-                if number in self._endings:
-                    counts.update({flag.name for flag in self._endings[number][0]})
+                if number in self.endings:
+                    counts.update({flag.name for flag in self.endings[number][0]})
         return dict(counts.most_common())
 
     def counted_flags(self, cell: Cell, arm: str) -> dict[str, int]:
         """How many of the trials that count have each flag, the most frequent first."""
-        told = [self._endings[number][0] for number in self.numbers(cell, arm).values() if number in self._endings]
+        told = [self.endings[number][0] for number in self.numbers(cell, arm).values() if number in self.endings]
         return dict(Counter(name for flags in told for name in {flag.name for flag in flags}).most_common())
 
     def statuses(self, arm: str) -> dict[str, int]:
@@ -429,14 +434,45 @@ class ResultTable:
         reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
         return f"{last.status.value}: {reason}" if reason else last.status.value
 
-    def accounts(self, suite: str) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-        """Of a suite's trials that did not fail, valid or not: arm, block, elapsed ns, and what was counted beside."""
-        for arm, block, elapsed_ns, text in self.ledger.rows(
-            "SELECT arm, block, elapsed_ns, accounting FROM trials WHERE suite = ? AND status != ? "
-            "AND block BETWEEN ? AND ?",
-            (suite, TrialStatus.FAILED.value, *self.ledger.blocks),
+    def ways(self) -> Iterator[Way]:
+        """How every trial went, valid or not, in the order of :attr:`trials`."""
+        recorded = "LEFT JOIN statistics s ON s.trial_id = t.trial_id AND s.measure = t.probe"
+        told = ("s.unit, s.n, s.p50", recorded) if self._records_statistics else ("NULL, NULL, NULL", "")
+        rows = self.ledger.rows(
+            "SELECT t.trial_id, t.probe, t.elapsed_ns, json_extract(t.accounting, '$.foreign_ns'), "
+            f"json_extract(t.accounting, '$.processors'), {told[0]} FROM trials t {told[1]} "
+            "WHERE t.block BETWEEN ? AND ? ORDER BY t.trial_id",
+            self.ledger.blocks,
+        )
+        last = self._span[1]
+        for number, probe, elapsed_ns, foreign_ns, processors, unit, n, median in rows:
+            if number > last:  # a run in progress has new trials meanwhile
+                return
+            if n is None:
+                unit, n, median = self._of_histogram(number, probe)
+            known = bool(n) and unit in NS_PER_UNIT
+            accounted = foreign_ns is not None and processors and elapsed_ns > 0
+            yield Way(
+                foreign_ns / (processors * elapsed_ns) if accounted else np.nan,
+                n if known else np.nan,
+                median * NS_PER_UNIT[unit] if known else np.nan,
+            )
+
+    def _of_histogram(self, number: int, measure: str) -> tuple[str, int, float | None]:
+        """Unit, number and median of a histogram that was recorded without its statistics."""
+        for _, found in self.ledger.histograms([number], measure):
+            if found.n:
+                return found.unit, found.n, distribution_of(found).interpolated_median
+        return "", 0, None
+
+    def accounts(self) -> Iterator[Account]:
+        """What was counted beside every trial, valid or not, in ledger order."""
+        for *of, text in self.ledger.rows(
+            "SELECT suite, json_extract(factors, '$.load'), arm, block, status, elapsed_ns, accounting FROM trials "
+            "WHERE block BETWEEN ? AND ? ORDER BY trial_id",
+            self.ledger.blocks,
         ):
-            yield arm, block, elapsed_ns, json.loads(text)
+            yield Account._make((*of, json.loads(text)))
 
     # -- whole results -----------------------------------------------------------------------------------
 

@@ -431,7 +431,7 @@ def pair(medians: Medians, factor: str, before: str, after: str, load: str) -> P
 def causes_of(context: Context) -> Iterator[tuple[ArmRecord, tuple[Cause, ...]]]:
     """The causes of every arm that has medians, but of the A/A arm."""
     medians = {arm.name: _medians(context, arm.name) for arm in context.arms}
-    reference, steal = medians.get(context.table.reference), steal_shares(context)
+    reference, steal = medians.get(context.table.reference), context.once(steal_shares)
     for arm in context.arms:
         if medians[arm.name] and arm.role != "aa":
             facts = context.facts.get(arm.name, {})
@@ -465,7 +465,9 @@ def steal_shares(context: Context) -> dict[str, tuple[float | None, float | None
     The median over repetitions; None where it was not told.
     """
     worst: dict[tuple[str, str], dict[int, float]] = {}
-    for arm, block, elapsed_ns, accounting in context.table.accounts(context.spec.name):
+    for suite, _, arm, block, status, elapsed_ns, accounting in context.table.accounts():
+        if suite != context.spec.name or status == TrialStatus.FAILED.value:
+            continue
         inside = (context.facts.get(arm, {}).get("cpu") or {}).get("count") or 1
         for field, processors in (("steal_ns", accounting.get("processors")), ("guest_steal_ns", inside)):
             steal = accounting.get(field)

@@ -10,7 +10,7 @@ import numpy as np
 
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Comparison
-from virtgauge.analysis.distribution import merge, samples_needed
+from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.statistics import TAILS
 from virtgauge.reference import TimingFigure, table, timing_figures
@@ -95,8 +95,9 @@ def _pooled_tail(context: Context, cell: Cell, arm: str, share: float, counts: M
     needed, samples = samples_needed(share), int(sum(counts.values()))
     if samples < needed:
         return Estimate.missing("ns", f"needs {needed:,} samples, has {samples:,}", len(counts))
-    found = [(one, scale) for _, one, scale in context.table.distributions(cell.probe, cell, arm)]
-    point = merge(one for one, _ in found).quantile(share) * found[0][1]
+    pooled = context.table.distribution(cell.probe, cell, arm)
+    assert pooled is not None, "there are samples"
+    point = pooled[0].quantile(share) * pooled[1]
     reason = f"of all {samples:,} samples together; a repetition needs {needed:,} of its own for an interval"
     return Estimate.bare(point, "ns", reason, len(counts))
 

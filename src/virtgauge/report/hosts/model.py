@@ -16,10 +16,9 @@ from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
-from virtgauge.ledger.records import TESTER, ArmRecord, HostRecord, Manifest, TrialRecord, TrialStatus
-from virtgauge.ledger.store import Ledger
+from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER, ArmRecord, HostRecord, Manifest, TrialStatus
 from virtgauge.measures.catalogue import headline_measures
-from virtgauge.results.columns import Cell
+from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 
@@ -124,34 +123,34 @@ class HostFindings:
         return tuple(row for row in self.rows if row.test is not None and row.test.differ)
 
 
-def hosts_of(
-    ledger: Ledger, manifest: Manifest, trials: Sequence[TrialRecord], cell_name: CellName
-) -> HostFindings | None:
+def hosts_of(table: ResultTable, manifest: Manifest, cell_name: CellName) -> HostFindings | None:
     """What a fleet's ledger says of its hosts; None of the run of one host.
 
     Args:
-        ledger: for the histograms that headline measures need.
-        manifest, trials: the ledger's, read already.
+        table: of the run's figures.
+        manifest: the run's, with its arms told apart.
         cell_name: what to call suite, probe and levels.
     """
     if not manifest.hosts:
         return None
-    summaries = tuple(_summary(host, manifest.arms, trials) for host in manifest.hosts)
-    untested = list(_rows(ResultTable(ledger), manifest, cell_name))
-    testers = tuple(event.detail for event in ledger.events() if event.kind == TESTER)
+    summaries = tuple(_summary(host, manifest.arms, table) for host in manifest.hosts)
+    untested = list(_rows(table, manifest, cell_name))
+    testers = tuple(event.detail for event in table.ledger.events() if event.kind == TESTER)
     return HostFindings(summaries, testers, tuple(_adjusted(untested, 1 - manifest.confidence)))
 
 
-def _summary(host: HostRecord, arms: Sequence[ArmRecord], trials: Sequence[TrialRecord]) -> HostSummary:
-    own = [trial for trial in trials if host.owns(trial.block)]
-    statuses = [trial.status.value for trial in own]
+def _summary(host: HostRecord, arms: Sequence[ArmRecord], table: ResultTable) -> HostSummary:
+    trials = table.trials
+    own = (trials.block >= host.first_block) & (trials.block < host.first_block + BLOCKS_PER_HOST)
+    statuses = np.bincount(trials.status[own], minlength=len(STATUSES)).tolist()
+    valid = own & (trials.status == STATUSES.index(TrialStatus.VALID))
     identity = host.fingerprint.get("identity", {})
     return HostSummary(
         name=host.name,
         processor=str(identity.get("cpu_model") or ""),
         kernel=str(identity.get("kernel_release") or ""),
-        trials={status: statuses.count(status) for status in sorted(set(statuses))},
-        repetitions=len({trial.block for trial in own if trial.status is TrialStatus.VALID}),
+        trials={status.value: n for status, n in sorted(zip(STATUSES, statuses, strict=True)) if n},
+        repetitions=np.unique(trials.block[valid]).size,
         measured=bool(host.arms),
         missing=tuple(arm.name for arm in arms if host.arms and arm.usable and arm.name not in host.arms),
     )
