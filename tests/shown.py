@@ -9,9 +9,7 @@ from virtgauge.specs.blocks import Finding, Table, Value, values_of
 
 def findings_of(built: Report, suite: str) -> SpecFindings:
     """What a report says of a suite."""
-    findings = built.suite(suite).findings
-    assert isinstance(findings, SpecFindings)
-    return findings
+    return built.suite(suite).findings
 
 
 def shown(built: Report, suite: str, measure: str, arm: str, *levels: str) -> list[Value | Finding]:

@@ -37,7 +37,6 @@ from virtgauge.report.hosts import model as hosts
 from virtgauge.report.left_out import LeftOut
 from virtgauge.report.model import ArmSummary, Report
 from virtgauge.report.replay.model import Replay
-from virtgauge.report.sections import SuiteReport
 from virtgauge.report.spec_report import SpecReport
 from virtgauge.report.trial_lines import TrialLine
 from virtgauge.results.table import ResultTable
@@ -274,9 +273,8 @@ def _of_report(built: Report, trials: Sequence[TrialRecord]) -> Iterator[Figure]
     yield from _replay(built.replay)
 
 
-def _of_suite(suite: SuiteReport) -> Iterator[Figure]:
+def _of_suite(suite: SpecReport) -> Iterator[Figure]:
     place = Place(suite.suite)
-    assert isinstance(suite, SpecReport)
     yield from _walk(suite.findings.headlines, "", place)
     yield from _of_blocks(suite)
     for claim in suite.claims:

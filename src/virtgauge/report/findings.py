@@ -19,7 +19,8 @@ from virtgauge.report.hosts.model import hosts_of
 from virtgauge.report.left_out import Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.model import ArmSummary, Cell, Report, Run
 from virtgauge.report.replay.replay import replay_of
-from virtgauge.report.sections import SuiteRecords, SuiteReport
+from virtgauge.report.sections import SuiteRecords
+from virtgauge.report.spec_report import SpecReport
 from virtgauge.report.suite_arms import arms_of
 from virtgauge.report.suites import SUITE_REPORTS
 from virtgauge.report.trial_lines import TrialLines
@@ -92,7 +93,7 @@ def build(ledger: Ledger) -> Report:
     )
 
 
-def _cell_name(suites: Sequence[SuiteReport], name: str, probe: str, factors: Mapping[str, str]) -> str:
+def _cell_name(suites: Sequence[SpecReport], name: str, probe: str, factors: Mapping[str, str]) -> str:
     suite = next((suite for suite in suites if suite.suite == name), None)
     levels = ", ".join(f"{factor} {level}" for factor, level in factors.items())
     return suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}"
@@ -121,7 +122,7 @@ def _arm_summary(arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecor
 
 def _caveats(
     run: Run,
-    suites: Sequence[SuiteReport],
+    suites: Sequence[SpecReport],
     agrees: Agreement,
     events: Sequence[EventRecord],
 ) -> tuple[str, ...]:

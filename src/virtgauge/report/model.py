@@ -16,7 +16,7 @@ from virtgauge.report.decisions.model import Decisions
 from virtgauge.report.hosts.model import HostFindings
 from virtgauge.report.left_out import LeftOut
 from virtgauge.report.replay.model import Replay
-from virtgauge.report.sections import SuiteReport
+from virtgauge.report.spec_report import SpecReport
 from virtgauge.report.trial_lines import TrialLines
 
 
@@ -76,7 +76,7 @@ class Report:
     decisions: Decisions
     agreement: Agreement
     arms: tuple[ArmSummary, ...]
-    suites: tuple[SuiteReport, ...]
+    suites: tuple[SpecReport, ...]
     cells: tuple[Cell, ...]
     trials: TrialLines
     guests: tuple[GuestRecord, ...]
@@ -85,7 +85,7 @@ class Report:
     replay: Replay | None = None
     left_out: tuple[LeftOut, ...] = ()
 
-    def suite(self, name: str) -> SuiteReport:
+    def suite(self, name: str) -> SpecReport:
         """A suite's report by the suite's name; KeyError when the run has nothing of it."""
         for suite in self.suites:
             if suite.suite == name:

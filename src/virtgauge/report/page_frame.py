@@ -10,7 +10,6 @@ import jinja2
 import markupsafe
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report import tables
 from virtgauge.report.arms import arm_colours, arm_dashes
 from virtgauge.report.charts import Figure, PanelData
 from virtgauge.report.model import ArmSummary, Report
@@ -45,8 +44,6 @@ class PageFrame:
             "colours": arm_colours(self.arms),
             "dashed": {name for name, dash in dashes.items() if dash[1]},
             "arm_of": {arm.name: arm for arm in self.arms},
-            "verdict_class": tables.verdict_class,
-            "rate_class": tables.rate_class,
         }
         return markupsafe.Markup(_environment().get_template(template).render(**shared, **values))
 
@@ -80,9 +77,7 @@ def _environment() -> jinja2.Environment:
         "duration_interval": formatting.duration_interval,
         "ratio": formatting.ratio,
         "ratio_interval": formatting.ratio_interval,
-        "compared_ratio": formatting.compared_ratio,
         "unresolved": formatting.unresolved,
-        "why": formatting.why,
         "confidence": formatting.confidence,
         "share": formatting.share,
     }

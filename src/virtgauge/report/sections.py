@@ -1,27 +1,15 @@
-"""What a suite adds to a report: the interface between what every run has and what only one suite knows.
-
-The report reads the ledger, and lists arms, trials, guests and environment itself.  Of what was measured it knows
-nothing: each suite's own report makes sentences, figures, tables and text of its trials.
-"""
+"""What a suite's part of a report is made from, and what it puts on the page."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import markupsafe
-from rich.console import Console
 
-from virtgauge.analysis.estimate import Estimate
-from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.headline import Headline
 from virtgauge.results.table import ResultTable
-
-if TYPE_CHECKING:
-    from virtgauge.report.page_frame import PageFrame
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,58 +59,3 @@ class SuitePage:
     summary: markupsafe.Markup
     sections: tuple[Section, ...]
     reading: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-class SuiteReport(abc.ABC):
-    """One suite's part of a report.
-
-    Attributes:
-        suite: its name.
-        title: what the page calls it.
-        arms: those with trials, in the order in which all that it says shows them.
-        findings: everything that it says.
-        aa_ratios: of the figures that decide, A/A arm to reference: one for each cell where both were measured.
-    """
-
-    suite: ClassVar[str]
-    title: ClassVar[str]
-    arms: tuple[ArmRecord, ...]
-    findings: SuiteFindings
-    aa_ratios: tuple[Estimate, ...]
-
-    @property
-    def headlines(self) -> tuple[Headline, ...]:
-        """One sentence for each arm of the plan but the A/A arm, the reference first."""
-        return self.findings.headlines
-
-    @property
-    def claims(self) -> tuple[ClaimCheck, ...]:
-        """Every conclusion of the suite's paper, and what this run says of it; empty where it has no paper."""
-        return ()
-
-    @property
-    @abc.abstractmethod
-    def estimates(self) -> Iterable[Estimate]:
-        """The figures that decide, whose confidence a reader must know."""
-
-    @abc.abstractmethod
-    def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
-        """What a cell is called in the list of trials: ``Timer cost: rdtsc · idle``."""
-
-    @abc.abstractmethod
-    def page(self, frame: PageFrame) -> SuitePage:
-        """Its parts of the page."""
-
-    @abc.abstractmethod
-    def print(self, console: Console) -> None:
-        """Its figures in the terminal, below the headlines."""
-
-
-class SuiteFindings(Protocol):
-    """What a suite says, as a dataclass for the JSON form; durations in nanoseconds."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def headlines(self) -> tuple[Headline, ...]:
-        """One sentence for each arm of the plan but the A/A arm, the reference first."""

@@ -16,7 +16,7 @@ from virtgauge.report.blocks_text import print_blocks
 from virtgauge.report.drawing import figure_of
 from virtgauge.report.headline import Headline
 from virtgauge.report.sections import Section as PageSection
-from virtgauge.report.sections import SuitePage, SuiteRecords, SuiteReport
+from virtgauge.report.sections import SuitePage, SuiteRecords
 from virtgauge.results.columns import Cell
 from virtgauge.specs.blocks import Block, Chart, Section, Value, values_of
 from virtgauge.specs.context import Context
@@ -41,15 +41,23 @@ class SpecFindings:
         return [*self.summary, *(block for section in self.sections for block in section.blocks)]
 
 
-class SpecReport(SuiteReport):
+class SpecReport:
     """A suite's part of a report.
 
     Args:
         records: of the run.
+
+    Attributes:
+        suite: its name.
+        title: what the page calls it.
+        arms: those with trials, in the order in which all that it says shows them.
+        findings: everything that it says.
+        aa_ratios: of the figures that decide, A/A arm to reference: one for each cell where both were measured.
     """
 
+    suite: ClassVar[str]
+    title: ClassVar[str]
     spec: ClassVar[SuiteSpec]
-    findings: SpecFindings
 
     def __init__(self, records: SuiteRecords) -> None:
         spec, table = self.spec, records.table
@@ -78,22 +86,32 @@ class SpecReport(SuiteReport):
         return ()
 
     @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """One sentence for each arm of the plan but the A/A arm, the reference first."""
+        return self.findings.headlines
+
+    @property
     def claims(self) -> tuple[ClaimCheck, ...]:
+        """Every conclusion of the suite's paper, and what this run says of it; empty where it has no paper."""
         return self.findings.paper_claims
 
     @property
     def estimates(self) -> Iterable[Estimate]:
+        """The figures that decide, whose confidence a reader must know."""
         return (one.estimate for one in values_of(self.findings.summary) if isinstance(one, Value))
 
     def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
+        """What a cell is called in the list of trials: ``Timer cost: rdtsc · idle``."""
         spec = self.context.spec
         return f"{spec.prefix}{spec.cell_name(Cell(spec.name, probe, tuple(factors.items())))}"
 
     def page(self, frame: PageFrame) -> SuitePage:
+        """Its parts of the page."""
         made = [PageSection(one.anchor, one.title, self._section(one, frame)) for one in self.findings.sections]
         return SuitePage(self._blocks("summary", self.findings.summary, frame), tuple(made), self.context.spec.glossary)
 
     def print(self, console: Console) -> None:
+        """Its figures in the terminal, below the headlines."""
         print_blocks(self.findings, {arm.name: arm for arm in self.arms}, console)
 
     def _section(self, section: Section, frame: PageFrame) -> markupsafe.Markup:

@@ -8,11 +8,12 @@ from virtgauge.report.bandwidth import BandwidthReport
 from virtgauge.report.forwarding import ForwardingReport
 from virtgauge.report.imported import ImportedReport
 from virtgauge.report.isolation import IsolationReport
-from virtgauge.report.sections import SuiteRecords, SuiteReport
+from virtgauge.report.sections import SuiteRecords
+from virtgauge.report.spec_report import SpecReport
 from virtgauge.report.storage import StorageReport
 from virtgauge.report.timing import TimingReport
 
-SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SuiteReport]] = {
+SUITE_REPORTS: dict[str, Callable[[SuiteRecords], SpecReport]] = {
     TimingReport.suite: TimingReport,
     BandwidthReport.suite: BandwidthReport,
     ForwardingReport.suite: ForwardingReport,

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.report.model import Report
 from virtgauge.report.trial_lines import TrialLine
 
@@ -46,19 +45,6 @@ def trial_columns(report: Report) -> dict[str, Any]:
 def note_of(trial: TrialLine) -> str:
     """Error and flags of a trial in one line."""
     return "; ".join([*([trial.error] if trial.error else []), *trial.flags])
-
-
-def verdict_class(comparison: Comparison | None, emulated: bool) -> str:
-    """How a comparison of durations is coloured: more is worse, and nothing where not proven or emulated."""
-    if comparison is None or emulated or comparison.judgement is Judgement.INCONCLUSIVE:
-        return "plain"
-    return "worse" if comparison.judgement is Judgement.HIGHER else "better"
-
-
-def rate_class(comparison: Comparison | None, emulated: bool) -> str:
-    """The same of rates, of which less is worse."""
-    judged = verdict_class(comparison, emulated)
-    return {"worse": "better", "better": "worse"}.get(judged, judged)
 
 
 def flattened(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

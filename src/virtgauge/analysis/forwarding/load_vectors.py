@@ -86,19 +86,6 @@ def jain_index(loads: Sequence[float]) -> float:
     return math.fsum(loads) ** 2 / (len(loads) * squares)
 
 
-def jain_of_two_levels(guests: int, strong: int, light_share: float) -> float:
-    """J(k) in closed form (equation 5).
-
-    Raises:
-        ValueError: k or q is out of range.
-    """
-    _check(guests, strong, light_share)
-    if strong == guests:
-        return 1.0
-    denominator = guests * (guests * (1 - light_share) ** 2 - strong * (1 - 2 * light_share))
-    return strong * (guests - strong) / denominator
-
-
 def _check(guests: int, strong: int, light_share: float) -> None:
     if guests < 1:
         raise ValueError(f"N = {guests}: there must be at least one guest")

@@ -7,7 +7,6 @@ S / (1 − u), u being the rate times S (Kleinrock 1975, Queueing Systems I, 3.2
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -75,11 +74,6 @@ class StorageTruth(BaseModel):
     def closed_per_s(self, operation: str, values: int, level: str, clients: int) -> float:
         """Operations per second of so many clients in a closed loop."""
         return min(clients, self.parallel) * 1e6 / self.mean_us(operation, values, level)
-
-    def knee_per_s(self, operation: str, values: int, level: str, objective_ms: float) -> float:
-        """Highest rate of an open loop at which 99 % of the response times are within the objective."""
-        mean_us = self.mean_us(operation, values, level)
-        return (1 - math.log(100) * mean_us / (objective_ms * 1e3)) * 1e6 / mean_us
 
 
 class SimulatedRefusal(Exception):

@@ -10,7 +10,8 @@ from virtgauge.claims.papers import SOURCES, printed_beside_table
 from virtgauge.claims.verdicts import Hearing, Verdict, verdict_counts
 from virtgauge.report.page_frame import PageFrame
 from virtgauge.report.replay.model import Replay, ReplayedClaim, in_words
-from virtgauge.report.sections import CLAIMS, Section, SuitePage, SuiteReport
+from virtgauge.report.sections import CLAIMS, Section, SuitePage
+from virtgauge.report.spec_report import SpecReport
 
 
 def replay_section(replay: Replay | None, frame: PageFrame) -> markupsafe.Markup | None:
@@ -30,7 +31,7 @@ def told_hearings(claim: ReplayedClaim) -> list[Hearing]:
     ]
 
 
-def with_claims(suite: SuiteReport, page: SuitePage, frame: PageFrame) -> SuitePage:
+def with_claims(suite: SpecReport, page: SuitePage, frame: PageFrame) -> SuitePage:
     """A suite's page with a section about its paper; a replay has the conclusions of all papers together instead."""
     if not suite.claims:
         return page

@@ -10,10 +10,10 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.plan.paper_presets import PAPER_PREFIX
 from virtgauge.report.replay.judgement import NOT_PART, judge
 from virtgauge.report.replay.model import Replay, ReplayedClaim, ReplayedPart
-from virtgauge.report.sections import SuiteReport
+from virtgauge.report.spec_report import SpecReport
 
 
-def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteReport]) -> Replay | None:
+def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SpecReport]) -> Replay | None:
     """Every conclusion of every paper, where a run is a replay: its plan is named so; else None.
 
     Args:
@@ -32,7 +32,7 @@ def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteR
     )
 
 
-def _part(name: str, suite: SuiteReport | None, arms: Sequence[ArmRecord]) -> ReplayedPart:
+def _part(name: str, suite: SpecReport | None, arms: Sequence[ArmRecord]) -> ReplayedPart:
     if suite is None:
         claims = [_untested(paper) for paper in on_paper(name)]
     else:
