@@ -20,6 +20,8 @@ from virtgauge.shim.library import needed_glibc, present_glibc
 from virtgauge.shim.session import ShimReport, run_under_shim, summed
 from virtgauge.shim.target import find_target
 
+pytestmark = pytest.mark.slow
+
 PROBE = """
 import time
 begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from shim_programs import CLEAN, LIBRARY, bare, shimmed
 
+pytestmark = pytest.mark.slow  # compiled programs, and sleeps of theirs
+
 # What may lie between a reading of the shim and the kernel's before and after it.  hptime's error bar is some tens of
 # nanoseconds; a machine that other tests share moves processes between two readings.
 ERROR_BAR_NS = 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from virtgauge.provision.parts import GROUPS, PARTS
 PACKAGE = Path(virtgauge.__file__).parent
 
 
+@functools.cache
 def texts() -> list[tuple[str, str]]:
     """Every string of the source, with its place."""
     found = []

@@ -1,7 +1,9 @@
 """What is no part of a plain installation: nothing else needs it, and its absence is said with the remedy."""
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -16,20 +18,39 @@ ROOT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 BLOCKED = tuple(sorted({module for modules in EXTRAS.values() for module in modules} | {"dask", "vl_convert"}))
 PLAIN = f"""
-import sys
+import contextlib, io, json, sys
 for name in {BLOCKED!r}:
     sys.modules[name] = None
-sys.argv[0] = "virtgauge"
 from virtgauge.cli import main
-main()
+done = []
+for arguments in json.load(sys.stdin):
+    sys.argv = ["virtgauge", *arguments]
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+    done.append((code, out.getvalue(), err.getvalue()))
+json.dump(done, sys.stdout)
 """
-"""The command where only the plain dependencies can be imported."""
+"""Commands, one after the other, where only the plain dependencies can be imported."""
 
 
-def plain(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def plain(folder: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
+    """Status, output and errors of each command."""
     environment = os.environ | {"VIRTGAUGE_STATE": str(folder / "state"), "NO_COLOR": "1", "COLUMNS": "200"}
-    argv = [sys.executable, "-c", PLAIN, *map(str, arguments)]
-    return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN],
+        input=json.dumps(commands),
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
@@ -46,27 +67,19 @@ def test_a_missing_library_is_named_with_the_command_that_installs_its_extra(mon
     assert str(raised.value) == "asking an archive needs duckdb, not installed here\n  → pip install 'virtgauge[query]'"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["plan", "check", "quick"], ["measures"], ["fleet", "run", "--help"], ["query", "--help"]],
-    ids=" ".join,
-)
-def test_a_plain_installation_has_the_commands(tmp_path, arguments):
-    done = plain(tmp_path, *arguments)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_plain_installation_measures_and_reports(tmp_path):
+def test_a_plain_installation_has_the_commands_measures_and_reports(tmp_path):
     plan = tmp_path / "plan.toml"
     plan.write_text(
         'name = "plain"\nseed = 1\naa = false\nrepetitions = 2\nreference = "a"\n'
         '[[platform]]\nname = "a"\nkind = "simulated"\n[[platform]]\nname = "b"\nkind = "simulated"\n'
         '[[suite.timing]]\ntimers = ["rdtsc"]\nsleeps = []\nloads = ["idle"]\nreads = 2000\nreservoir = 10\n'
     )
-    ran = plain(tmp_path, "run", plan, "--out", "run", "--quiet")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    commands = [["--help"], ["plan", "check", "quick"], ["measures"], ["fleet", "run", "--help"], ["query", "--help"]]
+    run = [["run", "plan.toml", "--out", "run", "--quiet"], ["report", "run", "--format", "json"]]
+    *plainly, ran, reported = plain(tmp_path, *commands, *run)
+    assert [(code, errors) for code, _, errors in plainly] == [(0, "")] * len(commands)
+    assert ran[0] == reported[0] == 0, (ran, reported)
     assert "vegaEmbed" in (tmp_path / "run" / "report.html").read_text()
-    assert plain(tmp_path, "report", "run", "--format", "json").returncode == 0
 
 
 SUITE = '[[suite.timing]]\nloads = ["idle"]\n'
@@ -91,24 +104,23 @@ host = "192.0.2.1"
 """
 
 
-@pytest.mark.parametrize(
-    ("extra", "arguments", "plan"),
-    [
-        ("attach", ["attach", "prepare", "--listen", "127.0.0.1:7443"], ""),
-        ("attach", ["doctor", "--plan", "plan.toml"], ATTACHED),
-        ("fleet", ["fleet", "run", "plan.toml"], FLEET),
-        ("fleet", ["fleet", "resume", "run"], ""),
-        ("fleet", ["fleet", "worker", "--scheduler", "tls://127.0.0.1:1", "--name", "a", "--ca", "a", "--certificate",
-                   "b", "--key", "c"], ""),
-        ("query", ["query", "archive", "--sql", "SELECT 1"], ""),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)  # fmt: skip
-def test_what_needs_an_extra_ends_at_once_with_the_command_that_installs_it(tmp_path, extra, arguments, plan):
-    (tmp_path / "plan.toml").write_text(plan)
+NEEDY = [
+    ("attach", "attach prepare --listen 127.0.0.1:7443"),
+    ("attach", "doctor --plan attached.toml"),
+    ("fleet", "fleet run fleet.toml"),
+    ("fleet", "fleet resume run"),
+    ("fleet", "fleet worker --scheduler tls://127.0.0.1:1 --name a --ca a --certificate b --key c"),
+    ("query", "query archive --sql 'SELECT 1'"),
+]
+
+
+def test_what_needs_an_extra_ends_at_once_with_the_command_that_installs_it(tmp_path):
+    (tmp_path / "attached.toml").write_text(ATTACHED)
+    (tmp_path / "fleet.toml").write_text(FLEET)
     (tmp_path / "archive").mkdir()
-    done = plain(tmp_path, *arguments)
-    assert done.returncode == ExitCode.UNAVAILABLE, done.stdout + done.stderr
-    assert f"pip install 'virtgauge[{extra}]'" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    ended = plain(tmp_path, *(shlex.split(words) for _, words in NEEDY))
+    for (extra, words), (code, output, errors) in zip(NEEDY, ended, strict=True):
+        assert code == ExitCode.UNAVAILABLE, (words, output, errors)
+        assert f"pip install 'virtgauge[{extra}]'" in output + errors
+        assert "Traceback" not in errors
     assert not (tmp_path / "runs").exists()

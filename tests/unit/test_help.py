@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import shlex
@@ -26,6 +27,7 @@ named = pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) or
 leaf = pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
 
 
+@functools.cache
 def shown(path: tuple[str, ...]) -> str:
     result = CliRunner().invoke(cli.app, [*path, "--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"})
     assert result.exit_code == 0

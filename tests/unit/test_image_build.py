@@ -24,6 +24,8 @@ from virtgauge.image.channel import DialChannel, SerialChannel
 from virtgauge.image.formats import Format, format_of
 from virtgauge.provision.progress import Silence
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def ingredients(tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch) -> Ingredients:

@@ -49,6 +49,11 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
 
 
 @pytest.fixture(scope="module")
+def scattered(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
+    return built_of(tmp_path_factory.mktemp("screen") / "run", spread=0.5)
+
+
+@pytest.fixture(scope="module")
 def every_suite(simulated_machine: Path) -> report.Report:
     return report_of(run_of_every_suite(simulated_machine / "run"))
 
@@ -148,8 +153,8 @@ def test_a_page_that_is_not_written_yet_has_its_command(usual: report.Report) ->
     assert any("--format html" in row for row in rows)
 
 
-def test_what_was_not_resolved_says_why_and_more_repetitions_are_offered(tmp_path: Path) -> None:
-    rows = rows_of(built_of(tmp_path / "run", spread=0.5))
+def test_what_was_not_resolved_says_why_and_more_repetitions_are_offered(scattered: report.Report) -> None:
+    rows = rows_of(scattered)
     assert any(
         re.match(r"not resolved: runc usleep: even chance to see [\d.]+× \(interval of 6 repetitions\)", row)
         for row in rows
@@ -247,18 +252,16 @@ def test_on_a_terminal_it_is_as_wide_as_that(folder: Path, columns: int) -> None
 
 
 def test_the_page_has_the_badge_in_amber_where_nothing_small_could_be_shown(
-    tmp_path: Path, usual: report.Report
+    usual: report.Report, scattered: report.Report
 ) -> None:
-    assert re.search(
-        r'class="badge good"\s+title="The reference measured against itself[^>]*>A/A ok', report.render_html(usual)
-    )
-    page = report.render_html(built_of(tmp_path / "run", spread=0.5))
+    steady, page = report.render_html(usual), report.render_html(scattered)
+    assert re.search(r'class="badge good"\s+title="The reference measured against itself[^>]*>A/A ok', steady)
     assert re.search(
         r'class="badge warn"\s+title="The reference measured[^>]*>A/A: less than an even chance to see 1.5×', page
     )
     assert re.search(r">unresolved:\s+even chance to see [\d.]+×<", page)
     assert re.search(r'title="[^"]*; even chance to see [\d.]+×( up, [\d.]+× down)?"', page)
-    assert page.count("unresolved:") > 2 * report.render_html(usual).count("unresolved:")  # of tails some are
+    assert page.count("unresolved:") > 2 * steady.count("unresolved:")  # of tails some are
 
 
 def test_a_ratio_without_resolving_power_is_replaced_in_the_terminal(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from virtgauge.analysis.storage.disk_change import disk_changed
 BURSTS = 10
 
 
-def share_changed(factor: float, sigma: float, *, bursts: int = BURSTS, trials: int = 2000) -> float:
+def share_changed(factor: float, sigma: float, *, trials: int = 2000) -> float:
     """Of pairs of probes of a disk whose bursts are lognormal, how many are told apart."""
     random = np.random.default_rng(20)
-    before = 2500 * np.exp(sigma * random.standard_normal((trials, bursts)))
-    after = factor * 2500 * np.exp(sigma * random.standard_normal((trials, bursts)))
+    before = 2500 * np.exp(sigma * random.standard_normal((trials, BURSTS)))
+    after = factor * 2500 * np.exp(sigma * random.standard_normal((trials, BURSTS)))
     found = [disk_changed(list(one), list(other)) for one, other in zip(before, after, strict=True)]
     return sum(found) / trials
 
@@ -26,13 +26,13 @@ def test_a_restless_disk_is_the_same_disk(sigma: float) -> None:
 
 @pytest.mark.parametrize("factor", [1 / 4, 4.0])
 def test_a_disk_four_times_as_fast_or_slow_is_another_one(factor: float) -> None:
-    assert share_changed(factor, 0.1) == 1
+    assert share_changed(factor, 0.1, trials=200) == 1
     assert share_changed(factor, 0.5) > 0.8
 
 
 def test_what_does_not_matter_is_no_change_however_certain_it_is() -> None:
-    assert share_changed(1.9, 0.01) == 0
-    assert share_changed(2.1, 0.01) == 1
+    assert share_changed(1.9, 0.01, trials=200) == 0
+    assert share_changed(2.1, 0.01, trials=200) == 1
 
 
 def test_equal_bursts_tell_a_change_too() -> None:
