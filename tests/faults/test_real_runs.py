@@ -207,21 +207,16 @@ def test_after_kill_9_clean_or_the_next_run_leaves_nothing(tmp_path, plan, arm, 
 
 
 @pytest.mark.usefixtures("unchanged_machine")
-@pytest.mark.parametrize(
-    ("arm", "sleeps"),
-    sampled([("qemu", 20_000)], [("host", 50_000), ("runc", 50_000), ("gvisor", 20_000)]),
-)
-def test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated(tmp_path, plan, arm, sleeps):
+@pytest.mark.parametrize("arm", sampled(["qemu"], ["host", "runc", "gvisor"]))
+def test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated(tmp_path, plan, arm):
     run = tmp_path / "run"
-    process = start("run", plan(repetitions=1, sleeps=sleeps), "--out", run, "--platform", arm, "--progress", "json")
+    process = start("run", plan(repetitions=1, sleeps=20_000), "--out", run, "--platform", arm, "--progress", "json")
     killed, lines = False, []
     for line in process.stderr:
         lines.append(line)
         event = json.loads(line)
-        in_trial = event["event"] == "trial-progress" and f"/{arm}/timing/sleep" in event["key"] and event["done"] > 0
-        if in_trial and not killed:
-            # Told once a second: a trial that is nearly over by then may end before the signal comes.
-            assert event["done"] < 0.7, "the trial is too short for this machine"
+        # Told before the guest is asked: a trial of seconds is not over when the signal comes.
+        if event["event"] == "trial-progress" and f"/{arm}/timing/sleep" in event["key"] and not killed:
             killed = kill_guest(arm)
     assert killed, "".join(lines)
     process.communicate(timeout=100)
