@@ -282,10 +282,11 @@ def _make(raw: Path, target: Path, contents: Contents, *options: str) -> None:
     convert(raw, written, "vmdk", *options)
     with written.open("r+b") as file:
         room = file.read(_DESCRIPTOR.stop)[_DESCRIPTOR]
-        descriptor, found = re.subn(rb"(?m)^CID=[0-9a-f]+$", _content_id(contents), room.rstrip(b"\0"), count=1)
+        text, _, _ = room.partition(b"\0")  # behind it may be the end of a longer one, of a number with more digits
+        descriptor, found = re.subn(rb"(?m)^CID=[0-9a-f]+$", _content_id(contents), text, count=1)
         assert found == 1
         file.seek(_DESCRIPTOR.start)
-        file.write(descriptor.ljust(len(room), b"\0"))  # qemu-img's own number may have fewer digits
+        file.write(descriptor.ljust(len(room), b"\0"))
     written.rename(target)
 
 
