@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -383,8 +384,27 @@ def test_an_interaction_needs_repetitions() -> None:
     crossed += [figure(200, SMALL[3:] + SMALL[:3], function="b", load="idle"), figure(100, function="b", load="busy")]
     assert verdict(test, *crossed) is CONFIRMED
     single = [Figure("cost", one.levels, exact(one.point, "ns")) for one in crossed]
-    assert heard(test, single, nominal=None).verdict is UNTESTABLE
+    assert heard(test, single, nominal=None).verdict is UNTESTABLE  # there is no third factor
     assert verdict(test, *crossed[:3]) is UNTESTABLE
+
+
+def guests(rng: np.random.Generator, functions: Sequence[float], platforms: int = 4) -> list[Figure]:
+    """Guests that differ from one another, and platforms that do not."""
+    found = []
+    for platform in map(str, range(platforms)):
+        of_guest = rng.normal(0, 0.3, len(SMALL))
+        for function, cost in enumerate(functions):
+            noise = cost * np.exp(of_guest + rng.normal(0, 0.1, len(SMALL)))
+            found.append(figure(1, [*noise], arm=platform, platform=platform, function=str(function)))
+    return found
+
+
+@pytest.mark.parametrize("functions", [(1, 1), (1, 30)])
+def test_a_platform_without_effect_is_significant_as_rarely_as_the_level_says(functions: Sequence[float]) -> None:
+    rng = np.random.default_rng(7)
+    test = {**MATTERS, "factors": ["platform"]}
+    runs = [heard(test, guests(rng, functions), of_arms=("platform",)).verdict for _ in range(200)]
+    assert runs.count(CONFIRMED) <= 0.1 * len(runs)
 
 
 # -- a paper's own figures ---------------------------------------------------------------------------

@@ -96,6 +96,20 @@ def align(values: Values, effect: tuple[int, ...]) -> Values:
     return np.asarray(np.round(aligned / scale, _SAME) + 0.0, dtype=np.float64)  # + 0.0: no negative zero
 
 
+def single_value_p(values: Values, factors: tuple[int, ...]) -> float:
+    """The p of an effect on the ranks of a full factorial with one value a cell: the interaction of all is its error.
+
+    Args:
+        values: an axis for each factor.
+        factors: the axes of the effect, not all of them.
+    """
+    ranked = midranks(values)[..., None]
+    every = tuple(range(values.ndim))
+    ss, ss_error = ((_estimate(ranked, axes) ** 2 * np.ones_like(ranked)).sum() for axes in (factors, every))
+    df, df_error = (math.prod(values.shape[axis] - 1 for axis in axes) for axes in (factors, every))
+    return float(special.fdtrc(df, df_error, (ss / df) / (ss_error / df_error))) if ss_error else float(not ss)
+
+
 def _estimate(values: Values, effect: tuple[int, ...]) -> Values:
     """The estimated effect, by inclusion and exclusion of marginal means; of shape (levels or 1 …, 1)."""
     total = np.zeros([values.shape[axis] if axis in effect else 1 for axis in range(values.ndim)])

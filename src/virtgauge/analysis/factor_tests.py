@@ -2,7 +2,7 @@
 
 The factors are function, platform and load, and the paper's four parameters median, half IQR, maximum and minimum.
 A value is what one repetition of one cell gave.  Kruskal–Wallis looks at one factor and pools the others, as the paper
-does, with Dunn's test for pairs.  Interactions are for the aligned rank transform, of logarithms (as ratios are
+does, with Dunn's test for pairs.  Between platforms the guest is the unit: its value is its mean rank over the cells.  Interactions are for the aligned rank transform, of logarithms (as ratios are
 compared elsewhere), with the guests as units, and count only as far as the ordinary analysis agrees.  Cliff's δ
 compares two levels only where everything else is equal.
 
@@ -73,7 +73,7 @@ class FactorTest:
     Attributes:
         factor: of :data:`FACTORS`.
         levels: that were ranked.
-        n: values.
+        n: values; of the platform guests.
         h, df, p: the test, corrected for ties; p unadjusted.
         p_holm: adjusted for all Kruskal–Wallis tests of the probe.
         epsilon_squared: the share of the ranks' variance that the factor explains, 0…1.
@@ -222,18 +222,7 @@ def _factor_test(
     notes: list[str],
 ) -> FactorTest | None:
     axis, levels = FACTORS.index(factor), design.levels[factor]
-    groups = [
-        np.array(
-            [
-                value
-                for place, repetitions in ranked.items()
-                if place[axis] == level
-                for figures in repetitions.values()
-                if (value := figures[parameter]) is not None
-            ]
-        )
-        for level in levels
-    ]
+    groups = _groups(axis, levels, parameter, ranked)
     if any(group.size == 0 for group in groups):
         notes.append(f"A {factor} has no valid value, so the {factor} was not tested.")
         return None
@@ -254,6 +243,24 @@ def _factor_test(
                 pairs.append(PairTest(first, second, None, None, delta, emulated=True))
     share = epsilon_squared(test.h, test.n)
     return FactorTest(factor, levels, test.n, test.h, test.df, test.p, test.p, share, tuple(pairs))
+
+
+def _groups(
+    axis: int, levels: Sequence[str], parameter: str, cells: Mapping[Place, Repetitions]
+) -> list[ranks.Values]:
+    """The values to rank at each level: of each platform one a guest, over the cells that all platforms have."""
+    known = {
+        place: {block: value for block, figures in found.items() if (value := figures[parameter]) is not None}
+        for place, found in cells.items()
+    }
+    if FACTORS[axis] != "platform":
+        return [
+            np.array([value for place, values in known.items() if place[axis] == level for value in values.values()])
+            for level in levels
+        ]
+    others = dict.fromkeys((function, load) for function, _, load in known)
+    common = [one for one in others if all(known.get((one[0], name, one[1])) for name in levels)]
+    return ranks.unit_ranks([[known[function, name, load] for function, load in common] for name in levels])
 
 
 def _delta(

@@ -15,13 +15,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 Values = npt.NDArray[np.float64]
+Unit = TypeVar("Unit", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +70,24 @@ def midranks(values: Values) -> Values:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     upper = np.cumsum(counts)
     return np.asarray((upper - (counts - 1) / 2)[place].reshape(values.shape), dtype=np.float64)
+
+
+def unit_ranks(levels: Sequence[Sequence[Mapping[Unit, float]]]) -> list[Values]:
+    """One value for each unit, such as a guest: the mean, over its cells, of its rank within the cell.
+
+    Values of one unit are correlated: pooled as if they were independent, they show a factor between units where there
+    is none.  A rank counts as a share of its cell, 0…1, so that cells with fewer units weigh as much.
+
+    Args:
+        levels: for each level of the factor between units its values by unit, cell by cell, in the same order of cells.
+    """
+    found: list[dict[Unit, list[float]]] = [{} for _ in levels]
+    for cell in zip(*levels, strict=True):
+        named = [(place, unit, value) for place, values in enumerate(cell) for unit, value in values.items()]
+        shares = midranks(np.array([value for _, _, value in named])) / (len(named) + 1)
+        for (place, unit, _), share in zip(named, shares, strict=True):
+            found[place].setdefault(unit, []).append(float(share))
+    return [np.array([np.mean(shares) for shares in units.values()]) for units in found]
 
 
 def kruskal_wallis(groups: Sequence[Values]) -> KruskalWallis:

@@ -1,7 +1,7 @@
 """Rank tests of claims: whether factors, pairs of their levels and interactions matter, on a paper's table or a run.
 
 The observations are a paper's values, one a cell, or a run's repetitions; the factors that are not tested are pooled,
-as the papers do.  An effect that is not shown may be there all the same: in a run that leaves a claim of no effect
+as the papers do, but between the platforms of a run there is one value a guest.  An effect that is not shown may be there all the same: in a run that leaves a claim of no effect
 open; of a paper's table it is what the paper calls insignificant.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from virtgauge.analysis import ranks
-from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova
+from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova, single_value_p
 from virtgauge.analysis.effect_sizes import epsilon_squared
 from virtgauge.claims.figures import Figure, Figures, format_level, grouped
 from virtgauge.claims.model import Level, Significance
@@ -67,17 +67,32 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure]) -> tup
     if len(test.factors) > 1:
         return _interaction(test, figures, part)
     names = {name: group for group, members in test.groups.items() for name in members}
-    by_level: dict[Level, list[float]] = {}
+    by_level: dict[Level, list[Figure]] = {}
     for one in part:
         level = one.level(test.factors[0])
         level = names.get(str(level)) if names else level
         if level is not None:
-            by_level.setdefault(level, []).extend(one.values.values() if one.values else [one.point])
+            by_level.setdefault(level, []).append(one)
     if len(by_level) < 2:
         return f"a single level of {test.factors[0]}", None
-    groups = [np.array(values) for values in by_level.values()]
+    groups = _groups(test.factors[0], figures, list(by_level.values()))
+    if any(group.size == 0 for group in groups):
+        return f"nothing was measured at every level of {test.factors[0]}", None
     labels = [_words(figures, test.factors[0], level) for level in by_level]
     return _dunn(test, groups, labels) if test.pairs else _kruskal(groups)
+
+
+def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -> list[ranks.Values]:
+    """The values to rank at each level: between a run's platforms one a guest, over the cells that all levels have."""
+    if figures.exact or factor not in figures.file.of_arms:
+        return [np.array([value for one in found for value in one.values.values() or [one.point]]) for found in levels]
+    cells: list[dict[object, dict[tuple[str, int], float]]] = [{} for _ in levels]
+    for by_place, found in zip(cells, levels, strict=True):
+        for one in found:
+            values = {(one.arm, block): value for block, value in one.values.items()}
+            by_place.setdefault(figures.place(one, (factor,)), {}).update(values)
+    common = [place for place in cells[0] if all(place in by_place for by_place in cells)]
+    return ranks.unit_ranks([[by_place[place] for place in common] for by_place in cells])
 
 
 def _kruskal(groups: Sequence[ranks.Values]) -> tuple[str, bool | None]:
@@ -123,12 +138,10 @@ def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set
 
 
 def _interaction(test: Significance, figures: Figures, part: Sequence[Figure]) -> tuple[str, bool | None]:
-    """By the aligned rank transform of logarithms, and the ordinary analysis of variance: by both or not at all."""
-    if figures.exact:
-        return (
-            "one value a cell: what is interaction and what is chance cannot be told apart, "
-            "and Kruskal–Wallis on one column tests no interaction at all"
-        ), None
+    """By the aligned rank transform of logarithms, and the ordinary analysis of variance: by both or not at all.
+
+    A paper's single values take the interaction of all factors as their error.
+    """
     factors = list(part[0].levels)
     levels = {name: list(dict.fromkeys(one.level(name) for one in part)) for name in factors}
     varied = [name for name in factors if len(levels[name]) > 1]
@@ -136,13 +149,19 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure]) -
     design = list(itertools.product(*(levels[name] for name in varied)))
     if not set(test.factors) <= set(varied) or any(place not in cells for place in design):
         return "not every combination was measured often enough to test an interaction", None
+    shape = [len(levels[name]) for name in varied]
+    axes = tuple(sorted(varied.index(name) for name in test.factors))
+    if figures.exact:
+        if len(axes) == len(varied):
+            return "one value a cell: this interaction cannot be told from chance", None
+        p = single_value_p(np.array([cells[place].point for place in design]).reshape(shape), axes)
+        return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < LEVEL)}", p < LEVEL
     n = min(len(cells[place].values) for place in design)
     values = np.array([list(cells[place].values.values())[:n] for place in design])
     if n < FEWEST_REPETITIONS or values.min() <= 0:
         return "not every combination was measured often enough to test an interaction", None
-    logs = np.log(values).reshape([*(len(levels[name]) for name in varied), n])
+    logs = np.log(values).reshape([*shape, n])
     between = [varied.index("platform")] if "platform" in varied else []
-    axes = tuple(sorted(varied.index(name) for name in test.factors))
     p = max(
         next(effect.p for effect in analysis if tuple(sorted(effect.factors)) == axes)
         for analysis in (aligned_rank_anova(logs, between), anova(logs, between))
