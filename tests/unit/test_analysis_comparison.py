@@ -49,6 +49,12 @@ def test_a_large_effect_beyond_the_aa_band_is_distinguishable() -> None:
     assert result.band == pytest.approx(1 / 0.98)
 
 
+def test_too_few_repetitions_for_the_confidence_show_nothing() -> None:
+    result = compare(blocks([53.0, 54, 52, 53, 55]), blocks([1.0] * 5), ratio(0.98, 1.01), "ns", 0.95)
+    assert result.judgement is Judgement.INCONCLUSIVE
+    assert "93.75% is the most" in result.reason
+
+
 def test_lower_is_told_from_higher() -> None:
     result = compare(blocks([0.5] * 6), blocks([1.0] * 6), ratio(0.98, 1.01), "ns", 0.95)
     assert result.judgement is Judgement.LOWER

@@ -82,15 +82,14 @@ def test_each_platform_is_judged_by_itself_and_emulated_ones_are_not(usual: repo
         ("qemu-is-most-precise", Verdict.UNTESTABLE, Verdict.CONFIRMED, Verdict.UNTESTABLE),
         ("hptime-halves-the-spread", Verdict.CONFIRMED, Verdict.CONFIRMED, Verdict.CONFIRMED),
         ("hptime-is-closer", Verdict.CONFIRMED, Verdict.CONFIRMED, Verdict.CONFIRMED),
-        ("system-timing-sends-3600-mbps", Verdict.CONFIRMED, Verdict.UNTESTABLE, Verdict.UNTESTABLE),
-        ("hptime-reaches-8900-mbps", Verdict.CONTRADICTED, Verdict.UNTESTABLE, Verdict.UNTESTABLE),
+        ("system-timing-sends-less", Verdict.CONFIRMED, Verdict.UNTESTABLE, Verdict.UNTESTABLE),
         ("system-calls-matter-more-above-1-gbps", Verdict.CONFIRMED, Verdict.CONFIRMED, Verdict.UNDECIDED),
         ("kite2-underestimates", Verdict.CONFIRMED, Verdict.CONFIRMED, Verdict.CONTRADICTED),
         ("mean-is-close-to-the-median", Verdict.CONFIRMED, Verdict.CONFIRMED, Verdict.CONFIRMED),
         ("medians-are-alike-with-hptime", Verdict.UNTESTABLE, Verdict.UNDECIDED, Verdict.CONTRADICTED),
-        ("guest-sends-1900-mbps", Verdict.UNTESTABLE, Verdict.CONFIRMED, Verdict.CONTRADICTED),
-        ("guest-error-of-82-per-cent", Verdict.UNTESTABLE, Verdict.CONTRADICTED, Verdict.CONTRADICTED),
-        ("guest-spreads-ten-times-as-wide", Verdict.UNTESTABLE, Verdict.CONFIRMED, Verdict.CONTRADICTED),
+        ("guest-sends-less", Verdict.UNTESTABLE, Verdict.CONFIRMED, Verdict.CONTRADICTED),
+        # The spreads of identical arms differ by more than 9.5 does from 8 or 11.
+        ("guest-spreads-ten-times-as-wide", Verdict.UNTESTABLE, Verdict.UNDECIDED, Verdict.CONTRADICTED),
         # With system timing runc is 40 % off, where the host cannot pace more than 3.6 Gbit/s.
         ("virtualization-harms", Verdict.UNTESTABLE, Verdict.CONFIRMED, Verdict.CONTRADICTED),
         # Of IP packets 8.917 Gbit/s are available, of which 3.6 are 59.6 % off.
@@ -108,14 +107,14 @@ def test_the_known_truth_is_what_the_verdicts_say(
 
 
 def test_what_a_conclusion_is_about_is_said_where_it_is_not_this_platform(usual: report.Report) -> None:
-    assert judged(usual, "runc")["hptime-reaches-8900-mbps"].evidence[0].text == "said of the host"
+    assert judged(usual, "runc")["system-timing-sends-less"].evidence[0].text == "said of the host"
     assert judged(usual, "host")["virtualization-harms"].evidence[0].text == "said of platforms beside the host"
     assert "said of qemu beside other guests" in judged(usual, "runc")["qemu-is-most-precise"].evidence[0].text
 
 
 def test_a_refusal_counts_as_the_highest_rate_that_could_be_sent(usual: report.Report) -> None:
-    sends = judged(usual, "host")["system-timing-sends-3600-mbps"]
-    assert [one.text.rpartition(": ")[2] for one in sends.evidence] == ["3.6 Gbit/s (3.6 Gbit/s to 3.6 Gbit/s)"] * 2
+    sends = judged(usual, "host")["system-timing-sends-less"]
+    assert all(": 0.40" in one.text for one in sends.evidence) and len(sends.evidence) == 2
     # 3.6 of the 8.917 Gbit/s of IP packets.
     fails = judged(usual, "host")["system-timing-fails-at-10-gbps"]
     assert all("59.6 % (59.6 % to 59.6 %)" in one.text for one in fails.evidence)

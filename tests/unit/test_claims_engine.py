@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -241,12 +242,36 @@ def test_a_star_is_every_other_level(busy: float, expected: Verdict) -> None:
 
 def test_arms_that_differ_as_much_as_identical_ones_decide_nothing() -> None:
     test = {**ORDER, "factor": "platform", "descending": ["guest", "host"]}
-    figures = [figure(130, arm="kvm", platform="guest"), figure(100, arm="host", platform="host")]
-    made = claim_file(test, of_arms=("platform",))
-    assert judge(made.claim[0], Figures(made, figures, NOMINAL, aa_band=lambda one: 1.2)).verdict is CONFIRMED
-    found = judge(made.claim[0], Figures(made, figures, NOMINAL, aa_band=lambda one: 1.5))
+    assert heard(test, beside_identical(1.2, 130), of_arms=("platform",)).verdict is CONFIRMED
+    found = heard(test, beside_identical(1.5, 130), of_arms=("platform",))
     assert found.verdict is UNDECIDED
     assert "identical arms" in found.evidence[0].text
+
+
+def beside_identical(apart: float, value: float) -> list[Figure]:
+    """A guest of this cost and a host of 100, where two identical arms seemed to differ by a factor."""
+    both = [figure(value, arm="kvm", platform="guest"), figure(100, arm="host", platform="host")]
+    one, other = figure(100 * apart).values, figure(100).values
+    return [dataclasses.replace(found, identical=(one, other)) for found in both]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"relation": "ratio", "of": {"platform": "guest"}, "to": {"platform": "host"}, "at_most": 1.25},
+        {"relation": "difference", "of": {"platform": "guest"}, "to": {"platform": "host"}, "at_most": 25},
+        {"relation": "spread", "factor": "platform", "at_most": 1.25},
+        {"relation": "bound", "cells": {"platform": "guest"}, "at_most": 125},
+    ],
+)
+def test_a_margin_within_what_identical_arms_differ_by_decides_nothing(test: Mapping[str, Any]) -> None:
+    def judged(apart: float, value: float) -> Verdict:
+        figures = beside_identical(apart, value)
+        return heard({**test, "measure": "cost"}, figures, of_arms=("platform",)).verdict
+
+    assert judged(1.05, 150) is CONTRADICTED
+    assert judged(1.3, 150) is UNDECIDED
+    assert judged(1.3, 200) is CONTRADICTED
 
 
 @pytest.mark.parametrize(("highest", "expected"), [(1200, CONFIRMED), (500, CONTRADICTED)])
@@ -323,6 +348,99 @@ def test_one_level_changes_more_than_each_other(
         "pooled": True,
     }
     assert verdict(test, *changing(*ratios, noise=noise)) is expected
+
+
+def test_a_fall_benefits_nobody() -> None:
+    test = {
+        "relation": "change",
+        "measure": "cost",
+        "across": "function",
+        "level": "a",
+        "of": {"load": "busy"},
+        "to": {"load": "idle"},
+    }
+    assert verdict(test, *changing(2.0, 1 / 3)) is CONTRADICTED
+    assert verdict({**test, "rising": True}, *changing(2.0, 1 / 3)) is CONFIRMED
+
+
+@pytest.mark.parametrize(
+    ("busy", "high", "rising", "expected"),
+    [
+        (200, 130, False, CONFIRMED),
+        (130, 200, False, CONTRADICTED),
+        (50, 130, False, CONFIRMED),
+        (50, 130, True, CONTRADICTED),
+        (130, 131, False, UNDECIDED),
+    ],
+)
+def test_one_factor_changes_figures_more_than_another(
+    busy: float, high: float, rising: bool, expected: Verdict
+) -> None:
+    test = {
+        "relation": "steeper",
+        "measure": "cost",
+        "of": {"load": "busy"},
+        "to": {"load": "idle"},
+        "than_of": {"load": "idle", "at": {"pick": "highest"}},
+        "than_to": {"load": "idle", "at": {"pick": "lowest"}},
+        "rising": rising,
+    }
+    figures = [figure(100, load="idle", at=1.0), figure(high, SMALL[::-1], load="idle", at=2.0)]
+    assert verdict(test, *figures, figure(busy, SMALL[::-1], load="busy", at=1.0)) is expected
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_points_without_the_confidence_decide_nothing(blocks: int) -> None:
+    few = SMALL[:blocks]
+    line = {"relation": "line", "measure": "cost", "factor": "at", "at_least": 0.8}
+    assert verdict(line, *(figure(100 * at, few, at=at) for at in (1.0, 2.0, 3.0))) is UNDECIDED
+    mixed = {"relation": "mixed", "measure": "cost", "factor": "function", "across": "load"}
+    cells = {("a", "w"): 500, ("a", "r"): 400, ("b", "w"): 100, ("b", "r"): 900}
+    of = [figure(value, few, function=name, load=load) for (name, load), value in cells.items()]
+    assert verdict(mixed, *of) is UNDECIDED
+    assert verdict(BOUND, figure(100, few)) is UNDECIDED
+
+
+def test_small_differences_between_noisy_repetitions_show_no_line_and_no_winner() -> None:
+    mixed = {"relation": "mixed", "measure": "cost", "factor": "function", "across": "load"}
+    cells = {("a", "w"): 101, ("a", "r"): 100, ("b", "w"): 100, ("b", "r"): 101}
+    up, down = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1), (1.2, 0.8, 1.3, 0.7, 1.1, 0.9)
+    noises = [up, up, down, down]
+    noisy = zip(cells.items(), noises, strict=True)
+    of = [figure(value, noise, function=name, load=load) for ((name, load), value), noise in noisy]
+    assert verdict(mixed, *of) is UNDECIDED
+    line = {"relation": "line", "measure": "cost", "factor": "at", "at_least": 0.8}
+    of = [figure(100 + at, noise, at=at) for at, noise in zip((1.0, 2.0, 3.0), noises, strict=False)]
+    assert verdict(line, *of) is UNDECIDED
+
+
+@pytest.mark.parametrize(("which", "cells", "wrong"), [("any", 16, CONFIRMED), ("highest", 16, CONFIRMED)])
+def test_the_most_extreme_of_many_cells_decides_no_more_often_than_chance_allows(
+    which: str, cells: int, wrong: Verdict
+) -> None:
+    rng = np.random.default_rng(3)
+    test = {"relation": "bound", "measure": "cost", "at_least": 1, "which": which}
+
+    def run() -> Verdict:
+        noises = rng.lognormal(0, 0.1, (cells, 10))
+        return verdict(test, *(figure(0.9999, [*noise], load=str(cell)) for cell, noise in enumerate(noises)))
+
+    assert [run() for _ in range(200)].count(wrong) <= 0.1 * 200
+
+
+def test_one_of_several_cells_contradicts_no_more_often_than_chance_allows() -> None:
+    rng = np.random.default_rng(5)
+
+    def run() -> Verdict:
+        noises = rng.lognormal(0, 0.1, (4, 2, 10))
+        of = [
+            figure(1, [*noise], load=str(cell), function=function)
+            for cell, both in enumerate(noises)
+            for function, noise in zip(("call", "counter"), both, strict=True)
+        ]
+        return verdict({**RATIO, "at_least": 1, "at_most": None}, *of)
+
+    assert [run() for _ in range(200)].count(CONTRADICTED) <= 0.07 * 200
 
 
 @pytest.mark.parametrize(("third", "expected"), [(300, CONFIRMED), (110, CONTRADICTED)])

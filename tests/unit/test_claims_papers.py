@@ -36,10 +36,10 @@ def test_every_claim_says_what_where_and_whose_its_bounds_are(suite: str) -> Non
 
 COUNTS = {
     "timing": {Verdict.CONFIRMED: 24, Verdict.CONTRADICTED: 29, Verdict.UNTESTABLE: 8},
-    "bandwidth": {Verdict.CONFIRMED: 12, Verdict.CONTRADICTED: 1, Verdict.UNTESTABLE: 12},
+    "bandwidth": {Verdict.CONFIRMED: 11, Verdict.UNTESTABLE: 12},
     "forwarding": {Verdict.UNTESTABLE: 18},
-    "storage": {Verdict.CONFIRMED: 37, Verdict.CONTRADICTED: 10, Verdict.UNTESTABLE: 6},
-    "isolation": {Verdict.CONFIRMED: 14, Verdict.UNDECIDED: 1, Verdict.UNTESTABLE: 12},
+    "storage": {Verdict.CONFIRMED: 36, Verdict.CONTRADICTED: 8, Verdict.UNTESTABLE: 5},
+    "isolation": {Verdict.CONFIRMED: 14, Verdict.UNDECIDED: 1, Verdict.UNTESTABLE: 11},
 }
 
 
@@ -51,7 +51,7 @@ def test_a_claim_is_decided_by_its_paper_only_where_the_paper_prints_figures(sui
 @pytest.mark.parametrize("suite", ["timing", "storage"])
 def test_levels_that_claims_name_are_in_the_tables(suite: str) -> None:
     figures = paper_figures(suite)
-    names = set(claim_file(suite).measures) - {"rate_by_clients", "rate_by_index", "rate_by_flushes"}
+    names = set(claim_file(suite).measures) - {"rate_by_clients", "rate_by_index"}
     for one in claim_file(suite).claim:
         for test in one.tests:
             for measure in names & {getattr(test, "measure", "")}:
@@ -99,7 +99,9 @@ def test_a_hundredfold_is_thirty_eight_to_fifty_five() -> None:
 def test_interactions_of_single_values_take_that_of_all_factors_as_their_error() -> None:
     found = [one for one in on_paper("timing") if "interaction" in one.name]
     assert [one.verdict for one in found] == [Verdict.CONTRADICTED] * 5
-    told = {one.text.partition(":")[0]: one.text for one in claim("timing", "cost-interaction-function-platform").evidence}
+    told = {
+        one.text.partition(":")[0]: one.text for one in claim("timing", "cost-interaction-function-platform").evidence
+    }
     for title, p in {"median": "0.0082", "minimum": "0.0017", "MAD (half IQR)": "0.712", "maximum": "0.489"}.items():
         assert f"p = {p}" in told[title]
 
@@ -123,7 +125,7 @@ def test_a_quantile_that_the_table_lacks_lies_between_median_and_maximum() -> No
 
 def test_figures_that_the_text_prints_stand_beside_the_table_without_a_verdict() -> None:
     printed = printed_beside_table("timing")
-    assert len(printed) == 40
+    assert len(printed) == 39
     differing = [
         (one.cells["function"], one.cells["platform"], one.text, value) for one, value, same in printed if not same
     ]
@@ -157,16 +159,15 @@ def test_not_every_database_reads_faster_with_more_clients_as_the_paper_has_it()
 # -- bandwidth and isolation -------------------------------------------------------------------------
 
 PRINTED = {
-    ("bandwidth", "system-timing-sends-3600-mbps"): "3.6 Gbit/s",
-    ("bandwidth", "hptime-reaches-8900-mbps"): "8.922 Gbit/s",
+    ("bandwidth", "system-timing-sends-less"): "0.403×",
     ("bandwidth", "usleep-shows-in-the-deviation"): "6.49×",
     ("bandwidth", "medians-are-alike-with-hptime"): "0.994×",
-    ("bandwidth", "guest-sends-1900-mbps"): "1.9 Gbit/s",
+    ("bandwidth", "guest-sends-less"): "0.528×",
     ("bandwidth", "guest-spreads-ten-times-as-wide"): "9.47×",
     ("bandwidth", "system-timing-fails-at-10-gbps"): "60.0 %",
     ("isolation", "cpu-limit-honoured-alone"): "above 96.0 %",
     ("isolation", "tested-gets-too-much"): "160.0 %",
-    ("isolation", "eight-instead-of-five"): "8.0 %",
+    ("isolation", "more-than-the-five-left"): "8.0 %",
     ("isolation", "energy-saving-below-70"): "25.0 % to 28.0 %",
     ("isolation", "forty-per-cent-give-ten"): "10.0 % to 11.2 %",
     ("isolation", "memory-up-to-130"): "130.0 %",
@@ -180,12 +181,6 @@ PRINTED = {
 def test_what_a_text_states_in_figures_confirms_what_it_concludes(suite: str, name: str) -> None:
     assert claim(suite, name).verdict is Verdict.CONFIRMED
     assert any(PRINTED[suite, name] in one.text for one in claim(suite, name).evidence)
-
-
-def test_nineteen_hundred_of_nine_thousand_are_not_eighty_two_per_cent_off() -> None:
-    found = claim("bandwidth", "guest-error-of-82-per-cent")
-    assert found.verdict is Verdict.CONTRADICTED
-    assert "78.9 %" in found.evidence[0].text
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,9 @@ def test_platforms_are_compared_by_guests_so_that_one_without_effect_is_rarely_s
     rng, significant = np.random.default_rng(1), 0
     for seed in range(100):
         values = cells(seed=seed)
-        guests = {(arm, block): rng.lognormal(0, 0.3) for arm in ("host", "runc", "gvisor", "tcg") for block in range(6)}
+        guests = {
+            (arm, block): rng.lognormal(0, 0.3) for arm in ("host", "runc", "gvisor", "tcg") for block in range(6)
+        }
         for (_, arm, _), blocks in values.items():
             for block, figures in blocks.items():
                 figures["p50"] *= guests[arm, block]

@@ -22,10 +22,12 @@ def test_platforms_that_behave_as_the_paper_says_confirm_it(tmp_path: Path) -> N
     verdicts = {name: claim.verdict for name, claim in found.items()}
     # The paper contradicts itself: 300 µs for long frames with KVM are not comparable with 170 µs.
     assert verdicts.pop("latencies-are-comparable") is Verdict.CONTRADICTED
-    # At 64 bytes our para-virtual arm was told to be the quicker one.
-    assert verdicts.pop("emulated-is-quicker-at-low-load") is Verdict.CONTRADICTED
+    # At 64 bytes our para-virtual arm was told to be the quicker one; six repetitions may show one of five by chance.
+    assert verdicts.pop("emulated-is-quicker-at-low-load") is Verdict.UNDECIDED
+    # Frames of 64 bytes alone do not tell whether latency is constant below 512.
+    assert verdicts.pop("paravirtual-latency-by-size") is Verdict.UNDECIDED
     assert set(verdicts.values()) == {Verdict.CONFIRMED}, verdicts
-    assert len(verdicts) == 16
+    assert len(verdicts) == 15
 
 
 def test_a_platform_that_behaves_otherwise_contradicts_it(tmp_path: Path) -> None:
@@ -35,10 +37,17 @@ def test_a_platform_that_behaves_otherwise_contradicts_it(tmp_path: Path) -> Non
     found = claims_of(tmp_path, arms)
     for name in (
         *("emulated-throughput-grows-with-j", "paravirtual-throughput-nearly-flat-in-j"),
-        *("paravirtual-largest-frame-reaches-the-medium", "j-matters-more-with-emulation"),
+        *("paravirtual-largest-frame-not-by-j", "j-matters-more-with-emulation"),
     ):
         assert found[name].verdict is Verdict.CONTRADICTED, found[name]
     assert found["paravirtual-is-faster-at-all"].verdict is Verdict.CONFIRMED
+
+
+def test_load_is_set_against_j_within_one_platform(tmp_path: Path) -> None:
+    arms = paper_arms()
+    by_load = {2.0: 1.0, 10.0: 1.1, 50.0: 1.2, 90.0: 1.3, 100.0: 1.3}
+    arms[1] = virtual_machine("virtio", "virtio", latency_us=lambda j, s: 80.0 * (1 + 1.2 * j), by_load=by_load)
+    assert claims_of(tmp_path, arms)["paravirtual-latency-by-load-more-than-by-j"].verdict is Verdict.CONTRADICTED
 
 
 def test_without_the_interfaces_that_it_is_about_nothing_is_tested(tmp_path: Path) -> None:
@@ -76,14 +85,6 @@ def test_two_levels_say_nothing_about_a_straight_line(tmp_path: Path) -> None:
     found = claims_of(tmp_path, strong=[1, 12])
     texts = [one.text for one in found["emulated-throughput-grows-with-j"].evidence if not one.measured]
     assert texts and all("straight line" in text for text in texts)
-
-
-def test_an_interval_across_a_bound_leaves_it_open(tmp_path: Path) -> None:
-    arms = paper_arms()
-    arms[2] = virtual_machine("e1000", "e1000", latency_us=lambda j, s: 80.0 + (s - 64) / 100)
-    found = claims_of(tmp_path, arms, spread=0.05)
-    at_64 = [one for one in found["emulated-latency-grows-with-size"].evidence if ", 64 B, J" in one.text]
-    assert at_64 and {one.agrees for one in at_64} == {None}
 
 
 def test_loads_that_were_not_measured_leave_a_valley_untested(tmp_path: Path) -> None:

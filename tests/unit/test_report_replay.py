@@ -103,7 +103,7 @@ def test_a_truth_that_is_the_papers_confirms(papers_truth: Report) -> None:
 def test_a_truth_that_is_not_contradicts(tmp_path: Path) -> None:
     turned = {"rdtscp": 40.0, "clock_gettime": 20.0, "usleep": 900.0, "highpertimer": 50_000.0}
     found = claims_of(report.build(timing_replay(tmp_path / "run", turned)), "timing")
-    for name in ("cost-tsc-faster", "improved-half-the-cost", "sleep-three-orders", "conclusion-method-prevails"):
+    for name in ("cost-tsc-faster", "improved-half-the-cost", "sleep-three-orders"):
         assert found[name].verdict is Verdict.CONTRADICTED, (name, found[name].reason)
     assert "otherwise" in found["cost-tsc-faster"].reason
 
@@ -212,7 +212,7 @@ def test_every_conclusion_of_every_paper_is_there_once(everything: Report) -> No
     replayed = [(part.suite, claim.name) for part in replay_of(everything).parts for claim in part.claims]
     known = [(suite, claim.name) for suite in SOURCES for claim in on_paper(suite)]
     assert replayed == known
-    assert len(set(known)) == len(known) >= 180
+    assert len(set(known)) == len(known) >= 177
     assert sum(replay_of(everything).counts.values()) == len(known)
 
 

@@ -7,7 +7,7 @@ with the interval of :mod:`virtgauge.analysis.bootstrap`, taken back to a ratio.
 **The A/A guard.**  The reference is also measured against itself.  Its true ratio is 1, so whatever the A/A interval
 still allows is what this machine does between *identical* arms.  A difference is called distinguishable only if
 
-1. the interval of the ratio excludes 1, and
+1. the interval of the ratio excludes 1, with the confidence wanted, and
 2. |log ratio| is larger than the *band*: the larger of |log low| and |log high| of the A/A interval, and at least
    the resolution of the figures (two values of 3 significant digits: :data:`RESOLUTION`).
 
@@ -155,12 +155,12 @@ def compare(
     ratio = paired_ratio(test, reference, nominal)
     difference = paired_difference(test, reference, unit, nominal)
     band = aa_band(aa)
-    judgement, reason = _judge(ratio, band)
+    judgement, reason = _judge(ratio, band, nominal)
     return Comparison(ratio, difference, band, judgement, reason)
 
 
-def _judge(ratio: Estimate, band: float | None) -> tuple[Judgement, str]:
-    if ratio.point is None or not ratio.has_interval:
+def _judge(ratio: Estimate, band: float | None, nominal: float) -> tuple[Judgement, str]:
+    if ratio.point is None or not ratio.reaches(nominal):
         return Judgement.INCONCLUSIVE, ratio.method
     if not ratio.excludes(1):
         return Judgement.INCONCLUSIVE, "the interval of the ratio includes 1"

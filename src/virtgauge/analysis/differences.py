@@ -3,7 +3,7 @@
 An error of 0 % has no ratio.  So errors are compared by their difference within each block, in the measure's own unit,
 and the guard is that of :mod:`virtgauge.analysis.comparison`: a difference is called one only if
 
-1. its interval excludes 0, and
+1. its interval excludes 0, with the confidence wanted, and
 2. it is larger than the *band*: what identical arms (A/A) still differ by, the larger end of their difference's
    interval.  Without an A/A interval there is no band, and nothing is called a difference.
 """
@@ -60,12 +60,12 @@ def compare_differences(
         nominal: the confidence wanted.
     """
     estimate = paired_difference(test, base, unit, nominal)
-    judgement, reason = _judge(estimate, band)
+    judgement, reason = _judge(estimate, band, nominal)
     return Difference(estimate, band, judgement, reason)
 
 
-def _judge(estimate: Estimate, band: float | None) -> tuple[Judgement, str]:
-    if estimate.point is None or not estimate.has_interval:
+def _judge(estimate: Estimate, band: float | None, nominal: float) -> tuple[Judgement, str]:
+    if estimate.point is None or not estimate.reaches(nominal):
         return Judgement.INCONCLUSIVE, estimate.method
     if not estimate.excludes(0):
         return Judgement.INCONCLUSIVE, "the interval of the difference includes 0"

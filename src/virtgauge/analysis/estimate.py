@@ -42,6 +42,10 @@ class Estimate:
     def has_interval(self) -> bool:
         return self.low is not None and self.high is not None
 
+    def reaches(self, nominal: float) -> bool:
+        """Whether there is an interval with that confidence: few repetitions give one with less."""
+        return self.confidence is not None and self.confidence >= nominal
+
     def excludes(self, value: float) -> bool:
         """Whether there is an interval and ``value`` lies outside it."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high

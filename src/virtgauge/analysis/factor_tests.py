@@ -2,9 +2,10 @@
 
 The factors are function, platform and load, and the paper's four parameters median, half IQR, maximum and minimum.
 A value is what one repetition of one cell gave.  Kruskal–Wallis looks at one factor and pools the others, as the paper
-does, with Dunn's test for pairs.  Between platforms the guest is the unit: its value is its mean rank over the cells.  Interactions are for the aligned rank transform, of logarithms (as ratios are
-compared elsewhere), with the guests as units, and count only as far as the ordinary analysis agrees.  Cliff's δ
-compares two levels only where everything else is equal.
+does, with Dunn's test for pairs.  Between platforms the guest is the unit: its value is its mean rank over the cells.
+Interactions are for the aligned rank transform, of logarithms (as ratios are compared elsewhere), with the guests as
+units, and count only as far as the ordinary analysis agrees.  Cliff's δ compares two levels only where everything else
+is equal.
 
 Emulated platforms are never ranked, so they enter no rank test; their δ is given.
 """
@@ -245,9 +246,7 @@ def _factor_test(
     return FactorTest(factor, levels, test.n, test.h, test.df, test.p, test.p, share, tuple(pairs))
 
 
-def _groups(
-    axis: int, levels: Sequence[str], parameter: str, cells: Mapping[Place, Repetitions]
-) -> list[ranks.Values]:
+def _groups(axis: int, levels: Sequence[str], parameter: str, cells: Mapping[Place, Repetitions]) -> list[ranks.Values]:
     """The values to rank at each level: of each platform one a guest, over the cells that all platforms have."""
     known = {
         place: {block: value for block, figures in found.items() if (value := figures[parameter]) is not None}

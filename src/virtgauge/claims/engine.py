@@ -1,7 +1,9 @@
 """Judges claims: carries out their tests on figures, a paper's own or a run's, by the same rules.
 
 A figure with its interval agrees when the whole interval lies within the bounds, and disagrees when the whole interval
-lies outside; else it does not decide.  A paper's figure is taken as it is.  Emulated figures decide nothing.
+lies outside; else it does not decide, nor where identical arms (A/A) may seem to differ by the margin, or the interval
+lacks the nominal confidence.  What one of several figures decides alone, it decides with the confidence for so many.
+A paper's figure is taken as it is.  Emulated figures decide nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
+from virtgauge.analysis.bootstrap import attainable_confidence, expanded_tail
 from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims import model
-from virtgauge.claims.figures import Figure, Figures, format_level, grouped, told
-from virtgauge.claims.model import Claim, Range
+from virtgauge.claims.figures import Figure, Figures, exact, format_level, grouped, number_text, told
+from virtgauge.claims.model import Claim, Level, Range
 from virtgauge.claims.significance import significance
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, verdict_of, within
 
 _NOT_ALIKE = "nothing was measured both ways and otherwise alike"
-_AS_IDENTICAL = "identical arms (A/A) may seem to differ as much"
+_AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
+_RESAMPLES = 2000
 _REACHED = 1.05
 """A range of levels that ends within a twentieth of the paper's is taken for it."""
 
@@ -30,7 +36,26 @@ _REACHED = 1.05
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:
     """What figures say of a claim: the verdict, and the evidence of every test."""
     evidence = tuple(dict.fromkeys(one for test in claim.tests for one in _hear(test, figures)))
-    return CheckedClaim(claim.name, claim.where, claim.text, claim.note, verdict_of(evidence), evidence)
+    note = " ".join(filter(None, (claim.note, _bounds(claim, figures))))
+    return CheckedClaim(claim.name, claim.where, claim.text, note, verdict_of(evidence), evidence)
+
+
+def _bounds(claim: Claim, figures: Figures) -> str:
+    """``Bounds: 1.5× to 2.5× (ours).``; those that mean no more than a difference are left out."""
+    said = []
+    for test in claim.tests:
+        if isinstance(test, model.BoundedTest | model.Equivalence | model.Line):
+            unit = figures.file.measures[test.measure].unit
+            if isinstance(test, model.Line):
+                unit = "share"
+            elif not isinstance(test, model.Bound) and test.relation != "difference":
+                unit = "ratio"
+            low, high = getattr(test, "at_least", None), getattr(test, "at_most", None)
+            if {low, high} - {None, 0, 1}:
+                words = [f"at least {number_text(low, unit)}"] if low is not None else []
+                words += [f"at most {number_text(high, unit)}"] if high is not None else []
+                said.append(f"{' and '.join(words)} ({'ours' if test.whose == 'ours' else 'the paper’s'})")
+    return f"Bounds: {'; '.join(dict.fromkeys(said))}." if said else ""
 
 
 def _hear(test: model.Test, figures: Figures) -> Iterator[Evidence]:
@@ -79,19 +104,72 @@ def _lacking(test: model.Test, figures: Figures) -> Iterator[str]:
 # -- relations ---------------------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True)
+class _Judged:
+    """One figure of a test: ``sure`` is what it says with the confidence for as many as there are."""
+
+    point: float | None
+    evidence: Evidence
+    sure: bool | None
+
+
+def _agreement(
+    figures: Figures,
+    estimate: Callable[[int], Estimate],
+    among: int,
+    bounds: tuple[float | None, float | None],
+    of: Figure | None,
+    *,
+    is_ratio: bool,
+) -> tuple[bool | None, bool | None, str]:
+    """Whether an estimate lies within bounds, by itself and as one of so many, and what forbids to say so.
+
+    Args:
+        estimate: as one of so many.
+        of: by the arms identical to which the margin is judged; None within one arm.
+    """
+    neutral = 1 if is_ratio else 0
+    strictly = bounds in ((neutral, None), (None, neutral))
+    found = [within(figures.firm(estimate(of_n), of_n), *bounds, strictly=strictly) for of_n in (1, among)]
+    point = estimate(1).point
+    if of is not None and point is not None and bounds != (None, None) and found[0] is not None:
+        end = min((end for end in bounds if end is not None), key=lambda end: abs(point - end))
+        as_ratio = is_ratio and point > 0 and end > 0
+        if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
+            return None, None, f"; {_AS_IDENTICAL}"
+    return found[0], found[1], ""
+
+
+def _of_extreme(
+    agrees: bool | None, sure: bool | None, which: str, bounds: tuple[float | None, float | None]
+) -> bool | None:
+    """What the highest or lowest says: what holds of it holds of all, and what it alone does it must surely do."""
+    alone = bounds[0] if which == "highest" else bounds[1]
+    of_all = bounds[1] if which == "highest" else bounds[0]
+    if (alone is None and agrees is True) or (of_all is None and agrees is False):
+        return agrees
+    return sure
+
+
 def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells, test.which)
     if not found:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells))
         return
     measure = figures.file.measures[test.measure]
-    head = f"{test.which}: " if test.which in ("lowest", "highest") else ""
+    extreme = test.which in ("lowest", "highest")
+    head = f"{test.which}: " if extreme else ""
+    bounds, others = (test.at_least, test.at_most), figures.select(test.measure, test.cells)
+    among, said = len(others), [within(figures.firm(one.estimate), test.at_least, test.at_most) for one in others]
     judged = []
     for one in found:
-        agrees = _within(one.estimate, test.at_least, test.at_most, neutral=0)
+        estimate = functools.partial(figures.estimate, one)
+        agrees, sure, why = _agreement(figures, estimate, among, bounds, one, is_ratio=False)
+        if extreme and 2 * said.count(agrees) < among:
+            agrees = _of_extreme(agrees, sure, test.which, bounds)
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
-        evidence = _evidence(f"{head}{where}: {told(one.estimate, measure.unit)}", agrees, figures, one)
-        judged.append((one.estimate, evidence))
+        evidence = _evidence(f"{head}{where}: {told(one.estimate, measure.unit)}{why}", agrees, figures, one)
+        judged.append(_Judged(one.estimate.point, evidence, agrees if extreme else sure))
     yield from _quantified(judged, test.which)
 
 
@@ -107,8 +185,15 @@ def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
     places = functools.partial(figures.place, without=named, alike=test.alike)
     free = {test.of_which, test.to_which} != {"each"}
     first, second = sides
-    pairs = itertools.product(first, second) if free else _alike(first, second, places)
-    judged = [_comparison(test, figures, one, other) for one, other in pairs if one is not other]
+    found_pairs = itertools.product(first, second) if free else _alike(first, second, places)
+    pairs = [(one, other) for one, other in found_pairs if one is not other]
+    counts = [
+        1 if which == "each" else len(figures.select(test.measure, test.cells | cells))
+        for cells, which in ((test.of, test.of_which), (test.to, test.to_which))
+    ]
+    # Of two highest, or two lowest, only the one is chosen in favour of a bound that the other is chosen against.
+    among = len(pairs) * (max(counts) if test.of_which == test.to_which else math.prod(counts))
+    judged = [_comparison(test, figures, one, other, among) for one, other in pairs]
     if not judged:
         yield Evidence.none(_NOT_ALIKE)
     yield from _quantified(judged, test.which)
@@ -125,19 +210,25 @@ def _alike(
         yield from ((one, other) for other in there.get(place(one), ()) if other is not one)
 
 
-def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figure) -> tuple[Estimate, Evidence]:
+def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figure, among: int) -> _Judged:
     is_ratio = test.relation == "ratio"
-    change = figures.ratio(one, other) if is_ratio else figures.difference(one, other)
-    agrees = _within(change, test.at_least, test.at_most, neutral=1 if is_ratio else 0)
-    text = _pair_text(figures, one, other, test.measure, change, is_ratio=is_ratio)
-    if not all(_spans(factor, span, one, other) for factor, span in test.span.items()):
-        low = test.at_least if test.at_least is not None and test.at_least <= 1 else None
-        high = test.at_most if test.at_most is not None and test.at_most >= 1 else None
-        agrees = False if within(change, low, high) is False else None
+    estimate = functools.partial(figures.ratio if is_ratio else figures.difference, one, other)
+    change, bounds = estimate(), (test.at_least, test.at_most)
+    short = not all(_spans(factor, span, one, other) for factor, span in test.span.items())
+    if short:
+        low, high = bounds
+        bounds = (low if low is not None and low <= 1 else None, high if high is not None and high >= 1 else None)
+    of = one if one.arm != other.arm else None
+    agrees, sure, why = _agreement(figures, estimate, among, bounds, of, is_ratio=is_ratio)
+    text = _pair_text(figures, one, other, test.measure, change, is_ratio=is_ratio) + why
+    if short:
+        agrees, sure = (False if found is False else None for found in (agrees, sure))
         text += f"; the paper's range of {' and '.join(test.span)} is wider"
-    if agrees is not None and {test.at_least, test.at_most} == {1, None} and _as_identical(figures, one, other, change):
-        agrees, text = None, f"{text}; {_AS_IDENTICAL}"
-    return change, _evidence(text, agrees, figures, one, other)
+    opposite = {"lowest": "highest", "highest": "lowest"}
+    ends = {test.of_which, opposite.get(test.to_which, "each")} - {"each"}
+    if ends:
+        agrees = sure = _of_extreme(agrees, sure, ends.pop(), bounds) if len(ends) == 1 else sure
+    return _Judged(change.point, _evidence(text, agrees, figures, one, other), sure)
 
 
 def _spans(factor: str, span: Range, one: Figure, other: Figure) -> bool:
@@ -145,13 +236,8 @@ def _spans(factor: str, span: Range, one: Figure, other: Figure) -> bool:
     return len(ends) == 2 and ends[0] <= span.at_least * _REACHED and ends[1] * _REACHED >= span.at_most
 
 
-def _as_identical(figures: Figures, one: Figure, other: Figure, change: Estimate) -> bool:
-    """Whether identical arms (A/A) may seem to differ as much as these two do."""
-    band = figures.aa_band(one) if one.arm != other.arm else None
-    return band is not None and change.point is not None and 1 / band <= change.point <= band
-
-
 def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
+    pairs: list[tuple[Figure, Figure]] = []
     for larger, smaller in itertools.pairwise(test.descending):
         named = [name for name in (larger, smaller) if name != "*"]
         known: dict[str, list[Figure]] = {}
@@ -171,21 +257,19 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
         alike = list(_alike(known.get(larger, others), known.get(smaller, others), place))
         if not alike and (others or len(named) == 2):
             yield Evidence.none(_NOT_ALIKE)
-        for one, other in alike:
-            yield _above(test, figures, one, other)
+        pairs += alike
+    yield from _quantified([_above(test, figures, one, other, len(pairs)) for one, other in pairs], "each")
 
 
-def _above(test: model.Order, figures: Figures, one: Figure, other: Figure) -> Evidence:
+def _above(test: model.Order, figures: Figures, one: Figure, other: Figure, among: int) -> _Judged:
     change = figures.ratio(one, other)
-    agrees = within(change, 1, None, strictly=True)
-    text = _pair_text(figures, one, other, test.measure, change)
-    if change.point is None:  # something is zero, or early
-        apart = figures.difference(one, other)
-        agrees = within(apart, 0, None, strictly=True)
-        text = _pair_text(figures, one, other, test.measure, apart, is_ratio=False)
-    if agrees is not None and _as_identical(figures, one, other, change):
-        agrees, text = None, f"{text}; {_AS_IDENTICAL}"
-    return _evidence(text, agrees, figures, one, other)
+    is_ratio = change.point is not None  # else something is zero, or early
+    estimate = functools.partial(figures.ratio if is_ratio else figures.difference, one, other)
+    bounds, of = (1.0 if is_ratio else 0.0, None), one if one.arm != other.arm else None
+    agrees, sure, why = _agreement(figures, estimate, among, bounds, of, is_ratio=is_ratio)
+    change = estimate()
+    text = _pair_text(figures, one, other, test.measure, change, is_ratio=is_ratio) + why
+    return _Judged(change.point, _evidence(text, agrees, figures, one, other), sure)
 
 
 def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
@@ -198,9 +282,9 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
         yield Evidence.none(f"there are no two levels of {test.factor} whose figures decide")
     for group in several:
         high, low = (choose(group, key=lambda one: one.point) for choose in (max, min))
-        change = figures.ratio(high, low)
-        text = _pair_text(figures, high, low, test.measure, change)
-        used = [high, low]
+        estimate: Callable[[int], Estimate] = functools.partial(figures.ratio, high, low)
+        among, used = len(group) * (len(group) - 1) // 2, [high, low]
+        text = _pair_text(figures, high, low, test.measure, estimate(1))
         if test.than is not None:
             without = (test.factor, *test.than)
             rest = [
@@ -212,10 +296,16 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
                 yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.than))
                 continue
             most, least = (choose(rest, key=lambda one: one.point) for choose in (max, min))
-            change = unpaired_ratio(change, figures.ratio(most, least))
-            text = f"{text}, over that of {figures.words(most, only=test.than)}: {told(change, 'ratio')}"
+            estimate = functools.partial(_quotient, figures, (high, low), (most, least))
+            text = f"{text}, over that of {figures.words(most, only=test.than)}: {told(estimate(1), 'ratio')}"
             used += [most, least]
-        yield _evidence(text, within(change, test.at_least, test.at_most), figures, *used)
+        bounds, of = (test.at_least, test.at_most), high if high.arm != low.arm else None
+        agrees, sure, why = _agreement(figures, estimate, among, bounds, of, is_ratio=True)
+        yield _evidence(text + why, _of_extreme(agrees, sure, "highest", bounds), figures, *used)
+
+
+def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: int) -> Estimate:
+    return unpaired_ratio(figures.ratio(first[0], first[1], among), figures.ratio(second[0], second[1], among))
 
 
 Changes = dict[str | bool, tuple[Estimate, Figure]]
@@ -248,7 +338,7 @@ def _equivalence(test: model.Equivalence, figures: Figures) -> Iterator[Evidence
         yield Evidence.none(_why_no_change(test, figures))
     for found in complete:
         changes = {level: change for level, (change, _) in found.items()}
-        ends = [(one.low, one.high) for one in changes.values() if one.low and one.high]
+        ends = [(one.low, one.high) for one in map(figures.firm, changes.values()) if one.low and one.high]
         agrees = None
         if len(ends) == len(found):
             widest = max(high for _, high in ends) / min(low for low, _ in ends)
@@ -264,16 +354,43 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
         yield Evidence.none(_why_no_change(test, figures))
         return
     for group in [complete] if test.pooled else [[found] for found in complete]:
-        sizes = {level: _mean_size([found[level][0] for found in group]) for level in group[0]}
-        text = f"changed, up or down, by {_listed(sizes, figures, test.across)}"
+        sizes = {level: _mean_change([found[level][0] for found in group], test.rising) for level in group[0]}
+        text = f"changed{_SIZED[test.rising]} by {_listed(sizes, figures, test.across)}"
         if test.pooled:
             text += f" over {len(group)} cells"
         elif place := figures.words(group[0][test.level][1], without=("arm", test.across, *test.of)):
             text = f"{place}: {text}"
+        sizes = {level: figures.firm(size) for level, size in sizes.items()}
         own = sizes.pop(test.level)
         agreement = [_beyond(other, own) if test.less else _beyond(own, other) for other in sizes.values()]
         agrees = False if False in agreement else None if None in agreement else True
         yield _evidence(text, agrees, figures, *(one for found in group for _, one in found.values()))
+
+
+def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
+    named = {*test.of, *test.to, *test.than_of, *test.than_to}
+    place = functools.partial(figures.place, without=named)
+    changes: list[dict[object, list[Estimate]]] = []
+    used: dict[object, list[Figure]] = {}
+    for of, to in ((test.of, test.to), (test.than_of, test.than_to)):
+        changes.append({})
+        first, second = (figures.select(test.measure, test.cells | cells) for cells in (of, to))
+        for one, other in _alike(first, second, functools.partial(figures.place, without={*of, *to})):
+            change = figures.ratio(one, other)
+            if change.point is not None:
+                changes[-1].setdefault(place(one), []).append(change)
+                used.setdefault(place(one), []).extend((one, other))
+    both = [at for at in changes[0] if at in changes[1]]
+    if not both:
+        yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.of))
+    for at in both:
+        own, rest = (_mean_change(found[at], test.rising) for found in changes)
+        where = figures.words(used[at][0], without=named)
+        text = f"{where}: changed{_SIZED[test.rising]} by {told(own, 'ratio')}, beside {told(rest, 'ratio')}"
+        yield _evidence(text, _beyond(figures.firm(own), figures.firm(rest)), figures, *used[at])
+
+
+_SIZED = {False: ", up or down,", True: ""}
 
 
 def _why_no_change(test: model.Equivalence | model.Change, figures: Figures) -> str:
@@ -283,23 +400,26 @@ def _why_no_change(test: model.Equivalence | model.Change, figures: Figures) -> 
     return f"not every {test.across} was measured both ways"
 
 
-def _mean_size(changes: Sequence[Estimate]) -> Estimate:
-    """By what factor, up or down, figures change on the average: the mean of the logarithms' sizes."""
+def _mean_change(changes: Sequence[Estimate], rising: bool) -> Estimate:
+    """By what factor figures change on the average: the mean of the logarithms, or of their sizes (up or down)."""
 
     def mean(sizes: Sequence[float]) -> float:
         return math.exp(statistics.fmean(sizes))
 
-    points = [abs(math.log(one.point)) for one in changes if one.point]
+    sized: Callable[[float], float] = float if rising else abs
+    points = [sized(math.log(one.point)) for one in changes if one.point]
     ends = []
     for one in changes:
         if one.low and one.high:
-            low, high = sorted((math.log(one.low), math.log(one.high)))
-            sizes = sorted((abs(low), abs(high)))
-            ends.append((0.0 if low <= 0 <= high else sizes[0], sizes[1]))
+            low, high = math.log(one.low), math.log(one.high)
+            sizes = sorted((sized(low), sized(high)))
+            ends.append((0.0 if not rising and low <= 0 <= high else sizes[0], sizes[1]))
     if len(ends) < len(changes):
         return Estimate.bare(mean(points), "ratio", "one of them has no interval", len(changes))
     low, high = mean([low for low, _ in ends]), mean([high for _, high in ends])
-    return Estimate(mean(points), low, high, changes[0].confidence, len(changes), "ratio", "mean of |log| over cells")
+    confidences = [one.confidence for one in changes if one.confidence is not None]
+    confidence = min(confidences, default=None)
+    return Estimate(mean(points), low, high, confidence, len(changes), "ratio", "mean of logarithms over cells")
 
 
 def _beyond(one: Estimate, other: Estimate) -> bool | None:
@@ -321,26 +441,57 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
         elif len(set(middles)) == 1:
             yield _evidence(f"{where}: it does not change at all", None, figures, *group)
         else:
-            explained = statistics.correlation(levels, middles) ** 2
-            text = f"{where}: a straight line explains {explained:.0%} of it".replace("%", " %")
-            yield _evidence(text, explained >= test.at_least, figures, *group)
+            explained = _explained(levels, group, figures)
+            text = f"{where}: a straight line explains {told(explained, 'share')} of it"
+            yield _evidence(text, within(figures.firm(explained), test.at_least, None), figures, *group)
+
+
+def _explained(levels: Sequence[float], group: Sequence[Figure], figures: Figures) -> Estimate:
+    """The share of the variance of medians that a straight line explains, with an interval over repetitions."""
+    point = statistics.correlation(levels, [one.point for one in group]) ** 2
+    if figures.exact:
+        return exact(point, "share")
+    blocks = sorted(set.intersection(*(set(one.values) for one in group)))
+    n, nominal = len(blocks), figures.wanted()
+    if n < 2:
+        return Estimate.bare(point, "share", "fewer than two common repetitions", n)
+    values = np.array([[one.values[block] for block in blocks] for one in group])
+    drawn = np.random.default_rng(0).integers(n, size=(_RESAMPLES, n))
+    medians = np.median(values[:, drawn], axis=2)
+    medians, along = medians - medians.mean(axis=0), np.array(levels) - statistics.fmean(levels)
+    spread = (medians**2).sum(axis=0) * (along**2).sum()
+    shares = (along @ medians) ** 2 / np.where(spread > 0, spread, 1)
+    tail = expanded_tail(n, nominal)
+    low, high = np.quantile(shares, (tail, 1 - tail))
+    confidence = min(nominal, attainable_confidence(n))
+    return Estimate(point, float(low), float(high), confidence, n, "share", "bootstrap over repetitions")
 
 
 def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
     found = figures.select(test.measure, test.cells)
     wanted, rivals = test.cells.get(test.across), figures.file.needed.get(test.factor, ())
     for group in grouped(found, lambda one: figures.place(one, (test.factor, test.across))):
-        best = {}
+        best: dict[str, set[Level | None]] = {}
         for cell in grouped(group, lambda one: one.level(test.across)):
-            first = max(cell, key=lambda one: one.point)
             if len(cell) >= len(rivals):
-                best[figures.words(first, only=(test.across,))] = figures.words(first, only=(test.factor,))
+                # Whichever no other was shown to exceed.
+                best[figures.words(cell[0], only=(test.across,))] = {
+                    one.level(test.factor)
+                    for one in cell
+                    if not any(
+                        within(figures.firm(figures.ratio(other, one)), 1, None, strictly=True)
+                        for other in cell
+                        if other is not one
+                    )
+                }
         where = figures.words(group[0], without=(test.factor, test.across))
         if len(best) < (len(wanted) if isinstance(wanted, tuple) else 2):
             yield Evidence.none(f"{where}: not every one was measured in both")
         else:
-            listed = ", ".join(f"{name} at {across}" for across, name in best.items())
-            yield _evidence(f"{where}: {listed}", len(set(best.values())) > 1, figures, *group)
+            listed = ", ".join(f"{' or '.join(map(str, names))} at {across}" for across, names in best.items())
+            in_all = set.intersection(*best.values())
+            agrees = True if not in_all else False if all(names == in_all for names in best.values()) else None
+            yield _evidence(f"{where}: {listed}", agrees if len(in_all) < 2 else None, figures, *group)
 
 
 _RELATIONS: Mapping[type, Callable[..., Iterator[Evidence]]] = {
@@ -350,6 +501,7 @@ _RELATIONS: Mapping[type, Callable[..., Iterator[Evidence]]] = {
     model.Spread: _spread,
     model.Equivalence: _equivalence,
     model.Change: _change,
+    model.Steeper: _steeper,
     model.Line: _line,
     model.Mixed: _mixed,
 }
@@ -358,23 +510,33 @@ _RELATIONS: Mapping[type, Callable[..., Iterator[Evidence]]] = {
 # -- figures in words --------------------------------------------------------------------------------
 
 
-def _quantified(judged: Sequence[tuple[Estimate, Evidence]], which: str) -> Iterator[Evidence]:
-    """Every figure must agree, or most of them, or any."""
+def _quantified(judged: Sequence[_Judged], which: str) -> Iterator[Evidence]:
+    """Every figure must agree, or most of them, or any; what one alone decides it must do surely."""
+    known = sorted((one for one in judged if one.point is not None), key=lambda one: one.point or 0.0)
+    agreeing, against, open_ones = (
+        sum(one.evidence.agrees is verdict for one in known) for verdict in (True, False, None)
+    )
     if which not in ("most", "any"):
-        for estimate, one in judged:
-            yield one if estimate.point is not None else Evidence.none(one.text)
+        for one in judged:
+            if one.point is None:
+                yield Evidence.none(one.evidence.text)
+            elif one.evidence.agrees is False and one.sure is not False and 2 * against < len(known):
+                text = f"{one.evidence.text}; of {len(known)} figures some may lie there by chance"
+                yield dataclasses.replace(one.evidence, text=text, agrees=None)
+            else:
+                yield one.evidence
         return
-    known = sorted(((found.point, one) for found, one in judged if found.point is not None), key=lambda found: found[0])
     if not known:
-        yield from (Evidence.none(one.text) for _, one in judged[:1])
+        yield from (Evidence.none(one.evidence.text) for one in judged[:1])
         return
-    agreeing, open_ones = (sum(one.agrees is verdict for _, one in known) for verdict in (True, None))
-    needed = 1 if which == "any" else len(known) // 2 + 1
-    agrees = True if agreeing >= needed else None if agreeing + open_ones >= needed else False
+    agrees = True if 2 * agreeing > len(known) else False if 2 * (agreeing + open_ones) <= len(known) else None
+    if which == "any" and agrees is not True:
+        surely = any(one.sure and one.evidence.agrees for one in known)
+        agrees = True if surely else None if agreeing + open_ones else False
     yield Evidence(f"within the bounds in {agreeing} of {len(known)} cells, {open_ones} undecided", agrees)
     # The two that are furthest apart; they decide nothing by themselves.
-    for name, (_, one) in {"lowest": known[0], "highest": known[-1]}.items():
-        yield dataclasses.replace(one, text=f"{name}: {one.text}", agrees=agrees)
+    for name, one in {"lowest": known[0], "highest": known[-1]}.items():
+        yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees)
 
 
 def _pair_text(
@@ -389,9 +551,3 @@ def _pair_text(
     size = told(change, "ratio" if is_ratio else "points" if said.unit == "share" else said.unit)
     where = ", ".join(part for part in (f"{first} {'÷' if is_ratio else '−'} {second}", shared, said.title) if part)
     return f"{where}: {size}"
-
-
-def _within(estimate: Estimate, at_least: float | None, at_most: float | None, neutral: float) -> bool | None:
-    """As the only bound, no difference is not reached."""
-    strictly = (at_least, at_most) in ((neutral, None), (None, neutral))
-    return within(estimate, at_least, at_most, strictly=strictly)

@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from virtgauge.analysis.bootstrap import median_estimate
-from virtgauge.analysis.comparison import paired_difference, paired_ratio, unpaired_ratio
+from virtgauge.analysis.comparison import aa_band, paired_difference, paired_ratio, unpaired_ratio
+from virtgauge.analysis.differences import band_of
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.bandwidth.rates import rate_text
 from virtgauge.claims.model import Cells, ClaimFile, Level, Range
@@ -30,6 +31,7 @@ class Figure:
         values: the repetitions by block; empty of a paper's.
         arm: that it is of, or the paper's platform; ``label`` is its name where that is worth saying.
         emulated: it shows that the method works, and decides nothing.
+        identical: the values of the A/A arm and of the reference in the same cell; empty where there are none.
     """
 
     measure: str
@@ -40,6 +42,7 @@ class Figure:
     arm: str = ""
     label: str = ""
     emulated: bool = False
+    identical: tuple[Mapping[int, float], Mapping[int, float]] = ({}, {})
 
     @property
     def point(self) -> float:
@@ -61,7 +64,6 @@ class Figures:
         figures: all.
         nominal: the confidence wanted of an interval; None of a paper's own figures, which are taken as they are.
         missing_reason: why there is no figure of a measure at some levels.
-        aa_band: how far apart identical arms seem to be where a figure is from, as a factor; None without such arms.
     """
 
     def __init__(
@@ -70,11 +72,10 @@ class Figures:
         figures: Sequence[Figure],
         nominal: float | None = None,
         missing_reason: Callable[[str, Cells], str] = lambda measure, cells: NOT_PRINTED,
-        aa_band: Callable[[Figure], float | None] = lambda figure: None,
     ) -> None:
         self.file, self._nominal = file, nominal
         self._figures = {group[0].measure: group for group in grouped(figures, lambda one: one.measure)}
-        self.missing_reason, self.aa_band = missing_reason, aa_band
+        self.missing_reason = missing_reason
 
     @property
     def exact(self) -> bool:
@@ -111,7 +112,7 @@ class Figures:
                     for block in sorted(blocks)
                 }
                 levels = {name: level for name, level in group[0].levels.items() if name != factor}
-                estimate = self._estimate(list(medians.values()), group[0].estimate.unit)
+                estimate = measured(medians, group[0].estimate.unit, self.wanted())
                 chosen.append(dataclasses.replace(group[0], levels=levels, estimate=estimate, values=medians))
             else:
                 best = min if pick == "lowest" else max
@@ -130,22 +131,46 @@ class Figures:
             return [best(stated, key=lambda one: one.point)] if stated else []
         return [best(found, key=lambda one: one.point)] if found else []
 
-    def _estimate(self, values: list[float], unit: str) -> Estimate:
-        assert self._nominal is not None, "a paper's figures have no repetitions"
-        return median_estimate(values, unit, self._nominal)
+    def estimate(self, one: Figure, among: int = 1) -> Estimate:
+        """A figure, of a run with the interval that it has as one among several (:meth:`wanted`)."""
+        return one.estimate if self.exact or among == 1 else measured(one.values, one.estimate.unit, self.wanted(among))
 
-    def ratio(self, one: Figure, other: Figure) -> Estimate:
+    def ratio(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
         """Of two figures; of a run's, formed within each block."""
-        if self._nominal is None:
+        if self.exact:
             return unpaired_ratio(one.estimate, other.estimate)
-        return paired_ratio(one.values, other.values, self._nominal)
+        return paired_ratio(one.values, other.values, self.wanted(among))
 
-    def difference(self, one: Figure, other: Figure) -> Estimate:
+    def difference(self, one: Figure, other: Figure, among: int = 1) -> Estimate:
         """Of two figures; of a run's, formed within each block."""
         unit = one.estimate.unit
-        if self._nominal is None:
+        if self.exact:
             return exact(one.point - other.point, unit)
-        return paired_difference(one.values, other.values, unit, self._nominal)
+        return paired_difference(one.values, other.values, unit, self.wanted(among))
+
+    def wanted(self, among: int = 1) -> float:
+        """The confidence of an interval that decides by itself, where it is one among several that might have.
+
+        A bound is broken to one side, so that both tails of the nominal interval together are the chance to share.
+        """
+        assert self._nominal is not None, "a paper's figures have no repetitions"
+        return max(self._nominal, 1 - 2 * (1 - self._nominal) / among)
+
+    def firm(self, estimate: Estimate, among: int = 1) -> Estimate:
+        """An estimate to decide by: without its interval where so few repetitions do not give it the confidence."""
+        if self.exact or estimate.reaches(self.wanted(among)):
+            return estimate
+        return dataclasses.replace(estimate, low=None, high=None, confidence=None)
+
+    def identical_as_far(self, figure: Figure, point: float, end: float, *, is_ratio: bool) -> bool:
+        """Whether identical arms (A/A) may seem to differ by as much as lies between a figure and a bound."""
+        if self._nominal is None:
+            return False
+        if is_ratio:
+            band = aa_band(paired_ratio(*figure.identical, self._nominal))
+            return band is not None and abs(math.log(point / end)) <= math.log(band)
+        width = band_of([paired_difference(*figure.identical, figure.estimate.unit, self._nominal)])
+        return width is not None and abs(point - end) < width
 
     def words(self, figure: Figure, without: Iterable[str] = (), only: Iterable[str] | None = None) -> str:
         """Where a figure stands: ``TSC, Host, Idle System``."""
@@ -200,11 +225,13 @@ def format_level(pattern: str, level: Level) -> str:
     if not pattern:
         return ""
     if isinstance(level, Range):
-        return f"{pattern.format(max(level.at_least, 0.0))} to {pattern.format(min(level.at_most, 1.0))}"
+        ends = (pattern.format(end) for end in (max(level.at_least, 0.0), min(level.at_most, 1.0)))
+        return " to ".join(ends).replace("%", " %")
     return pattern.format(level).replace("%", " %")
 
 
-def _number_text(value: float, unit: str) -> str:
+def number_text(value: float, unit: str) -> str:
+    """A value of a unit in words."""
     if unit in ("ns", "us"):
         return DURATION.text(value * (1e3 if unit == "us" else 1.0))
     if unit == "Mbit/s":
@@ -220,13 +247,13 @@ def told(estimate: Estimate, unit: str) -> str:
     """``587 Mbit/s (580 Mbit/s to 592 Mbit/s)``; of what a paper states, ``above 96.0 %``."""
     if estimate.point is None:
         return estimate.method
-    point = _number_text(estimate.point, unit)
+    point = number_text(estimate.point, unit)
     low, high = estimate.low, estimate.high
     if low is None or high is None:
         return f"{point} (no interval)"
     if low == high and estimate.confidence is None:
         return point
     if math.isinf(high) or math.isinf(low):
-        return f"above {_number_text(low, unit)}" if math.isinf(high) else f"up to {_number_text(high, unit)}"
-    ends = f"{_number_text(low, unit)} to {_number_text(high, unit)}"
+        return f"above {number_text(low, unit)}" if math.isinf(high) else f"up to {number_text(high, unit)}"
+    ends = f"{number_text(low, unit)} to {number_text(high, unit)}"
     return ends if estimate.confidence is None else f"{point} ({ends})"

@@ -133,7 +133,8 @@ class Equivalence(CellTest):
 class Change(CellTest):
     """From ``to`` to ``of`` one level of a factor changes more, up or down, than each other, or ``less``.
 
-    ``pooled``: on the average (of logarithms' sizes) over all cells that every level has.
+    ``pooled``: on the average (of logarithms' sizes) over all cells that every level has.  ``rising``: changes count
+    with their sign, so that a fall is less than none.
     """
 
     relation: Literal["change"]
@@ -143,6 +144,21 @@ class Change(CellTest):
     to: Cells
     less: bool = False
     pooled: bool = False
+    rising: bool = False
+
+
+class Steeper(CellTest):
+    """Figures change more from ``to`` to ``of``, up or down, than otherwise alike from ``than_to`` to ``than_of``.
+
+    On the average over what is alike but for the factors that these name; ``rising`` as in :class:`Change`.
+    """
+
+    relation: Literal["steeper"]
+    of: Cells
+    to: Cells
+    than_of: Cells
+    than_to: Cells
+    rising: bool = False
 
 
 class Line(CellTest):
@@ -184,7 +200,7 @@ class Significance(_Model):
 
 
 Test = Annotated[
-    Bound | Compared | Order | Spread | Equivalence | Change | Line | Mixed | Significance,
+    Bound | Compared | Order | Spread | Equivalence | Change | Steeper | Line | Mixed | Significance,
     Field(discriminator="relation"),
 ]
 
@@ -268,7 +284,7 @@ def _measures_of(test: Test) -> tuple[str, ...]:
 
 def _factors_of(test: Test) -> set[str]:
     named: set[str] = set()
-    for name in ("cells", "of", "to", "than", "span"):
+    for name in ("cells", "of", "to", "than", "than_of", "than_to", "span"):
         named |= set(getattr(test, name, None) or ())
     named |= {getattr(test, name) for name in ("factor", "across", "within") if getattr(test, name, None)}
     return named | set(getattr(test, "factors", ())) | set(getattr(test, "alike", None) or ())

@@ -1,8 +1,9 @@
 """Rank tests of claims: whether factors, pairs of their levels and interactions matter, on a paper's table or a run.
 
 The observations are a paper's values, one a cell, or a run's repetitions; the factors that are not tested are pooled,
-as the papers do, but between the platforms of a run there is one value a guest.  An effect that is not shown may be there all the same: in a run that leaves a claim of no effect
-open; of a paper's table it is what the paper calls insignificant.
+as the papers do, but between the platforms of a run there is one value a guest.  An effect that is not shown may be
+there all the same: in a run that leaves a claim of no effect open; of a paper's table it is what the paper calls
+insignificant.
 """
 
 from __future__ import annotations

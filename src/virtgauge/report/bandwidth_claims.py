@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -54,7 +55,7 @@ def _judging(
 
 def _as(figure: Figure, role: str, label: str) -> Figure:
     facts = {**figure.facts, "platform": role}
-    return Figure(figure.measure, figure.levels, figure.estimate, figure.values, facts, figure.arm, label)
+    return dataclasses.replace(figure, facts=facts, label=label)
 
 
 def _not_measured(measure: str, cells: Cells) -> str:
@@ -86,10 +87,13 @@ def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
             "kind": "host" if is_reference else "virtual",
             "hypervisor": arm.kind,
         }
+        alike = [dict(_values(context, cell, name)) for name in (context.table.aa, context.table.reference)]
         for name, found in values.items():
             if found:
                 estimate = measured(found, file.measures[name].unit, context.table.confidence)
-                yield Figure(name, _levels(context, cell), estimate, found, facts, arm.name)
+                aa, reference = (one.get("off" if name == "impact" else name, {}) for one in alike)
+                levels = _levels(context, cell)
+                yield Figure(name, levels, estimate, found, facts, arm.name, identical=(aa, reference))
 
 
 def _values(context: Context, cell: Cell, arm: str) -> Iterator[tuple[str, Blocks]]:

@@ -67,7 +67,11 @@ def _figure(
     factor: float,
 ) -> Iterator[Figure]:
     """A measure's figure at a part of the throughput, in the unit of the claims; none where it was not measured."""
-    values = {block: factor * one for block, one in context.table.values(measure, cell, arm.name).items()}
+    table = context.table
+    values, aa, reference = (
+        {block: factor * one for block, one in table.values(measure, cell, name).items()}
+        for name in (arm.name, table.aa, table.reference)
+    )
     load = context.table.values(offered, cell, arm.name).values()
     if not values:
         return
@@ -83,4 +87,4 @@ def _figure(
         "load_mbps": statistics.median(load) / 1e6 if load else 0.0,
     }
     estimate = measured(values, unit, context.table.confidence)
-    yield Figure(name, levels, estimate, values, facts, arm.name, arm.label, arm.emulated)
+    yield Figure(name, levels, estimate, values, facts, arm.name, arm.label, arm.emulated, (aa, reference))

@@ -148,9 +148,12 @@ def _of_cell(context: Context, cell: Cell, arm: str, saving: bool) -> Iterator[F
         "energy_saving": saving,
         "left": round(1 - share if factors["on"] == LOADING else share, 9),
     }
+    table = context.table
     for measure in claim_file("isolation").measures:
         if values := _values(context, measure, cell, arm):
-            yield Figure(measure, levels, measured(values, "share", context.table.confidence), values, facts, arm)
+            identical = (_values(context, measure, cell, table.aa), _values(context, measure, cell, table.reference))
+            estimate = measured(values, "share", table.confidence)
+            yield Figure(measure, levels, estimate, values, facts, arm, identical=identical)
 
 
 def _values(context: Context, measure: str, cell: Cell, arm: str) -> Mapping[int, float]:

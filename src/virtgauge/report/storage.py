@@ -61,8 +61,6 @@ def claim_figures(context: Context, stand: Stand, level: str | None = None) -> F
             return "1, 12 and more clients are needed"
         if measure == "rate_by_index":
             return "not measured both with an index and without"
-        if measure == "rate_by_flushes":
-            return f"{cells.get('database')} was not measured with a rotational flush profile and a quicker one"
         if cells.get("clients") == "many clients" and stand.many is None:
             return "this run has one client only"
         named = [str(cells[name]) for name in ("database", "operation", "server", "clients") if name in cells]
@@ -79,12 +77,17 @@ def claim_figures(context: Context, stand: Stand, level: str | None = None) -> F
 
 def _of_cell(context: Context, stand: Stand, paper: PaperCell, level: str | None) -> Iterator[Figure]:
     levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
-    arm, nominal = stand.arms[paper.server][0].name, context.table.confidence
+    arm, table = stand.arms[paper.server][0].name, context.table
+
+    def figure(measure: str, cell: Cell, **more: Level) -> Figure:
+        values, aa, reference = (rates(context, cell, name) for name in (arm, table.aa, table.reference))
+        estimate = measured(values, "op/s", table.confidence)
+        return Figure(measure, {**levels, **more}, estimate, values, arm=arm, identical=(aa, reference))
+
     known = stand.cell(paper, level if paper.operation == "write" else None)
     if known is not None:
         clients = "many clients" if paper.many_clients else "1 client"
-        values = rates(context, known, arm)
-        yield Figure("rate", {**levels, "clients": clients}, measured(values, "op/s", nominal), values)
+        yield figure("rate", known, clients=clients)
     if paper.many_clients:
         return
 
@@ -92,30 +95,15 @@ def _of_cell(context: Context, stand: Stand, paper: PaperCell, level: str | None
         return known is not None and context.level(cell, name) == context.level(known, name)
 
     for cell in _plain(context, paper, arm):
-        values = rates(context, cell, arm)
-        estimate = measured(values, "op/s", nominal)
         usual = same(cell, "durability") and same(cell, "flushes")
         index, count = context.level(cell, "index") == "yes", context.level(cell, "clients") or "1"
         if usual and index:
-            yield Figure("rate_by_clients", {**levels, "count": float(count)}, estimate, values)
+            yield figure("rate_by_clients", cell, count=float(count))
         if usual and count == "1":
-            yield Figure("rate_by_index", {**levels, "index": index}, estimate, values)
-    for name, cell in _by_flushes(context, paper, arm).items():
-        values = rates(context, cell, arm)
-        yield Figure("rate_by_flushes", {**levels, "flushes": name}, measured(values, "op/s", nominal), values)
+            yield figure("rate_by_index", cell, index=index)
 
 
 def _plain(context: Context, paper: PaperCell, arm: str) -> list[Cell]:
     """Closed-loop results of a cell's database, operation and server, whatever their clients."""
     plain = context.where({"operation": (paper.name,), "loop": CLOSED, "write_mode": ("default",)})
     return [cell for cell in plain if context.words(cell, "database") == paper.database and rates(context, cell, arm)]
-
-
-def _by_flushes(context: Context, paper: PaperCell, arm: str) -> dict[str, Cell]:
-    """One client's results that flush before each acknowledgement: on a turning disk, and on the quickest other."""
-    where = {"index": ("yes",), "clients": ("1", ""), "durability": ("flushed",)}
-    own = [cell for cell in _plain(context, paper, arm) if context.fits(cell, where)]
-    cells = {context.level(cell, "flushes"): cell for cell in own}
-    slow = next((name for name in cells if name.startswith("rotational")), None)
-    quick = next((name for name in ("at-once", *cells) if name in cells and not name.startswith("rotational")), None)
-    return {words: cells[name] for words, name in (("rotational", slow), ("quick", quick)) if name is not None}

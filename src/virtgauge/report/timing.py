@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from virtgauge.analysis.comparison import aa_band, paired_ratio
 from virtgauge.claims.figures import Figure, Figures, measured
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
@@ -57,19 +56,11 @@ def claim_figures(context: Context) -> Figures:
     measured_arms = {place[2] for place in places}
     own = {arm.name: arm for arm in arms if arm.name in measured_arms}
     judged = {name: arm for name, arm in own.items() if arm.role != "aa" and not arm.emulated}
-    aa = next((name for name, arm in own.items() if arm.role == "aa"), None)
-    reference = next((name for name, arm in judged.items() if arm.role == "reference"), None)
+    identical = (context.table.aa, context.table.reference)
 
     def values(place: Place, measure: str) -> dict[int, float]:
         cell = places.get(place)
         return {} if cell is None else context.values(f"{cell.probe}.{_STATISTICS[measure]}", cell, place[2])
-
-    def band(figure: Figure) -> float | None:
-        if aa is None or reference is None:
-            return None
-        table, function, load = (str(figure.levels[name]) for name in ("table", "function", "load"))
-        of, to = (values((table, function, arm, load), figure.measure) for arm in (aa, reference))
-        return aa_band(paired_ratio(of, to, nominal)) if of and to else None
 
     def missing_reason(measure: str, cells: Cells) -> str:
         platform = cells.get("platform")
@@ -91,8 +82,20 @@ def claim_figures(context: Context) -> Figures:
                 levels: dict[str, Level] = {"table": table, "function": function, "load": load}
                 levels["platform"] = paper_platform(arm) or arm.name
                 estimate = measured(found, "ns", nominal)
-                figures.append(Figure(measure, levels, estimate, found, _facts(arm), name, arm.label))
-    return Figures(claim_file("timing"), figures, nominal, missing_reason, band)
+                alike = [values((table, function, one, load), measure) for one in identical]
+                figures.append(
+                    Figure(
+                        measure,
+                        levels,
+                        estimate,
+                        found,
+                        _facts(arm),
+                        name,
+                        arm.label,
+                        identical=(alike[0], alike[1]),
+                    )
+                )
+    return Figures(claim_file("timing"), figures, nominal, missing_reason)
 
 
 def _rank(level: str) -> int:

@@ -161,7 +161,8 @@ class Context:
         ]
         if not others:
             return None
-        ratios = [paired_ratio(values, own, self.table.confidence) for values in others]
+        compared = [paired_ratio(values, own, self.table.confidence) for values in others]
+        ratios = [one for one in compared if one.reaches(self.table.confidence)]
         if asked.better is Better.LOWER:
             return 1 + sum(one.high is not None and one.high < 1 for one in ratios)
         return 1 + sum(one.low is not None and one.low > 1 for one in ratios)
