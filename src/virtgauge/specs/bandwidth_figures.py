@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Comparison, Judgement, compare, paired_difference, paired_ratio
 from virtgauge.analysis.differences import Difference, band_of, compare_differences
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, Source, field
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
@@ -139,11 +137,6 @@ def estimated(context: Context, cell: Cell, arm: str) -> bool:
     return bool(trials) and 2 * total(context, "refused", [cell], arm) < trials
 
 
-def told_arms(context: Context) -> list[ArmRecord]:
-    """Those that are told of by themselves: all but the A/A arm."""
-    return [arm for arm in context.arms if arm.role != "aa"]
-
-
 # -- over cells ------------------------------------------------------------------------------------------
 
 PerCell = Mapping[Cell, Mapping[int, float]]
@@ -196,7 +189,7 @@ def _from_zero(context: Context, differences: PerCell, identical: Sequence[Seque
 
 
 def _median(context: Context, figures: PerCell, quantity: Quantity = SHARE) -> Estimate:
-    return median_estimate([*over_cells(figures).values()], quantity.unit, context.table.confidence)
+    return context.median(over_cells(figures).values(), quantity)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,7 +234,7 @@ def accuracies(context: Context) -> list[Accuracy]:
         groups.setdefault((tuple(dict.fromkeys(context.level(one, "estimator") for one in cells)), *place), cells)
     return [
         _accuracy(context, arm.name, place, own)
-        for arm in told_arms(context)
+        for arm in context.own_arms
         for place, cells in groups.items()
         if (own := [cell for cell in cells if context.measured(cell, arm.name)])
     ]
@@ -323,7 +316,7 @@ def effects(context: Context) -> list[Effect]:
     """Of every cell that was tried with a base timing, too."""
     found = []
     tried = set(context.cells)
-    for arm in (one.name for one in told_arms(context)):
+    for arm in (one.name for one in context.own_arms):
         for cell in context.cells:
             base = next((base for base in BASES if cell.at(timing=base) in tried), None)
             if base is None or context.level(cell, "timing") == base:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.distribution import Distribution, ccdf, merge, samples_needed
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.outliers import LEAST_VALUES, outliers
@@ -24,10 +22,10 @@ from virtgauge.specs.bandwidth_figures import (
     accuracies,
     details,
     effects,
+    over_cells,
     pooled_effects,
     through_of,
     told,
-    told_arms,
     total,
 )
 from virtgauge.specs.bandwidth_formatting import (
@@ -45,7 +43,19 @@ from virtgauge.specs.bandwidth_formatting import (
     timed_words,
     versus,
 )
-from virtgauge.specs.blocks import Axis, Block, Chart, Column, Finding, Panel, Place, Row, Shown, Table, Text, Value
+from virtgauge.specs.blocks import (
+    Axis,
+    Block,
+    Column,
+    Finding,
+    Place,
+    Row,
+    Shown,
+    Text,
+    Value,
+    chart_of,
+    table_of,
+)
 from virtgauge.specs.context import Context
 
 LINK = ("capacity_mbps", "delay_ms", "loss")
@@ -157,21 +167,20 @@ def accuracy(context: Context) -> Iterator[Block]:
     order = {heads: place for place, heads in enumerate(dict.fromkeys(row.heads for row in rows))}
     rows.sort(key=lambda row: order[row.heads])
     columns = ("error", "hold the truth", "of intervals", "paths", "not paced", "sent", "took")
-    if rows:
-        caption = (
-            "How far an estimate is off the counted truth, without its sign: the median over paths and then over "
-            "repetitions, its interval, and below it the difference from the reference in percentage points; how many "
-            "of the estimator’s own intervals hold the truth; paths that cannot be paced; and what a trial with all "
-            "its searches sends and takes."
-        )
-        yield Table("", ("Estimator", "Timing"), tuple(map(Column, columns)), tuple(rows), caption)
+    caption = (
+        "How far an estimate is off the counted truth, without its sign: the median over paths and then over "
+        "repetitions, its interval, and below it the difference from the reference in percentage points; how many "
+        "of the estimator’s own intervals hold the truth; paths that cannot be paced; and what a trial with all "
+        "its searches sends and takes."
+    )
+    yield from table_of("", ("Estimator", "Timing"), columns, rows, caption)
 
 
 def timing(context: Context) -> Iterator[Block]:
     """One timing against another, over all cells and cell by cell."""
     refusals: dict[tuple[str, str], None] = {
         (arm.label, one.refusal): None
-        for arm in told_arms(context)
+        for arm in context.own_arms
         for cell in context.cells
         for one in details(context, cell, arm.name).values()
         if one.refusal
@@ -185,14 +194,13 @@ def timing(context: Context) -> Iterator[Block]:
         ordered = sorted(context.once(make), key=lambda one: context.cells.index(one.cells[0]))
         rows = [row for one in ordered for row in _effect_row(context, one)]
         counts = ("not paced", "of trials", "with the other", "of trials", "paced up to", "with the other")
-        columns = list(map(Column, ("error with it", "with the other", "half the IQR")))
+        columns: list[Column | str] = ["error with it", "with the other", "half the IQR"]
         if name == "effects":
-            columns = [Column("what it does", text=True), *columns, *map(Column, counts)]
+            columns = [Column("what it does", text=True), *columns, *counts]
         else:
-            columns += map(Column, ("paths", "made possible", "made impossible"))
+            columns += ["paths", "made possible", "made impossible"]
         heads = ("Timing", "Path") if name == "effects" else ("Timing",)
-        if rows:
-            yield Table(title, heads, tuple(columns), tuple(rows), folded=name == "effects" and len(rows) > 60)
+        yield from table_of(title, heads, columns, rows, folded=name == "effects" and len(rows) > 60)
 
 
 def _effect_row(context: Context, one: Effect) -> Iterator[Row]:
@@ -219,7 +227,7 @@ def _effect_row(context: Context, one: Effect) -> Iterator[Row]:
         shown.append(Value.count(f"timing_effect.{prefix}refused", place, refused))
         shown.append(Value.count(f"timing_effect.{prefix}blocks", place, trials))
         rates = [*told(context, "max_paced", at, one.arm).values()]
-        most = median_estimate(rates, BIT_RATE.unit, context.table.confidence)
+        most = context.median(rates, BIT_RATE)
         paced.append(context.of(f"timing_effect.{prefix}max_paced", place, most, BIT_RATE) if rates else None)
     found = Finding("timing_effect.help", place, one.help.value)
     path = f"{_named(context, cell, timed=False)}: {context.words(cell, 'path')}"
@@ -261,7 +269,7 @@ class Pacing(NamedTuple):
 def pacings(context: Context) -> list[Pacing]:
     """By arm, timing, way of swapping it, and method of sending."""
     found = []
-    for arm in told_arms(context):
+    for arm in context.own_arms:
         groups: dict[tuple[str, str, str], list[tuple[Cell, int]]] = {}
         for cell in context.cells:
             for block, one in details(context, cell, arm.name).items():
@@ -307,7 +315,7 @@ def pacing(context: Context) -> Iterator[Block]:
             # A trial tells no more than it was asked for: the highest of each repetition counts.
             if (rate := known[cell][0].get(block)) is not None:
                 blocks[block] = max(rate, blocks.get(block, 0.0))
-        paced = median_estimate([*blocks.values()], BIT_RATE.unit, context.table.confidence) if blocks else None
+        paced = context.median(blocks.values(), BIT_RATE) if blocks else None
         refused = sum(known[cell][1].get(block, 0.0) for cell, block in one.trials)
         shims = [details(context, cell, name)[block].shim for cell, block in one.trials]
         shown: list[Shown] = [
@@ -321,13 +329,12 @@ def pacing(context: Context) -> Iterator[Block]:
             number = sum(int(shim.get(key) or 0) for shim in shims)
             shown.append(Value.count(f"pacing.shim.{which}", place, number) if any(shims) else None)
         rows.append(Row((timed_words(f"{one.timing}|{one.through}"), one.method), name, tuple(shown)))
-    columns = [
-        *map(Column, ("paced up to", "not paced", "of trials")),
+    columns: list[Column | str] = [
+        *("paced up to", "not paced", "of trials"),
         *(Column(name, group) for group in ("Gap", "Late") for name in ("p50", "p99", "mean")),
         *(Column(name, "Shim") for name in ("answered", "passed on")),
     ]
-    if rows:
-        yield Table("", ("Timing", "Sent by"), tuple(columns), tuple(rows))
+    yield from table_of("", ("Timing", "Sent by"), columns, rows)
 
 
 def _tails(name: str, place: Place, merged: Merged | None, quantity: Quantity) -> Iterator[Shown]:
@@ -350,7 +357,7 @@ def paths(context: Context) -> Iterator[Block]:
     rows = []
     for cells in context.groups(context.cells, PATH).values():
         levels = ";".join(f"{name}={context.level(cells[0], name)}" for name in sorted(PATH))
-        for arm in told_arms(context):
+        for arm in context.own_arms:
             if not any(context.measured(cell, arm.name) for cell in cells):
                 continue
             place = context.place(f"*;{levels}", arm.name)
@@ -358,21 +365,15 @@ def paths(context: Context) -> Iterator[Block]:
             links = dict.fromkeys(filter(None, map(_link_words, found)))
             shown: list[Shown] = []
             for name in ("truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
-                blocks: dict[int, list[float]] = {}
-                for cell in cells:
-                    for block, value in told(context, name, cell, arm.name).items():
-                        blocks.setdefault(block, []).append(value)
-                values = [statistics.median(some) for some in blocks.values()]
+                values = over_cells({cell: told(context, name, cell, arm.name) for cell in cells}).values()
                 quantity = COUNTED[name].quantity if name in COUNTED else BIT_RATE
-                estimate = median_estimate(values, quantity.unit, context.table.confidence)
                 measure = name if name in COUNTED else f"path.{name}"
-                shown.append(context.of(measure, place, estimate, quantity) if values else None)
+                shown.append(context.of(measure, place, context.median(values, quantity), quantity) if values else None)
             dropped = total(context, "path.cross_dropped", cells, arm.name)
             shown.insert(3, Value.count("path.cross_dropped", place, dropped))
             rows.append(Row((f"{context.words(cells[0], 'path')}\n{' or '.join(links)}",), arm.name, tuple(shown)))
     columns = ("left", "capacity", "cross traffic", "frames of it dropped", "link late, p99")
-    if rows:
-        yield Table("", ("Path",), tuple(map(Column, columns)), tuple(rows))
+    yield from table_of("", ("Path",), columns, rows)
 
 
 def _link_words(link: Mapping[str, Any]) -> str:
@@ -436,7 +437,7 @@ def published(context: Context) -> Iterator[Block]:
         named = f"{figure.tool}, {figure.timing}, {figure.platform}"
         key = f"{figure.tool}/{figure.timing}/{figure.platform}/{figure.capacity:g}/{figure.cross:g}"
         about = [cell for cell in context.cells if figure.is_about(context, cell)]
-        own = [(cell, arm) for cell in about for arm in told_arms(context) if context.measured(cell, arm.name)]
+        own = [(cell, arm) for cell in about for arm in context.own_arms if context.measured(cell, arm.name)]
         if not own:
             half = f" ± {figure.half_iqr:g}" if figure.half_iqr is not None else ""
             absent.append(f"{named}, {where}: {figure.median:g}{half} Mbit/s. Nothing of this kind was measured here.")
@@ -453,9 +454,7 @@ def published(context: Context) -> Iterator[Block]:
             heads = (f"{named}\n{where}" + (f"; {figure.note}" if figure.note else ""), _ours(context, cell))
             rows.append(Row(heads, arm.name, (estimate, theirs, *ours, paced)))
     columns = [*(Column(name, group) for group in ("Published", "Here") for name in ("estimate", "half the IQR"))]
-    if rows:
-        columns.append(Column("paced up to", "Here"))
-        yield Table("", ("Published", "Here"), tuple(columns), tuple(rows))
+    yield from table_of("", ("Published", "Here"), [*columns, Column("paced up to", "Here")], rows)
     yield Text((*absent, reference_table("bandwidth").source.citation))
 
 
@@ -468,30 +467,11 @@ def _ours(context: Context, cell: Cell) -> str:
 # -- charts ----------------------------------------------------------------------------------------------
 
 Rows = list[dict[str, Any]]
-_PUBLISHED = " Crosses: what the paper states, measured on other hardware."
-_REFUSED = " Triangles: no estimate, the highest rate that could be paced."
-_TRUTH = " Dashes: what was available, counted."
-
-
-def _drawn(
-    kind: Literal["dots", "lines", "ccdf", "strips"],
-    title: str,
-    caption: str,
-    axes: tuple[Axis, Axis],
-    panels: Mapping[str, Rows],
-    ours: Collection[str] = ("ours", "raw", "curve"),
-) -> Iterator[Chart]:
-    """A chart without the panels that hold nothing of ours."""
-    filled = {name: rows for name, rows in panels.items() if any(row["kind"] in ours or "own" in row for row in rows)}
-    if not filled:
-        return
-    marks = {row.get("own", row.get("shape")) for rows in filled.values() for row in rows if row["kind"] == "mark"}
-    told = ((True, _REFUSED), ("stroke", _TRUTH), ("cross", _PUBLISHED))
-    caption += "".join(text for mark, text in told if mark in marks)
-    every = ((name, row) for name, rows in filled.items() for row in rows if "at" in row)
-    said = [f"{name}: {row['label']} {row['at']} {row['t']}" for name, row in every]
-    text = "; ".join(said[:_MOST_TOLD]) or caption
-    yield Chart(kind, title, caption, *axes, tuple(Panel(name, rows) for name, rows in filled.items()), text)
+_LEGENDS = {
+    "triangle-down": "Triangles: no estimate, the highest rate that could be paced.",
+    "stroke": "Dashes: what was available, counted.",
+    "cross": "Crosses: what the paper states, measured on other hardware.",
+}
 
 
 def against_cross(context: Context) -> Iterator[Block]:
@@ -506,11 +486,12 @@ def against_cross(context: Context) -> Iterator[Block]:
                 panels: dict[str, Rows] = {}
                 for cell in own:
                     panels.setdefault(_named(context, cell), []).extend(_cross_rows(context, cell, name))
-                yield from _drawn(
+                yield from chart_of(
                     *("lines", f"{title} of the estimates against {kind} cross traffic: {link_words(link_of(own[0]))}"),
                     f"In the manner of the paper’s Figure 16 {caption}",
                     (Axis("cross traffic, Mbit/s", None, "close"), Axis(f"{axis}, bit/s", BIT_RATE, "linear")),
                     panels,
+                    _LEGENDS,
                 )
 
 
@@ -521,7 +502,7 @@ def _cross_rows(context: Context, cell: Cell, name: str) -> Iterator[dict[str, A
     cross = float(context.level(cell, "cross_mbps"))
     at = cross_words(context.level(cell, "cross_mbps"), context.level(cell, "traffic"))
     for arm in context.arms:
-        estimate = context.table.estimate(context.spec.measure(name), cell, arm.name)
+        estimate = context.estimate(name, cell, arm.name)
         base = {"arm": arm.name, "label": arm.label, "at": at}
         if estimate.point is not None:
             told = {"t": BIT_RATE.text(estimate.point, 4), "interval": interval_text(estimate, BIT_RATE)}
@@ -534,7 +515,7 @@ def _cross_rows(context: Context, cell: Cell, name: str) -> Iterator[dict[str, A
 
 
 def _not_paced(context: Context, cell: Cell, arm: ArmRecord, across: float) -> Iterator[dict[str, Any]]:
-    paced = context.table.estimate(context.spec.measure("max_paced"), cell, arm.name).point
+    paced = context.estimate("max_paced", cell, arm.name).point
     if total(context, "refused", [cell], arm.name) and paced is not None:
         t = f"{arm.label} cannot pace more than {BIT_RATE.text(paced)}"
         yield {"kind": "mark", "own": True, "across": across, "up": paced, "shape": "triangle-down", "t": t}
@@ -559,12 +540,13 @@ def strips(context: Context) -> Iterator[Block]:
             arms = [arm for arm in context.arms if any(context.measured(cell, arm.name) for cell in own)]
             for cell in own:
                 panels.setdefault(_named(context, cell), []).extend(_strips(context, cell, arms))
-            yield from _drawn(
+            yield from chart_of(
                 *("strips", f"Instant estimates: {context.words(own[0], 'path')}"),
                 "In the manner of the paper’s Figures 17 to 19: the searches of all repetitions, a strip for each "
                 "platform; bold, the median over repetitions.",
                 (Axis(""), Axis("estimate, bit/s", BIT_RATE, "close")),
                 panels,
+                _LEGENDS,
             )
 
 
@@ -576,7 +558,7 @@ def _strips(context: Context, cell: Cell, arms: Sequence[ArmRecord]) -> Iterator
             # Even steps within the strip spread the values without hiding one behind another.
             x = round(place + 0.08 + 0.84 * (at + 0.5) / len(kept), 4)
             yield base | {"kind": "raw", "x": x, "y": rate, "t": BIT_RATE.text(rate)}
-        median = context.table.estimate(context.spec.measure("estimate"), cell, arm.name).point
+        median = context.estimate("estimate", cell, arm.name).point
         if median is not None:
             t, ends = f"median {BIT_RATE.text(median)}", {"x": place + 0.05, "x2": place + 0.95}
             yield base | ends | {"kind": "median", "y": median, "t": t, "at": ""}
@@ -612,7 +594,7 @@ def effects_chart(context: Context) -> Iterator[Block]:
         told = {"t": f"{points(change.point)} points", "interval": points_interval(change) or "none"}
         ends = {"x": change.point, "low": change.low, "high": change.high}
         panels.setdefault(versus(one.through, one.timing, one.base), []).append(row | place | told | ends)
-    yield from _drawn(
+    yield from chart_of(
         *("dots", "What precise timing does to the error"),
         "Error without its sign, less that with the other timing in the same repetition, in percentage points: left "
         "of 0 precise timing helps. Filled: the interval excludes 0 and the effect exceeds what identical arms (A/A) "
@@ -641,18 +623,19 @@ def curves(context: Context) -> Iterator[Block]:
             values, shares = ccdf(found, _CURVE_POINTS)
             columns = {"x": (values * factor).tolist(), "y": shares.tolist(), "mean": found.mean * factor}
             late.setdefault(one.title, []).append(row | columns)
-    yield from _drawn(
+    yield from chart_of(
         *("ccdf", "Achieved gaps between bursts"),
         "How often the time between two bursts is longer than so many times what was planned (P(X > x)); all "
         "repetitions and rates together. A steep fall at 1 × is good pacing.",
         (Axis("times what was planned", FACTOR), Axis("")),
         gaps,
     )
-    if late:
-        caption = "From a burst’s due time to its handover to the kernel: P(X > x), all repetitions and rates together."
-        panels = tuple(Panel(title, rows) for title, rows in late.items())
-        axes = Axis(DURATION.unit, DURATION), Axis("share that is longer")
-        yield Chart("ccdf", "How late bursts leave", caption, *axes, panels, caption)
+    yield from chart_of(
+        *("ccdf", "How late bursts leave"),
+        "From a burst’s due time to its handover to the kernel: P(X > x), all repetitions and rates together.",
+        (Axis(DURATION.unit, DURATION), Axis("share that is longer")),
+        late,
+    )
 
 
 # -- what is not there -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Each figure knows what it is of, so that the same table is shown, printed, expor
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from virtgauge.analysis.comparison import Comparison, Judgement
@@ -191,6 +191,54 @@ class Text:
 
 
 Block = Table | Chart | Text
+
+_FIGURES = ("ours", "other", "raw", "curve")
+_MOST_TOLD = 12
+
+
+def table_of(
+    title: str,
+    heads: tuple[str, ...],
+    columns: Iterable[Column | str],
+    rows: Iterable[Row],
+    caption: str = "",
+    *,
+    folded: bool = False,
+) -> Iterator[Table]:
+    """A table, where there are rows; of a column of figures its title is enough."""
+    if found := tuple(rows):
+        made = (Column(one) if isinstance(one, str) else one for one in columns)
+        yield Table(title, heads, tuple(made), found, caption, folded)
+
+
+def chart_of(
+    kind: Literal["dots", "lines", "ccdf", "strips"],
+    title: str,
+    caption: str,
+    axes: tuple[Axis, Axis],
+    panels: Mapping[str, Sequence[Mapping[str, Any]]],
+    legends: Mapping[str, str] | None = None,
+) -> Iterator[Chart]:
+    """A chart of the panels that hold a figure of this run, where there are any.
+
+    Args:
+        axes: the horizontal one, then the vertical one.
+        panels: rows by title.
+        legends: what the caption adds where a row of this kind, or of this shape, is drawn.
+    """
+    drawn = {
+        name: rows
+        for name, rows in panels.items()
+        if any(row.get("kind", "curve") in _FIGURES or "own" in row for row in rows)
+    }
+    if not drawn:
+        return
+    marks = {row.get(part) for rows in drawn.values() for row in rows for part in ("kind", "shape")}
+    caption += "".join(f" {text}" for mark, text in (legends or {}).items() if mark in marks)
+    figures = ((name, row) for name, rows in drawn.items() for row in rows if "at" in row and "label" in row)
+    said = [f"{name}: {row['label']} {row['at']} {row['t']}" for name, row in figures if row["kind"] != "published"]
+    text = "; ".join(said[:_MOST_TOLD]) or caption
+    yield Chart(kind, title, caption, *axes, tuple(Panel(name, rows) for name, rows in drawn.items()), text)
 
 
 @dataclasses.dataclass(frozen=True)

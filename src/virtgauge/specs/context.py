@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
@@ -58,6 +59,11 @@ class Context:
         rank = {"reference": 0, "aa": 1}
         tried = [arm for arm in self.all_arms if any(self.table.tried(cell, arm.name) for cell in self.cells)]
         return sorted(tried, key=lambda arm: (arm.emulated, rank.get(arm.role, 2)))
+
+    @functools.cached_property
+    def own_arms(self) -> list[ArmRecord]:
+        """Those that are told of by themselves: all but the A/A arm."""
+        return [arm for arm in self.arms if arm.role != "aa"]
 
     def arm(self, name: str) -> ArmRecord:
         """An arm by name."""
@@ -140,6 +146,14 @@ class Context:
         """A figure that an insight found."""
         ranked = not place.arm or not self.arm(place.arm).emulated
         return Value(measure, place, estimate, quantity, None, better, ranked=ranked)
+
+    def estimate(self, measure: str | Measure, cell: Cell, arm: str) -> Estimate:
+        """A measure over repetitions, in its base unit."""
+        return self.table.estimate(self.spec.measure(measure) if isinstance(measure, str) else measure, cell, arm)
+
+    def median(self, values: Iterable[float], quantity: Quantity) -> Estimate:
+        """The median of a figure of each repetition, in the quantity's base unit."""
+        return median_estimate([*values], quantity.unit, self.table.confidence)
 
     def values(self, measure: str, cell: Cell, arm: str) -> dict[int, float]:
         """A measure's figure of each repetition."""

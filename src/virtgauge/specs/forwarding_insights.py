@@ -8,13 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import amount
 from virtgauge.results.quantities import BIT_RATE, DURATION, FRAME_RATE, RATIO, SHARE, Quantity
-from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load, quantile
 
@@ -177,14 +176,10 @@ def tester(name: str, field: str, quantity: Quantity, factor: float = 1.0) -> Ca
 
     def say(context: Context, cell: Cell, arm: str) -> Shown:
         known = results(context).told[cell, arm].tester
-        values = {block: factor * float(one[field]) for block, one in known.items() if one[field] is not None}
-        return context.of(f"tester.{name}", context.place(cell, arm), _median(context, values, quantity), quantity)
+        values = [factor * float(one[field]) for one in known.values() if one[field] is not None]
+        return context.of(f"tester.{name}", context.place(cell, arm), context.median(values, quantity), quantity)
 
     return say
-
-
-def _median(context: Context, values: Mapping[int, float], quantity: Quantity) -> Estimate:
-    return median_estimate([*values.values()], quantity.unit, context.table.confidence)
 
 
 # -- latency at every load, and each guest's own ---------------------------------------------------------
@@ -193,8 +188,8 @@ def _median(context: Context, values: Mapping[int, float], quantity: Quantity) -
 def latencies(context: Context) -> Iterator[Block]:
     """Latency and loss at every part of the throughput that was measured."""
     columns = (
-        *(Column("offered"), Column("L_tot", hint="mean over the guests by their share of the load")),
-        *(Column("p50"), Column("p99"), Column("lost"), Column("lost by the worst guest")),
+        *("offered", Column("L_tot", hint="mean over the guests by their share of the load")),
+        *("p50", "p99", "lost", "lost by the worst guest"),
     )
     for number, ((design, size), cells) in enumerate(context.groups(context.cells, ("design", "frame_bytes")).items()):
         rows = []
@@ -206,11 +201,10 @@ def latencies(context: Context) -> Iterator[Block]:
                 for arm in context.arms:
                     if percent in results(context).told[cell, arm.name].loads:
                         shown = tuple(context.value(one, cell, arm.name) for one in asked)
-                        heads = context.spec.cell_name(cell, ("design", "frame_bytes")), f"{percent:g} %"
-                        rows.append(Row(heads, arm.name, shown))
-        if rows:
-            title = f"{size} B frames, {design}"
-            yield Table(title, ("Load vector", "Of the throughput"), columns, tuple(rows), folded=number > 0)
+                        name = context.spec.cell_name(cell, ("design", "frame_bytes"))
+                        rows.append(Row((name, f"{percent:g} %"), arm.name, shown))
+        heads = ("Load vector", "Of the throughput")
+        yield from table_of(f"{size} B frames, {design}", heads, columns, rows, folded=number > 0)
 
 
 def first_look(context: Context) -> list[Cell]:
@@ -234,19 +228,16 @@ def guests(context: Context) -> Iterator[Block]:
                 place = context.place(cell, arm.name, guest=guest)
                 shown: list[Shown] = [Value.count("guest.share", place, 100 * share, SHARE)]
                 for percent in percents:
-                    mean = _median(context, told.means.get((guest, percent), {}), DURATION)
+                    mean = context.median(told.means.get((guest, percent), {}).values(), DURATION)
                     shown.append(context.of(f"guest.latency_mean_at_{percent:g}", place, mean, DURATION))
                 for name in ("p50", "p99"):
                     one = context.value(quantile(100, name, guest), cell, arm.name)
                     shown.append(dataclasses.replace(one, measure=f"guest.latency.{name}", place=place))
                 shown.append(Value.count("guest.dropped", place, told.dropped[guest]))
                 rows.append(Row((f"guest {guest}",), arm.name, tuple(shown)))
-        if rows:
-            means = (Column(f"mean at {percent:g} %") for percent in percents)
-            quantiles = Column("p50 at 100 %"), Column("p99 at 100 %")
-            columns = (Column("share of the load"), *means, *quantiles, Column("dropped"))
-            title = f"{context.spec.cell_name(cell, ('design',))}"
-            yield Table(title, ("Guest",), columns, tuple(rows), folded=number > 0)
+        means = (f"mean at {percent:g} %" for percent in percents)
+        columns = ("share of the load", *means, "p50 at 100 %", "p99 at 100 %", "dropped")
+        yield from table_of(context.spec.cell_name(cell, ("design",)), ("Guest",), columns, rows, folded=number > 0)
 
 
 # -- where lost frames went ------------------------------------------------------------------------------
@@ -273,9 +264,9 @@ def losses(context: Context) -> Iterator[Block]:
     kinds = list(dict.fromkeys(kind for arm in arms for kind in _kinds(everything[arm.name].places)))
     places = list(dict.fromkeys(place for arm in arms for place in everything[arm.name].places))
     at = places if len(places) <= _MOST_PLACES else kinds
-    columns = tuple(Column(title) for title in _ACCOUNT.values())
+    columns = tuple(_ACCOUNT.values())
     rows = [Row(("all cells",), arm.name, _account(context, "", arm.name, everything[arm.name], ())) for arm in arms]
-    yield Table("Frames", ("Of",), columns, tuple(rows))
+    yield from table_of("Frames", ("Of",), columns, rows)
     dropped, exact = [], []
     for arm in arms:
         told, place = everything[arm.name], context.place("", arm.name)
@@ -289,15 +280,15 @@ def losses(context: Context) -> Iterator[Block]:
         ("Dropped at", ("frames", "of the lost"), dropped),
         ("Place by place", ("frames",), exact),
     ):
-        if some:
-            yield Table(title, ("Place",), tuple(map(Column, heads)), tuple(some), folded=some is exact)
+        yield from table_of(title, ("Place",), heads, some, folded=some is exact)
     rows = [
         Row((context.spec.cell_name(cell),), arm.name, _account(context, cell, arm.name, own, at))
         for cell in context.cells
         for arm in arms
         if (own := results(context).told.get((cell, arm.name))) is not None
     ]
-    yield Table("By load", ("Of",), (*columns, *(Column(one, "dropped at") for one in at)), tuple(rows), folded=True)
+    dropped_at = (Column(one, "dropped at") for one in at)
+    yield from table_of("By load", ("Of",), (*columns, *dropped_at), rows, folded=True)
 
 
 def _kinds(places: Mapping[str, int]) -> Counter[str]:
@@ -410,9 +401,7 @@ def curves(context: Context) -> Iterator[Block]:
             )
             rows.append(Row((context.spec.cell_name(cell),), arm.name, shown))
     titles = ("trials", "stretched", "highest offered", "lost on average", "by the worst guest")
-    if rows:
-        columns = tuple(Column(title) for title in titles)
-        yield Table("What the searches tried", ("Of",), columns, tuple(rows), folded=True)
+    yield from table_of("What the searches tried", ("Of",), titles, rows, folded=True)
 
 
 TESTER = {

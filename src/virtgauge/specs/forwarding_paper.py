@@ -16,7 +16,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import interval_text
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, Quantity, significant
-from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Table, Text, Value
+from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Text, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_insights import (
     Interfaces,
@@ -37,7 +37,6 @@ _NEAR = 0.1
 _MOST_FAIRNESSES, _LOSS_FAIRNESSES, _MOST_POINTS = 6, 2, 120
 _MOST_BEYOND = 2.0
 """Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
-_MOST_TOLD = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,12 +107,9 @@ def published(context: Context) -> Iterator[Block]:
             said = what if points else f"no figure of ours {what}"
             heads = f"{figure.platform}, {figure.nic}", figure.quantity, figure.condition
             rows.append(Row(heads, arm.name, (_stated(figure), *(ours or (None, None)), said)))
+    columns = ("published", "ours, smallest", "largest", Column("what ours are", text=True))
+    yield from table_of("", ("Published of", "Quantity", "Where"), columns, rows)
     if rows:
-        columns = (
-            *(Column("published"), Column("ours, smallest"), Column("largest")),
-            Column("what ours are", text=True),
-        )
-        yield Table("", ("Published of", "Quantity", "Where"), columns, tuple(rows))
         yield Text((table("forwarding").source.citation,))
 
 
@@ -183,28 +179,13 @@ def _jain(context: Context, cell: Cell) -> float:
 Mark = dict[str, Any]
 At = Callable[[Cell, str], tuple[float | None, str]]
 """Where along the horizontal axis a cell's figure of an arm lies, and that in words."""
-_CROSSES = " Crosses: the paper’s figures, measured on other hardware; triangles point to where its bounds leave room."
+_CROSSES = "Crosses: the paper’s figures, measured on other hardware; triangles point to where its bounds leave room."
 
 
 def charts(context: Context) -> Iterator[Block]:
     """Throughput and latency against J, frame size and load, and what the searches lost."""
     for made in (_throughput, _by_size, _by_fairness, _by_load, _losses):
         yield from made(context)
-
-
-def _chart(
-    title: str, caption: str, x: Axis, y: Axis, panels: dict[str, list[Mark]], crosses: str = _CROSSES
-) -> Iterator[Chart]:
-    """One chart without the panels that hold nothing of ours; none where all do."""
-    kept = {name: rows for name, rows in panels.items() if any(row["kind"] != "published" for row in rows)}
-    if not kept:
-        return
-    if any(row["kind"] == "published" for rows in kept.values() for row in rows):
-        caption += crosses
-    told = [(name, row) for name, rows in kept.items() for row in rows if row["kind"] == "ours"]
-    said = "; ".join(f"{name}: {row['label']} at {row['at']} {row['t']}" for name, row in told[:_MOST_TOLD])
-    drawn = tuple(Panel(name, rows) for name, rows in kept.items())
-    yield Chart("lines", title, caption, x, y, drawn, f"{said or caption} The tables have all.")
 
 
 def _marks(context: Context, cells: list[Cell], measure: str | Measure, at: At) -> list[Mark]:
@@ -251,14 +232,16 @@ def _throughput(context: Context) -> Iterator[Chart]:
         for title, rows in panels.items():
             if _size(title) == figure.smallest:
                 rows += [_published(jain, figure.high or 0.0, "cross", figure) for jain in (0.085, 1.0)]
-    yield from _chart(
+    yield from chart_of(
+        "lines",
         "Throughput against fairness of the load",
         "Highest total load that every guest forwards without loss, against the fairness of its distribution (Jain’s "
         "index: 1 is alike for all, the lowest loads one guest nearly alone), with intervals over independent "
         "searches. In the manner of the paper’s Figures 2 and 3. Hollow marks are load vectors that the paper does not "
         "have.",
-        *(_J, Axis("bit/s", BIT_RATE)),
+        (_J, Axis("bit/s", BIT_RATE)),
         panels,
+        {"published": _CROSSES},
     )
 
 
@@ -270,12 +253,14 @@ def _by_size(context: Context) -> Iterator[Chart]:
     sizes = sorted({float(context.level(cell, "frame_bytes")) for cell in cells})
     published = [mark for size in sizes for mark in _bounds(size, sizes, size)]
     panels = _panels(context, cells, ("jain",))
-    yield from _chart(
+    yield from chart_of(
+        "lines",
         "Latency against frame size",
         "Mean latency at the throughput, every guest’s weighted with its share of the load (L_tot, equation 7), "
         "against the frame size. In the manner of the paper’s Figures 4 and 6.",
-        *(_SIZE, Axis("ns", DURATION)),
+        (_SIZE, Axis("ns", DURATION)),
         {title: [*_marks(context, own, AT_THROUGHPUT, at), *published] for title, own in panels},
+        {"published": _CROSSES},
     )
 
 
@@ -283,11 +268,13 @@ def _by_fairness(context: Context) -> Iterator[Chart]:
     panels = _over_fairness(context, AT_THROUGHPUT)
     for title, rows in panels.items():
         rows += _bounds(_size(title), [_size(title)], 1.0)  # for every J; they stand at the highest
-    yield from _chart(
+    yield from chart_of(
+        "lines",
         "Latency against fairness of the load",
         "The same against the fairness of the load, for each frame size. In the manner of the paper’s Figures 5 and 7.",
-        *(_J, Axis("ns", DURATION)),
+        (_J, Axis("ns", DURATION)),
         panels,
+        {"published": _CROSSES},
     )
 
 
@@ -317,12 +304,14 @@ def _over_load(context: Context, what: str, cells: list[Cell], panel: str, figur
             here = one.smallest == float(context.level(own[0], "frame_bytes"))
             if one.quantity == "latency" and one.load is not None and here:
                 rows.append(_published(one.load, one.high or 0.0, "cross", one))
-    yield from _chart(
+    yield from chart_of(
+        "lines",
         f"Latency against load, {what}",
         f"L_tot at parts of the throughput, against the load that this is. In the manner of the paper’s {figure}; "
         "beyond the throughput, where frames are lost, it is the latency of those that come through.",
-        *(Axis("bit/s offered", BIT_RATE), Axis("ns", DURATION)),
+        (Axis("bit/s offered", BIT_RATE), Axis("ns", DURATION)),
         panels,
+        {"published": _CROSSES},
     )
 
 
@@ -334,7 +323,7 @@ def _losses(context: Context) -> Iterator[Chart]:
             bits = 8 * int(context.level(cell, "frame_bytes"))
             for arm in context.arms:
                 told = counted(context, cell, arm.name)
-                limit = context.table.estimate(context.spec.measure("throughput_bits"), cell, arm.name).point
+                limit = context.estimate("throughput_bits", cell, arm.name).point
                 if told is None or limit is None:
                     continue
                 base = {"arm": arm.name, "label": arm.label}
@@ -344,12 +333,14 @@ def _losses(context: Context) -> Iterator[Chart]:
                     at = {"x": load, "y": 100 * worst, "at": BIT_RATE.text(load), "t": lost}
                     rows.append(base | {"kind": "other"} | at)
                 rows.append(base | {"kind": "rule", "x": limit, "t": BIT_RATE.text(limit)})
-    yield from _chart(
+    yield from chart_of(
+        "lines",
         "Loss against load",
         "Part of the frames that the worst guest lost in every trial of the searches, all repetitions together. "
         "Vertical rules stand at the throughput; loads beyond twice that are left out. Near zero the axis is linear.",
-        *(Axis("bit/s offered", BIT_RATE), Axis("% lost", SHARE)),
+        (Axis("bit/s offered", BIT_RATE), Axis("% lost", SHARE)),
         panels,
+        {"published": _CROSSES},
     )
 
 

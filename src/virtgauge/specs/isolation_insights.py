@@ -15,7 +15,7 @@ from virtgauge.analysis.isolation.smallest_setting import smallest_setting
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
-from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.isolation_formatting import (
     BOTH,
@@ -113,14 +113,9 @@ def degree_of(kept: Estimate, aa: Estimate | None = None) -> Degree:
     return Degree.NOT if kept.point <= FAIR_SHARE or high < FAIR_INTERVAL else Degree.PARTLY
 
 
-def told_arms(context: Context) -> list[ArmRecord]:
-    """All but the A/A arm."""
-    return [arm for arm in context.arms if arm.role != "aa"]
-
-
 def sentences(context: Context) -> list[Sentence]:
     """Every resource on every arm; what was not measured says why."""
-    return [_sentence(context, arm, resource) for arm in told_arms(context) for resource in Resource]
+    return [_sentence(context, arm, resource) for arm in context.own_arms for resource in Resource]
 
 
 def measured_resources(found: Iterable[Sentence]) -> list[Resource]:
@@ -134,7 +129,7 @@ def _sentence(context: Context, arm: ArmRecord, resource: Resource) -> Sentence:
     tried = [cell for cell in context.cells if about(cell) is resource and context.table.tried(cell, arm.name)]
     done = [cell for cell in tried if effort(context.table, cell, arm.name)]
     loaded = [cell for cell in done if not is_alone(cell)]
-    kept = {cell: context.table.estimate(context.spec.measure("kept_of_promised"), cell, arm.name) for cell in loaded}
+    kept = {cell: context.estimate("kept_of_promised", cell, arm.name) for cell in loaded}
     measured = [cell for cell in loaded if kept[cell].point is not None]
 
     def amount(cell: Cell) -> float:
@@ -188,7 +183,7 @@ def glance(context: Context) -> Iterator[Block]:
     by_arm = {(one.arm.name, one.resource): one for one in found}
     rows = [
         Row((), arm.name, tuple(_kept_value(context, by_arm[arm.name, resource]) for resource in resources))
-        for arm in told_arms(context)
+        for arm in context.own_arms
     ]
     if resources:
         yield Table(
@@ -216,10 +211,9 @@ def resources(context: Context) -> Iterator[Block]:
             of_waking = None if tail is None else Value.count("wake_tail", context.place(""), tail, COUNT)
             shown = (degree, _kept_value(context, one), band, of_waking, one.text[:1].upper() + one.text[1:])
             rows.append(Row((resource.value,), one.arm.name, shown))
-    if rows:
-        figures = (Column(title) for title in ("kept", "identical arms differ by", "quantile"))
-        columns = (Column("is it isolated?", text=True), *figures, Column("by how much", text=True))
-        yield Table("", ("Resource",), columns, tuple(rows))
+    figures = ("kept", "identical arms differ by", "quantile")
+    columns = (Column("is it isolated?", text=True), *figures, Column("by how much", text=True))
+    yield from table_of("", ("Resource",), columns, rows)
 
 
 def left_out(context: Context) -> Iterator[tuple[str, str]]:
@@ -235,7 +229,7 @@ def left_out(context: Context) -> Iterator[tuple[str, str]]:
 
 def absolute(context: Context, cell: Cell, arm: str) -> Shown:
     """The benchmark's own figure in its own unit."""
-    values = context.table.estimate(context.spec.measure("value"), cell, arm)
+    values = context.estimate("value", cell, arm)
     if values.point is None:
         return context.of("value", context.place(cell, arm), values, COUNT)
     unit = str(context.table.last_result(cell, arm).get("value_unit", ""))
@@ -293,7 +287,7 @@ def blind_guests(context: Context) -> Iterator[Block]:
 
 def conserving(context: Context, cell: Cell, arm: str) -> Shown:
     """Whether the tested guest gets everything that nobody else uses; nothing where that is open."""
-    given = context.table.estimate(context.spec.measure("conservation.given"), cell, arm)
+    given = context.estimate("conservation.given", cell, arm)
     low, high = (given.low, given.high) if given.has_interval else (given.point, given.point)
     if low is None or high is None or (high >= CONSERVING and low < CONSERVING):
         return None
@@ -306,8 +300,8 @@ def smallest(context: Context) -> Iterator[Block]:
     rows = []
     apart = ("benchmark", "cores", "policy", "load", "intensity")
     for group in context.groups([cell for cell in cells if promised(cell) is not None], apart).values():
-        for arm in told_arms(context):
-            q = {cell: context.table.estimate(context.spec.measure("q"), cell, arm.name) for cell in group}
+        for arm in context.own_arms:
+            q = {cell: context.estimate("q", cell, arm.name) for cell in group}
             points = {
                 float(cell.factors["share"]) / 100: one.point if one.low is None else one.low
                 for cell, one in q.items()
@@ -317,16 +311,14 @@ def smallest(context: Context) -> Iterator[Block]:
                 heads = (context.words(group[0], "benchmark"), *(context.words(group[0], one) for one in apart[1:3]))
                 shown = _smallest(context, group, arm.name, points)
                 rows.append(Row((*heads, beside(group[0])), arm.name, shown))
-    if rows:
-        columns = (Column("smallest share"), Column("which rests on", text=True))
-        yield Table(
-            f"The smallest share that reaches q ≥ {TARGET_Q}",
-            ("Benchmark", "Cores", "Policy", "Beside"),
-            columns,
-            tuple(rows),
-            "From there on the lower end of q’s interval reaches the target at every share that was tried; between two "
-            "shares q is taken to change evenly.",
-        )
+    yield from table_of(
+        f"The smallest share that reaches q ≥ {TARGET_Q}",
+        ("Benchmark", "Cores", "Policy", "Beside"),
+        ("smallest share", Column("which rests on", text=True)),
+        rows,
+        "From there on the lower end of q’s interval reaches the target at every share that was tried; between two "
+        "shares q is taken to change evenly.",
+    )
 
 
 def _smallest(context: Context, group: list[Cell], arm: str, points: Mapping[float, float]) -> tuple[Shown, ...]:
@@ -344,7 +336,7 @@ def _smallest(context: Context, group: list[Cell], arm: str, points: Mapping[flo
 def policies(context: Context) -> Iterator[Block]:
     """What was declared for the guest that has a policy, and what the platform said was in force."""
     rows = []
-    for arm in told_arms(context):
+    for arm in context.own_arms:
         last: dict[tuple[str, ...], tuple[Cell, Mapping[str, Any]]] = {}
         for cell in (cell for cell in context.cells if not is_free(cell)):
             told = (context.table.last_result(cell, arm.name).get("policy_applied") or {}).get(cell.factors["on"])
@@ -357,9 +349,8 @@ def policies(context: Context) -> Iterator[Block]:
             heads = (under(cell), CORES_WORDS.get(cores, cores))
             rows.append(Row(heads, arm.name, (*(one if one.text else None for one in knobs), *said)))
     titles = ("declared", "in force", "without effect", "what it means here")
-    if rows:
-        columns = tuple(Column(title, text=True) for title in titles)
-        yield Table("", ("Policy", "Cores"), columns, tuple(sorted(rows, key=lambda row: row.heads)))
+    columns = (Column(title, text=True) for title in titles)
+    yield from table_of("", ("Policy", "Cores"), columns, sorted(rows, key=lambda row: row.heads))
 
 
 def _knobs(told: Mapping[str, Any] | None, prefix: str = "") -> str:

@@ -28,7 +28,6 @@ from virtgauge.specs.isolation_formatting import (
     percent,
     resource_of,
 )
-from virtgauge.specs.isolation_insights import told_arms
 
 _DHRYSTONE = "dhrystone"
 _BENCHMARKS: dict[str, str] = {_DHRYSTONE: "cpu", "CPU": "cpu", "RAM read/write": "memory", "disk": "disk"}
@@ -142,7 +141,7 @@ def paper_loads(load: str) -> frozenset[str]:
 
 def published(context: Context) -> Iterator[Block]:
     """Every published figure and those of each arm; of several the lowest, or the highest where it is an upper end."""
-    arms = told_arms(context)
+    arms = context.own_arms
     rows = []
     for figure in published_figures():
         parts = (figure.processor, figure.energy_saving, figure.benchmark, figure.load, figure.on, figure.share)
@@ -169,7 +168,7 @@ def published(context: Context) -> Iterator[Block]:
 
 
 def _ours(context: Context, figure: PublishedFigure, cells: list[Cell], arm: str, name: str) -> Shown:
-    found = {cell: context.table.estimate(context.spec.measure("q"), cell, arm) for cell in cells}
+    found = {cell: context.estimate("q", cell, arm) for cell in cells}
     own = {cell: one for cell, one in found.items() if one.point is not None}
     if not own:
         return None

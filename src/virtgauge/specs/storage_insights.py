@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.storage.durability_share import durability_share, spread
@@ -30,10 +29,20 @@ from virtgauge.results.quantities import (
     OPERATION_RATE,
     RATIO,
     SHARE,
-    Quantity,
     significant,
 )
-from virtgauge.specs.blocks import Axis, Block, Chart, Column, Finding, Panel, Row, Shown, Table, Text, Value
+from virtgauge.specs.blocks import (
+    Axis,
+    Block,
+    Column,
+    Finding,
+    Row,
+    Shown,
+    Text,
+    Value,
+    chart_of,
+    table_of,
+)
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import (
     CLOSED,
@@ -157,20 +166,9 @@ def limits(context: Context) -> Iterator[Block]:
             said = " ".join(reasons(context, cell, *found))
             told = (limit(context, cell, arm.name), *shares, limited, group, said)
             rows.append(Row((context.spec.cell_name(cell),), arm.name, told))
-    columns = ("flushes", "client", "server’s CPU")
-    if rows:
-        yield Table(
-            "",
-            ("Of",),
-            (
-                Column("limit", text=True),
-                *(Column(name, "share of its limit that is used") for name in columns),
-                Column("repetitions near the client’s limit"),
-                Column("operations to a flush"),
-                Column("why", text=True),
-            ),
-            tuple(rows),
-        )
+    used_of = (Column(name, "share of its limit that is used") for name in ("flushes", "client", "server’s CPU"))
+    counts = ("repetitions near the client’s limit", "operations to a flush")
+    yield from table_of("", ("Of",), (Column("limit", text=True), *used_of, *counts, Column("why", text=True)), rows)
 
 
 def reasons(context: Context, cell: Cell, load: Load, found: Explanation) -> list[str]:
@@ -233,19 +231,17 @@ def _parts(load: Load) -> str:
 
 def durability(context: Context) -> Iterator[Block]:
     """For each arm every level that was tried, the weakest of a database first: its price, and what crashes lost."""
-    columns = (
-        *(Column("flushes an operation"), Column("one flush takes")),
+    columns: tuple[Column | str, ...] = (
+        *("flushes an operation", "one flush takes"),
         *(
             Column(title, f"{of} killed")
             for of in ("server", "machine")
             for title in ("rows lost", "of", "wrong", "newest lost", "crashes")
         ),
-        *(Column("single writes"), Column("price"), Column("settings", text=True)),
+        *("single writes", "price", Column("settings", text=True)),
     )
     number = 0
-    for arm in context.arms:
-        if arm.role == "aa":
-            continue
+    for arm in context.own_arms:
         rows: list[Row] = []
         own = [
             cell
@@ -254,9 +250,8 @@ def durability(context: Context) -> Iterator[Block]:
         ]
         for cells in context.groups(own, ("database", "flushes")).values():
             rows += _levels_of(context, arm.name, cells)
-        if rows:
-            yield Table(arm.label, ("Database", "Level"), columns, tuple(rows), folded=number > 0)
-            number += 1
+        yield from table_of(arm.label, ("Database", "Level"), columns, rows, folded=number > 0)
+        number += bool(rows)
 
 
 def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Row]:
@@ -280,11 +275,13 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
         shown: list[Shown] = []
         for measure, quantity in (("flushes_per_operation", FLUSHES), ("mean_flush", DURATION)):
             values = context.values(measure, writing, arm) if writing else {}
-            shown.append(_estimated(context, f"durability.{measure}", values, place, quantity))
+            shown.append(
+                context.of(f"durability.{measure}", place, context.median(values.values(), quantity), quantity)
+            )
         for of in ("server", "machine"):
             shown += _crashes(context, arm, of_level, of, place)
         counted = context.spec.measure(rate_measure(context, writing) if writing else "throughput").quantity
-        shown.append(_estimated(context, "durability.rate", found, place, counted))
+        shown.append(context.of("durability.rate", place, context.median(found.values(), counted), counted))
         shown.append(dataclasses.replace(context.of("durability.price", place, price, RATIO), hint=named))
         shown.append(_settings(context, of_level, arm))
         words = flush_words(flushes)
@@ -295,12 +292,6 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
         )
         if found:
             below, rates_below = level, found
-
-
-def _estimated(context: Context, name: str, values: Mapping[int, float], place: Any, quantity: Quantity) -> Value:
-    return context.of(
-        name, place, median_estimate([*values.values()], quantity.unit, context.table.confidence), quantity
-    )
 
 
 def _settings(context: Context, cells: Sequence[Cell], arm: str) -> str:
@@ -373,9 +364,7 @@ def ranking(context: Context) -> Iterator[tuple[ArmRecord, str, list[SpreadLevel
     The mixed levels come first.  An emulated processor ranks nothing, and so explains no ranking.
     """
     single = {**USUAL, "operation": (SINGLE_WRITE,), "clients": ("1", "")}
-    for arm in context.arms:
-        if arm.role == "aa" or arm.emulated:
-            continue
+    for arm in (one for one in context.own_arms if not one.emulated):
         cells = [cell for cell in context.where(single) if rates(context, cell, arm.name)]
         for (flushes,), group in context.groups(cells, ("flushes",)).items():
             placed = {
@@ -406,7 +395,7 @@ def _spread(
     spreads = [
         spread([one[block] for one in own.values()]) for block in blocks if min(one[block] for one in own.values()) > 0
     ]
-    found = median_estimate(spreads, "ratio", context.table.confidence)
+    found = context.median(spreads, RATIO)
     middles = {name: statistics.median(one.values()) for name, one in own.items()}
     taken = None if mixed is None or found.point is None else durability_share(mixed, found.point)
     fastest, slowest = max(middles, key=lambda name: middles[name]), min(middles, key=lambda name: middles[name])
@@ -458,16 +447,15 @@ def ranking_shares(context: Context) -> Iterator[Block]:
             )
             words = flush_words(flushes)
             rows.append(Row((named + (f"\n{words}" if words else ""),), arm.name, shown))
-    columns = (Column("fastest", text=True), Column("slowest", text=True), Column("fastest ÷ slowest"))
-    if rows:
-        yield Table(
-            "How much of the databases’ ranking is durability",
-            ("Levels",),
-            (*columns, Column("durability’s share of the mixed ranking")),
-            tuple(rows),
-            "Single writes of one client: the fastest database over the slowest, each at the level that the paper had "
-            "it at, then all at one level. The share is of the logarithm, for rates differ by factors.",
-        )
+    columns = (Column("fastest", text=True), Column("slowest", text=True), "fastest ÷ slowest")
+    yield from table_of(
+        "How much of the databases’ ranking is durability",
+        ("Levels",),
+        (*columns, "durability’s share of the mixed ranking"),
+        rows,
+        "Single writes of one client: the fastest database over the slowest, each at the level that the paper had "
+        "it at, then all at one level. The share is of the logarithm, for rates differ by factors.",
+    )
 
 
 # -- loads that are offered ------------------------------------------------------------------------------
@@ -492,9 +480,8 @@ def mixed(context: Context) -> Iterator[Block]:
                         shown.append(dataclasses.replace(one, measure=f"{time}.{name}", place=place))
                 rows.append(Row((named, f"{stream}s"), arm.name, (*shown, total)))
     columns = tuple(Column(name, time) for time in ("service", "response") for name in SHOWN)
-    if rows:
-        title = "Steady small writes and bursts of large reads (the paper’s Figure 1)"
-        yield Table(title, ("Of", "Stream"), (*columns, Column("operations")), tuple(rows))
+    title = "Steady small writes and bursts of large reads (the paper’s Figure 1)"
+    yield from table_of(title, ("Of", "Stream"), (*columns, "operations"), rows)
 
 
 def rates_tried(context: Context, cell: Cell, arm: str) -> Shown:
@@ -525,9 +512,8 @@ def steps(context: Context) -> Iterator[Block]:
                     Finding("knee.step.met", place, "yes" if met else "no"),
                 )
                 rows.append(Row((context.spec.cell_name(cell),), arm.name, shown))
-    if rows:
-        columns = (Column("offered"), Column("p99 of the response"), Column("objective met", text=True))
-        yield Table("Rates that were offered in search of knees", ("Of",), columns, tuple(rows), folded=True)
+    columns = ("offered", "p99 of the response", Column("objective met", text=True))
+    yield from table_of("Rates that were offered in search of knees", ("Of",), columns, rows, folded=True)
 
 
 def offered(context: Context) -> Iterator[Block]:
@@ -546,8 +532,8 @@ def offered(context: Context) -> Iterator[Block]:
                 for at, p99, _ in _steps(context, cell, arm.name):
                     told = {"at": f"{per_second(at)} offered", "t": duration(p99), "interval": ""}
                     rows.append(base | {"kind": "other", "x": at, "y": p99} | told)
-                knee = context.table.estimate(context.spec.measure("knee"), cell, arm.name).point
-                bound = context.table.estimate(context.spec.measure("knee.objective"), cell, arm.name).point
+                knee = context.estimate("knee", cell, arm.name).point
+                bound = context.estimate("knee.objective", cell, arm.name).point
                 rows += [base | {"kind": "rule", "x": knee, "t": per_second(knee)}] if knee is not None else []
                 rows += [{"kind": "bound", "y": bound, "t": duration(bound)}] if bound is not None else []
             elif context.table.values(measure, cell, arm.name):
@@ -561,20 +547,13 @@ def offered(context: Context) -> Iterator[Block]:
                 rows.append(
                     base | {"kind": "ours", "x": at, "y": found.point, "low": found.low, "high": found.high} | told
                 )
-    drawn = {title: rows for title, rows in panels.items() if any(row["kind"] in ("ours", "other") for row in rows)}
-    if drawn:
-        marked = [(title, row) for title, rows in drawn.items() for row in rows if "at" in row]
-        text = "; ".join(f"{title}: {row['label']} {row['at']} {row['t']}" for title, row in marked[:12])
-        yield Chart(
-            "lines",
-            "Latency against the offered rate",
-            "p99 of the response, from the intended start, so that operations that wait for those before count with "
-            "their wait. Solid rules: the knee, the highest rate at which the objective is met; dotted: the objective.",
-            Axis("operations/s offered", OPERATION_RATE),
-            Axis("p99 of the response", DURATION),
-            tuple(Panel(title, rows) for title, rows in drawn.items()),
-            text,
-        )
+    yield from chart_of(
+        *("lines", "Latency against the offered rate"),
+        "p99 of the response, from the intended start, so that operations that wait for those before count with "
+        "their wait. Solid rules: the knee, the highest rate at which the objective is met; dotted: the objective.",
+        (Axis("operations/s offered", OPERATION_RATE), Axis("p99 of the response", DURATION)),
+        panels,
+    )
 
 
 def absent(context: Context) -> Iterator[tuple[str, str]]:

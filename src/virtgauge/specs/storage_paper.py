@@ -18,7 +18,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.reference import table
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, significant
-from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import LEVELS, PAPER_LEVELS, USUAL, WRITES, clients_words
 from virtgauge.specs.storage_insights import explained, per_second, rate_measure, rates, reasons
@@ -177,8 +177,8 @@ def replay(context: Context) -> Iterator[Block]:
     """All 48 cells, in the paper's order; those without a figure of ours say why."""
     stand = Stand(context)
     heads = ("Database", "Server", "Operation")
-    columns = (
-        *(Column(name) for name in ("paper", "this run", "ratio")),
+    columns: tuple[Column | str, ...] = (
+        *("paper", "this run", "ratio"),
         *(Column(name, text=True) for name in ("measured as", "limit", "what explains it")),
     )
     titles = {1: "Table IV: single operations per second", 1000: "Table V: rows per second, 1,000 to a statement"}
@@ -190,7 +190,7 @@ def replay(context: Context) -> Iterator[Block]:
             replayed += [one for one in shown[2:3] if isinstance(one, Value) and one.estimate.point is not None]
             words = f"{paper.operation}, {'many clients' if paper.many_clients else '1 client'}"
             rows.append(Row((paper.database, paper.server, words), "", shown))
-        yield Table(title, heads, columns, tuple(rows))
+        yield from table_of(title, heads, columns, rows)
     if replayed:
         points = [one.estimate.point for one in replayed if one.estimate.point is not None]
         told = f"{significant(min(points))} to {significant(max(points))}× the paper’s"
@@ -206,7 +206,7 @@ def _replayed(context: Context, stand: Stand, paper: PaperCell) -> Iterator[Show
         yield from (None, None, None, None, " ".join((stand.missing_reason(paper), *_of_the_paper(paper))))
         return
     arm, why = stand.arms[paper.server]
-    own = context.table.estimate(context.spec.measure(rate_measure(context, cell)), cell, arm.name)
+    own = context.estimate(rate_measure(context, cell), cell, arm.name)
     ratio = own.mapped(lambda per_s: per_s / paper.per_s, "ratio")
     place = context.place(cell, arm.name, "paper", paper=paper.text)
     yield Value.count("replay", place, paper.per_s, quantity)

@@ -19,7 +19,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, TrialStatus
 from virtgauge.results.formatting import duration, exact_duration, load_label, share
 from virtgauge.results.quantities import DURATION, RATIO
-from virtgauge.specs.blocks import Block, Column, Finding, Row, Table, Text, Value
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.timing_insights import PROBES
 
@@ -492,7 +492,7 @@ def advice(context: Context) -> Iterator[Block]:
 
 def why(context: Context) -> Iterator[Block]:
     """For each platform its causes."""
-    columns = (Column("found", text=True), Column("time saved"), Column("times"), Column("what to do", text=True))
+    columns = (Column("found", text=True), "time saved", "times", Column("what to do", text=True))
     for arm, found in causes_of(context):
         rows = []
         for cause in found:
@@ -505,4 +505,4 @@ def why(context: Context) -> Iterator[Block]:
             observed = Finding("cause.observed", place, cause.observed)
             rows.append(Row((cause.topic,), "", (observed, saved, times, cause.sentence + needs)))
         title = f"{arm.label} (emulated)" if arm.emulated else arm.label
-        yield Table(title, ("Cause",), columns, tuple(rows), folded=True)
+        yield from table_of(title, ("Cause",), columns, rows, folded=True)

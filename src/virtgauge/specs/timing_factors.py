@@ -21,7 +21,7 @@ from virtgauge.analysis.factor_tests import (
 from virtgauge.results.formatting import NONE, load_label, probe_title
 from virtgauge.results.quantities import COUNT, PROBABILITY, Quantity
 from virtgauge.specs import blocks
-from virtgauge.specs.blocks import Block, Column, Row, Shown, Table, Text, Value
+from virtgauge.specs.blocks import Block, Column, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.timing_insights import PROBES, function_label
 
@@ -143,7 +143,7 @@ def what_matters(context: Context) -> Iterator[Block]:
         for one in found.parameters:
             yield Text((" ".join(sentences(one, labels)),), f"{title}: {PARAMETERS[one.parameter]}", "finding")
         if found.parameters:
-            yield told.factors(found, f"{title}: factors")
+            yield from told.factors(found, f"{title}: factors")
             yield from told.effects(found, f"{title}: with the other factors accounted for, and interactions")
             yield from told.pairs(found, labels, f"{title}: pairs")
         unranked = ", ".join(labels.get(name, name) for name in found.unranked)
@@ -173,7 +173,7 @@ class _Told:
             for part, (value, quantity) in shown.items()
         ]
 
-    def factors(self, found: ProbeFactors, title: str) -> Table:
+    def factors(self, found: ProbeFactors, title: str) -> Iterator[Table]:
         rows = []
         for one in found.parameters:
             for test in one.tests:
@@ -192,7 +192,7 @@ class _Told:
         repetitions = Value.count(f"{self.prefix}.repetitions", self.context.place("*"), found.repetitions)
         rows.append(Row(("whole repetitions", "of each platform"), "", (None, None, None, repetitions, None, None)))
         columns = ("ε²", "H", "df", "n", "p", "p, adjusted")
-        return Table(title, ("Parameter", "Factor"), tuple(Column(name) for name in columns), tuple(rows), folded=True)
+        yield from table_of(title, ("Parameter", "Factor"), columns, rows, folded=True)
 
     def effects(self, found: ProbeFactors, title: str) -> Iterator[Table]:
         rows = []
@@ -213,9 +213,7 @@ class _Told:
                 shown = self._figures(place, f"{one.parameter}.aligned_ranks", figures, notes)
                 rows.append(Row((PARAMETERS[one.parameter], effect_name(effect.factors)), "", tuple(shown)))
         columns = ("η²", "F", "df", "df of error", "p of ranks", "p of values", "p", "p, adjusted")
-        if rows:
-            made = tuple(Column(name) for name in columns)
-            yield Table(title, ("Parameter", "Factors"), made, tuple(rows), folded=True)
+        yield from table_of(title, ("Parameter", "Factors"), columns, rows, folded=True)
 
     def pairs(self, found: ProbeFactors, labels: Labels, title: str) -> Iterator[Table]:
         """A row for each pair of levels, with each parameter's tests beside each other."""
@@ -232,8 +230,7 @@ class _Told:
             said = f"{_name(first, labels)} against {_name(second, labels)}"
             rows.append(Row((factor, said), "", tuple(shown)))
         columns = [Column(part, name) for name in PARAMETERS.values() for part in ("δ", "z", "p, adjusted")]
-        if rows:
-            yield Table(title, ("Factor", "Pair"), tuple(columns), tuple(rows), folded=True)
+        yield from table_of(title, ("Factor", "Pair"), columns, rows, folded=True)
 
     def _pair(self, factor: str, parameter: str, pair: PairTest | None) -> Sequence[Shown]:
         if pair is None:

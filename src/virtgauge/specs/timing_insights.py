@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Comparison
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.estimate import Estimate
@@ -19,7 +18,7 @@ from virtgauge.results.formatting import duration, exact_duration, load_label
 from virtgauge.results.measure import Better, Column, Derived, Measure, Statistic, field
 from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
 from virtgauge.specs import blocks
-from virtgauge.specs.blocks import Block, Row, Shown, Table, Text, Value
+from virtgauge.specs.blocks import Block, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
 
 PROBES = ("timer_cost", "sleep_lateness")
@@ -244,9 +243,7 @@ def loads(context: Context) -> Iterator[Block]:
             count = Value.count("load.trials", place, trials)
             text = f"{service}: {instead}" if instead else service or "–"
             rows.append(Row((load_label(load),), arm.name, (text, *shown, count)))
-    columns = (blocks.Column("service", text=True), *(blocks.Column(name) for name in _ACHIEVED))
-    if rows:
-        yield Table("", ("Load",), (*columns, blocks.Column("trials")), tuple(rows))
+    yield from table_of("", ("Load",), (blocks.Column("service", text=True), *_ACHIEVED, "trials"), rows)
 
 
 def _over_cells(context: Context, measure: Measure, cells: list[Cell], arm: str) -> Estimate:
@@ -255,9 +252,8 @@ def _over_cells(context: Context, measure: Measure, cells: list[Cell], arm: str)
     for cell in cells:
         for block, value in context.table.values(measure, cell, arm).items():
             blocks_of.setdefault(block, []).append(value)
-    unit = measure.quantity.unit
     values = [sum(found) / len(found) for found in blocks_of.values()]
-    return median_estimate(values, unit, context.table.confidence) if values else Estimate.missing(unit, "not told")
+    return context.median(values, measure.quantity) if values else Estimate.missing(measure.quantity.unit, "not told")
 
 
 # -- published figures -----------------------------------------------------------------------------------
@@ -307,8 +303,8 @@ def published(context: Context) -> Iterator[Block]:
     parts = ("median", "half IQR", "minimum", "maximum")
     columns = [blocks.Column("as", "published", text=True), *(blocks.Column(part, "published") for part in parts)]
     columns += [blocks.Column(part, "this run") for part in parts]
+    yield from table_of("", ("Measured",), columns, rows)
     if rows:
-        yield Table("", ("Measured",), tuple(columns), tuple(rows))
         yield Text(tuple(sources))
 
 
