@@ -64,7 +64,6 @@ LEAST_LEVELS = 3
 """Amounts of cross traffic that make a curve; fewer are drawn as strips of the instant estimates."""
 MOST_INSTANTS = 120
 """Instant estimates of one strip."""
-_MOST_TOLD = 12
 _CURVE_POINTS = 100
 _SHORTEST_GAP = 0.1
 """Of what was planned; what is shorter would take most of a logarithmic axis, and tells little."""
