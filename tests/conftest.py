@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.unfreeze()  # else DuckDB says at the end that it leaks what was frozen
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shutil.rmtree(os.environ[SESSION], ignore_errors=True)
 
