@@ -20,6 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 BUILDS = {
     "agent": "build_agent",
     "shim": "build_shim",
+    "uml_registers": "build_uml_registers",
     "flushes": "build_flushes",
     "sensorstore": "build_sensorstore",
     "bandwidth": "build_bandwidth",
@@ -32,6 +33,7 @@ IN_WHEEL = tuple(
     for name in (
         "virtgauge-agent",
         "libhptime_preload.so",
+        "libuml_registers.so",
         "virtgauge-flushes",
         "libvirtgauge_flushes.so",
         "sensorstore",

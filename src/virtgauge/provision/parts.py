@@ -39,6 +39,7 @@ PROGRAMS = {
     "flushes": ("virtgauge-flushes", "libvirtgauge_flushes.so"),
     "bandwidth": ("bandwidth", "bandwidth-dynamic"),
     "shim": ("libhptime_preload.so",),
+    "uml_registers": ("libuml_registers.so",),
     "page": ("vega-embed.js",),
 }
 """Files by the part that brings them."""
@@ -140,6 +141,7 @@ PARTS: dict[str, Part] = {
         _built("flushes", "the flush laboratory"),
         _built("bandwidth", "the bandwidth estimator"),
         _built("shim", "the shim for unmodified programs"),
+        _built("uml_registers", "the registers of User Mode Linux"),
         _built("page", "the drawing library of reports"),
         Part("kernel", "a guest kernel", Lane.FETCH, lambda: find_kernel() is not None, provision_kernel),
         Part("gvisor", "gVisor", Lane.BUILD, lambda: find_runsc() is not None, provision_runsc),
@@ -166,7 +168,7 @@ PARTS: dict[str, Part] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "packages": ("qemu", "uml", "qemu-img", "runc", "openvswitch"),
     "guests": ("packages", "kernel", "gvisor", "ganesha", "image", "duckdb"),
-    "native": ("agent", "sensorstore", "flushes", "bandwidth", "shim", "page"),
+    "native": ("agent", "sensorstore", "flushes", "bandwidth", "shim", "uml_registers", "page"),
     "databases": (*OF_DATABASES, DUCKDB.name, *(product.name for product in SERVERS)),
     "testing": ("guests", "native", "c++", "iperf3", "sshd", "libvirt-schemas", "qemu-user", "ovmf", "chromium"),
     "libvirt": ("libvirt-headers", "libvirtd", "libvirt-qemu", "libvirt-lxc"),

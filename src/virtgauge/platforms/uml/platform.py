@@ -18,6 +18,7 @@ from virtgauge.agent.serial_stream import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.mounts import DiskImageError, loop_device
+from virtgauge.host.native_file import find_native
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
@@ -53,6 +54,16 @@ _DISK_BYPASS = (
     "User Mode Linux opens its disk without direct I/O, so that of what it reads only what the host's page cache has "
     "not got meets the bounds"
 )
+
+
+def find_registers() -> Path:
+    """The library with which a kernel before 6.13 restores the registers of a processor with AMX.
+
+    Raises:
+        UnavailableError: it is not there.
+    """
+    what = "the library for User Mode Linux's registers"
+    return find_native("libuml_registers.so", "VIRTGAUGE_UML_REGISTERS", what, "a built one", "uml_registers")
 
 
 class UmlPlatform(Platform):
@@ -94,7 +105,7 @@ class UmlPlatform(Platform):
         return {"kind": self.kind, **self.settings.model_dump(mode="json"), "vcpus": 1}
 
     def needs(self) -> tuple[str, ...]:
-        return ("uml",)
+        return ("uml", "uml_registers")
 
     async def probe(self) -> Availability:
         """Boot a guest, or remember that one booted."""
@@ -104,7 +115,7 @@ class UmlPlatform(Platform):
         if os.geteuid() != 0:
             return Availability(False, _NEEDS_ROOT, _AS_ROOT)
         try:
-            agent = find_agent()
+            agent, _ = find_agent(), find_registers()
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
         version = await _version(binary)
@@ -253,7 +264,8 @@ def _modules(binary: Path, version: str | None) -> Path:
 
 def _environment(spec: GuestSpec) -> dict[str, str]:
     """The scope's, less the folder for temporary files: the guest's memory would become a file on its disk."""
-    return {name: value for name, value in spec.scope.environment().items() if name != "TMPDIR"}
+    kept = {name: value for name, value in spec.scope.environment().items() if name != "TMPDIR"}
+    return kept | {"LD_PRELOAD": str(find_registers())}
 
 
 def _disk_device(spec: GuestSpec, removal: contextlib.ExitStack) -> Path | None:
