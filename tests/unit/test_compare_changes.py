@@ -12,7 +12,7 @@ from virtgauge.compare.changes import Criteria, find_changes
 from virtgauge.compare.matching import match
 from virtgauge.compare.model import Change, Finding
 from virtgauge.compare.runs import ReadRun
-from virtgauge.results.measure import Measure
+from virtgauge.results.measure import Better, Measure
 
 CRITERIA = Criteria(nominal=0.95, equivalent=0.05)
 USUAL = {"host": 20.0, "host-aa": 20.0, "guest": 30.0}
@@ -60,6 +60,13 @@ def test_the_relative_change_is_formed_within_blocks() -> None:
     assert guest.own.finding is Finding.NOT_SHOWN
     assert guest.relative.finding is Finding.WORSE
     assert guest.relative.ratio.low <= 1.2 <= guest.relative.ratio.high
+
+
+def test_where_neither_is_better_a_change_is_a_change() -> None:
+    neither = dataclasses.replace(MEDIAN, better=Better.NEITHER)
+    for factor in (1.3, 0.7):
+        found = changes(run_in_memory("a", 1, USUAL), run_in_memory("b", 2, scaled(1, factor)), measure=neither)
+        assert of(found, 1).own.finding is Finding.CHANGED
 
 
 def test_more_is_better_where_the_measure_says_so() -> None:

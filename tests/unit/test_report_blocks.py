@@ -48,7 +48,7 @@ SPEC = SuiteSpec(
     ),
     (RATE, TAIL),
     HeadlineSpec(
-        {"rate": ("does", "things")},
+        {"rate": ("does", "things", "at")},
         lambda context: [("rate", cell) for cell in context.where({"size": ("large",), "clients": ("1",)})],
         lambda context, cell: context.words(cell, "tool"),
     ),

@@ -163,9 +163,9 @@ def test_headlines_name_each_platform_once_emulated_and_skipped_last(usual: Repo
 
 def test_the_headline_says_how_much_with_its_interval(usual: Report) -> None:
     text = next(headline.text for headline in usual.suite("timing").headlines if headline.arm == "gvisor")
-    assert text.startswith("reads the clock at ")
+    assert text.startswith("reads the clock in ")
     assert re.search(r"\(clock_gettime, 5\d× the host, [\d.]+–[\d.]+×\)", text)
-    assert "; wakes late at " in text
+    assert "; wakes late by " in text
 
 
 def test_an_emulated_arm_is_never_ranked(usual: Report) -> None:

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtgauge.analysis.comparison import Comparison, Judgement
+from virtgauge.analysis.differences import Difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results import formatting
+from virtgauge.results.quantities import DURATION, SHARE, Quantity
 
 
 def estimate(point: float, low: float | None, high: float | None, unit: str = "ratio") -> Estimate:
@@ -57,6 +59,16 @@ def test_an_interval_shares_its_unit_or_names_both() -> None:
     assert formatting.duration_interval(estimate(23, 22.8, 23.4, "ns")) == "22.8–23.4 ns"
     assert formatting.duration_interval(estimate(900, 650, 1150, "ns")) == "650 ns–1.15 µs"
     assert formatting.duration_interval(estimate(900, None, None, "ns")) == "–"
+
+
+def test_differences_have_their_signs_and_a_share_is_told_in_points() -> None:
+    def told(*ends: float, quantity: Quantity = DURATION) -> str:
+        found = Difference(estimate(*ends, quantity.unit), 0.1, Judgement.HIGHER, "because")
+        return formatting.beside(found, quantity)
+
+    assert told(1.3, 0.8, 2.1, quantity=SHARE) == "+1.30 points (+0.800 to +2.10)"
+    assert told(-0.186, -0.309, -0.0633, quantity=SHARE) == "−0.186 points (−0.309 to −0.0633)"
+    assert told(-1500, -2000, 10) == "−1.50 µs (−2.00 µs to +10.0 ns)"
 
 
 @pytest.mark.parametrize(

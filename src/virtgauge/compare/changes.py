@@ -165,8 +165,10 @@ def widest(bands: Sequence[float | None]) -> float | None:
 
 
 def finding_of(outcome: Outcome, better: Better) -> Finding:
-    """An outcome by which way is better."""
+    """An outcome by which way is better; a change where neither is."""
     if outcome in (Outcome.HIGHER, Outcome.LOWER):
+        if better is Better.NEITHER:
+            return Finding.CHANGED
         return Finding.BETTER if (outcome is Outcome.HIGHER) == (better is Better.HIGHER) else Finding.WORSE
     return Finding(outcome.value)
 
@@ -201,8 +203,8 @@ def _judged(places: Sequence[_Place], found: Sequence[_Found | None], criteria: 
 
 def _rank(change: Change) -> tuple[int, float]:
     """What is called a change before what is not, the largest first."""
-    called = {Finding.WORSE: 0, Finding.BETTER: 0, Finding.NOT_SHOWN: 1, Finding.EQUIVALENT: 2}
-    return called[change.own.finding], -size_of(change.own)
+    called = {Finding.NOT_SHOWN: 1, Finding.EQUIVALENT: 2}
+    return called.get(change.own.finding, 0), -size_of(change.own)
 
 
 def size_of(effect: Effect) -> float:

@@ -19,7 +19,13 @@ from virtgauge.results.quantities import FACTOR, Quantity
 
 MOST_COURSES = 60
 """Panels of courses on a page; those with steps come first, and the table holds all."""
-_COLOURS = {"worse": "#c4331c", "better": "#1b7f4b", "equivalent": "#2f7ff0", "not shown": "#7b8494"}
+_COLOURS = {
+    "worse": "#c4331c",
+    "better": "#1b7f4b",
+    "changed": "#8a5a00",
+    "equivalent": "#2f7ff0",
+    "not shown": "#7b8494",
+}
 _RATIO_LABEL = "format(datum.value, '~g') + '×'"
 _ROW_HEIGHT, _LABEL_WIDTH = 19, 190
 
@@ -50,13 +56,15 @@ def change_figures(found: Comparison) -> ComparisonFigures:
             shown = {arm: some for arm, some in rows.items() if some}
             if not shown:
                 continue
+            caption = "; ".join(
+                filter(None, ("Ratio to the base with its interval", formatting.measure_of(measure).better.clause))
+            )
             names = {arm: f"change-{run}-{measure}-{arm}" for arm in shown}
             data |= {names[arm]: PanelData("rows", some) for arm, some in shown.items()}
             figures.append(
                 Figure(
                     f"{found.title(run)}: {measure}",
-                    f"Ratio to the base with its interval; {formatting.measure_of(measure).better.value} is better. "
-                    "The grey bar is what identical arms (A/A) seem to differ by.",
+                    f"{caption}. The grey bar is what identical arms (A/A) seem to differ by.",
                     _forest([row for some in shown.values() for row in some], max(map(len, shown.values()))),
                     tuple(Panel(found.arms[arm].label, names[arm]) for arm in shown),
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.compare.model import Change, Comparison, Effect, Finding, Series, SeriesComparison, Step
+from virtgauge.compare.model import CALLED, Change, Comparison, Effect, Finding, Series, SeriesComparison, Step
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.formatting import NONE, ratio, ratio_interval, share
 from virtgauge.results.measure import Measure
@@ -59,12 +59,11 @@ def headline(found: Comparison, run: int) -> str:
 def beside_reference(change: Change) -> str:
     """What the reference says of a change of another arm, in a clause; empty where there is nothing to add."""
     own, relative = change.own.finding, change.relative.finding if change.relative else None
-    changed = (Finding.WORSE, Finding.BETTER)
-    if relative is None or (own not in changed and relative not in changed):
+    if relative is None or (own not in CALLED and relative not in CALLED):
         return ""
-    if own in changed and relative not in changed:
+    if own in CALLED and relative not in CALLED:
         return "its ratio to the reference did not change as much as can be shown: the host may have changed"
-    if own not in changed:
+    if own not in CALLED:
         return f"{relative.value} beside the reference, which changed as well"
     return f"{relative.value} beside the reference too"
 
@@ -92,8 +91,8 @@ def multiplicity(found: Comparison | SeriesComparison) -> str:
     families = f"the {number} comparison{'' if number == 1 else 's'}"
     families += f", and over the {beside} beside the reference in turn" if beside else ""
     return (
-        f"Of what is called worse or better, at most {level} are expected to be chance (Benjamini–Hochberg over "
-        f"{families}). Each finding of no difference stands for itself, at {level}."
+        f"Of what is called worse, better or changed, at most {level} are expected to be chance (Benjamini–Hochberg "
+        f"over {families}). Each finding of no difference stands for itself, at {level}."
     )
 
 

@@ -19,8 +19,13 @@ class Finding(enum.StrEnum):
 
     WORSE = "worse"
     BETTER = "better"
+    CHANGED = "changed"
     EQUIVALENT = "equivalent"
     NOT_SHOWN = "not shown"
+
+
+CALLED = frozenset({Finding.WORSE, Finding.BETTER, Finding.CHANGED})
+"""What says that a figure changed."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,11 +16,11 @@ import markupsafe
 from virtgauge import __version__
 from virtgauge.compare import formatting
 from virtgauge.compare.charts import FINDING_COLOURS, ComparisonFigures, change_figures, series_figures
-from virtgauge.compare.model import Comparison, Finding, SeriesComparison
+from virtgauge.compare.model import CALLED, Comparison, SeriesComparison
 from virtgauge.report.library import drawing_library
 from virtgauge.report.page import asset, content_policy, embeddable
 
-_CLASSES = {"worse": "worse", "better": "better", "equivalent": "same", "not shown": "plain"}
+_CLASSES = {"worse": "worse", "better": "better", "changed": "changed", "equivalent": "same", "not shown": "plain"}
 
 
 def render_html(found: Comparison | SeriesComparison) -> str:
@@ -33,9 +33,7 @@ def render_html(found: Comparison | SeriesComparison) -> str:
         found=found,
         figures=drawn.figures,
         finding_colours={
-            finding: colour
-            for finding, colour in FINDING_COLOURS.items()
-            if not series or finding in (Finding.WORSE, Finding.BETTER)
+            finding: colour for finding, colour in FINDING_COLOURS.items() if not series or finding in CALLED
         },
         classes=_CLASSES,
         formatting=formatting,

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from virtgauge.compare import formatting
 from virtgauge.compare.model import (
+    CALLED,
     ArmPair,
     Change,
     Comparison,
@@ -28,7 +29,13 @@ MOST_ROWS = 40
 """Of a table in the terminal; the page and the JSON form hold all."""
 MOST_OPEN = 5
 """Of changes that are not called one."""
-_STYLES = {Finding.WORSE: "red", Finding.BETTER: "green", Finding.EQUIVALENT: "default", Finding.NOT_SHOWN: "dim"}
+_STYLES = {
+    Finding.WORSE: "red",
+    Finding.BETTER: "green",
+    Finding.CHANGED: "yellow",
+    Finding.EQUIVALENT: "default",
+    Finding.NOT_SHOWN: "dim",
+}
 
 
 def render_text(found: Comparison | SeriesComparison, console: Console) -> None:
@@ -52,7 +59,7 @@ def render_text(found: Comparison | SeriesComparison, console: Console) -> None:
 
 def _changes(found: Comparison, console: Console) -> None:
     """What is called a change, and of the rest the few that come closest to one."""
-    called = [change for change in found.changes if change.own.finding in (Finding.WORSE, Finding.BETTER)]
+    called = [change for change in found.changes if change.own.finding in CALLED]
     open_ones = [change for change in found.changes if change.own.finding is Finding.NOT_SHOWN]
     shown = [*called[:MOST_ROWS], *open_ones[:MOST_OPEN]]
     if not shown:
@@ -61,7 +68,7 @@ def _changes(found: Comparison, console: Console) -> None:
     for change in shown:
         own, relative = change.own, change.relative
         beside = formatting.change_text(relative, change.measure)
-        if relative is not None and relative.finding in (Finding.WORSE, Finding.BETTER):
+        if relative is not None and relative.finding in CALLED:
             beside += f" {relative.finding.value}"
         style = _STYLES[own.finding]
         figures = (

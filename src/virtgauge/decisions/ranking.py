@@ -100,8 +100,9 @@ def _by_measure(requirement: BoundRequirement, table: ResultTable) -> Ranking:
     beats: dict[tuple[str, str], bool] = {}
     for one, other in itertools.combinations(names, 2):
         said = {judgement(one, other, cell) for cell in cells} - {Judgement.INCONCLUSIVE}
-        beats[one, other] = said == {good}
-        beats[other, one] = bool(said) and good not in said
+        ordered = requirement.better is not Better.NEITHER
+        beats[one, other] = ordered and said == {good}
+        beats[other, one] = ordered and bool(said) and good not in said
     return Ranking(requirement.name, _ranks(names, lambda one, other: beats[one, other]), unranked)
 
 

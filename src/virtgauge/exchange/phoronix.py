@@ -28,7 +28,9 @@ def phoronix(found: RunFigures) -> str:
     Raises:
         UsageError: there is no figure, and the format has no result without one.
     """
-    figures = [figure for figure in found.figures if figure.estimate.point is not None]
+    # Their results are ordered one way or the other.
+    ordered = (figure for figure in found.figures if figure.measure.better is not Better.NEITHER)
+    figures = [figure for figure in ordered if figure.estimate.point is not None]
     if not figures:
         raise UsageError(
             f"the run {found.manifest.run_id} has no valid figure of these measures",

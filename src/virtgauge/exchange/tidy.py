@@ -173,13 +173,18 @@ class Rank:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What the run says of a paper's conclusion: the figures of one arm, or of all where ``arm`` is empty."""
+    """What the run says of a paper's conclusion: the figures of one arm, or of all where ``arm`` is empty.
+
+    Attributes:
+        at_one_level: whether databases are compared at one level of durability, where the paper did not.
+    """
 
     suite: str
     claim: str
     place: str
     text: str
     arm: str
+    at_one_level: bool
     verdict: str
     verdict_on_paper: str
     evidence: list[str]
@@ -241,10 +246,10 @@ def claims_of(table: ResultTable) -> Iterator[Claim]:
 
     for suite in report.build(table.ledger).suites:
         for checks in suite.claims:
-            for one in checks.run:
-                found = one.checked
+            leveled = [] if checks.at_one_level is None else [("", checks.at_one_level, True)]
+            for arm, found, at_one_level in [*((one.arm, one.checked, False) for one in checks.run), *leveled]:
                 yield Claim(
-                    suite.suite, found.name, found.place, found.text, one.arm, found.verdict.value,
+                    suite.suite, found.name, found.place, found.text, arm, at_one_level, found.verdict.value,
                     checks.paper.verdict.value, [evidence.text for evidence in found.evidence],
                 )  # fmt: skip
 
@@ -289,6 +294,7 @@ def _estimates(table: ResultTable) -> Iterator[Estimate]:
                 one, compared = table.estimate(measure, cell, arm.name), {}
                 if arm.name != table.reference and one.point is not None:
                     found = table.compared(measure, cell, arm.name)
+                    judged = table.differed(measure, cell, arm.name) if measure.by_difference else found
                     compared = {
                         "ratio": found.ratio.point,
                         "ratio_low": found.ratio.low,
@@ -298,8 +304,8 @@ def _estimates(table: ResultTable) -> Iterator[Estimate]:
                         "difference_high": found.difference.high,
                         "pairs": found.difference.n,
                         "band": found.band,
-                        "judgement": found.judgement.value,
-                        "judgement_reason": found.reason,
+                        "judgement": judged.judgement.value,
+                        "judgement_reason": judged.reason,
                     }
                 yield Estimate(
                     measure.full_name, cells[cell], arm.name, one.point, one.low, one.high, one.unit, one.confidence,

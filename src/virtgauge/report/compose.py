@@ -388,7 +388,7 @@ def _sentence(context: Context, arm: str, against: str, measured: Sequence[tuple
     spec, name = _headline(context), f" {against}"
     parts: list[str] = []
     ranged = bool(against) and len({spec.name(context, cell) for _, cell in measured}) > spec.most
-    for asked, (verb, noun) in spec.says.items():
+    for asked, (verb, noun, leading) in spec.says.items():
         measure = context.spec.measure(asked)
         cells = [cell for one, cell in measured if one == asked]
         if not cells:
@@ -406,7 +406,7 @@ def _sentence(context: Context, arm: str, against: str, measured: Sequence[tuple
             said.append(f"{point} ({spec.name(context, cell)}{beside})")
         more = len(cells) - spec.most - 1
         said += [f"{more} more below"] if more > 0 else []
-        parts.append(" ".join(filter(None, (verb, noun, "at" if noun else "", ", ".join(said)))))
+        parts.append(" ".join(filter(None, (verb, noun, leading, ", ".join(said)))))
     if ranged:
         found = [context.table.compared(context.spec.measure(one), cell, arm) for one, cell in measured]
         undecided = sum(not one.distinguishable for one in found)
@@ -422,7 +422,7 @@ def _range(context: Context, arm: str, against: str, measure: Measure, cells: li
     if known:
         pick: Callable[[str], float] = lambda name: known[name].point or 0.0  # noqa: E731
         least, most = min(known, key=pick), max(known, key=pick)
-        verb, noun = spec.says[measure.name]
+        verb, noun, _ = spec.says[measure.name]
         yield f"{verb} {ratio(known[least])} ({least}) to {ratio(known[most])} ({most}) of {against}’s {noun}".strip()
 
 

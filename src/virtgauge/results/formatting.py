@@ -9,7 +9,7 @@ from virtgauge.analysis.differences import Difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.resolution import Resolution, is_coarse, resolution
 from virtgauge.errors import printable as printable  # of a report's words it is one
-from virtgauge.results.quantities import COUNT, RATIO, Quantity, significant
+from virtgauge.results.quantities import COUNT, RATIO, SHARE, Quantity, significant
 
 NONE = "–"
 
@@ -231,9 +231,17 @@ def beside(found: Comparison | Difference, quantity: Quantity, *, short: bool = 
     estimate = found.estimate
     if estimate.point is None:
         return ""
-    sign = "+" if estimate.point > 0 else ""
-    interval = "" if short else interval_text(estimate, quantity)
-    return f"{sign}{quantity.text(estimate.point)}{f' ({interval})' if interval else ''}"
+    ends = () if short or estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+    point, *interval = (_signed(one, quantity) for one in (estimate.point, *ends))
+    unit = " points" if quantity is SHARE else ""
+    return f"{point}{unit}" + (f" ({' to '.join(interval)})" if interval else "")
+
+
+def _signed(difference: float, quantity: Quantity) -> str:
+    """``+1.2 µs``, ``−0.31``: of a share the bare number, as its unit is told once."""
+    sign = "+" if difference > 0 else "−" if difference < 0 else ""
+    text = quantity.text(abs(difference))
+    return sign + (text.removesuffix(" %") if quantity is SHARE else text)
 
 
 def why_judged(found: Comparison | Difference) -> str:

@@ -27,6 +27,11 @@ class Better(enum.StrEnum):
     HIGHER = "higher"
     NEITHER = "neither"
 
+    @property
+    def clause(self) -> str:
+        """``lower is better``; empty where neither is."""
+        return "" if self is Better.NEITHER else f"{self.value} is better"
+
 
 @dataclasses.dataclass(frozen=True)
 class Field:
@@ -153,6 +158,7 @@ class Measure:
         probes: of the trials that have it.
         source: where a trial has it, in the base unit.
         relative_to: what the figure is divided by; None where it stands alone.
+        by_difference: whether it is compared with the reference by the difference, because its ratio says little.
         lacking: why a valid trial may have no such figure, and what would help, in a clause.
         headline: whether it is among the few by which runs are compared when none is named.
     """
@@ -167,6 +173,7 @@ class Measure:
     relative_to: Relation | None = None
     headline: bool = False
     lacking: str = ""
+    by_difference: bool = False
 
     def __post_init__(self) -> None:
         if self.relative_to is not None and self.relative_to.percent and self.quantity is not SHARE:

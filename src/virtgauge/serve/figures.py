@@ -57,7 +57,7 @@ class FigureTable:
     Attributes:
         name: ``timing.sleep_lateness.p99``.
         meaning: in a clause.
-        better: which way.
+        better: which way, in a clause.
         common: the levels that all rows share.
         arms: labels of the columns.
         rows: the first :data:`ROWS`.
@@ -120,7 +120,7 @@ class RunningFigures:
         return FigureTable(
             name=measure.full_name,
             meaning=measure.meaning,
-            better=measure.better.value,
+            better=measure.better.clause,
             common=plain(", ".join(common)),
             arms=tuple(plain(arm.label) + (", emulated" if arm.emulated else "") for arm in arms),
             rows=tuple(rows),

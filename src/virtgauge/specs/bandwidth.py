@@ -50,7 +50,7 @@ DETAIL = TableSpec(
         Figures("truth", "truth"),
         Figures("estimate", "estimate", note=insights.at_least),
         Figures("signed_error", "signed error"),
-        Figures("error", "error", compared="difference"),
+        Figures("error", "error", compared=True),
         Figures("searches.half_iqr", "half the IQR"),
         Figures("searches.mad", "MAD"),
         Told("outliers", insights.beyond_fences, text=False),

@@ -44,7 +44,10 @@ def bandwidth_measures() -> Iterator[Measure]:
         name: str, quantity: Quantity, better: Better, meaning: str, source: Source, headline: bool = False
     ) -> Measure:
         lacking = "the sender could not pace the rate, or the answer is a lower bound and the truth is above it"
-        return Measure("bandwidth", name, quantity, better, meaning, ESTIMATES, source, None, headline, lacking)
+        by_difference = quantity is SHARE
+        return Measure(
+            "bandwidth", name, quantity, better, meaning, ESTIMATES, source, None, headline, lacking, by_difference
+        )
 
     def rate(*path: str) -> Field:
         return field(*path, factor=1e6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import paired_ratio
@@ -118,15 +118,15 @@ class Context:
         cell: Cell,
         arm: str,
         *,
-        compared: bool | Literal["difference"] = False,
+        compared: bool = False,
         note: str = "",
         hint: str = "",
         rank: int | None = None,
     ) -> Value:
         """A figure as it is shown."""
         asked = self.spec.measure(measure) if isinstance(measure, str) else measure
-        compare = self.table.differed if compared == "difference" else self.table.compared
-        beside = bool(compared) and arm != self.table.reference and self.table.has(asked, cell, arm)
+        compare = self.table.differed if asked.by_difference else self.table.compared
+        beside = compared and arm != self.table.reference and self.table.has(asked, cell, arm)
         return Value(
             asked.name,
             self.place(cell, arm),

@@ -107,7 +107,7 @@ FORWARDING = SuiteSpec(
     "Packet forwarding",
     FACTORS,
     tuple(forwarding_measures()),
-    HeadlineSpec({"throughput_bits": ("carries", "")}, _highlights, _name, most=4, remark=_remark),
+    HeadlineSpec({"throughput_bits": ("carries", "", "")}, _highlights, _name, most=4, remark=_remark),
     summary=(GLANCE,),
     sections=(
         SectionSpec("figures", "Figures", (paper.charts, insights.curves), folded=True),

@@ -67,7 +67,7 @@ class Figures:
     Attributes:
         measure: its name.
         title: of the column; the measure's where it is empty.
-        compared: whether figures stand beside the reference's, as a ratio or as a difference.
+        compared: whether figures stand beside the reference's.
         where: the cells that have it; others of the table have another column's.
         note: what a reader must know of a figure, of a context, cell and arm.
         hint: more of it, on request.
@@ -75,7 +75,7 @@ class Figures:
 
     measure: str
     title: str = ""
-    compared: bool | Literal["difference"] = False
+    compared: bool = False
     where: Where = dataclasses.field(default_factory=dict)
     note: Callable[[Context, Cell, str], str] | None = None
     hint: Callable[[Context, Cell, str], str] | None = None
@@ -164,7 +164,8 @@ class HeadlineSpec:
     """Each platform in one sentence.
 
     Attributes:
-        says: by measure what a platform does and of what: ``("stores", "single values")``, in the sentence's order.
+        says: by measure what a platform does, of what, and what leads to the figure: ``("stores", "single values",
+            "at")``, in the sentence's order.
         cells: that the sentence is about, each with its measure.
         name: of a cell within the sentence.
         where: the conditions that these cells share, in words.
@@ -175,7 +176,7 @@ class HeadlineSpec:
         told: which of the measured cells an arm's sentence is about.
     """
 
-    says: Mapping[str, tuple[str, str]]
+    says: Mapping[str, tuple[str, str, str]]
     cells: Callable[[Context], list[tuple[str, Cell]]]
     name: Callable[[Context, Cell], str]
     where: Callable[[Context, list[Cell]], str] = lambda context, cells: ""

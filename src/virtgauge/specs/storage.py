@@ -323,7 +323,7 @@ _PUBLISHED = (
     "other hardware."
 )
 
-_SAYS = {"throughput": ("stores", "single values"), "rows": ("reads", "rows")}
+_SAYS = {"throughput": ("stores", "single values", "at"), "rows": ("reads", "rows", "at")}
 
 
 def _highlights(context: Context) -> list[tuple[str, Cell]]:

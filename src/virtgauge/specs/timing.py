@@ -155,7 +155,7 @@ TIMING = SuiteSpec(
     FACTORS,
     tuple(timing_measures()),
     HeadlineSpec(
-        {"timer_cost.p50": ("reads", "the clock"), "sleep_lateness.p50": ("wakes", "late")},
+        {"timer_cost.p50": ("reads", "the clock", "in"), "sleep_lateness.p50": ("wakes", "late", "by")},
         insights.highlights,
         _name,
         most=8,
