@@ -115,7 +115,7 @@ class Change:
         arm: place in :attr:`Comparison.arms`.
         measure: its full name.
         unit: the measure's base unit.
-        better: ``lower`` or ``higher``.
+        better: ``lower``, ``higher`` or ``neither``.
         base, other: the figures, each the median over its repetitions.
         own: the change of the figure itself.
         relative: the change of its ratio to the reference arm of its own run; None of the reference, and where there

@@ -8,7 +8,7 @@ C.  With few repetitions the intervals are as wide as those allow, smallest to l
 
 Overall, a platform that fails a requirement stands behind every one that fails none; among those of the same standing,
 one is better than another if it is better by some requirement and worse by none (Pareto).  No requirement is weighed
-against another.  Emulated figures never rank.
+against another.  Emulated figures never rank, and where neither way is better nothing does.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better
 from virtgauge.results.table import ResultTable
+
+_NO_FIGURE = "no valid trial has this figure"
+_NEITHER = "of this figure neither less nor more is better"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +84,9 @@ def _by_measure(requirement: BoundRequirement, table: ResultTable) -> Ranking:
     for arm in list(rankable):
         if not any(table.values(measure, cell, arm.name) for cell in cells):
             rankable.remove(arm)
-            unranked[arm.name] = "no valid trial has this figure"
+            unranked[arm.name] = _NO_FIGURE
+    if requirement.better is Better.NEITHER:
+        return Ranking(requirement.name, (), unranked | {arm.name: _NEITHER for arm in rankable})
     names = [arm.name for arm in rankable]
     pairs = max(1, len(names) * (len(names) - 1) // 2)
     nominal = 1 - (1 - requirement.confidence) / pairs
@@ -100,16 +105,15 @@ def _by_measure(requirement: BoundRequirement, table: ResultTable) -> Ranking:
     beats: dict[tuple[str, str], bool] = {}
     for one, other in itertools.combinations(names, 2):
         said = {judgement(one, other, cell) for cell in cells} - {Judgement.INCONCLUSIVE}
-        ordered = requirement.better is not Better.NEITHER
-        beats[one, other] = ordered and said == {good}
-        beats[other, one] = ordered and bool(said) and good not in said
+        beats[one, other] = said == {good}
+        beats[other, one] = bool(said) and good not in said
     return Ranking(requirement.name, _ranks(names, lambda one, other: beats[one, other]), unranked)
 
 
 def _overall(rankings: Sequence[Ranking], verdicts: Sequence[Verdict], arms: Sequence[ArmRecord]) -> Ranking:
     rankable, unranked = _rankable(arms)
     for arm in list(rankable):
-        if all(arm.name in ranking.unranked for ranking in rankings):
+        if all(ranking.unranked.get(arm.name) == _NO_FIGURE for ranking in rankings):
             rankable.remove(arm)
             unranked[arm.name] = "no valid trial has a figure that is required"
     standing = {arm.name: _standing([v for v in verdicts if v.arm == arm.name]) for arm in rankable}

@@ -32,7 +32,7 @@ class Row:
         measure: its name within the suite; None for a trial whose probe has none.
         value: in ``unit``; None for a trial that does not count, and where one that does cannot say it.
         unit: the base unit of the measure's quantity.
-        better: ``lower`` or ``higher``.
+        better: ``lower``, ``higher`` or ``neither``.
     """
 
     run: str

@@ -100,6 +100,7 @@ SIZE = Quantity(
     ("B", "kB", "MB", "GB"),
 )
 BYTE_RATE = Quantity("byte rate", "B/s", _prefixed("B/s"), ("B/s", "kB/s", "MB/s", "GB/s"))
+CPUS = Quantity("processors", "CPUs", {"CPUs": 1.0}, ("CPUs",))
 EVENT_RATE = Quantity("rate of events", "1/s", _prefixed("1/s"), ("1/s",))
 PROBABILITY = Quantity("probability", "", {"": 1.0}, ("",), 0.001)
 """Of such data where there is no difference."""
@@ -112,7 +113,7 @@ BY_UNIT: Mapping[str, Quantity] = {
     one.unit: one
     for one in (
         *(DURATION, BIT_RATE, FRAME_RATE, OPERATION_RATE, ROW_RATE, WORK_RATE),
-        *(SHARE, COUNT, SIZE, FACTOR, FLUSH_RATE, FLUSHES, RATIO, BYTE_RATE, EVENT_RATE),
+        *(SHARE, COUNT, SIZE, FACTOR, FLUSH_RATE, FLUSHES, RATIO, BYTE_RATE, EVENT_RATE, CPUS),
     )
 }
 """Each by its base unit, which no two share."""

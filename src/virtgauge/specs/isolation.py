@@ -35,7 +35,7 @@ from virtgauge.specs.isolation_formatting import (
     policy_words,
     resource_of,
 )
-from virtgauge.specs.isolation_work import is_alone, isolation_measures, related_measures
+from virtgauge.specs.isolation_work import is_alone, isolation_measures
 from virtgauge.specs.measures import STATISTICS
 from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told, Where
 
@@ -244,7 +244,7 @@ ISOLATION = SuiteSpec(
     "isolation",
     "Performance isolation",
     FACTORS,
-    (*isolation_measures(), *related_measures()),
+    tuple(isolation_measures()),
     headline=None,
     summary=(insights.glance,),
     sections=(

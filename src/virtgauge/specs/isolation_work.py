@@ -23,14 +23,13 @@ from virtgauge.results.measure import (
     Statistic,
     field,
 )
-from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, WORK_RATE, Quantity
+from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE, Quantity
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
 from virtgauge.specs.measures import durations
 
 TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}
 """Of the lateness that stands for waking up, the best first."""
-CPUS = Quantity("processors", "CPUs", {"CPUs": 1.0}, ("CPUs",))
 _KERNEL = frozenset({"kernel"})
 _IDLE, _FREE = {"load": NOTHING, "intensity": "0"}, {"policy": NOTHING, "on": NOTHING, "share": "100"}
 _NO_PAIR = "no block has a valid trial of this cell and of its reference"
@@ -224,10 +223,11 @@ def isolation_measures() -> Iterator[Measure]:
     )
     yield from _LATE
     yield from durations("isolation", "disk", "an operation on the tested guest's disk", _KERNEL, "disk", "p99")
+    yield from _related()
 
 
-def related_measures() -> Iterator[Measure]:
-    """What a report tells besides: figures beside those of other cells, and the account from outside."""
+def _related() -> Iterator[Measure]:
+    """Figures beside those of other cells, and the account from outside."""
     higher, neither = Better.HIGHER, Better.NEITHER
     yield from (EFFORT, RELATIVE, RECEIVED, LOADING_CPUS, CAPACITY)
     yield _measure("value", COUNT, neither, "the benchmark's own figure in its own unit", field("value"))
