@@ -98,14 +98,14 @@ class ReportBuilder:
         finally:
             self.stop()
             await process.wait()
-            self._process = None
         if process.returncode:
             last = complaint.decode(errors="replace").strip().splitlines()
             raise VirtgaugeError(f"the report cannot be made: {plain(last[-1] if last else process.returncode)}")
         return page
 
     def stop(self) -> None:
-        """End what is being made."""
-        if self._process is not None and self._process.returncode is None:
+        """End what is being made; once, because a second kill would reap it before the event loop does."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                process.kill()
