@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import struct
 import zlib
@@ -118,14 +119,54 @@ def test_the_first_screen_holds_every_verdict_and_no_width_makes_the_page_scroll
     context = browser.new_context(viewport={"width": 1366, "height": 800})
     page = Visit(context, usual).page
     bottoms = page.evaluate(
-        "[...document.querySelectorAll('.verdicts li'), document.querySelector('table.detail').tBodies[0].rows[0]]"
+        "[...document.querySelectorAll('table.answers tbody tr:not(.group)')]"
         ".map(e => e.getBoundingClientRect().bottom)"
     )
-    assert len(bottoms) == 5 + 1  # and the table below begins
+    assert len(bottoms) == 5  # skipped ones too
     assert max(bottoms) <= 800
     for width in (1366, 1024, 390):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+def test_the_page_is_short_where_nothing_is_opened(browser: Browser, usual: Path) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = Visit(context, usual).page
+    assert page.evaluate("document.documentElement.scrollHeight") <= 8 * 1800
+    told = page.eval_on_selector_all(
+        "main > details > summary, main > section > details > summary",
+        "all => all.map(one => one.textContent).filter(one => !/\\d/.test(one))",
+    )
+    assert set(map(str.strip, told)) <= {"How to read this", "The plan"}, "what is folded says how much it is"
+    context.close()
+
+
+def test_a_narrow_screen_and_paper_show_every_answer_whole(browser: Browser, usual: Path) -> None:
+    cut = """[...document.querySelectorAll('table.answers td, table.answers th[scope=row]')]
+        .filter(cell => cell.getBoundingClientRect().right > document.documentElement.clientWidth + 1).length"""
+    context = browser.new_context(viewport={"width": 400, "height": 800})
+    page = Visit(context, usual).page
+    assert page.evaluate(cut) == 0
+    page.set_viewport_size({"width": 718, "height": 1000})  # of A4 with margins
+    page.emulate_media(media="print")
+    assert page.evaluate(cut) == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    context.close()
+
+
+def test_those_who_do_not_see_it_get_titles_texts_and_scopes(browser: Browser, usual: Path) -> None:
+    context = browser.new_context()
+    page = Visit(context, usual).page
+    page.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
+    charts = page.eval_on_selector_all(
+        ".chart", "all => all.map(one => [one.getAttribute('aria-label'), one.getAttribute('aria-describedby')])"
+    )
+    assert charts and all(label and text for label, text in charts)
+    assert page.evaluate("[...document.querySelectorAll('table')].every(one => one.caption || one.ariaLabel)")
+    assert page.evaluate("[...document.querySelectorAll('table.answers th')].every(one => one.scope)")
+    levels = page.eval_on_selector_all("h1, h2, h3, h4", "all => all.map(one => +one.tagName[1])")
+    assert levels[0] == 1 and all(after <= before + 1 for before, after in itertools.pairwise(levels))
     context.close()
 
 
@@ -163,7 +204,7 @@ def test_names_that_would_run_are_shown_and_do_not(browser: Browser, tmp_path: P
     visit.page.hover(".chart svg")
     assert visit.page.evaluate("window.pwned") is None
     assert visit.page.locator("img").count() == 0
-    assert EVIL in visit.page.locator(".verdicts").inner_text()
+    assert EVIL in visit.page.locator("table.answers").inner_text()
     assert f"{EVIL}1" in visit.page.locator("#hosts").inner_text()
     assert visit.complaints == []
     assert visit.requests == []
@@ -184,7 +225,8 @@ def test_the_page_is_readable_without_scripts(browser: Browser, usual: Path) -> 
     page = context.new_page()
     page.goto(usual.as_uri())
     text = page.inner_text("main")
-    assert "× the host" in text
+    assert "no difference shown (even chance to see" in text
+    assert "× the host" in (page.text_content("main") or "")  # sentences are folded
     assert "drawn by the scripts in this file" in (page.text_content("main") or "")  # figures are folded
     context.close()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 from virtgauge.analysis.resolution import COARSE, Resolution
 from virtgauge.report.headline import Headline, HeadlineFigure, Tone
 from virtgauge.report.model import Report
-from virtgauge.results.formatting import EVEN_CHANCE, even_chance, factor, printable
+from virtgauge.results.formatting import EVEN_CHANCE, NONE, even_chance, factor, printable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Answer:
         tone: how the platform stands beside the reference.
         clauses: the answer, the most important clause first: a line takes as many as it has room for.
         unresolved: what the run could not tell and why, one clause each; empty where everything was resolved.
+        decisive: the figure that the first clause rests on; None where nothing is compared with the reference.
     """
 
     platform: str
@@ -28,11 +30,24 @@ class Answer:
     tone: Tone
     clauses: tuple[str, ...]
     unresolved: tuple[str, ...]
+    decisive: HeadlineFigure | None = None
 
     @property
     def sentence(self) -> str:
         """All clauses: ``usleep wakes 12.6× later (11.3–14.1×); clock_gettime reads 3.10× slower (2.9–3.3×)``."""
         return "; ".join(self.clauses)
+
+    @property
+    def resolvable(self) -> str:
+        """Whether a difference could have been shown: ``yes: even chance to see 1.2×``; a dash of no comparison."""
+        if self.unresolved:
+            return f"not {'; '.join(self.unresolved)}"
+        if self.decisive is None:
+            return NONE
+        found = self.decisive.resolution
+        known = found is not None and found.smallest is not None
+        even = f": {EVEN_CHANCE} {even_chance(found, self.decisive.unit)}" if found is not None and known else ""
+        return f"yes{', shown' if self.decisive.shown else ''}{even}"
 
     def fitted(self, width: int) -> str:
         """The clauses that fit in so many columns; a first one that does not is cut."""
@@ -136,22 +151,34 @@ def _answer(suite: str, headline: Headline, required: Sequence[str]) -> Answer:
         text = printable(headline.text.rstrip("."))
         missing = headline.tone is Tone.MISSING
         return Answer(headline.arm, suite, headline.tone, (text,), (text,) if missing else ())
-    clauses = tuple(printable(clause) for clause in _clauses(headline, required))
-    return Answer(headline.arm, suite, headline.tone, clauses, tuple(_unresolved(headline.figures)))
-
-
-def _clauses(headline: Headline, required: Sequence[str]) -> Iterator[str]:
-    """What is required first, then in the order of the headline."""
     places = {probe: place for place, probe in enumerate(required)}
     figures = sorted(headline.figures, key=lambda figure: places.get(figure.probe, len(places)))
     compared = [figure for figure in figures if figure.judgement is not None]
+    same_first = bool(compared) and compared[0].probe in places and not compared[0].shown
+    clauses = tuple(printable(clause) for clause in _clauses(headline.tone, figures, compared, same_first))
+    decisive = None
+    if compared:  # what differs most; where nothing does, what was resolved least
+        shown = [] if same_first else [figure for figure in compared if figure.shown]
+        decisive = shown[0] if shown else max((one for one in compared if not one.shown), key=_coarseness)
+    return Answer(headline.arm, suite, headline.tone, clauses, tuple(_unresolved(figures)), decisive)
+
+
+def _coarseness(figure: HeadlineFigure) -> float:
+    """The smallest difference of which there was an even chance; without bound where none is known."""
+    found = figure.resolution
+    return math.inf if found is None or found.smallest is None else found.smallest
+
+
+def _clauses(
+    tone: Tone, figures: Sequence[HeadlineFigure], compared: Sequence[HeadlineFigure], same_first: bool
+) -> Iterator[str]:
+    """What is required first, then in the order of the headline."""
     if not compared:
-        kind = {Tone.EMULATED: "emulated: ", Tone.REFERENCE: "reference: "}.get(headline.tone, "")
+        kind = {Tone.EMULATED: "emulated: ", Tone.REFERENCE: "reference: "}.get(tone, "")
         for place, figure in enumerate(figures):
             yield f"{'' if place else kind}{figure.name} {figure.value}"
         return
     differing = [f"{figure.name} {figure.change}" for figure in compared if figure.shown]
-    same_first = compared[0].probe in places and not compared[0].shown
     yield from () if same_first else differing
     same = [figure for figure in compared if not figure.shown]
     resolved = [one for one in same if one.resolution and one.resolution.smallest is not None]

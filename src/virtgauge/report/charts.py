@@ -66,12 +66,14 @@ class Figure:
         title, caption: what the figure shows and how to read it.
         spec: the chart of every panel; its data is called :data:`ROWS`.
         panels: one for each function.
+        text: what it shows, for those who do not see it; the caption where it is empty.
     """
 
     title: str
     caption: str
     spec: dict[str, Any]
     panels: tuple[Panel, ...]
+    text: str = ""
 
 
 Made = tuple[Figure, dict[str, PanelData]]

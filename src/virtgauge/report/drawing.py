@@ -73,7 +73,7 @@ def figure_of(chart: Chart, name: str, arms: Sequence[ArmRecord]) -> tuple[Figur
     panels = tuple(DrawnPanel(panel.title, data) for panel, data in zip(chart.panels, names, strict=True))
     kind: Any = "rows" if "kind" in rows[0] else _KINDS.get(chart.kind, "rows")
     data = {data: PanelData(kind, panel.rows) for panel, data in zip(chart.panels, names, strict=True)}
-    return Figure(chart.title, chart.caption, draw(chart, rows, arms), panels), data
+    return Figure(chart.title, chart.caption, draw(chart, rows, arms), panels, chart.text), data
 
 
 def _dots(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:

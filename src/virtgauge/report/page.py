@@ -17,7 +17,8 @@ from typing import Any
 import markupsafe
 
 from virtgauge.report import tables
-from virtgauge.report.answers import identical_arms
+from virtgauge.report.answers import answers, identical_arms
+from virtgauge.report.decisions.formatting import margin_text, more_text
 from virtgauge.report.decisions.page import requirements_section
 from virtgauge.report.hosts.page import hosts_section
 from virtgauge.report.library import drawing_library
@@ -37,11 +38,15 @@ def render_html(report: Report) -> str:
         "report.html",
         report=report,
         identical=identical_arms(report),
+        answers=answers(report),
+        margin=margin_text,
+        more_text=more_text,
         suites=suites,
         requirements=requirements_section(report.decisions, frame),
         hosts=hosts_section(report.hosts, frame),
         replay=replay_section(report.replay, frame),
         invalid=tables.invalid_trials(report),
+        trial_sums=list(report.trials.sums()) if len(report.trials) > tables.MOST_TRIALS else [],
         environment_rows=tables.flattened(report.run.fingerprint),
         arm_facts=[(arm.record.label, tables.flattened(arm.facts)) for arm in report.arms if arm.facts],
         note_of=tables.note_of,
@@ -69,7 +74,7 @@ def _page_data(report: Report, frame: PageFrame) -> dict[str, Any]:
         "labels": {arm.name: arm.label for arm in frame.arms},
         "panels": {name: {"kind": panel.kind, "rows": panel.rows} for name, panel in frame.panels.items()},
         "specs": frame.specs,
-        "trials": tables.trial_columns(report),
+        "trials": tables.trial_columns(report) if len(report.trials) <= tables.MOST_TRIALS else None,
     }
 
 

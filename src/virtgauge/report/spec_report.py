@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-import markupsafe
+from markupsafe import Markup, escape
 from rich.console import Console
 
 from virtgauge.analysis.estimate import Estimate
@@ -18,7 +18,7 @@ from virtgauge.report.headline import Headline
 from virtgauge.report.sections import Section as PageSection
 from virtgauge.report.sections import SuitePage, SuiteRecords
 from virtgauge.results.columns import Cell
-from virtgauge.specs.blocks import Block, Chart, Section, Value, values_of
+from virtgauge.specs.blocks import Block, Chart, Section, Table, Text, Value, values_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.model import SuiteSpec
 
@@ -114,18 +114,27 @@ class SpecReport:
         """Its figures in the terminal, below the headlines."""
         print_blocks(self.findings, {arm.name: arm for arm in self.arms}, console)
 
-    def _section(self, section: Section, frame: PageFrame) -> markupsafe.Markup:
+    def _section(self, section: Section, frame: PageFrame) -> Markup:
         body = self._blocks(section.anchor, section.blocks, frame)
-        title = markupsafe.escape(f"{self.title}: {section.title[:1].lower()}{section.title[1:]}")
+        title = escape(f"{self.title}: {section.title[:1].lower()}{section.title[1:]}")
         if section.folded:
-            return markupsafe.Markup("<details><summary><h2>{}</h2></summary>{}</details>").format(title, body)
-        return markupsafe.Markup("<h2>{}</h2>{}").format(title, body)
+            count = Markup(' <span class="count">({})</span>').format(_counted(section.blocks))
+            return Markup("<details><summary><h2>{}</h2>{}</summary>{}</details>").format(title, count, body)
+        return Markup("<h2>{}</h2>{}").format(title, body)
 
-    def _blocks(self, anchor: str, blocks: tuple[Block, ...], frame: PageFrame) -> markupsafe.Markup:
+    def _blocks(self, anchor: str, blocks: tuple[Block, ...], frame: PageFrame) -> Markup:
         drawn = {}
         for place, block in enumerate(blocks):
             if isinstance(block, Chart):
                 figure, data = figure_of(block, f"{self.suite}-{anchor}-{place}", frame.arms)
-                told = markupsafe.Markup('<p class="hidden">{}</p>').format(block.text)
-                drawn[place] = frame.draw([figure], data, self.arms) + told
+                drawn[place] = frame.draw([figure], data, self.arms)
         return frame.render("blocks.html", blocks=blocks, drawn=drawn)
+
+
+def _counted(blocks: Iterable[Block]) -> str:
+    """How much a fold holds: ``18 charts, 36 rows``."""
+    charts = sum(len(one.panels) for one in blocks if isinstance(one, Chart))
+    rows = sum(len(one.rows) for one in blocks if isinstance(one, Table))
+    texts = sum(len(one.paragraphs) for one in blocks if isinstance(one, Text)) if not charts and not rows else 0
+    parts = ((charts, "chart"), (rows, "row"), (texts, "note"))
+    return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts if number)

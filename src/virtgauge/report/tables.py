@@ -12,6 +12,9 @@ from virtgauge.report.trial_lines import TrialLine
 MOST_SPOILT_TRIALS = 200
 """Of those that do not count, at most so many stand in the page's markup; all are in its table of trials."""
 
+MOST_TRIALS = 10_000
+"""Of more, the page sums up what every platform did of each cell; an export has all."""
+
 
 def invalid_trials(report: Report) -> list[TrialLine]:
     """The first of the trials that do not count."""

@@ -35,6 +35,16 @@ class TrialLine(NamedTuple):
     foreign_share: float | None
 
 
+class TrialSum(NamedTuple):
+    """The attempts of one arm at the trials of one cell: how many, how many are valid, and their samples."""
+
+    cell: int
+    arm: str
+    trials: int
+    valid: int
+    samples: int
+
+
 class TrialLines(Sequence[TrialLine]):
     """Every trial, in the order of the ledger.
 
@@ -74,6 +84,17 @@ class TrialLines(Sequence[TrialLine]):
             median,
             share,
         )
+
+    def sums(self) -> Iterator[TrialSum]:
+        """All by cell and arm, in the order of the cells."""
+        trials = self._trials
+        keys, place = np.unique(np.stack((trials.cell, trials.arm), axis=1), axis=0, return_inverse=True)
+        place = place.reshape(-1)
+        valid = trials.status == STATUSES.index(TrialStatus.VALID)
+        weights = (None, valid, np.nan_to_num(self._ways[:, 1]))
+        counts = [np.bincount(place, weights=one, minlength=len(keys)).astype(np.int64).tolist() for one in weights]
+        for (cell, arm), *told in zip(keys.tolist(), *counts, strict=True):
+            yield TrialSum(cell, trials.arms[arm], *told)
 
     def invalid(self) -> Iterator[TrialLine]:
         """Those that do not count."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import markupsafe
 
-from virtgauge.analysis.bounds import Outcome
 from virtgauge.report.arms import row_labels
 from virtgauge.report.decisions.formatting import conditions_text, margin_text, more_text, sentence
 from virtgauge.report.decisions.model import Decisions
@@ -26,7 +25,6 @@ def requirements_section(decisions: Decisions, frame: PageFrame) -> markupsafe.M
         verdicts={(verdict.requirement, verdict.arm): verdict for verdict in decisions.verdicts},
         ranks=ranks,
         sentence=sentence(decisions),
-        undecided=any(verdict.outcome is Outcome.INCONCLUSIVE for verdict in decisions.verdicts),
         margin=margin_text,
         conditions=conditions_text,
         more_text=more_text,

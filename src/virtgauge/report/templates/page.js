@@ -47,60 +47,71 @@
   };
 
   // -- the list of trials: made when it is opened, a page at a time ------------------------------------
-  const { texts, columns } = data.trials;
-  const body = document.getElementById("trial-rows");
-  const more = document.getElementById("trial-more");
-  const filter = document.getElementById("trial-filter");
-  const count = document.getElementById("trial-count");
-  const PAGE = 200;
-  let matching = [];
-  let shown = 0;
+  const listTrials = ({ texts, columns }) => {
+    const body = document.getElementById("trial-rows");
+    const more = document.getElementById("trial-more");
+    const filter = document.getElementById("trial-filter");
+    const count = document.getElementById("trial-count");
+    const PAGE = 200;
+    let matching = [];
+    let shown = 0;
 
-  const fields = (i) => [
-    columns.id[i],
-    data.labels[texts[columns.arm[i]]] || texts[columns.arm[i]],
-    texts[columns.what[i]],
-    columns.block[i],
-    columns.attempt[i],
-    texts[columns.status[i]],
-    columns.samples[i] === null ? "–" : columns.samples[i].toLocaleString("en"),
-    duration(columns.median[i]),
-    columns.foreign[i] === null ? "–" : (columns.foreign[i] * 100).toFixed(1) + " %",
-    texts[columns.note[i]],
-  ];
-  const numeric = new Set([0, 3, 4, 6, 7, 8]);
-  const showMore = () => {
-    for (const i of matching.slice(shown, shown + PAGE)) {
-      const row = body.insertRow();
-      row.className = "status-" + (texts[columns.status[i]] === "valid" ? "valid" : "spoilt");
-      fields(i).forEach((text, column) => {
-        const cell = row.insertCell();
-        cell.textContent = text;
-        if (numeric.has(column)) cell.className = "num";
-      });
-    }
-    shown = Math.min(shown + PAGE, matching.length);
-    more.hidden = shown >= matching.length;
-    count.textContent = shown + " of " + matching.length + " shown";
+    const fields = (i) => [
+      columns.id[i],
+      data.labels[texts[columns.arm[i]]] || texts[columns.arm[i]],
+      texts[columns.what[i]],
+      columns.block[i],
+      columns.attempt[i],
+      texts[columns.status[i]],
+      columns.samples[i] === null ? "–" : columns.samples[i].toLocaleString("en"),
+      duration(columns.median[i]),
+      columns.foreign[i] === null ? "–" : (columns.foreign[i] * 100).toFixed(1) + " %",
+      texts[columns.note[i]],
+    ];
+    const numeric = new Set([0, 3, 4, 6, 7, 8]);
+    const showMore = () => {
+      for (const i of matching.slice(shown, shown + PAGE)) {
+        const row = body.insertRow();
+        row.className = "status-" + (texts[columns.status[i]] === "valid" ? "valid" : "spoilt");
+        fields(i).forEach((text, column) => {
+          const cell = row.insertCell();
+          cell.textContent = text;
+          if (numeric.has(column)) cell.className = "num";
+        });
+      }
+      shown = Math.min(shown + PAGE, matching.length);
+      more.hidden = shown >= matching.length;
+      count.textContent = shown + " of " + matching.length + " shown";
+    };
+    const restart = () => {
+      const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      matching = columns.id.map((_, i) => i);
+      if (words.length) {
+        matching = matching.filter((i) => {
+          const text = fields(i).join(" ").toLowerCase();
+          return words.every((word) => text.includes(word));
+        });
+      }
+      body.replaceChildren();
+      shown = 0;
+      showMore();
+    };
+    document.getElementById("all-trials").addEventListener("toggle", (event) => {
+      if (event.target.open && shown === 0) restart();
+    });
+    filter.addEventListener("input", restart);
+    more.addEventListener("click", showMore);
   };
-  const restart = () => {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    matching = columns.id.map((_, i) => i);
-    if (words.length) {
-      matching = matching.filter((i) => {
-        const text = fields(i).join(" ").toLowerCase();
-        return words.every((word) => text.includes(word));
-      });
-    }
-    body.replaceChildren();
-    shown = 0;
-    showMore();
+  if (data.trials) listTrials(data.trials);
+
+  // -- what is folded opens when a link leads there, and on paper ----------------------------------------
+  const openTarget = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const fold = target && (target.matches("details") ? target : target.querySelector(":scope > details"));
+    if (fold) fold.open = true;
   };
-  document.getElementById("all-trials").addEventListener("toggle", (event) => {
-    if (event.target.open && shown === 0) restart();
-  });
-  filter.addEventListener("input", restart);
-  more.addEventListener("click", showMore);
+  addEventListener("hashchange", openTarget);
+  openTarget();
 
   for (const place of document.querySelectorAll("[data-spec]")) await draw(place);
   document.documentElement.dataset.figures = "drawn";
