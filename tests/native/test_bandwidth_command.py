@@ -101,7 +101,7 @@ def test_an_estimate_is_what_the_shaper_leaves(path: Any, share: float) -> None:
 
 @pytest.mark.alone
 @pytest.mark.timeout(600)
-def test_strangers_are_counted_and_change_nothing(path: Any) -> None:
+def test_foreign_packets_are_counted_and_change_nothing(path: Any) -> None:
     script = (
         "import socket, time\n"
         "sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
@@ -113,7 +113,7 @@ def test_strangers_are_counted_and_change_nothing(path: Any) -> None:
             found, _ = estimated(path, "--estimator", "kite2", "--searches", "2")
         finally:
             stranger.kill()
-    assert found["strangers"] > 0
+    assert found["foreign_packets"] > 0
     assert found["available_bps"] < 1.1 * CAPACITY_BPS
 
 

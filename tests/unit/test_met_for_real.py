@@ -57,7 +57,7 @@ FAULTS = {
     ],
     "Ctrl-C": ["faults/test_real_runs.py::test_ctrl_c_on_real_guests_leaves_nothing_and_resumes[4]"],
     "guest crash": [
-        "faults/test_real_runs.py::test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated[qemu-4000]",
+        "faults/test_real_runs.py::test_a_guest_killed_in_a_trial_is_a_failed_trial_and_is_repeated[qemu]",
         "platforms/test_uml.py::test_a_kernel_panic_is_a_launch_error_with_the_console",
     ],
     "power cut": ["suites/test_storage_testbed.py::test_a_machine_crash_is_audited_on_the_same_disk[microvm]"],
