@@ -1,5 +1,6 @@
 """The commands: what they print, and with which code they end."""
 
+import dataclasses
 import json
 
 import pytest
@@ -10,6 +11,7 @@ from virtgauge import cli
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.host import reclaim
 from virtgauge.host.tag import StateFolder
+from virtgauge.provision import parts
 
 
 @pytest.fixture
@@ -102,6 +104,22 @@ def test_a_run_is_a_success_where_one_platform_has_a_valid_trial(invoke, tmp_pat
     plan = plan_of(simulated("a"), simulated("b", faults=[{"kind": "refuse"}]), attempts=1, repetitions=2)
     (tmp_path / "p.toml").write_text(plan.to_toml())
     assert invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", "--quiet").exit_code == 0
+
+
+@pytest.mark.parametrize(("words", "asked"), [((), ["page"]), (("--no-provision",), [])])
+def test_resuming_provides_what_the_machine_has_lost_since(
+    invoke, tmp_path, private_state, any_agent, monkeypatch, words, asked
+):
+    plan = plan_of(simulated("a"), simulated("b"), repetitions=2)
+    (tmp_path / "p.toml").write_text(plan.to_toml())
+    assert invoke("run", tmp_path / "p.toml", "--out", tmp_path / "run", "--quiet").exit_code == 0
+    provided: list[str] = []
+    lost = dataclasses.replace(parts.PARTS["page"], present=lambda: False)
+    monkeypatch.setitem(parts.PARTS, "page", lost)
+    monkeypatch.setattr(parts, "provide", lambda wanted, steps: provided.extend(part.name for part in wanted))
+    monkeypatch.delenv("VIRTGAUGE_NO_PROVISION")
+    assert invoke("resume", tmp_path / "run", "--quiet", *words).exit_code == 0
+    assert provided == asked
 
 
 @pytest.fixture

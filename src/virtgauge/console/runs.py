@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from virtgauge.plan.model import Plan
 
 
+NoProvision = Annotated[
+    bool,
+    typer.Option(
+        "--no-provision",
+        envvar="VIRTGAUGE_NO_PROVISION",
+        help="Measure with what is there; fetch, install and build nothing.",
+    ),
+]
+
+
 def mount(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog="Example: virtgauge run quick --out runs/today --platform host --platform gvisor")(run)
@@ -40,14 +50,7 @@ def run(
         list[str] | None,
         typer.Option(metavar="PROFILE", help="Requirements to add (see `virtgauge profiles`). May be repeated."),
     ] = None,
-    no_provision: Annotated[
-        bool,
-        typer.Option(
-            "--no-provision",
-            envvar="VIRTGAUGE_NO_PROVISION",
-            help="Measure with what is there; fetch, install and build nothing.",
-        ),
-    ] = False,
+    no_provision: NoProvision = False,
     junit: JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
@@ -84,14 +87,19 @@ def resume(
             help="Go on although kernel, CPU, microcode, mitigations or agent changed; mark it.",
         ),
     ] = False,
+    no_provision: NoProvision = False,
     junit: JUnit = None,
     progress: Progress = ProgressStyle.AUTO,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was interrupted; no finished trial is repeated."""
+    from virtgauge.console.set_up import set_up_again
     from virtgauge.execution.run import resume_run
 
-    with closing(create_display(ProgressStyle.NONE if quiet else progress)) as display:
+    style = ProgressStyle.NONE if quiet else progress
+    if not no_provision:
+        set_up_again(folder, style)
+    with closing(create_display(style)) as display:
         complete = resume_run(folder, display, accept_changed_host=accept_changed_host)
     finish(folder, complete, quiet, junit)
 

@@ -63,6 +63,26 @@ def set_up(plan: Plan, source: str, folder: Path, style: ProgressStyle) -> None:
         _provide(parts, display, style)
 
 
+def set_up_again(folder: Path, style: ProgressStyle) -> None:
+    """Provide what the plan of an interrupted run needs and this machine lacks, or lacks by now.
+
+    Raises:
+        UsageError: no run is there, or its plan is refused.
+        OccupiedError: something measures on this machine.
+    """
+    from virtgauge.execution.prepare import check_plan
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.plan.load import parse_plan
+    from virtgauge.provision.parts import named
+
+    with ReadOnlyLedger.for_command(folder) as ledger:
+        plan_text = ledger.manifest().plan_text
+    source = f"{folder}/plan.toml"
+    missing = [part for part in named(check_plan(parse_plan(plan_text, source), source).needs()) if not part.present()]
+    with closing(create_display(style)) as display:
+        _provide(missing, display, style)
+
+
 def _provide(parts: list[Part], display: ProgressDisplay, style: ProgressStyle) -> None:
     from virtgauge.execution.run import machine_to_ourselves
     from virtgauge.provision.parts import provide
