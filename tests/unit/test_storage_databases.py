@@ -35,7 +35,7 @@ def found(folder: Path) -> Found:
     """As if it had been found, whatever is on this machine."""
     for name in ("mongod", "jamm-0.jar"):
         (folder / name).touch()
-    names = ("programs", "mongod", "jars", "java", "library")
+    names = ("programs", "mongod", "jars", "java", "library", "server", "script")
     paths = {name: folder / "mongod" if name == "mongod" else folder for name in names}
     return Found("1.0", "a test", paths, (folder,))
 

@@ -6,32 +6,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::drivers::Driver;
 use crate::failure::{Failure, Kind};
 use crate::generator::Data;
-
-/// The databases that are spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Driver {
-    /// No database: what the loop itself costs.
-    None,
-    /// SQLite, embedded.
-    Sqlite,
-    /// DuckDB, embedded.
-    Duckdb,
-    /// PostgreSQL.
-    Postgres,
-    /// MongoDB.
-    Mongo,
-    /// Cassandra.
-    Cassandra,
-    /// InfluxDB.
-    Influxdb,
-    /// VictoriaMetrics.
-    Victoriametrics,
-    /// QuestDB.
-    Questdb,
-}
 
 /// Where a database is, and how it is spoken to.
 #[derive(Clone, Debug, Deserialize)]

@@ -122,6 +122,11 @@ NEEDS = {
         ("postgresql",),
         services=("postgresql.service",),  # testbeds start their own
     ),
+    "mariadb": Need(
+        "MariaDB",
+        lambda: _on_path("mariadbd")() and _on_path("my_print_defaults")(),
+        ("mariadb-server-core", "mariadb-client-core"),  # without the service
+    ),
     "java": Need("Java 17", lambda: find_java() is not None, ("openjdk-17-jre-headless",)),
     "maven": Need("Maven", _on_path("mvn"), ("maven",)),
     "linker": Need("a C linker", _links_statically, ("gcc", "libc6-dev")),
@@ -147,7 +152,7 @@ NEEDS = {
     "libvirt-lxc": Need("libvirt's LXC driver", _has_libvirt_driver("lxc"), ("libvirt-daemon-driver-lxc",)),
     "chromium": Need("Chromium", _on_path("chromium", "chromium-browser"), ("chromium",)),
 }
-OF_DATABASES = ("postgresql", "java", "maven")
+OF_DATABASES = ("postgresql", "mariadb", "java", "maven")
 """What database servers and their drivers are installed with."""
 """By the part's name."""
 

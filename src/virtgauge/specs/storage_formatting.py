@@ -37,6 +37,7 @@ OPERATION_WORDS = {
 }
 DATABASES = {
     "postgresql": "PostgreSQL",
+    "mariadb": "MariaDB",
     "mongodb": "MongoDB",
     "cassandra": "Cassandra",
     "sqlite": "SQLite",

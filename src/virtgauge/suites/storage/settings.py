@@ -110,7 +110,8 @@ class StorageSettings(BaseModel):
     """``closed``: each client waits for its answer. ``open:RATE``: that many operations a second, whether or not
     earlier ones are answered."""
     write_modes: Annotated[tuple[WriteMode, ...], _Levels, AfterValidator(_differ)] = ("default",)
-    """How readings are handed over: postgresql has unnest, copy, values and pipelined, cassandra has pipelined."""
+    """How readings are handed over: postgresql has unnest, copy, values and pipelined, mariadb values
+    and pipelined, cassandra pipelined."""
     pipeline: Annotated[int, Field(ge=2, le=4096)] = 32
     """Statements in flight in the write mode ``pipelined``."""
     values: Annotated[int, Field(ge=2, le=100_000)] = 1000

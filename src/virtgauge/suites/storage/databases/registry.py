@@ -10,6 +10,7 @@ from virtgauge.suites.storage.databases.base import Account, Database
 from virtgauge.suites.storage.databases.cassandra import Cassandra
 from virtgauge.suites.storage.databases.duckdb import DuckDB
 from virtgauge.suites.storage.databases.influxdb import InfluxDB
+from virtgauge.suites.storage.databases.mariadb import MariaDB
 from virtgauge.suites.storage.databases.mongodb import MongoDB
 from virtgauge.suites.storage.databases.postgresql import PostgreSQL
 from virtgauge.suites.storage.databases.questdb import QuestDB
@@ -22,6 +23,7 @@ DATABASES: dict[str, Database] = {
         SQLite(),
         DuckDB(),
         PostgreSQL(),
+        MariaDB(),
         MongoDB(),
         Cassandra(),
         InfluxDB(),

@@ -1,0 +1,129 @@
+"""MariaDB with InnoDB, as the distribution packages it.
+
+``innodb_flush_log_at_trx_commit`` says what a commit waits for: at 1 for a flush of the redo log, which several that
+wait at a time share; at 2 until the log is written to the operating system; at 0 for nothing.  At 2 and 0 the log is
+flushed in the background: the master task wakes once a second, and flushes when ``innodb_flush_log_at_timeout`` whole
+seconds have passed (storage/innobase/srv/srv0srv.cc), so that a flush can be a second later than the setting says.
+There is no binary log, as in Debian's package.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from virtgauge.provision.packages import NEEDS, SYSTEM_FOLDERS
+from virtgauge.provision.tools import output_of
+from virtgauge.suites.storage.databases.base import (
+    DATABASE,
+    FIRST_PERIOD_MS,
+    Database,
+    Durability,
+    Found,
+    Layout,
+    Missing,
+    Profile,
+    Server,
+    as_account,
+    make_empty,
+)
+
+_LONGEST_TIMEOUT_S = 2700
+"""The most that ``innodb_flush_log_at_timeout`` can be."""
+_SHORTEST_PERIOD_MS = 2000
+
+
+class MariaDB(Database):
+    """See the module."""
+
+    name = "mariadb"
+    parts = ("mariadb",)
+    title = NEEDS["mariadb"].title
+    driver = "mariadb"
+    schemes = ("mariadb", "mysql")
+    port = 3306
+    write_modes = ("values", "pipelined")
+    disk_mib = 1024
+
+    def find(self) -> Found | Missing:
+        """The server that is installed, with the script that makes its first tables."""
+        server = shutil.which("mariadbd") or shutil.which("mariadbd", path=SYSTEM_FOLDERS)
+        script = shutil.which("mariadb-install-db")
+        said = output_of([server, "--version"]) if server else None
+        version = re.search(r"(\d+\.\d+\.\d+)-MariaDB", said) if said else None
+        if server is None or script is None or version is None:
+            return Missing("MariaDB's server is not installed", "sudo virtgauge provision databases")
+        return Found(version[1], server, {"server": Path(server), "script": Path(script)})
+
+    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
+        """See the module."""
+        match durability:
+            case Durability.NONE:
+                return _profile(0, _LONGEST_TIMEOUT_S)
+            case Durability.OS:
+                return _profile(2, _LONGEST_TIMEOUT_S)
+            case Durability.PERIODIC:
+                if not _SHORTEST_PERIOD_MS <= period_ms <= _LONGEST_TIMEOUT_S * 1000:
+                    limits = f"{_SHORTEST_PERIOD_MS} to {_LONGEST_TIMEOUT_S * 1000} ms"
+                    return f"its log is flushed within {limits}, not {period_ms}"
+                return _profile(2, period_ms // 1000 - 1, period_ms)
+            case Durability.FLUSHED:
+                return _profile(1, 1)
+
+    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
+        """By TCP, with a password."""
+        return super().store(found, layout, profile) | {"user": DATABASE, "password": layout.password}
+
+    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
+        """The script that makes the system's tables, then one process."""
+        data = layout.data / self.name
+        configuration, first = layout.config / "mariadb.cnf", layout.config / "mariadb.sql"
+        settings = {
+            "datadir": data,
+            "tmpdir": data,
+            "socket": data / "socket",
+            "pid_file": data / "pid",
+            "bind_address": layout.address,
+            "port": layout.port,
+            "init_file": first,
+            "skip_name_resolve": "ON",
+            "max_connections": 300,
+            "innodb_buffer_pool_size": f"{max(layout.memory_mib // 4, 16)}M",
+            # A table's own file grows page by page at first, each time with two flushes, whatever the level.
+            "innodb_file_per_table": "OFF",
+            "innodb_log_file_size": "256M",  # a smaller one is soon full, and pages are flushed for it
+            **profile.settings,
+        }
+        user = f"{DATABASE}@'%'"
+        statements = [
+            f"CREATE DATABASE IF NOT EXISTS {DATABASE}",
+            f"CREATE USER IF NOT EXISTS {user} IDENTIFIED BY '{layout.password}'",
+            f"GRANT ALL ON {DATABASE}.* TO {user}",
+        ]
+        # Its first tables are made without the file of statements, which needs them.
+        setup = [str(found.paths["script"]), "--no-defaults", f"--datadir={data}", f"--tmpdir={data}", "--skip-test-db"]
+        setup += ["--skip-name-resolve", "--auth-root-authentication-method=normal"]
+        return Server(
+            files={
+                configuration: "".join(["[mariadbd]\n", *(f"{name} = {value}\n" for name, value in settings.items())]),
+                first: "".join(f"{statement};\n" for statement in statements),
+            },
+            setup=[make_empty(data, layout.account), as_account(layout.account, setup)],
+            argv=as_account(layout.account, [str(found.paths["server"]), f"--defaults-file={configuration}"]),
+            env={"LC_ALL": "C", "TZ": "UTC"},
+            ready_timeout_s=30.0,
+            shares=(layout.config,),
+        )
+
+
+def _profile(commit: int, timeout_s: int, period_ms: int | None = None) -> Profile:
+    settings = {"innodb_flush_log_at_trx_commit": str(commit), "innodb_flush_log_at_timeout": str(timeout_s)}
+    return Profile(
+        name=f"innodb_flush_log_at_trx_commit={commit}",
+        settings=settings,
+        survives_kill=commit > 0,
+        flushes_each_write=commit == 1,
+        period_ms=period_ms,
+    )
