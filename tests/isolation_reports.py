@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isolation_results import Design, isolation_arms, isolation_ledger
-from shown import findings_of, tables, value
+from shown import tables, value
 
 from virtgauge import report
 from virtgauge.analysis.estimate import Estimate
@@ -59,7 +59,7 @@ def rows_of(result: report.Report, anchor: str) -> list[Row]:
 
 def charts(result: report.Report) -> dict[str, Chart]:
     """Every chart by its title."""
-    return {one.title: one for one in findings_of(result, "isolation").blocks if isinstance(one, Chart)}
+    return {one.title: one for one in result.suite("isolation").blocks if isinstance(one, Chart)}
 
 
 def panel_of(result: report.Report, chart: str, panel: str) -> list[dict[str, Any]]:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from virtgauge.report import Report
-from virtgauge.report.spec_report import SpecFindings
 from virtgauge.specs.blocks import Finding, Table, Value, values_of
-
-
-def findings_of(built: Report, suite: str) -> SpecFindings:
-    """What a report says of a suite."""
-    return built.suite(suite).findings
 
 
 def shown(built: Report, suite: str, measure: str, arm: str, *levels: str) -> list[Value | Finding]:
     """Every figure of a measure on an arm in cells with these levels, each once."""
     found = {
         one.place.cell: one
-        for one in values_of(findings_of(built, suite).blocks)
+        for one in values_of(built.suite(suite).blocks)
         if (one.measure, one.place.arm) == (measure, arm) and set(levels) <= set(one.place.cell.split(";"))
     }
     return list(found.values())
@@ -38,6 +32,6 @@ def told(built: Report, suite: str, measure: str, arm: str, *levels: str) -> Fin
 
 def tables(built: Report, suite: str, anchor: str) -> list[Table]:
     """The tables of a section."""
-    found = findings_of(built, suite)
+    found = built.suite(suite)
     blocks = next((one.blocks for one in found.sections if one.anchor == anchor), ())
     return [one for one in blocks if isinstance(one, Table)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from bandwidth_results import effect, figure, helps, point
-from shown import findings_of, tables, value
+from shown import tables, value
 from suites.simulated_runs import execute, plan_of, report_of, simulated
 
 from virtgauge import report
-from virtgauge.report.headline import Tone
 from virtgauge.specs.bandwidth_figures import Help
+from virtgauge.specs.headline import Tone
 from virtgauge.suites.bandwidth import program
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
@@ -80,7 +80,7 @@ def test_what_is_not_paced_is_a_refusal_with_the_rate_that_was_told(two):
 
 
 def test_sentences_and_tones_follow_the_truth(two):
-    fine, poor = findings_of(two, "bandwidth").headlines
+    fine, poor = two.suite("bandwidth").headlines
     assert (fine.tone, poor.tone) == (Tone.REFERENCE, Tone.SLOWER)
     assert "points off the error of system timing, the shim" in fine.text
     assert "system timing cannot pace 1 of 4 cases" in fine.text

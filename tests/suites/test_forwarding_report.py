@@ -10,7 +10,7 @@ from virtgauge import report
 from virtgauge.analysis.forwarding.line_rate import bits_per_s
 from virtgauge.analysis.forwarding.load_vectors import jain_index, two_level_shares
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
-from virtgauge.report.headline import Tone
+from virtgauge.specs.headline import Tone
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 

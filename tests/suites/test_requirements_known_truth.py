@@ -21,7 +21,7 @@ from virtgauge.execution.progress import Notice
 from virtgauge.execution.run import resume_run
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import Plan
-from virtgauge.report.decisions.model import Decisions
+from virtgauge.report.requirements import Decisions
 
 TIMER = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns"}
 DESIGN = {"timers": ["rdtsc"]}

@@ -31,16 +31,16 @@ from virtgauge.exchange.estimates import chosen_measures, read_figures
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import TrialRecord
 from virtgauge.measures.catalogue import headline_measures
+from virtgauge.report import hosts
 from virtgauge.report.answers import identical_arms
-from virtgauge.report.headline import Headline, HeadlineFigure
-from virtgauge.report.hosts import model as hosts
 from virtgauge.report.left_out import LeftOut
 from virtgauge.report.model import ArmSummary, Report
-from virtgauge.report.replay.model import Replay
-from virtgauge.report.spec_report import SpecReport
-from virtgauge.report.trial_lines import TrialLine
+from virtgauge.report.replay import Replay
+from virtgauge.report.suite import SuiteReport
+from virtgauge.report.trials import TrialLine
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.blocks import Finding, values_of
+from virtgauge.specs.headline import Headline, HeadlineFigure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,9 +273,9 @@ def _of_report(built: Report, trials: Sequence[TrialRecord]) -> Iterator[Figure]
     yield from _replay(built.replay)
 
 
-def _of_suite(suite: SpecReport) -> Iterator[Figure]:
+def _of_suite(suite: SuiteReport) -> Iterator[Figure]:
     place = Place(suite.suite)
-    yield from _walk(suite.findings.headlines, "", place)
+    yield from _walk(suite.headlines, "", place)
     yield from _of_blocks(suite)
     for claim in suite.claims:
         yield from _claim(suite.suite, claim.paper, "paper")
@@ -285,9 +285,9 @@ def _of_suite(suite: SpecReport) -> Iterator[Figure]:
             yield from _claim(suite.suite, claim.at_one_level, "durability=equal")
 
 
-def _of_blocks(suite: SpecReport) -> Iterator[Figure]:
+def _of_blocks(suite: SuiteReport) -> Iterator[Figure]:
     """Every figure in the tables of a suite that is declared, and how many trials stand behind those of a cell."""
-    for one in values_of(suite.findings.blocks):
+    for one in values_of(suite.blocks):
         at = one.place
         place = Place(at.suite, _cell(at.cell), at.arm, at.against)
         if isinstance(one, Finding):
@@ -395,21 +395,19 @@ def _hosts(built: Report, place: Place) -> Iterator[Figure]:
     if built.hosts is None:
         return
     yield from _walk(dataclasses.replace(built.hosts, rows=()), "", place)
-    cells = {cell.name: cell for cell in built.cells}
     for row in built.hosts.rows:
-        suite, _, measure = row.measure.partition(".")
-        cell = cells[row.cell]
-        for one in row.figures:
-            at = cell_of(cell.probe, cell.factors, host=one.host)
-            yield Figure(suite, measure, at, row.arm, **_told(one.estimate))
-            if one.ratio is not None:
-                yield Figure(suite, measure, at, row.arm, "reference", "ratio", **_told(one.ratio))
+        suite, measure, cell, arm = row.measure.suite, row.measure.name, row.cell, row.arm.name
+        for host, estimate in row.estimates.items():
+            at = cell_of(cell.probe, cell.factors, host=host)
+            yield Figure(suite, measure, at, arm, **_told(estimate))
+            if host in row.ratios:
+                yield Figure(suite, measure, at, arm, "reference", "ratio", **_told(row.ratios[host]))
         if row.test is not None:
             at = cell_of(cell.probe, cell.factors)
             for part in ("h", "df", "p", "p_adjusted"):
-                yield Figure(suite, f"hosts.{measure}", at, row.arm, part=part, estimate=getattr(row.test, part))
+                yield Figure(suite, f"hosts.{measure}", at, arm, part=part, estimate=getattr(row.test, part))
             differ = {True: "yes", False: "no", None: ""}[row.test.differ]
-            yield Figure(suite, f"hosts.{measure}", at, row.arm, part="differ", verdict=differ)
+            yield Figure(suite, f"hosts.{measure}", at, arm, part="differ", verdict=differ)
 
 
 def _replay(replay: Replay | None) -> Iterator[Figure]:
@@ -418,7 +416,7 @@ def _replay(replay: Replay | None) -> Iterator[Figure]:
     yield Figure("run", "replay.lowest_confidence", estimate=replay.lowest_confidence)
     for part in replay.parts:
         for claim in part.claims:
-            yield Figure(part.suite, f"claim:{claim.name}", part="replay", verdict=claim.verdict.value)
+            yield Figure(part.suite, f"claim:{claim.paper.name}", part="replay", verdict=claim.verdict.value)
             yield from _claim(part.suite, claim.paper, "paper")
             for hearing in claim.run:
                 yield from _claim(part.suite, hearing.checked, "", hearing.arm)

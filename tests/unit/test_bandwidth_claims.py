@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from bandwidth_results import COARSE, PAPER, PRECISE, BandwidthArm, Timed, bandwidth_ledger, claims_of, figure
-from shown import findings_of, tables
+from shown import tables
 from synthetic import arm_record
 
 from virtgauge import report
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
-from virtgauge.reference import table
-from virtgauge.specs.bandwidth_insights import published_figures
+from virtgauge.reference import bandwidth_figures, table
 from virtgauge.specs.blocks import Text, Value
 
 HOST, AA = arm_record("host", "host", "Host", "reference"), arm_record("host-aa", "host", "Host (A/A)", "aa")
@@ -26,7 +25,7 @@ TCG = arm_record("tcg", "qemu", "QEMU (tcg)", emulated=True)
 
 
 def test_the_table_is_read_as_the_text_has_it() -> None:
-    figures = published_figures()
+    figures = bandwidth_figures()
     assert len(figures) == len(table("bandwidth").rows) == 6
     (host,) = [one for one in figures if (one.platform, one.timing) == ("Host OS", "HighPerTimer")]
     assert (host.tool, host.median, host.half_iqr, host.cross) == ("Kite2", 8922, 20.82, 1000)
@@ -167,6 +166,6 @@ def test_the_published_figures_stand_beside_ours_of_the_same_estimator_timing_an
 def test_published_figures_without_ours_are_told_all_the_same(tmp_path: Path) -> None:
     built = report.build(bandwidth_ledger(tmp_path / "run", [BandwidthArm(HOST)], PAPER[:1], blocks=1))
     assert tables(built, "bandwidth", "published") == []
-    blocks = next(one.blocks for one in findings_of(built, "bandwidth").sections if one.anchor == "published")
+    blocks = next(one.blocks for one in built.suite("bandwidth").sections if one.anchor == "published")
     text = next(one for one in reversed(blocks) if isinstance(one, Text))
     assert sum("Nothing of this kind was measured here" in paragraph for paragraph in text.paragraphs) == 6

@@ -12,7 +12,7 @@ from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.requirements import resolve
 from virtgauge.decisions.verdicts import Judge, Verdict
 from virtgauge.plan.requirements import Requirement
-from virtgauge.report.decisions.formatting import margin_text, more_text
+from virtgauge.report.requirements import margin_text, more_text
 
 
 def verdict(figures: int, silent: int, value: float, *, end: str = "at_most") -> Verdict:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from isolation_reports import rows_of
 from isolation_results import Design, IsolationArm, isolation_arms, isolation_ledger
-from shown import findings_of, shown
+from shown import shown
 from synthetic import arm_record
 
 from virtgauge import report
 from virtgauge.claims.verdicts import CheckedClaim, Verdict
+from virtgauge.reference import isolation_figures
 from virtgauge.specs.blocks import Value
-from virtgauge.specs.isolation_paper import published_figures
 
 BOTH = "limit+reservation"
 
@@ -22,7 +22,7 @@ BOTH = "limit+reservation"
 
 
 def test_the_table_is_read_as_the_text_has_it() -> None:
-    figures = published_figures()
+    figures = isolation_figures()
     assert len(figures) == 10
     (beside,) = [figure for figure in figures if figure.on == "loading"]
     assert beside.share == pytest.approx(0.95)
@@ -54,14 +54,14 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
 def judged(found: report.Report, arm: str) -> dict[str, CheckedClaim]:
     return {
         one.checked.name: one.checked
-        for claim in findings_of(found, "isolation").paper_claims
+        for claim in found.suite("isolation").claims
         for one in claim.run
         if one.arm == arm
     }
 
 
 def test_each_platform_is_judged_by_itself_and_emulated_ones_are_not(usual: report.Report) -> None:
-    for claim in findings_of(usual, "isolation").paper_claims:
+    for claim in usual.suite("isolation").claims:
         assert [one.arm for one in claim.run] == ["host", "runc", "gvisor"]
 
 
@@ -121,7 +121,7 @@ def test_what_was_not_measured_is_not_testable_and_says_so(tmp_path: Path) -> No
 
 def test_the_published_figures_stand_beside_ours(usual: report.Report) -> None:
     rows = rows_of(usual, "published")
-    assert len(rows) == len(published_figures())
+    assert len(rows) == len(isolation_figures())
 
     def ours(benchmark: str, load: str, on: str, share: str) -> list[Value]:
         found = shown(usual, "isolation", "published.q", "runc")

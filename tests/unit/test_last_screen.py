@@ -22,8 +22,8 @@ from synthetic import synthetic_ledger
 from typer.testing import CliRunner
 
 from virtgauge import cli, report
-from virtgauge.report.headline import Headline, HeadlineFigure, Tone
 from virtgauge.report.last_screen import Place, last_screen
+from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
 
 PLACE = Place("runs/quick-20260101-120000", "runs/quick-20260101-120000/report.html", True, "plan.toml")
 TIMER = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns"}

@@ -17,8 +17,8 @@ from virtgauge.analysis.comparison import Agreement, Judgement
 from virtgauge.analysis.resolution import Resolution
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.report.answers import Answer, IdenticalArms, answers, identical_arms
-from virtgauge.report.decisions.model import ReportedRequirement
-from virtgauge.report.headline import Headline, HeadlineFigure, Tone
+from virtgauge.report.requirements import ReportedRequirement
+from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
 
 
 def answers_of(folder: Path, **options: object) -> dict[str, Answer]:

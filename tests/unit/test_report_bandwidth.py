@@ -26,17 +26,17 @@ from bandwidth_results import (
     truth_mbps,
 )
 from rich.console import Console
-from shown import findings_of, shown, tables, value
+from shown import shown, tables, value
 from synthetic import arm_record
 
 from virtgauge import report
 from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.analysis.differences import Difference
 from virtgauge.ledger.records import Flag
-from virtgauge.report.headline import Headline, Tone
 from virtgauge.specs.bandwidth_figures import Help
 from virtgauge.specs.bandwidth_formatting import points
 from virtgauge.specs.blocks import Table, Value, values_of
+from virtgauge.specs.headline import Headline, Tone
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 HOST, AA, RUNC, GVISOR, QEMU = bandwidth_arms()
@@ -61,7 +61,7 @@ def section_of(page: str, anchor: str) -> str:
 
 
 def headlines(result: report.Report) -> dict[str, Headline]:
-    return {one.arm: one for one in findings_of(result, "bandwidth").headlines}
+    return {one.arm: one for one in result.suite("bandwidth").headlines}
 
 
 def difference(one: Value) -> Difference:
@@ -328,7 +328,7 @@ def test_a_better_platform_than_the_reference_is_told_so(tmp_path: Path) -> None
 
 
 def test_the_summary_is_of_each_estimator_and_of_all_together(usual: report.Report) -> None:
-    (table,) = findings_of(usual, "bandwidth").summary
+    (table,) = usual.suite("bandwidth").summary
     assert isinstance(table, Table)
     assert list(dict.fromkeys(row.heads[0] for row in table.rows)) == ["kite2", "yaz-original", "all estimators"]
     error, *_, cells, refused, _, _ = next(
@@ -376,7 +376,7 @@ def test_invalid_trials_give_no_figures_and_their_flags_are_shown(tmp_path: Path
     result = built(tmp_path, arms=(HOST, AA), flags=flags)
     assert headlines(result)["host"].tone is Tone.MISSING
     assert "cross-traffic-short: asked for 150 Mbit/s, counted 120" in headlines(result)["host"].text
-    found = findings_of(result, "bandwidth")
+    found = result.suite("bandwidth")
     assert not [one for one in values_of(found.blocks) if isinstance(one, Value) and one.estimate.point is not None]
     assert "0 valid, cross-traffic-short: 6" in section_of(report.render_html(result), "tables")
     assert "no valid figures" in printed(result)

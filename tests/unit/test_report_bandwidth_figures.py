@@ -8,7 +8,6 @@ from typing import Any
 import altair
 import pytest
 from bandwidth_results import PAPER, BandwidthArm, Design, bandwidth_arms, bandwidth_ledger, figure, point
-from shown import findings_of
 from synthetic import arm_record
 
 from virtgauge import report
@@ -33,7 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
 
 
 def charts(built: report.Report) -> dict[str, Chart]:
-    return {one.title: one for one in findings_of(built, "bandwidth").blocks if isinstance(one, Chart)}
+    return {one.title: one for one in built.suite("bandwidth").blocks if isinstance(one, Chart)}
 
 
 def rows_of(built: report.Report, title: str, panel: str, *kinds: str) -> list[dict[str, Any]]:

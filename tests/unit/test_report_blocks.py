@@ -17,15 +17,14 @@ from synthetic import STARTED, arm_record, hdr_bins, manifest
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report import compose
-from virtgauge.report.blocks_text import print_blocks
 from virtgauge.report.drawing import figure_of
-from virtgauge.report.headline import Tone
-from virtgauge.report.spec_report import SpecFindings
+from virtgauge.report.terminal import print_blocks
 from virtgauge.results.measure import Better, Measure, Statistic, field
 from virtgauge.results.quantities import DURATION, OPERATION_RATE
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.blocks import Chart, Value
+from virtgauge.specs.blocks import Value
 from virtgauge.specs.context import Context
+from virtgauge.specs.headline import Tone
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SuiteSpec, TableSpec
 
 ARMS = (
@@ -171,11 +170,10 @@ def test_a_chart_of_nothing_is_left_out(context: Context) -> None:
 
 
 def test_the_terminal_shows_tables_at_any_width(context: Context) -> None:
-    found = SpecFindings((), tuple(compose.tables(context, GLANCE)), ())
+    found = tuple(compose.tables(context, GLANCE))
     for width in (60, 150):
         file = io.StringIO()
-        print_blocks(found, {arm.name: arm for arm in ARMS}, Console(file=file, width=width, color_system=None))
+        print_blocks(found, (), {arm.name: arm for arm in ARMS}, Console(file=file, width=width, color_system=None))
         text = file.getvalue()
         assert "1.00 kop/s" in text and "slow (emulated)" in text and "Small ones: 4 rows" in text
         assert max(map(len, text.splitlines())) <= width
-    assert not [block for block in found.blocks if isinstance(block, Chart)]

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
-from shown import findings_of, shown
+from shown import shown
 from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
 from virtgauge.analysis.factor_tests import ParameterFactors, Place, ProbeFactors, Repetitions, probe_factors
-from virtgauge.report.spec_report import SpecReport
 from virtgauge.specs.blocks import Chart, Text
 from virtgauge.specs.timing_factors import factors_of
 
@@ -218,13 +217,12 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
 
 
 def sentences_of(built: report.Report) -> list[str]:
-    texts = [one for one in findings_of(built, "timing").blocks if isinstance(one, Text) and one.tone == "finding"]
+    texts = [one for one in built.suite("timing").blocks if isinstance(one, Text) and one.tone == "finding"]
     return [paragraph for one in texts if ":" in one.heading for paragraph in one.paragraphs]
 
 
 def test_a_run_with_a_known_truth_is_told_truly(usual: report.Report) -> None:
     suite = usual.suite("timing")
-    assert isinstance(suite, SpecReport)
     median = of(dict(factors_of(suite.context))["timer_cost"], "p50")
     platform, load = median.test("platform"), median.test("load")
     assert platform is not None and platform.shown
@@ -271,7 +269,7 @@ def test_a_run_of_one_cell_has_no_such_section(tmp_path: Path) -> None:
 
 
 def strips(built: report.Report) -> list[Chart]:
-    return [one for one in findings_of(built, "timing").blocks if isinstance(one, Chart) and one.kind == "strips"]
+    return [one for one in built.suite("timing").blocks if isinstance(one, Chart) and one.kind == "strips"]
 
 
 def test_strips_hold_raw_values_of_a_typical_repetition(usual: report.Report) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from shown import findings_of, tables, value
+from shown import tables, value
 from synthetic import (
     SyntheticArm,
     arm_record,
@@ -26,9 +26,9 @@ from virtgauge import report
 from virtgauge.analysis.comparison import Comparison, Judgement
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.headline import Tone
 from virtgauge.report.model import Report
 from virtgauge.specs.blocks import Text, Value
+from virtgauge.specs.headline import Tone
 
 CLOCK = {"function": "clock_gettime", "load": "idle"}
 
@@ -191,7 +191,7 @@ def test_published_figures_stand_beside_the_same_function_load_and_platform(usua
     assert ours.estimate == value(usual, "timing", "timer_cost.p50", "qemu-microvm", *AT[:1], "load=cpu").estimate
     assert not [row for row in table.rows if "minimal" in row.heads[0]]
     assert {row.arm for row in table.rows} == {"host", "qemu-microvm"}
-    texts = [one for one in findings_of(usual, "timing").blocks if isinstance(one, Text)]
+    texts = [one for one in usual.suite("timing").blocks if isinstance(one, Text)]
     assert any("Kirova" in paragraph and "179" in paragraph for one in texts for paragraph in one.paragraphs)
 
 

@@ -9,16 +9,16 @@ import altair
 import pytest
 from forwarding_results import RouterArm, forwarding_ledger, paper_arms, result, virtual_machine
 from rich.console import Console
-from shown import findings_of, shown, tables, told, value
+from shown import shown, tables, told, value
 from synthetic import arm_record
 
 from virtgauge import report
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import Flag
 from virtgauge.report.drawing import figure_of
-from virtgauge.report.headline import Tone
 from virtgauge.specs.blocks import Chart, Value
 from virtgauge.specs.forwarding_insights import interfaces_of, pairs
+from virtgauge.specs.headline import Tone
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 
@@ -29,7 +29,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
 
 
 def charts_of(built: report.Report) -> list[Chart]:
-    return [one for one in findings_of(built, "forwarding").blocks if isinstance(one, Chart)]
+    return [one for one in built.suite("forwarding").blocks if isinstance(one, Chart)]
 
 
 def figure(built: report.Report, measure: str, arm: str, *levels: str) -> Estimate:
@@ -171,7 +171,7 @@ def test_flags_are_counted_and_invalid_results_give_no_figure(tmp_path: Path) ->
     (missing,) = tables(built, "forwarding", "missing")
     assert [row.cells[-1] for row in missing.rows] == ["invalid: late: 7 % left late"]
     assert figure(built, "tester.limit", "runc").point == 5e6
-    assert {headline.tone for headline in findings_of(built, "forwarding").headlines} == {Tone.MISSING}
+    assert {headline.tone for headline in built.suite("forwarding").headlines} == {Tone.MISSING}
     assert not charts_of(built)
 
 
@@ -204,7 +204,7 @@ def test_latency_is_told_at_every_load_that_was_measured(usual: report.Report) -
 def test_emulated_platforms_are_marked_and_never_ranked(tmp_path: Path) -> None:
     arms = [*paper_arms()[:1], virtual_machine("tcg", "virtio", emulated=True)]
     built = report.build(forwarding_ledger(tmp_path / "run", arms, strong=[12], sizes=[64]))
-    headline = findings_of(built, "forwarding").headlines[-1]
+    headline = built.suite("forwarding").headlines[-1]
     assert headline.tone is Tone.EMULATED
     assert headline.text.startswith("not ranked: carries")
     assert "×" not in headline.text
@@ -219,7 +219,7 @@ def test_a_proven_difference_sets_the_tone_and_less_is_worse(tmp_path: Path) -> 
         RouterArm(arm_record("more", "oci", "More"), mbps=lambda j, s: 200.0),
     ]
     built = report.build(forwarding_ledger(tmp_path / "run", arms, strong=[12], sizes=[64]))
-    found = findings_of(built, "forwarding")
+    found = built.suite("forwarding")
     assert {one.arm: one.tone for one in found.headlines} == {
         "host": Tone.REFERENCE,
         "less": Tone.SLOWER,

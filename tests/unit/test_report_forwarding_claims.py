@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from forwarding_results import RouterArm, forwarding_ledger, paper_arms, virtual_machine
-from shown import findings_of
 from synthetic import arm_record
 
 from virtgauge import report
@@ -14,7 +13,7 @@ from virtgauge.claims.verdicts import CheckedClaim, Verdict
 
 def claims_of(folder: Path, arms: list[RouterArm] | None = None, **design) -> dict[str, CheckedClaim]:
     built = report.build(forwarding_ledger(folder / "run", arms, **design))
-    return {claim.paper.name: claim.run[0].checked for claim in findings_of(built, "forwarding").paper_claims}
+    return {claim.paper.name: claim.run[0].checked for claim in built.suite("forwarding").claims}
 
 
 def test_platforms_that_behave_as_the_paper_says_confirm_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from virtgauge import report
 from virtgauge.ledger.host_view import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, ONE_MACHINE, HostRecord
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.hosts.charts import host_figure
+from virtgauge.specs.blocks import Chart
 
 REPETITIONS = 8
 SCRIPT = "<script>alert(1)</script>"
@@ -56,27 +56,30 @@ def unlike(tmp_path_factory):
         yield ledger
 
 
+def charts(findings):
+    return [one for one in findings.section.blocks if isinstance(one, Chart)]
+
+
 def row_of(findings, arm):
-    (row,) = [row for row in findings.rows if row.arm == arm and row.measure == "timing.timer_cost.p50"]
+    (row,) = [row for row in findings.rows if row.arm.name == arm and row.measure.name == "timer_cost.p50"]
     return row
 
 
 def test_each_host_has_its_own_ratio_to_its_own_reference(unlike):
     findings = report.build(unlike).hosts
-    ratios = {figure.host: figure.ratio.point for figure in row_of(findings, "gvisor").figures}
-    assert ratios["north"] == pytest.approx(1.5, rel=0.05)
-    assert ratios["south"] == pytest.approx(3.0, rel=0.05)
-    reference = {figure.host: figure for figure in row_of(findings, "host").figures}
-    assert reference["south"].estimate.point == pytest.approx(2 * reference["north"].estimate.point, rel=0.05)
-    assert reference["north"].ratio is None
+    ratios = row_of(findings, "gvisor").ratios
+    assert ratios["north"].point == pytest.approx(1.5, rel=0.05)
+    assert ratios["south"].point == pytest.approx(3.0, rel=0.05)
+    reference = row_of(findings, "host")
+    assert reference.estimates["south"].point == pytest.approx(2 * reference.estimates["north"].point, rel=0.05)
+    assert reference.ratios == {}
 
 
 def test_the_figure_of_hosts_draws_every_ratio_and_none_of_the_reference(unlike):
-    built = report.build(unlike)
-    figure, data = host_figure(built.hosts, [arm.record for arm in built.arms])
-    assert [panel.title for panel in figure.panels] == ["timing.timer_cost.p50", "timing.timer_cost.p99"]
-    rows = data[figure.panels[0].data].rows
-    drawn = {(row["host"], row["arm"]): row["x"] for row in rows}
+    (chart,) = charts(report.build(unlike).hosts)
+    assert [panel.title for panel in chart.panels] == ["timing.timer_cost.p50", "timing.timer_cost.p99"]
+    rows = chart.panels[0].rows
+    drawn = {(row["category"], row["arm"]): row["x"] for row in rows}
     assert drawn.keys() == {(host, arm) for host in ("north", "south") for arm in ("host-aa", "gvisor")}
     assert drawn["south", "gvisor"] == pytest.approx(3.0, rel=0.05)
     assert all(row["low"] <= row["x"] <= row["high"] for row in rows)
@@ -84,14 +87,14 @@ def test_the_figure_of_hosts_draws_every_ratio_and_none_of_the_reference(unlike)
 
 def test_one_host_alone_has_no_figure(unlike):
     findings = report.build(unlike).hosts
-    assert host_figure(dataclasses.replace(findings, hosts=findings.hosts[:1]), []) is None
+    assert charts(dataclasses.replace(findings, hosts=findings.hosts[:1])) == []
 
 
 def test_hosts_that_differ_are_said_to_and_a_slower_host_alone_is_no_difference(unlike):
     findings = report.build(unlike).hosts
     assert row_of(findings, "gvisor").test.differ is True
     assert row_of(findings, "host-aa").test.differ is False  # although south is twice as slow
-    assert {row.arm for row in findings.differing} == {"gvisor"}
+    assert {row.arm.name for row in findings.differing} == {"gvisor"}
 
 
 def test_hosts_that_are_alike_are_not_told_apart(unlike, tmp_path):

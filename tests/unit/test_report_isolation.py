@@ -18,17 +18,17 @@ from isolation_results import (
     isolation_arms,
 )
 from rich.console import Console
-from shown import findings_of, shown, tables, value
+from shown import shown, tables, value
 from synthetic import arm_record
 
 from virtgauge import report
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import Flag
 from virtgauge.report.drawing import figure_of
-from virtgauge.report.headline import Tone
 from virtgauge.results.columns import Cell
 from virtgauge.specs.blocks import Finding, Value
 from virtgauge.specs.context import Context
+from virtgauge.specs.headline import Tone
 from virtgauge.specs.isolation_formatting import Resource
 from virtgauge.specs.isolation_insights import Degree, degree_of
 from virtgauge.specs.isolation_paper import guides_of_q, guides_of_work
@@ -182,7 +182,7 @@ def test_a_disk_limit_that_has_no_effect_isolates_nothing_and_is_named(usual: re
 
 
 def test_headlines_begin_with_the_worst_and_compare_degrees_with_the_reference(usual: report.Report) -> None:
-    headlines = {one.arm: one for one in findings_of(usual, "isolation").headlines}
+    headlines = {one.arm: one for one in usual.suite("isolation").headlines}
     assert list(headlines) == ["host", "runc", "gvisor", "qemu"]
     assert headlines["host"].tone is Tone.REFERENCE
     assert headlines["host"].text.startswith("wake-up latency not isolated: wake-ups are 8")
@@ -204,7 +204,7 @@ def test_emulated_platforms_are_never_coloured(usual: report.Report) -> None:
 def test_a_platform_that_keeps_more_than_the_reference_is_told_so(tmp_path: Path) -> None:
     apart = IsolationArm(arm_record("apart", "oci", "Apart"), contention=0.01)
     design = Design((MEMORY,), loads=("none", MEMORY), cores=("1-apart",), policies=("none",))
-    headlines = findings_of(built(tmp_path, design, arms=(HOST, AA, apart)), "isolation").headlines
+    headlines = built(tmp_path, design, arms=(HOST, AA, apart)).suite("isolation").headlines
     assert {one.arm: one.tone for one in headlines} == {"host": Tone.REFERENCE, "apart": Tone.FASTER}
     text = next(one.text for one in headlines if one.arm == "apart")
     assert text.startswith("memory bandwidth isolated: memory write (integers, 64 MiB) keeps 100 % (")
@@ -213,7 +213,7 @@ def test_a_platform_that_keeps_more_than_the_reference_is_told_so(tmp_path: Path
 def test_without_a_load_nothing_is_said_of_isolation(tmp_path: Path) -> None:
     found = built(tmp_path, Design(loads=("none",)), arms=(HOST, AA))
     assert rows_of(found, "resources") == []
-    assert "says nothing of isolation" in findings_of(found, "isolation").headlines[0].text
+    assert "says nothing of isolation" in found.suite("isolation").headlines[0].text
     reasons = {row.heads[0]: row.cells[-1] for row in rows_of(found, "missing")}
     assert reasons["CPU time"] == "the plan has no load beside it"
     assert reasons["disk"] == "the plan has no benchmark of it"
@@ -244,7 +244,7 @@ def test_what_a_platform_refuses_is_named_once_with_its_reason(tmp_path: Path) -
 def test_an_arm_without_any_valid_result_has_no_figures(tmp_path: Path) -> None:
     flags = (Flag("loader-died", "the load integer ended: killed by signal 9"),)
     result = built(tmp_path, Design(), arms=(HOST, AA), flags=flags)
-    found = findings_of(result, "isolation")
+    found = result.suite("isolation")
     assert found.headlines[0].tone is Tone.MISSING
     assert "loader-died: the load integer ended: killed by signal 9" in found.headlines[0].text
     assert charts(result) == {}

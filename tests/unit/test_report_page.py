@@ -11,13 +11,12 @@ from pathlib import Path
 import altair
 import pytest
 from rich.console import Console
-from shown import findings_of
 from synthetic import SyntheticArm, arm_record, manifest, synthetic_ledger, usual_arms
 
 from virtgauge import report
 from virtgauge.errors import UnavailableError
 from virtgauge.ledger.store import Ledger
-from virtgauge.report import library
+from virtgauge.report import page as pages
 from virtgauge.report.drawing import figure_of
 from virtgauge.report.page import embeddable
 from virtgauge.specs.blocks import Chart
@@ -98,7 +97,7 @@ def test_the_pages_data_holds_every_trial(usual: report.Report) -> None:
 def test_every_figure_is_valid_vega_lite(tmp_path: Path) -> None:
     built = report.build(synthetic_ledger(tmp_path / "run", blocks=3, reservoir=50))
     arms = [arm.record for arm in built.arms]
-    charts = [one for one in findings_of(built, "timing").blocks if isinstance(one, Chart)]
+    charts = [one for one in built.suite("timing").blocks if isinstance(one, Chart)]
     drawn = [figure_of(one, str(place), arms)[0] for place, one in enumerate(charts)]
     assert len({figure.title for figure in drawn}) == len(drawn) == 2 * 3
     for figure in drawn:
@@ -163,13 +162,13 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
 def test_a_missing_drawing_library_is_named_with_the_command_that_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "LIBRARY", tmp_path / "vega-embed.js")
-    library.drawing_library.cache_clear()
+    monkeypatch.setattr(pages, "LIBRARY", tmp_path / "vega-embed.js")
+    pages.drawing_library.cache_clear()
     with pytest.raises(UnavailableError, match="virtgauge provision page"):
-        library.drawing_library()
+        pages.drawing_library()
 
 
 def test_the_drawing_library_is_safe_within_a_script_element() -> None:
-    script = library.drawing_library()
+    script = pages.drawing_library()
     assert "vegaEmbed" in script
     assert "</script" not in script and "<!--" not in script

@@ -25,8 +25,7 @@ from virtgauge import report
 from virtgauge.claims.papers import SOURCES, on_paper
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, verdict_of
 from virtgauge.report import Report
-from virtgauge.report.replay.judgement import NOT_PART, judge
-from virtgauge.report.replay.model import Replay, ReplayedClaim
+from virtgauge.report.replay import NOT_PART, Replay, ReplayedClaim, judge
 
 EVIL = "<script>window.pwned=1</script>"
 BANDWIDTH = (
@@ -43,7 +42,7 @@ def replay_of(built: Report) -> Replay:
 
 def claims_of(built: Report, suite: str) -> dict[str, ReplayedClaim]:
     (part,) = (part for part in replay_of(built).parts if part.suite == suite)
-    return {claim.name: claim for claim in part.claims}
+    return {claim.paper.name: claim for claim in part.claims}
 
 
 def text_of(built: Report) -> str:
@@ -209,7 +208,7 @@ def test_what_one_platform_contradicts_is_contradicted(
 
 
 def test_every_conclusion_of_every_paper_is_there_once(everything: Report) -> None:
-    replayed = [(part.suite, claim.name) for part in replay_of(everything).parts for claim in part.claims]
+    replayed = [(part.suite, claim.paper.name) for part in replay_of(everything).parts for claim in part.claims]
     known = [(suite, claim.name) for suite in SOURCES for claim in on_paper(suite)]
     assert replayed == known
     assert len(set(known)) == len(known) >= 177
@@ -231,9 +230,9 @@ def test_the_page_has_every_claim_exactly_once(everything: Report) -> None:
     section = markup[markup.index('<section id="papers">') :]
     section = section[: section.index("</section>")]
     claims = [(part.suite, claim) for part in replay_of(everything).parts for claim in part.claims]
-    assert re.findall(r'id="claim-([^"]*)"', section) == [f"{suite}-{claim.name}" for suite, claim in claims]
+    assert re.findall(r'id="claim-([^"]*)"', section) == [f"{suite}-{claim.paper.name}" for suite, claim in claims]
     texts = re.findall(r'<td class="claim">(.*?)<small>', section)
-    assert texts == [str(markupsafe.escape(claim.text)) for _, claim in claims]
+    assert texts == [str(markupsafe.escape(claim.paper.text)) for _, claim in claims]
     assert markup.count('<td class="claim">') == len(claims)
     assert replay_of(everything).summary in markup
     assert markup.index(replay_of(everything).summary) < markup.index('<section id="papers">')

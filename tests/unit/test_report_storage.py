@@ -9,7 +9,7 @@ from typing import Any
 import altair
 import pytest
 from rich.console import Console
-from shown import findings_of, shown, tables, told, value
+from shown import shown, tables, told, value
 from storage_results import KNEE_SHARE, Design, StorageArm, hardware_vm, storage_arms, storage_ledger
 from synthetic import arm_record
 
@@ -18,9 +18,9 @@ from virtgauge.analysis.storage.limits import Limit
 from virtgauge.claims.verdicts import Verdict
 from virtgauge.ledger.records import Flag
 from virtgauge.report.drawing import figure_of
-from virtgauge.report.headline import Tone
 from virtgauge.results.formatting import interval_text, point_text
 from virtgauge.specs.blocks import Chart, Finding, Text, Value
+from virtgauge.specs.headline import Tone
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>"
 DISK = "rotational:7200"
@@ -71,7 +71,7 @@ def test_the_share_of_durability_in_the_papers_ranking_is_nearly_all_on_a_turnin
     assert isinstance(spread, Value) and isinstance(share, Value)
     assert spread.estimate.point == pytest.approx(1, abs=0.05)
     assert share.estimate.point == pytest.approx(100, abs=1)
-    (sentence, *_) = [one for one in findings_of(usual, "storage").summary if isinstance(one, Text)]
+    (sentence, *_) = [one for one in usual.suite("storage").summary if isinstance(one, Text)]
     assert "PostgreSQL flushed, Cassandra periodic, MongoDB none" in sentence.paragraphs[0]
     assert "durability is 99" in sentence.paragraphs[0]
     assert not shown(usual, "storage", "durability_share.spread", "qemu")
@@ -176,7 +176,7 @@ def test_knees_and_mixed_loads_are_told_with_their_objective_and_streams(usual: 
 
 
 def test_figures_are_valid_vega_lite_and_each_panel_is_of_one_level(usual: report.Report) -> None:
-    charts = [one for one in findings_of(usual, "storage").blocks if isinstance(one, Chart)]
+    charts = [one for one in usual.suite("storage").blocks if isinstance(one, Chart)]
     titles = [chart.title for chart in charts]
     assert titles[:2] == ["Single reads with and without an index", "One client, single writes"]
     assert {"Many clients, multiple reads", "What durability costs", "Latency against the offered rate"} <= set(titles)
@@ -197,7 +197,7 @@ def test_figures_are_valid_vega_lite_and_each_panel_is_of_one_level(usual: repor
 
 
 def test_what_ranks_at_mixed_levels_is_contradicted_at_equal_ones(usual: report.Report) -> None:
-    claims = {claim.paper.name: claim for claim in findings_of(usual, "storage").paper_claims}
+    claims = {claim.paper.name: claim for claim in usual.suite("storage").claims}
     huge = claims["single-write-huge-difference"]
     assert huge.run[0].checked.verdict is Verdict.CONFIRMED
     assert huge.at_one_level is not None and huge.at_one_level.verdict is Verdict.CONTRADICTED
@@ -205,7 +205,7 @@ def test_what_ranks_at_mixed_levels_is_contradicted_at_equal_ones(usual: report.
 
 
 def test_an_emulated_machine_decides_nothing_about_virtual_ones(usual: report.Report) -> None:
-    claims = {claim.paper.name: claim for claim in findings_of(usual, "storage").paper_claims}
+    claims = {claim.paper.name: claim for claim in usual.suite("storage").claims}
     impact = claims["single-write-physical-wins"].run[0].checked
     assert impact.verdict is Verdict.UNTESTABLE
     assert [one.text for one in impact.evidence] == [
@@ -216,8 +216,8 @@ def test_an_emulated_machine_decides_nothing_about_virtual_ones(usual: report.Re
 def test_a_real_virtual_machine_is_judged(tmp_path: Path) -> None:
     arms = [storage_arms()[0], hardware_vm(cpu=1.3)]
     designs = [Design(), Design(flushes="at-once", **SMALL)]
-    found = findings_of(report.build(storage_ledger(tmp_path / "run", arms, designs)), "storage")
-    claims = {claim.paper.name: claim.run[0].checked for claim in found.paper_claims}
+    found = report.build(storage_ledger(tmp_path / "run", arms, designs)).suite("storage")
+    claims = {claim.paper.name: claim.run[0].checked for claim in found.claims}
     assert claims["single-write-physical-wins"].verdict is Verdict.CONFIRMED
     assert claims["single-write-postgresql-virtual-faster"].verdict is Verdict.CONFIRMED  # flushes at once there
     assert claims["many-single-read-ten-times-slower"].verdict is Verdict.CONTRADICTED
@@ -226,7 +226,7 @@ def test_a_real_virtual_machine_is_judged(tmp_path: Path) -> None:
 def test_only_a_container_beside_the_host_is_no_virtual_machine(tmp_path: Path) -> None:
     arms = [storage_arms()[0], StorageArm(arm_record("runc", "oci", "Container (runc)"))]
     built = report.build(storage_ledger(tmp_path / "run", arms, [Design(**SMALL)], blocks=2))
-    claims = {claim.paper.name: claim.run[0].checked for claim in findings_of(built, "storage").paper_claims}
+    claims = {claim.paper.name: claim.run[0].checked for claim in built.suite("storage").claims}
     assert claims["single-write-physical-wins"].verdict is Verdict.UNTESTABLE
     rows = [row for table in tables(built, "storage", "replay") for row in table.rows]
     virtual = next(row for row in rows if row.heads[1] == "virtual" and row.cells[2])
@@ -236,7 +236,7 @@ def test_only_a_container_beside_the_host_is_no_virtual_machine(tmp_path: Path) 
 
 
 def test_headlines_rank_no_emulated_platform(usual: report.Report) -> None:
-    by_arm = {headline.arm: headline for headline in findings_of(usual, "storage").headlines}
+    by_arm = {headline.arm: headline for headline in usual.suite("storage").headlines}
     assert by_arm["host"].tone is Tone.REFERENCE
     assert by_arm["gvisor"].tone is Tone.SLOWER
     assert "of the host’s rows" in by_arm["gvisor"].text
@@ -250,8 +250,8 @@ def test_results_that_do_not_count_leave_reasons_and_no_figures(tmp_path: Path) 
     built = report.build(storage_ledger(tmp_path / "run", designs=[Design(**SMALL)], blocks=2, flags=flags))
     (table,) = tables(built, "storage", "missing")
     assert "invalid: wrong-answer: 3 reads brought other readings" in {row.cells[2] for row in table.rows}
-    assert {headline.tone for headline in findings_of(built, "storage").headlines} == {Tone.MISSING}
-    assert not [one for one in findings_of(built, "storage").blocks if isinstance(one, Chart)]
+    assert {headline.tone for headline in built.suite("storage").headlines} == {Tone.MISSING}
+    assert not [one for one in built.suite("storage").blocks if isinstance(one, Chart)]
 
 
 def test_the_terminal_tells_rates_durability_and_conclusions_at_any_width(usual: report.Report) -> None:

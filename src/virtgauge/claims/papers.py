@@ -14,7 +14,18 @@ from virtgauge.claims.engine import judge
 from virtgauge.claims.figures import Figure, Figures, exact, told
 from virtgauge.claims.model import ClaimFile, Level, Printed, Range, claim_file
 from virtgauge.claims.verdicts import CheckedClaim, ClaimCheck, Hearing
-from virtgauge.reference import FORWARDING, ISOLATION, STORAGE, TIMING, Source, table, timing_figures
+from virtgauge.reference import (
+    FORWARDING,
+    ISOLATION,
+    STORAGE,
+    TIMING,
+    BandwidthFigure,
+    Source,
+    bandwidth_figures,
+    isolation_figures,
+    storage_figures,
+    timing_figures,
+)
 
 SOURCES: Mapping[str, tuple[Source, str]] = {
     "timing": (TIMING, "clocks and sleeps"),
@@ -68,100 +79,77 @@ def _timing(file: ClaimFile) -> Iterator[Figure]:
 
 
 def _storage(file: ClaimFile) -> Iterator[Figure]:
-    for row in table("storage_ops").rows:
-        many = "multi" if row["values_per_statement"] != "1" else "single"
-        levels: dict[str, Level] = {
-            "database": row["database"],
-            "operation": f"{many}-{row['operation']}",
-            "server": row["server"],
-            "clients": "many clients" if row["clients"] == "many" else "1 client",
-        }
-        yield Figure("rate", levels, exact(float(row["operations_per_second"]), "op/s"), arm=row["server"])
+    for one in storage_figures():
+        levels: dict[str, Level] = {"database": one.database, "operation": one.name, "server": one.server}
+        yield Figure("rate", {**levels, "clients": one.clients}, exact(one.per_s, "op/s"), arm=one.server)
 
 
 def _bandwidth(file: ClaimFile) -> Iterator[Figure]:
-    rows = table("bandwidth").rows
-    off = {_place(row): _error(row) for row in rows}
-    for row in rows:
-        value = float(row["median_mbps"])
-        precise = row["timing"] == "HighPerTimer"
-        system = off.get((*_place(row)[:-1], "System Call"))
+    off = {(*_path(one), one.timing): abs(one.error) for one in bandwidth_figures()}
+    for one in bandwidth_figures():
+        precise, host = one.timing == "HighPerTimer", one.platform == "Host OS"
+        system = off.get((*_path(one), "System Call"))
         values = {
-            "median_mbps": value,
-            "sent_mbps": value,
-            "half_iqr_mbps": float(row["mad_mbps"]) if row["mad_mbps"] else None,
-            "error": _error(row),
-            "off": abs(_error(row)),
-            "gain": abs(system) - abs(_error(row)) if precise and system is not None else None,
+            "median_mbps": one.median,
+            "sent_mbps": one.median,
+            "half_iqr_mbps": one.half_iqr,
+            "error": one.error,
+            "off": abs(one.error),
+            "gain": system - abs(one.error) if precise and system is not None else None,
         }
-        host = row["platform"] == "Host OS"
         levels: dict[str, Level] = {
-            "estimator": row["tool"],
+            "estimator": one.tool,
             "timing": "hptime" if precise else "system",
-            "link": f"{float(row['capacity_mbps']) / 1000:g} Gbit/s",
-            "cross": float(row["cross_traffic_mbps"]),
+            "link": f"{one.capacity / 1000:g} Gbit/s",
+            "cross": one.cross,
         }
         facts: dict[str, Level] = {
-            "tool": row["tool"].lower(),
-            "capacity_mbps": float(row["capacity_mbps"]),
+            "tool": one.tool.lower(),
+            "capacity_mbps": one.capacity,
             "platform": ("own", "reference") if host else "own",
             "kind": "host" if host else "virtual",
         }
         for measure, found in values.items():
             if found is not None:
                 estimate = exact(found, file.measures[measure].unit)
-                yield Figure(measure, levels, estimate, facts=facts, arm=row["platform"], label=row["platform"])
+                yield Figure(measure, levels, estimate, facts=facts, arm=one.platform, label=one.platform)
 
 
-def _place(row: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("tool", "platform", "capacity_mbps", "cross_traffic_mbps", "timing"))
-
-
-def _error(row: Mapping[str, str]) -> float:
-    return float(row["median_mbps"]) / (float(row["capacity_mbps"]) - float(row["cross_traffic_mbps"])) - 1
+def _path(one: BandwidthFigure) -> tuple[str | float, ...]:
+    return one.tool, one.platform, one.capacity, one.cross
 
 
 _RESOURCES = {"dhrystone": "cpu", "CPU": "cpu", "RAM read/write": "memory", "RAM write": "memory-write"}
-_SHARES = {  # where the text says low or high, a half of them (ours)
-    "for declared limits below": Range(at_most=0.699),
-    "too high at low declared limits": Range(at_most=0.5),
-    "falls to 80 % at high declared limits": Range(at_least=0.5),
-}
 
 
 def _isolation(file: ClaimFile) -> Iterator[Figure]:
-    for row in table("isolation").rows:
-        beside = row["note"].startswith("loading VM holds")
-        ranged = next((found for words, found in _SHARES.items() if row["note"].startswith(words)), None)
-        declared = float(row["declared_percent"]) / 100 if row["declared_percent"] else None
-        if beside and declared is not None:
-            declared = 1 - declared  # the table has the share that is left for the tested guest
-        share: Level = ranged or (Range() if declared is None else declared)
-        low = float(row["q_low_percent"]) / 100 if row["q_low_percent"] else None
-        high = float(row["q_high_percent"]) / 100 if row["q_high_percent"] else None
+    for one in isolation_figures():
+        low, high = one.q_low, one.q_high
         if low is None and high is None:
             continue
+        least, most = one.shares
+        within = Range(at_least=least or -math.inf, at_most=most if most < 1 else math.inf)
         levels: dict[str, Level] = {
-            "benchmark": row["benchmark"],
-            "load": row["load"],
+            "benchmark": one.benchmark,
+            "load": one.load,
             "policy": "limit+reservation",
-            "on": "loading" if beside else "tested",
-            "share": share,
+            "on": one.on,
+            "share": within if one.share is None else one.share,
         }
         facts: dict[str, Level] = {
-            "resource": _RESOURCES.get(row["benchmark"], row["benchmark"]),
-            "beside": _RESOURCES.get(row["load"], row["load"]),
-            "energy_saving": row["energy_saving"] == "on",
+            "resource": _RESOURCES.get(one.benchmark, one.benchmark),
+            "beside": _RESOURCES.get(one.load, one.load),
+            "energy_saving": one.energy_saving,
         }
         bottom, top = -math.inf if low is None else low, math.inf if high is None else high
         yield Figure("q", levels, exact(bottom, "share", top), facts=facts)
         yield Figure("loss", levels, exact(1 - top, "share", 1 - bottom), facts=facts)
         if low is not None and high is not None:
-            for at in [share] if isinstance(share, float) else [step / 20 for step in range(1, 20)]:
-                if not isinstance(share, Range) or share.includes(at):
-                    left = 1 - at if beside else at
-                    ends = round(low * left, 9), round(high * left, 9)
-                    yield Figure("relative", {**levels, "share": at}, exact(ends[0], "share", ends[1]), facts=facts)
+            several = [at for step in range(1, 20) if within.includes(at := step / 20)]
+            for at in several if one.share is None else [one.share]:
+                left = 1 - at if one.on == "loading" else at
+                estimate = exact(round(low * left, 9), "share", round(high * left, 9))
+                yield Figure("relative", {**levels, "share": at}, estimate, facts=facts)
 
 
 _PAPERS: Mapping[str, Callable[[ClaimFile], Iterator[Figure]]] = {

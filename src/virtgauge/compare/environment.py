@@ -9,7 +9,7 @@ from virtgauge.compare.model import EnvironmentLine
 from virtgauge.compare.naming import run_labels
 from virtgauge.compare.runs import ReadRun
 from virtgauge.compare.settings import plan_of
-from virtgauge.report.tables import flattened
+from virtgauge.report.trials import flattened
 
 _OF_EVERY_BOOT = frozenset({"context boot_id"})
 """Facts that differ between any two runs and mean nothing."""

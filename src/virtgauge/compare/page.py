@@ -17,8 +17,7 @@ from virtgauge import __version__
 from virtgauge.compare import formatting
 from virtgauge.compare.charts import FINDING_COLOURS, ComparisonFigures, change_figures, series_figures
 from virtgauge.compare.model import CALLED, Comparison, SeriesComparison
-from virtgauge.report.library import drawing_library
-from virtgauge.report.page import asset, content_policy, embeddable
+from virtgauge.report.page import asset, content_policy, drawing_library, embeddable
 
 _CLASSES = {"worse": "worse", "better": "better", "changed": "changed", "equivalent": "same", "not shown": "plain"}
 

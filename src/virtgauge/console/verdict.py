@@ -13,7 +13,7 @@ from virtgauge.console.terminal import output
 from virtgauge.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from virtgauge.report.decisions.model import Decisions
+    from virtgauge.report.requirements import Decisions
     from virtgauge.results.table import ResultTable
 
 
@@ -33,8 +33,7 @@ def verdict(
     """
     from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.report.arms import row_labels
-    from virtgauge.report.decisions.model import decisions_of
-    from virtgauge.report.decisions.terminal import print_decisions
+    from virtgauge.report.requirements import decisions_of, print_decisions
     from virtgauge.results.table import ResultTable
 
     with ReadOnlyLedger.for_command(folder) as ledger:

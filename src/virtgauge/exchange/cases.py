@@ -9,8 +9,7 @@ from virtgauge.decisions.verdicts import Verdict
 from virtgauge.exchange.junit import Case, Outcome
 from virtgauge.ledger.records import ArmRecord, TrialStatus
 from virtgauge.report.arms import row_labels
-from virtgauge.report.decisions.formatting import conditions_text, margin_text, more_text
-from virtgauge.report.decisions.model import Decisions, ReportedRequirement
+from virtgauge.report.requirements import Decisions, ReportedRequirement, conditions_text, margin_text, more_text
 from virtgauge.results.columns import Cell, Tried, read_marks
 from virtgauge.results.table import ResultTable
 

@@ -76,7 +76,7 @@ def _junit(ledger: Ledger) -> str:
     """The verdicts of a run that has requirements, else whether its trials are valid."""
     from virtgauge.exchange.cases import trial_cases, verdict_cases
     from virtgauge.exchange.junit import junit
-    from virtgauge.report.decisions.model import decisions_of
+    from virtgauge.report.requirements import decisions_of
 
     manifest = ledger.manifest()
     properties = {"run": manifest.run_id, "virtgauge": manifest.tool_version, "seed": str(manifest.seed)}

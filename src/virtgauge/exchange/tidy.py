@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, Literal
 
 from virtgauge.exchange.rows import chosen_of, measures_by_cell
-from virtgauge.report.decisions.model import Decisions, decisions_of
+from virtgauge.report.requirements import Decisions, decisions_of
 from virtgauge.results.columns import STATUSES, Tried, read_endings, read_marks
 from virtgauge.results.table import ResultTable
 

@@ -1,11 +1,13 @@
-"""How arms are drawn: the same colour and line in every figure."""
+"""How arms are drawn and called alike everywhere, and which of them a suite is about."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from virtgauge.ledger.records import ArmRecord
+from virtgauge.ledger.records import ArmRecord, Manifest
+from virtgauge.plan.design_scope import scopes_of
+from virtgauge.plan.model import AA_SUFFIX
 
 REFERENCE_COLOUR = "#7b8494"
 _COLOURS = (
@@ -36,3 +38,25 @@ def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:
     """A label for every arm, told apart by its name where two arms share one."""
     labels = [arm.label for arm in arms]
     return {arm.name: arm.label if labels.count(arm.label) == 1 else f"{arm.label} [{arm.name}]" for arm in arms}
+
+
+_LEFT_OUT = "left out by the plan: the figures of an emulated processor decide nothing, and it would take long"
+
+
+def arms_of(manifest: Manifest, suite: str) -> tuple[ArmRecord, ...]:
+    """Of a suite, in the manifest's order: all, unless its designs are for some only.
+
+    One that was left out as emulated is not usable here, and says why.
+    """
+    scopes = scopes_of(manifest.plan_text, suite)
+    if not scopes:
+        return manifest.arms
+    found = []
+    for arm in manifest.arms:
+        aa = arm.role == "aa"
+        platform = arm.name.removesuffix(AA_SUFFIX) if aa else arm.name
+        if any(scope.is_for(platform, aa=aa, emulated=arm.emulated) for scope in scopes):
+            found.append(arm)
+        elif any(scope.is_for(platform, aa=aa, emulated=False) for scope in scopes):
+            found.append(dataclasses.replace(arm, usable=False, reason=_LEFT_OUT) if arm.usable else arm)
+    return tuple(found)

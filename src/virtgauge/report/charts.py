@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import altair as alt
@@ -74,58 +74,6 @@ class Figure:
     spec: dict[str, Any]
     panels: tuple[Panel, ...]
     text: str = ""
-
-
-Made = tuple[Figure, dict[str, PanelData]]
-"""A figure with the data behind its panels, by their names."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """Figures with the data behind their panels."""
-
-    figures: tuple[Figure, ...]
-    data: dict[str, PanelData]
-
-
-def drawn(made: Iterable[Made]) -> Drawn:
-    """Figures together, in their order."""
-    figures: list[Figure] = []
-    data: dict[str, PanelData] = {}
-    for figure, panels in made:
-        figures.append(figure)
-        data |= panels
-    return Drawn(tuple(figures), data)
-
-
-def figure_of_rows(
-    name: str,
-    title: str,
-    caption: str,
-    panels: Mapping[str, list[Row]],
-    spec: Callable[[list[Row]], dict[str, Any]],
-    *,
-    ours: Collection[str],
-    published: str,
-) -> Made | None:
-    """A figure without the panels that hold nothing of ours; None when all do.
-
-    Args:
-        name: that the data of its panels begins with.
-        title, caption: of the figure.
-        panels: rows by the panel's title.
-        spec: makes the chart, from the rows of all panels together.
-        ours: kinds of rows that are.
-        published: what the caption says besides where anything published is drawn.
-    """
-    kept = {title: rows for title, rows in panels.items() if any(row["kind"] in ours for row in rows)}
-    if not kept:
-        return None
-    rows = [row for rows in kept.values() for row in rows]
-    caption += published if any(row["kind"] == "published" or row.get("stated") for row in rows) else ""
-    names = {panel: f"{name}-{place}" for place, panel in enumerate(kept)}
-    figure = Figure(title, caption, spec(rows), tuple(Panel(panel, data) for panel, data in names.items()))
-    return figure, {data: PanelData("rows", kept[panel]) for panel, data in names.items()}
 
 
 def domain_of(values: Iterable[float]) -> tuple[float, float]:

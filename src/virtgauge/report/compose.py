@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from virtgauge.analysis.comparison import Judgement
 from virtgauge.analysis.distribution import ccdf
 from virtgauge.ledger.records import ArmRecord, TrialStatus
-from virtgauge.report import headline
-from virtgauge.report.headline import Headline, Measured, Said, Tone, compared, tone_of
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import change_phrase, interval_text, point_text, ratio, ratio_with_interval
-from virtgauge.results.measure import Better, Measure
+from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import DURATION, RATIO, SHARE
+from virtgauge.specs import headline
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Section, Shown, Table, Text
 from virtgauge.specs.context import Context
+from virtgauge.specs.headline import Headline, Measured, Said, Tone, compared, tone_of
 from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, SectionSpec, TableSpec, Told
 
 _CURVE_POINTS = 160
@@ -331,62 +331,48 @@ def _strips(context: Context, spec: ChartSpec, cells: list[Cell], measures: Meas
 # -- headlines -------------------------------------------------------------------------------------------
 
 
-def _headline(context: Context) -> HeadlineSpec:
-    if context.spec.headline is None:
-        raise ValueError(f"the suite {context.spec.name} declares no headline")
-    return context.spec.headline
-
-
 def headlines(context: Context) -> tuple[Headline, ...]:
-    """One sentence for each arm; see :func:`virtgauge.report.headline.headlines`."""
-    chosen = _headline(context).cells(context)
-    return headline.headlines(context.all_arms, lambda arm, against: _said(context, arm, against, chosen))
+    """One sentence for each arm; see :func:`virtgauge.specs.headline.headlines`."""
+    said = context.spec.headline
+    say = functools.partial(_said, spec=said) if isinstance(said, HeadlineSpec) else said
+    return headline.headlines(context.all_arms, functools.partial(say, context))
 
 
-def _said(context: Context, arm: ArmRecord, against: str, chosen: Sequence[tuple[str, Cell]]) -> Said:
+def _said(context: Context, arm: ArmRecord, against: str, spec: HeadlineSpec) -> Said:
+    chosen = context.once(spec.cells)
     measured = [(name, cell) for name, cell in chosen if context.table.has(context.spec.measure(name), cell, arm.name)]
     if not measured:
-        for name, cell in [*chosen, *((name, cell) for cell in context.cells for name in _headline(context).says)]:
+        for name, cell in [*chosen, *((name, cell) for cell in context.cells for name in spec.says)]:
             measure = context.spec.measure(name)
             if context.table.tried(cell, arm.name) and cell.probe in measure.probes:
                 return Said(context.table.missing_reason(measure, cell, arm.name), Tone.MISSING)
         tried = any(context.table.tried(cell, arm.name) for cell in context.cells)
         return Said("no headline figure" if tried else "not measured yet", Tone.MISSING)
-    measured = _headline(context).told(context, arm.name, measured)
-    tones = {_tone(context, arm.name, *one) for one in measured} if arm.role != "reference" else set()
-    tone = next((one for one in (Tone.SLOWER, Tone.FASTER) if one in tones), Tone.SAME)
-    found = headline.figures(_measured(context, arm.name, *one) for one in measured)
+    measured = spec.told(context, arm.name, measured)
+    found = [_measured(context, spec, arm.name, *one) for one in measured]
+    pairs = zip(found, measured, strict=True)
+    beside = [(one.found, context.spec.measure(name).better) for one, (name, _) in pairs]
     cells = [cell for _, cell in measured]
-    where = _headline(context).where(context, cells)
-    remark = _headline(context).remark(context, cells, arm.name)
+    where, remark = spec.where(context, cells), spec.remark(context, cells, arm.name)
     ending = (f" ({where})" if where else "") + (f"; {remark}" if remark else "")
-    return Said(_sentence(context, arm.name, against, measured) + ending, tone, found)
+    text = _sentence(context, spec, arm.name, against, measured) + ending
+    return Said(text, tone_of(beside), headline.figures(found))
 
 
-def _tone(context: Context, arm: str, name: str, cell: Cell) -> Tone:
-    measure = context.spec.measure(name)
-    better = Judgement.LOWER if measure.better is Better.LOWER else Judgement.HIGHER
-    return tone_of([context.table.compared(measure, cell, arm)], better=better)
-
-
-def _measured(context: Context, arm: str, name: str, cell: Cell) -> Measured:
-    measure, verb = context.spec.measure(name), _headline(context).says[name][0]
+def _measured(context: Context, spec: HeadlineSpec, arm: str, name: str, cell: Cell) -> Measured:
+    measure, verb, more = context.spec.measure(name), spec.says[name][0], spec.more.get(name)
     beside = context.table.compared(measure, cell, arm) if arm != context.table.reference else None
     point = measure.quantity.text(context.table.estimate(measure, cell, arm).point)
-
-    def change() -> str:
-        more = _headline(context).more.get(name)
-        said = "" if beside is None else change_phrase(beside, *more) if more else ratio_with_interval(beside.ratio)
-        return f"{verb} {said}".strip() if said else ""
-
-    named = _headline(context).name(context, cell)
-    return Measured(named, f"{verb} {point}".strip(), beside, change, probe=cell.probe)
+    change = "" if beside is None else change_phrase(beside, *more) if more else ratio_with_interval(beside.ratio)
+    said = f"{verb} {change}".strip() if change else ""
+    return Measured(spec.name(context, cell), f"{verb} {point}".strip(), beside, said, probe=cell.probe)
 
 
-def _sentence(context: Context, arm: str, against: str, measured: Sequence[tuple[str, Cell]]) -> str:
+def _sentence(
+    context: Context, spec: HeadlineSpec, arm: str, against: str, measured: Sequence[tuple[str, Cell]]
+) -> str:
     """``stores single values at 1.20 kop/s (PostgreSQL, 0.91× the host, 0.90–0.93×), …; reads …``."""
-    spec, name = _headline(context), f" {against}"
-    parts: list[str] = []
+    name, parts = f" {against}", list[str]()
     ranged = bool(against) and len({spec.name(context, cell) for _, cell in measured}) > spec.most
     for asked, (verb, noun, leading) in spec.says.items():
         measure = context.spec.measure(asked)
@@ -394,7 +380,7 @@ def _sentence(context: Context, arm: str, against: str, measured: Sequence[tuple
         if not cells:
             continue
         if ranged:
-            parts += _range(context, arm, against, measure, cells)
+            parts += _range(context, spec, arm, against, measure, cells)
             continue
         said = []
         for cell in cells[: spec.most + 1]:
@@ -414,9 +400,10 @@ def _sentence(context: Context, arm: str, against: str, measured: Sequence[tuple
     return "; ".join(parts)
 
 
-def _range(context: Context, arm: str, against: str, measure: Measure, cells: list[Cell]) -> Iterator[str]:
+def _range(
+    context: Context, spec: HeadlineSpec, arm: str, against: str, measure: Measure, cells: list[Cell]
+) -> Iterator[str]:
     """Of many figures the least and the most: ``stores 0.65× (Cassandra) to 0.76× (MongoDB) of the host’s …``."""
-    spec = _headline(context)
     ratios = {spec.name(context, cell): context.table.compared(measure, cell, arm).ratio for cell in cells}
     known = {name: one for name, one in ratios.items() if one.point is not None}
     if known:

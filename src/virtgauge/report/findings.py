@@ -12,18 +12,14 @@ from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.arms import told_apart
-from virtgauge.report.decisions.model import decisions_of
-from virtgauge.report.hosts.formatting import host_caveats
-from virtgauge.report.hosts.model import hosts_of
+from virtgauge.report.arms import arms_of, told_apart
+from virtgauge.report.hosts import hosts_of
 from virtgauge.report.left_out import Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.model import ArmSummary, Cell, Report, Run
-from virtgauge.report.replay.replay import replay_of
-from virtgauge.report.sections import SuiteRecords
-from virtgauge.report.spec_report import SpecReport
-from virtgauge.report.suite_arms import arms_of
-from virtgauge.report.suites import SUITE_REPORTS
-from virtgauge.report.trial_lines import TrialLines
+from virtgauge.report.replay import replay_of
+from virtgauge.report.requirements import decisions_of
+from virtgauge.report.suite import SPECS, SuiteReport, suite_report
+from virtgauge.report.trials import TrialLines
 from virtgauge.results.columns import STATUSES
 from virtgauge.results.formatting import confidence
 from virtgauge.results.table import ResultTable
@@ -45,22 +41,13 @@ def build(ledger: Ledger) -> Report:
     table = ResultTable(ledger)
     arms = tuple(_arm_summary(arm, table, guests) for arm in manifest.arms)
     facts = {arm.record.name: arm.facts for arm in arms}
-    suites = [
-        suite_report(SuiteRecords(arms_of(manifest, name), facts, table))
-        for name, suite_report in SUITE_REPORTS.items()
-        if name in table.suites
-    ]
+    tried = [spec for spec in SPECS if spec.name in table.suites]
+    suites = [suite_report(spec, table, arms_of(manifest, spec.name), facts) for spec in tried]
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
     valid = table.trials.status == STATUSES.index(TrialStatus.VALID)
+    told = ("run_id", "created_at", "plan_name", "plan_text", "seed", "confidence", "tool_version", "agent_sha256")
     run = Run(
-        run_id=manifest.run_id,
-        created_at=manifest.created_at,
-        plan_name=manifest.plan_name,
-        plan_text=manifest.plan_text,
-        seed=manifest.seed,
-        confidence=manifest.confidence,
-        tool_version=manifest.tool_version,
-        agent_sha256=manifest.agent_sha256,
+        **{name: getattr(manifest, name) for name in told},
         fingerprint=manifest.fingerprint,
         finished=has_finished(events),
         blocks=np.unique(table.trials.block[valid]).size,
@@ -74,7 +61,7 @@ def build(ledger: Ledger) -> Report:
             *_caveats(run, suites, agrees, events),
             *left_out_caveats(left_out, tallies),
             *untold_steal_caveats(manifest.fingerprint, tallies),
-            *host_caveats(hosts),
+            *(hosts.caveats if hosts else ()),
         ),
         decisions=decisions_of(table),
         agreement=agrees,
@@ -93,7 +80,7 @@ def build(ledger: Ledger) -> Report:
     )
 
 
-def _cell_name(suites: Sequence[SpecReport], name: str, probe: str, factors: Mapping[str, str]) -> str:
+def _cell_name(suites: Sequence[SuiteReport], name: str, probe: str, factors: Mapping[str, str]) -> str:
     suite = next((suite for suite in suites if suite.suite == name), None)
     levels = ", ".join(f"{factor} {level}" for factor, level in factors.items())
     return suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}"
@@ -121,10 +108,7 @@ def _arm_summary(arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecor
 
 
 def _caveats(
-    run: Run,
-    suites: Sequence[SpecReport],
-    agrees: Agreement,
-    events: Sequence[EventRecord],
+    run: Run, suites: Sequence[SuiteReport], agrees: Agreement, events: Sequence[EventRecord]
 ) -> tuple[str, ...]:
     """What a reader must know before the figures."""
     said = []

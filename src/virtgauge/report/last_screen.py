@@ -19,10 +19,10 @@ from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.report.answers import Answer, answers, identical_arms
-from virtgauge.report.decisions.formatting import margin_text, more_text
-from virtgauge.report.headline import Tone
 from virtgauge.report.model import ArmSummary, Report
+from virtgauge.report.requirements import margin_text, more_text
 from virtgauge.results.formatting import printable
+from virtgauge.specs.headline import Tone
 
 ROWS = 20
 COLUMNS = 80

@@ -7,17 +7,18 @@ probe and factor levels.  What was found is the suites' own.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 from virtgauge.analysis.comparison import Agreement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord
-from virtgauge.report.decisions.model import Decisions
-from virtgauge.report.hosts.model import HostFindings
+from virtgauge.report.hosts import HostFindings
 from virtgauge.report.left_out import LeftOut
-from virtgauge.report.replay.model import Replay
-from virtgauge.report.spec_report import SpecReport
-from virtgauge.report.trial_lines import TrialLines
+from virtgauge.report.replay import Replay
+from virtgauge.report.requirements import Decisions
+from virtgauge.report.suite import SuiteReport
+from virtgauge.report.trials import TrialLines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Report:
     decisions: Decisions
     agreement: Agreement
     arms: tuple[ArmSummary, ...]
-    suites: tuple[SpecReport, ...]
+    suites: tuple[SuiteReport, ...]
     cells: tuple[Cell, ...]
     trials: TrialLines
     guests: tuple[GuestRecord, ...]
@@ -85,25 +86,15 @@ class Report:
     replay: Replay | None = None
     left_out: tuple[LeftOut, ...] = ()
 
-    def suite(self, name: str) -> SpecReport:
+    def suite(self, name: str) -> SuiteReport:
         """A suite's report by the suite's name; KeyError when the run has nothing of it."""
-        for suite in self.suites:
-            if suite.suite == name:
-                return suite
-        raise KeyError(name)
+        return {suite.suite: suite for suite in self.suites}[name]
 
     def arm(self, name: str) -> ArmSummary:
         """An arm by name; KeyError when there is none."""
-        for arm in self.arms:
-            if arm.record.name == name:
-                return arm
-        raise KeyError(name)
+        return {arm.record.name: arm for arm in self.arms}[name]
 
     @property
     def statuses(self) -> dict[str, int]:
         """Number of trials by status, over all arms."""
-        totals: dict[str, int] = {}
-        for arm in self.arms:
-            for status, number in arm.trials.items():
-                totals[status] = totals.get(status, 0) + number
-        return totals
+        return dict(sum((Counter(arm.trials) for arm in self.arms), Counter[str]()))

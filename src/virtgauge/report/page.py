@@ -11,71 +11,174 @@ import base64
 import functools
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-import markupsafe
+import jinja2
+from markupsafe import Markup, escape
 
-from virtgauge.report import tables
+import virtgauge
+from virtgauge.claims.papers import SOURCES, printed_beside_table
+from virtgauge.claims.verdicts import verdict_counts
+from virtgauge.errors import UnavailableError
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.report import replay, requirements, trials
 from virtgauge.report.answers import answers, identical_arms
-from virtgauge.report.decisions.formatting import margin_text, more_text
-from virtgauge.report.decisions.page import requirements_section
-from virtgauge.report.hosts.page import hosts_section
-from virtgauge.report.library import drawing_library
+from virtgauge.report.arms import arm_colours, arm_dashes
+from virtgauge.report.charts import PanelData
+from virtgauge.report.drawing import figure_of
 from virtgauge.report.model import Report
-from virtgauge.report.page_frame import PageFrame
-from virtgauge.report.replay.page import replay_section, with_claims
+from virtgauge.report.suite import SuiteReport
+from virtgauge.results import formatting
+from virtgauge.specs.blocks import Block, Chart, Section, Table, Text
+
+LIBRARY = Path(virtgauge.__file__).parent / "native" / "vega-embed.js"
+"""Vega, Vega-Lite and vega-embed in one script; made by ``setup/page.py`` when the package or a checkout is built."""
 
 
 def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
-    frame = PageFrame(report)
-    suites = [(suite, suite.page(frame)) for suite in report.suites]
-    if report.replay is None:
-        suites = [(suite, with_claims(suite, page, frame)) for suite, page in suites]
+    page = _Page(report)
+    suites, sections = [], {}
+    for suite in report.suites:
+        suites.append((suite, page.blocks(f"{suite.suite}-summary", suite.summary, suite.context.arms)))
+        sections[suite.suite] = list(page.sections(suite, with_claims=report.replay is None))
+    beside = [arm for arm in page.arms if arm.usable and arm.role != "reference"]
     library, boot = drawing_library(), asset("page.js")
-    return frame.render(
+    return page.render(
         "report.html",
         report=report,
         identical=identical_arms(report),
         answers=answers(report),
-        margin=margin_text,
-        more_text=more_text,
         suites=suites,
-        requirements=requirements_section(report.decisions, frame),
-        hosts=hosts_section(report.hosts, frame),
-        replay=replay_section(report.replay, frame),
-        invalid=tables.invalid_trials(report),
-        trial_sums=list(report.trials.sums()) if len(report.trials) > tables.MOST_TRIALS else [],
-        environment_rows=tables.flattened(report.run.fingerprint),
-        arm_facts=[(arm.record.label, tables.flattened(arm.facts)) for arm in report.arms if arm.facts],
-        note_of=tables.note_of,
+        sections=sections,
+        requirements=page.render("requirements.html", **requirements.shown(report.decisions, page.arms))
+        if report.decisions.requirements
+        else "",
+        hosts=page.section("hosts", "", report.hosts.section, beside) if report.hosts else "",
+        replay=page.render("replay.html", replay=report.replay, told=replay.told_hearings, in_words=replay.in_words)
+        if report.replay
+        else "",
+        invalid=trials.invalid_trials(report),
+        trial_sums=list(report.trials.sums()) if len(report.trials) > trials.MOST_TRIALS else [],
+        flattened=trials.flattened,
+        note_of=trials.note_of,
         # Not of the run: our own assets, and JSON that cannot leave its element.
-        style=markupsafe.Markup(asset("page.css")),
-        library=markupsafe.Markup(library),
-        boot=markupsafe.Markup(boot),
-        data=markupsafe.Markup(embeddable(_page_data(report, frame))),
+        style=Markup(asset("page.css")),
+        library=Markup(library),
+        boot=Markup(boot),
+        data=Markup(embeddable(page.data())),
         policy=content_policy(library, boot),
     )
 
 
-def embeddable(value: Any) -> str:
-    """JSON that can stand inside a ``<script>`` element whatever it holds."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-    for character, escape in escapes.items():
-        text = text.replace(character, escape)
-    return text
+class _Page:
+    """One page in the making: its markup, and figures whose data it holds once."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.arms = tuple(arm.record for arm in report.arms)
+        self._specs: list[dict[str, Any]] = []
+        self._panels: dict[str, PanelData] = {}
+
+    def render(self, template: str, **values: Any) -> Markup:
+        """A template below ``templates/``, with the page's filters and macros at hand."""
+        shared = {
+            "words": formatting,
+            "said": requirements,
+            "confidence": self._report.run.confidence,
+            "colours": arm_colours(self.arms),
+            "dashed": {name for name, dash in arm_dashes(self.arms).items() if dash[1]},
+            "arm_of": {arm.name: arm for arm in self.arms},
+            "labels": {arm.name: arm.label for arm in self.arms},
+        }
+        return Markup(_environment().get_template(template).render(**shared, **values))
+
+    def blocks(self, name: str, blocks: Sequence[Block], arms: Sequence[ArmRecord]) -> Markup:
+        """Blocks, and the data of their charts under a name that nothing else uses; ``arms`` are in the legends."""
+        drawn = {}
+        for place, block in enumerate(blocks):
+            if isinstance(block, Chart):
+                figure, data = figure_of(block, f"{name}-{place}", self.arms)
+                drawn[place] = self.render("figure.html", figure=figure, number=len(self._specs), arms=arms)
+                self._specs.append(figure.spec)
+                self._panels |= data
+        return self.render("blocks.html", blocks=blocks, drawn=drawn)
+
+    def section(self, name: str, of: str, section: Section, arms: Sequence[ArmRecord]) -> Markup:
+        """A section without its ``<section>``; its title follows what it is of."""
+        body = self.blocks(name, section.blocks, arms)
+        title = escape(f"{of}: {section.title[:1].lower()}{section.title[1:]}" if of else section.title)
+        if section.folded:
+            count = Markup(' <span class="count">({})</span>').format(_counted(section.blocks))
+            return Markup("<details><summary><h2>{}</h2>{}</summary>{}</details>").format(title, count, body)
+        return Markup("<h2>{}</h2>{}").format(title, body)
+
+    def sections(self, suite: SuiteReport, *, with_claims: bool) -> Iterable[tuple[str, str, Markup]]:
+        """Anchor, title and markup of a suite's; a replay has the conclusions of all papers together instead."""
+        for one in suite.sections:
+            name = f"{suite.suite}-{one.anchor}"
+            yield name, one.title, self.section(name, suite.title, one, suite.context.arms)
+        if suite.claims and with_claims:
+            html = self.render(
+                "suite_claims.html",
+                source=SOURCES[suite.suite][0],
+                claims=suite.claims,
+                printed=printed_beside_table(suite.suite),
+                counts=verdict_counts,
+            )
+            yield f"{suite.suite}-claims", "The paper", html
+
+    def data(self) -> dict[str, Any]:
+        """What the page's script draws from, once: figures and trials, for there may be thousands."""
+        few = len(self._report.trials) <= trials.MOST_TRIALS
+        return {
+            "labels": {arm.name: arm.label for arm in self.arms},
+            "panels": {name: {"kind": panel.kind, "rows": panel.rows} for name, panel in self._panels.items()},
+            "specs": self._specs,
+            "trials": trials.trial_columns(self._report) if few else None,
+        }
 
 
-def _page_data(report: Report, frame: PageFrame) -> dict[str, Any]:
-    """What the page's script draws from, once: figures and trials, for there may be thousands."""
-    return {
-        "labels": {arm.name: arm.label for arm in frame.arms},
-        "panels": {name: {"kind": panel.kind, "rows": panel.rows} for name, panel in frame.panels.items()},
-        "specs": frame.specs,
-        "trials": tables.trial_columns(report) if len(report.trials) <= tables.MOST_TRIALS else None,
-    }
+def _counted(blocks: Iterable[Block]) -> str:
+    """How much a fold holds: ``18 charts, 36 rows``."""
+    charts = sum(len(one.panels) for one in blocks if isinstance(one, Chart))
+    rows = sum(len(one.rows) for one in blocks if isinstance(one, Table))
+    texts = sum(len(one.paragraphs) for one in blocks if isinstance(one, Text)) if not charts and not rows else 0
+    parts = ((charts, "chart"), (rows, "row"), (texts, "note"))
+    return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts if number)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("duration", "duration_interval", "confidence", "share")
+    environment.filters |= {name: getattr(formatting, name) for name in names}
+    return environment
+
+
+@functools.cache
+def drawing_library() -> str:
+    """The script that draws, safe within a ``<script>`` element; it sets ``window.vegaEmbed``.
+
+    Raises:
+        UnavailableError: it was not built.
+    """
+    try:
+        return LIBRARY.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UnavailableError(
+            f"the drawing library of the pages is missing: {LIBRARY}",
+            "`virtgauge provision page` in a source tree; else install the package again",
+        ) from None
 
 
 @functools.cache
@@ -84,11 +187,17 @@ def asset(name: str) -> str:
     return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def embeddable(value: Any) -> str:
+    """JSON that can stand inside a ``<script>`` element whatever it holds."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+    for character, escaped in escapes.items():
+        text = text.replace(character, escaped)
+    return text
+
+
 def content_policy(*scripts: str) -> str:
     """The Content-Security-Policy of a page that brings these scripts: no other, and no connection."""
-    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
-
-
-def _sha256(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

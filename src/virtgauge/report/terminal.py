@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as Printed
+from rich.text import Text as Line
 
+from virtgauge.ledger.records import ArmRecord
 from virtgauge.report.answers import identical_arms
-from virtgauge.report.arms import row_labels
-from virtgauge.report.decisions.terminal import print_decisions
-from virtgauge.report.headline import Headline, Tone
-from virtgauge.report.hosts.terminal import print_hosts
 from virtgauge.report.last_screen import MARKS, reasons_text
 from virtgauge.report.model import Report
-from virtgauge.report.replay.terminal import print_replay, print_summary
+from virtgauge.report.requirements import print_decisions
+from virtgauge.results import formatting
 from virtgauge.results.formatting import band, confidence, printable
+from virtgauge.specs.blocks import Block, Chart, Finding, Section, Shown, Table, Text, Value
+from virtgauge.specs.headline import Headline, Tone
+
+_STYLES = {"worse": "red", "better": "green", "plain": "dim"}
+_HEADINGS_WIDTH, _COLUMN_WIDTH, _FEWEST_COLUMNS = 30, 13, 3
+_MOST_ROWS = 60
 
 
 def render_text(report: Report, console: Console) -> None:
@@ -24,46 +29,41 @@ def render_text(report: Report, console: Console) -> None:
 
     Texts of a run are printed as they are: never read as Rich markup, control characters taken out.
     """
-    _heading(report, console)
-    print_summary(report.replay, console)
-    print_decisions(report.decisions, row_labels([arm.record for arm in report.arms]), console)
+    run, arms = report.run, {arm.record.name: arm.record for arm in report.arms}
+    title = Line(f"{printable(run.plan_name)} ", style="bold")
+    title.append(f"{printable(run.created_at[:16]).replace('T', ' ')} UTC, {run.blocks} repetitions", style="dim")
+    console.print(title)
+    if report.replay is not None:
+        console.print(Line(f"Claims of the papers: {report.replay.summary}", style="bold"))
+    print_decisions(report.decisions, {name: arm.label for name, arm in arms.items()}, console)
     for suite in report.suites:
         if len(report.suites) > 1:
-            console.print(Text(suite.title, style="bold underline"))
+            console.print(Line(suite.title, style="bold underline"))
         for headline in suite.headlines:
             _headline(report, suite.headlines, headline, console)
     for caveat in report.caveats:
-        console.print(Text(f"! {printable(caveat)}", style="yellow"))
+        console.print(Line(f"! {printable(caveat)}", style="yellow"))
     for suite in report.suites:
-        suite.print(console)
-    print_replay(report.replay, console)
-    print_hosts(report.hosts, row_labels([arm.record for arm in report.arms]), console)
+        print_blocks(suite.summary, suite.sections, arms, console)
+    print_blocks(report.replay.blocks if report.replay else (), (), arms, console)
+    print_blocks((), [report.hosts.section] if report.hosts else (), arms, console)
     _validity(report, console)
-    for arm in report.arms:
-        if not arm.record.usable:
-            fix = f"  →  {arm.record.fix}" if arm.record.fix else ""
-            console.print(
-                Text(f"skipped {printable(arm.record.label)}: {printable(arm.record.reason + fix)}", style="dim")
-            )
-
-
-def _heading(report: Report, console: Console) -> None:
-    run = report.run
-    title = Text(f"{printable(run.plan_name)} ", style="bold")
-    title.append(f"{printable(run.created_at[:16]).replace('T', ' ')} UTC, {run.blocks} repetitions", style="dim")
-    console.print(title)
+    for arm in arms.values():
+        if not arm.usable:
+            fix = f"  →  {arm.fix}" if arm.fix else ""
+            console.print(Line(f"skipped {printable(arm.label)}: {printable(arm.reason + fix)}", style="dim"))
 
 
 def _headline(report: Report, beside: Sequence[Headline], headline: Headline, console: Console) -> None:
     mark, style = MARKS[headline.tone]
     labels = [len(printable(other.label)) for other in beside]
-    line = Table.grid(padding=(0, 1))
+    line = Printed.grid(padding=(0, 1))
     line.add_column(width=1)
     line.add_column(width=min(max(labels), 32))
     line.add_column()
     emulated = " (emulated)" if report.arm(headline.arm).record.emulated else ""
     text = printable(headline.text) + emulated + (" (reference)" if headline.tone is Tone.REFERENCE else "")
-    line.add_row(Text(mark, style=style), Text(printable(headline.label), style="bold"), Text(text, style=style))
+    line.add_row(Line(mark, style=style), Line(printable(headline.label), style="bold"), Line(text, style=style))
     console.print(line)
 
 
@@ -75,4 +75,87 @@ def _validity(report: Report, console: Console) -> None:
     if agreement.ok is not None and agreement.widest is not None:
         line += f"; {identical_arms(report).text} (widest band of all cells: {band(agreement.widest)})"
     line += f"; intervals at {confidence(report.run.confidence)} where the repetitions allow"
-    console.print(Text(line))
+    console.print(Line(line))
+
+
+# -- blocks ----------------------------------------------------------------------------------------------
+
+
+def print_blocks(
+    summary: Iterable[Block], sections: Sequence[Section], arms: Mapping[str, ArmRecord], console: Console
+) -> None:
+    """Print a summary, then of every section what is not folded; the page has all."""
+    for block in summary:
+        _print(block, arms, console)
+    for block in (block for section in sections if not section.folded for block in section.blocks):
+        if not isinstance(block, Chart) and not (isinstance(block, Text) and block.tone == "note"):
+            _print(block, arms, console)
+    folded = [one.title for one in sections if one.folded]
+    if folded:
+        console.print(Line(f"more in the HTML report: {', '.join(folded)}", style="dim"))
+
+
+def _print(block: Block, arms: Mapping[str, ArmRecord], console: Console) -> None:
+    if isinstance(block, Text):
+        for paragraph in block.paragraphs:
+            text = f"{block.heading}: {paragraph}" if block.heading and block.tone == "finding" else paragraph
+            console.print(Line(printable(text), style="bold" if block.tone == "finding" else "dim"))
+    elif isinstance(block, Table):
+        if block.folded:
+            console.print(Line(printable(f"{block.title}: {len(block.rows)} rows, in the HTML report"), style="dim"))
+        else:
+            console.print()
+            console.print(_table(block, arms, console.width))
+
+
+def _table(block: Table, arms: Mapping[str, ArmRecord], width: int) -> Printed:
+    """A narrow terminal gets the first columns."""
+    columns = block.columns[: max((width - _HEADINGS_WIDTH) // _COLUMN_WIDTH, _FEWEST_COLUMNS)]
+    title = Line(printable(block.title)) if block.title else None
+    made = Printed(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    made.add_column(", ".join(block.heads), overflow="fold")
+    for column in columns:
+        heading = "\n".join(printable(part) for part in (column.group, column.title) if part)
+        made.add_column(heading, justify="left" if column.text else "right", overflow="fold")
+    heads: tuple[str, ...] = ()
+    for row in block.rows[:_MOST_ROWS]:
+        named = ", ".join(head.replace("\n", ", ") for head in row.heads if head)
+        shown = [_shown(one) for one in row.cells[: len(columns)]]
+        if not block.by_arm:
+            made.add_row(Line(printable(named)), *shown)
+            continue
+        if row.heads != heads:
+            made.add_row(Line(printable(named), style="bold"))
+            heads = row.heads
+        platform = Line(f"  {printable(row.arm)}")
+        if row.arm in arms and arms[row.arm].emulated:
+            platform.append(" (emulated)", style="yellow")
+        made.add_row(platform, *shown)
+    left = [f"{len(block.rows) - _MOST_ROWS} rows"] * (len(block.rows) > _MOST_ROWS)
+    left += [f"{len(block.columns) - len(columns)} columns"] * (len(columns) < len(block.columns))
+    if left:
+        made.add_row(Line(f"{' and '.join(left)} more: see the HTML report", style="dim"))
+    return made
+
+
+def _shown(one: Shown) -> Line:
+    if one is None:
+        return Line("–", style="dim")
+    if isinstance(one, str):
+        return Line(printable(one))
+    if isinstance(one, Finding):
+        return Line(printable(one.text))
+    return _value(one)
+
+
+def _value(one: Value) -> Line:
+    if one.estimate.point is None:
+        return Line("–", style="dim")
+    text = Line(formatting.point_text(one.estimate, one.quantity), style="bold")
+    if one.note:
+        text.append(f" ({printable(one.note)})", style="yellow")
+    if one.compared is not None:
+        text.append(
+            f" {formatting.beside(one.compared, one.quantity, short=True)}", style=f"not bold {_STYLES[one.judged]}"
+        )
+    return text

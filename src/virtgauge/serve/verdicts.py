@@ -66,7 +66,7 @@ def count_verdicts(run: FoundRun) -> VerdictCounts | None:
 
 def _counted(ledger: ReadOnlyLedger) -> VerdictCounts | None:
     from virtgauge.analysis.bounds import Outcome
-    from virtgauge.report.decisions.model import decisions_of
+    from virtgauge.report.requirements import decisions_of
     from virtgauge.results.table import ResultTable
 
     decisions = decisions_of(ResultTable(ledger))

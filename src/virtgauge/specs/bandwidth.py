@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from virtgauge.analysis.comparison import Judgement
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.quantities import BIT_RATE
 from virtgauge.specs import bandwidth_insights as insights
-from virtgauge.specs.bandwidth_figures import bandwidth_measures
+from virtgauge.specs import bandwidth_paper as paper
+from virtgauge.specs.bandwidth_figures import (
+    Accuracy,
+    Effect,
+    accuracies,
+    at_least,
+    bandwidth_measures,
+    cannot_pace,
+    details,
+    pooled_effects,
+)
 from virtgauge.specs.bandwidth_formatting import (
     ESTIMATORS,
     INSIDE,
     NO_TRAFFIC,
+    PRECISE,
     THROUGH,
     TIMINGS,
     cross_of,
     link_of,
+    off,
     path_of,
     path_words,
+    per_cent,
+    points,
+    points_interval,
     timed_of,
     timed_words,
+    timing_words,
     traffic_of,
 )
+from virtgauge.specs.context import Context
+from virtgauge.specs.headline import Measured, Said, Tone, figures
 from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
 
@@ -48,13 +71,13 @@ DETAIL = TableSpec(
     "",
     (
         Figures("truth", "truth"),
-        Figures("estimate", "estimate", note=insights.at_least),
+        Figures("estimate", "estimate", note=at_least),
         Figures("signed_error", "signed error"),
         Figures("error", "error", compared=True),
         Figures("searches.half_iqr", "half the IQR"),
         Figures("searches.mad", "MAD"),
         Told("outliers", insights.beyond_fences, text=False),
-        Figures("max_paced", "paced up to", note=insights.cannot_pace),
+        Figures("max_paced", "paced up to", note=cannot_pace),
         Figures("carried", "path carried"),
         Figures("bytes_sent", "sent"),
         Figures("duration", "took"),
@@ -92,12 +115,110 @@ ERRORS = ChartSpec(
     signed=True,
 )
 
+
+# -- each platform in one sentence -----------------------------------------------------------------------
+
+
+def _said(context: Context, arm: ArmRecord, against: str) -> Said:
+    shown = _told_of([one for one in context.once(accuracies) if one.arm == arm.name])
+    if shown is None:
+        tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
+        reasons = (context.table.ending(cell, arm.name) for cell in tried if not context.measured(cell, arm.name))
+        return Said(next(reasons, "not measured yet"), Tone.MISSING)
+    if shown.off.point is None:
+        return Said(_no_error(context, arm.name, shown), Tone.SAME)
+    judgement = shown.beside.judgement if shown.beside is not None else None
+    tone = Tone.SLOWER if judgement is Judgement.HIGHER else Tone.FASTER if judgement is Judgement.LOWER else Tone.SAME
+    pooled = [one for one in context.once(pooled_effects) if (one.arm, one.timing) == (arm.name, PRECISE)]
+    parts = [f"estimates are {off(shown.off)} with {timed_words(f'{shown.timing}|{shown.through}')}", *_effects(pooled)]
+    if any(one.refusal for cell in context.cells for one in details(context, cell, arm.name).values()):
+        parts.append("hptime answers from the system’s clock here")
+    return Said("; ".join(parts), tone, figures([_measured(shown)]))
+
+
+def _told_of(own: Sequence[Accuracy]) -> Accuracy | None:
+    """What a sentence is about: all estimators, with the most precise timing that was tried, built in where it was."""
+    for through in THROUGH:
+        for timing in (*TIMINGS, *dict.fromkeys(one.timing for one in own)):
+            fitting = [one for one in own if (one.timing, one.through) == (timing, through)]
+            if fitting:
+                return max(fitting, key=lambda one: len(one.estimators))
+    return None
+
+
+def _measured(shown: Accuracy) -> Measured:
+    """``estimates are 5.2 % off (4.9–5.5 %)``, ``estimates are 5.2 % off, +3.1 points (+2.9 to +3.3)``."""
+    change = ""
+    if shown.beside is not None:
+        found = shown.beside.estimate
+        interval = f" ({points_interval(found)})" if found.has_interval else ""
+        value = f"are {per_cent(shown.off.point or 0.0)} % off"
+        change = f"{value}, {points(found.point or 0.0)} points{interval}"
+    return Measured("estimates", f"are {off(shown.off)}", shown.beside, change)
+
+
+def _no_error(context: Context, arm: str, shown: Accuracy) -> str:
+    """Why there is none: the rate cannot be paced, or all answers are lower bounds."""
+    if not shown.refused:
+        return "all answers are lower bounds: the estimator’s own ceiling is below the available bandwidth"
+    found = [point for one in context.cells if (point := context.estimate("max_paced", one, arm).point) is not None]
+    most = f"; the highest rate that it paces is {BIT_RATE.text(max(found))}" if found else ""
+    return f"no estimate: it cannot pace the probes{most}"
+
+
+def _effects(pooled: Sequence[Effect]) -> Iterator[str]:
+    """``precise timing takes 5.2 (4.4–6.1) points off the error of system timing, the shim 4.8 (4.5–4.9)`` …"""
+    if not pooled:
+        return
+    first = pooled[0]
+    yield ", ".join([_error_effect(first), *(_likewise(one, first) or _error_effect(one) for one in pooled[1:])])
+    base, cells = timing_words(first.base), first.pairs + first.enabled + first.lost
+    if first.enabled:
+        yield f"{base} cannot pace {first.enabled} of {cells} cases"
+    if first.lost:
+        yield f"{_called(first)} cannot pace {first.lost} of {cells} cases that {base} can"
+
+
+def _likewise(one: Effect, first: Effect) -> str:
+    """An effect of the same kind as the first, in few words; empty where it is of another."""
+    if one.base != first.base or one.error.judgement is not first.error.judgement:
+        return ""
+    if not (one.error.estimate.has_interval and first.error.estimate.has_interval):
+        return ""
+    if one.error.distinguishable:
+        return f"{_called(one)} {_size(one)}"
+    return f"nor by {_called(one)} ({points_interval(one.error.estimate)})"
+
+
+def _called(one: Effect) -> str:
+    return "precise timing" if one.through == INSIDE else "the shim"
+
+
+def _error_effect(one: Effect) -> str:
+    said, change, base = _called(one), one.error.estimate, timing_words(one.base)
+    if change.point is None:
+        return f"{said} could not be compared with {base}: {change.method}"
+    if not change.has_interval:
+        return f"{said} changes the error of {base} by {points(change.point)} points (no interval)"
+    if one.error.judgement is Judgement.INCONCLUSIVE:
+        return f"no difference to {base} is shown by {said} ({points_interval(change)} points)"
+    verb, preposition = ("takes", "off") if change.point < 0 else ("adds", "to")
+    return f"{said} {verb} {_size(one)} points {preposition} the error of {base}"
+
+
+def _size(one: Effect) -> str:
+    """``5.2 (4.4–6.1)``."""
+    change = one.error.estimate
+    low, high = sorted((change.low or 0.0, change.high or 0.0), key=abs)
+    return f"{per_cent(change.point or 0.0)} ({per_cent(low)}–{per_cent(high)})"
+
+
 BANDWIDTH = SuiteSpec(
     "bandwidth",
     "Available bandwidth",
     FACTORS,
     tuple(bandwidth_measures()),
-    None,
+    _said,
     summary=(insights.accuracy,),
     sections=(
         SectionSpec(
@@ -126,13 +247,14 @@ BANDWIDTH = SuiteSpec(
         ),
         SectionSpec("tables", "Every estimate", (DETAIL, COUNTS), folded=True),
         SectionSpec(
-            *("published", "Beside the published figures", (insights.published,)),
+            *("published", "Beside the published figures", (paper.published,)),
             "Measured on other hardware, years apart: for orientation, not a target. Ours are of the estimator that "
             "follows the paper’s (Yaz: yaz-original), with the same timing, capacity and cross traffic.",
             folded=True,
         ),
     ),
     agreement=(Figures("estimate"),),
+    claims=paper.claims,
     missing=("estimator", "timed", "path"),
     absent=insights.absent,
     glossary={

@@ -140,6 +140,26 @@ def estimated(context: Context, cell: Cell, arm: str) -> bool:
     return bool(trials) and 2 * total(context, "refused", [cell], arm) < trials
 
 
+def at_least(context: Context, cell: Cell, arm: str) -> str:
+    """A note where most answers are lower bounds."""
+    most = 2 * total(context, "bounds", [cell], arm) > len(context.table.numbers(cell, arm))
+    return "a lower bound" if most else ""
+
+
+def cannot_pace(context: Context, cell: Cell, arm: str) -> str:
+    """A note where the sender refused."""
+    number = round(total(context, "refused", [cell], arm))
+    return f"cannot pace more in {number} of {len(context.table.numbers(cell, arm))}" if number else ""
+
+
+def named(context: Context, cell: Cell, *, timed: bool = True) -> str:
+    """``kite2, hptime, gso``; the estimator where there are several, or where nothing else is said."""
+    factors = ("estimator", "timed", "pacing") if timed else ("estimator", "pacing")
+    several = len({context.level(one, "estimator") for one in context.cells}) > 1
+    said = [context.words(cell, one) for one in factors if one != "estimator" or several or not timed]
+    return ", ".join(filter(None, said))
+
+
 # -- over cells ------------------------------------------------------------------------------------------
 
 PerCell = Mapping[Cell, Mapping[int, float]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,6 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.outliers import LEAST_VALUES, outliers
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of
-from virtgauge.reference import table as reference_table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import amount, interval_text
 from virtgauge.results.measure import Better
@@ -22,6 +20,7 @@ from virtgauge.specs.bandwidth_figures import (
     accuracies,
     details,
     effects,
+    named,
     over_cells,
     pooled_effects,
     through_of,
@@ -31,7 +30,6 @@ from virtgauge.specs.bandwidth_figures import (
 from virtgauge.specs.bandwidth_formatting import (
     PRECISE,
     SHIM,
-    SYSTEM,
     THROUGH,
     TIMINGS,
     cross_words,
@@ -43,6 +41,7 @@ from virtgauge.specs.bandwidth_formatting import (
     timed_words,
     versus,
 )
+from virtgauge.specs.bandwidth_paper import published_of
 from virtgauge.specs.blocks import (
     Axis,
     Block,
@@ -69,11 +68,6 @@ _SHORTEST_GAP = 0.1
 """Of what was planned; what is shorter would take most of a logarithmic axis, and tells little."""
 _METHODS = ("send", "sendmmsg", "gso")
 _GAP_UNITS = {"permille": 1e-3}
-_CLOSE = 0.02
-"""Relative: shapers count the same capacity with more or fewer headers."""
-_TOOLS = {"Yaz": "yaz-original", "Kite2": "kite2"}
-_PAPER_TIMINGS = {"System Call": SYSTEM, "HighPerTimer": PRECISE}
-_PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
 
 
 # -- columns of the tables of cells ----------------------------------------------------------------------
@@ -115,18 +109,6 @@ def beyond_fences(context: Context, cell: Cell, arm: str) -> Shown:
         method = f"of all {len(values)} searches together"
         estimate = Estimate.bare(100 * found.all, SHARE.unit, method, len(values))
     return context.of("searches.outliers", context.place(cell, arm), estimate, SHARE)
-
-
-def at_least(context: Context, cell: Cell, arm: str) -> str:
-    """A note where most answers are lower bounds."""
-    most = 2 * total(context, "bounds", [cell], arm) > len(context.table.numbers(cell, arm))
-    return "a lower bound" if most else ""
-
-
-def cannot_pace(context: Context, cell: Cell, arm: str) -> str:
-    """A note where the sender refused."""
-    number = round(total(context, "refused", [cell], arm))
-    return f"cannot pace more in {number} of {len(context.table.numbers(cell, arm))}" if number else ""
 
 
 def sent_and_stamped(context: Context, cell: Cell, arm: str) -> Shown:
@@ -229,16 +211,8 @@ def _effect_row(context: Context, one: Effect) -> Iterator[Row]:
         most = context.median(rates, BIT_RATE)
         paced.append(context.of(f"timing_effect.{prefix}max_paced", place, most, BIT_RATE) if rates else None)
     found = Finding("timing_effect.help", place, one.help.value)
-    path = f"{_named(context, cell, timed=False)}: {context.words(cell, 'path')}"
+    path = f"{named(context, cell, timed=False)}: {context.words(cell, 'path')}"
     yield Row((name, path), one.arm, (found, *shown, *paced))
-
-
-def _named(context: Context, cell: Cell, *, timed: bool = True) -> str:
-    """``kite2, hptime, gso``; the estimator where there are several, or where nothing else is said."""
-    factors = ("estimator", "timed", "pacing") if timed else ("estimator", "pacing")
-    several = len({context.level(one, "estimator") for one in context.cells}) > 1
-    said = [context.words(cell, one) for one in factors if one != "estimator" or several or not timed]
-    return ", ".join(filter(None, said))
 
 
 # -- pacing ----------------------------------------------------------------------------------------------
@@ -384,85 +358,6 @@ def _link_words(link: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-# -- published figures -----------------------------------------------------------------------------------
-
-
-class PublishedFigure(NamedTuple):
-    """What the paper's text states in figures, as the paper calls it; rates in Mbit/s."""
-
-    tool: str
-    timing: str
-    platform: str
-    capacity: float
-    cross: float
-    median: float
-    half_iqr: float | None
-    note: str
-
-    def is_about(self, context: Context, cell: Cell) -> bool:
-        """Whether it is of the same estimator, timing and path, on whatever platform."""
-        capacity, cross = (float(context.level(cell, name)) for name in ("capacity_mbps", "cross_mbps"))
-        return (
-            _TOOLS[self.tool] == context.level(cell, "estimator")
-            and _PAPER_TIMINGS[self.timing] == context.level(cell, "timing")
-            and abs(capacity / self.capacity - 1) <= _CLOSE
-            and abs(cross - self.cross) <= _CLOSE * self.capacity
-        )
-
-
-@functools.cache
-def published_figures() -> tuple[PublishedFigure, ...]:
-    """In the order of the table."""
-    return tuple(
-        PublishedFigure(
-            row["tool"],
-            row["timing"],
-            row["platform"],
-            float(row["capacity_mbps"]),
-            float(row["cross_traffic_mbps"]),
-            float(row["median_mbps"]),
-            float(row["mad_mbps"]) if row["mad_mbps"] else None,
-            row["note"],
-        )
-        for row in reference_table("bandwidth").rows
-    )
-
-
-def published(context: Context) -> Iterator[Block]:
-    """Every published figure, with ours of its kind."""
-    rows, absent = [], []
-    for figure in published_figures():
-        where = f"{mbps(figure.capacity)}, {mbps(figure.cross)} cross traffic"
-        named = f"{figure.tool}, {figure.timing}, {figure.platform}"
-        key = f"{figure.tool}/{figure.timing}/{figure.platform}/{figure.capacity:g}/{figure.cross:g}"
-        about = [cell for cell in context.cells if figure.is_about(context, cell)]
-        own = [(cell, arm) for cell in about for arm in context.own_arms if context.measured(cell, arm.name)]
-        if not own:
-            half = f" ± {figure.half_iqr:g}" if figure.half_iqr is not None else ""
-            absent.append(f"{named}, {where}: {figure.median:g}{half} Mbit/s. Nothing of this kind was measured here.")
-        for cell, arm in own:
-            place = context.place(cell, arm.name, "paper", paper=key)
-            estimate = Value.count("published.estimate", place, figure.median * 1e6, BIT_RATE)
-            half_iqr = figure.half_iqr
-            spread = "published.searches.half_iqr"
-            theirs = None if half_iqr is None else Value.count(spread, place, 1e6 * half_iqr, BIT_RATE)
-            estimated = context.value("estimate", cell, arm.name, note=at_least(context, cell, arm.name))
-            ours = (estimated, context.value("searches.half_iqr", cell, arm.name))
-            note = cannot_pace(context, cell, arm.name)
-            paced = context.value("max_paced", cell, arm.name, note=note) if note else None
-            heads = (f"{named}\n{where}" + (f"; {figure.note}" if figure.note else ""), _ours(context, cell))
-            rows.append(Row(heads, arm.name, (estimate, theirs, *ours, paced)))
-    columns = [*(Column(name, group) for group in ("Published", "Here") for name in ("estimate", "half the IQR"))]
-    yield from table_of("", ("Published", "Here"), [*columns, Column("paced up to", "Here")], rows)
-    yield Text((*absent, reference_table("bandwidth").source.citation))
-
-
-def _ours(context: Context, cell: Cell) -> str:
-    traffic = context.level(cell, "traffic")
-    named = _named(context, cell)
-    return f"{named}, {traffic}" if traffic not in ("constant", "none") else named
-
-
 # -- charts ----------------------------------------------------------------------------------------------
 
 Rows = list[dict[str, Any]]
@@ -484,7 +379,7 @@ def against_cross(context: Context) -> Iterator[Block]:
             for name, title, caption, axis in what:
                 panels: dict[str, Rows] = {}
                 for cell in own:
-                    panels.setdefault(_named(context, cell), []).extend(_cross_rows(context, cell, name))
+                    panels.setdefault(named(context, cell), []).extend(_cross_rows(context, cell, name))
                 yield from chart_of(
                     *("lines", f"{title} of the estimates against {kind} cross traffic: {link_words(link_of(own[0]))}"),
                     f"In the manner of the paper’s Figure 16 {caption}",
@@ -538,7 +433,7 @@ def strips(context: Context) -> Iterator[Block]:
             panels: dict[str, Rows] = {}
             arms = [arm for arm in context.arms if any(context.measured(cell, arm.name) for cell in own)]
             for cell in own:
-                panels.setdefault(_named(context, cell), []).extend(_strips(context, cell, arms))
+                panels.setdefault(named(context, cell), []).extend(_strips(context, cell, arms))
             yield from chart_of(
                 *("strips", f"Instant estimates: {context.words(own[0], 'path')}"),
                 "In the manner of the paper’s Figures 17 to 19: the searches of all repetitions, a strip for each "
@@ -563,10 +458,9 @@ def _strips(context: Context, cell: Cell, arms: Sequence[ArmRecord]) -> Iterator
             yield base | ends | {"kind": "median", "y": median, "t": t, "at": ""}
         else:
             yield from _not_paced(context, cell, arm, place + 0.5)
-        for figure in published_figures():
-            if arm.role != "aa" and figure.is_about(context, cell) and figure.platform == _PLATFORMS.get(arm.kind):
-                t = f"published: {figure.tool}, {figure.timing}, {figure.platform}: {mbps(figure.median)}"
-                yield {"kind": "mark", "across": place + 0.5, "up": figure.median * 1e6, "shape": "cross", "t": t}
+        for figure in published_of(context, cell, arm):
+            t = f"published: {figure.tool}, {figure.timing}, {figure.platform}: {mbps(figure.median)}"
+            yield {"kind": "mark", "across": place + 0.5, "up": figure.median * 1e6, "shape": "cross", "t": t}
     for place in range(len(arms)):
         yield from _available(context, cell, place + 0.5)
 
@@ -589,7 +483,7 @@ def effects_chart(context: Context) -> Iterator[Block]:
             continue
         estimator, path = context.level(one.cells[0], "estimator"), context.words(one.cells[0], "path")
         row = {"kind": "ours", "arm": arm.name, "label": arm.label, "hollow": not one.error.distinguishable}
-        place = {"category": f"{_named(context, one.cells[0], timed=False)}|{path}", "at": f"{estimator}, {path}"}
+        place = {"category": f"{named(context, one.cells[0], timed=False)}|{path}", "at": f"{estimator}, {path}"}
         told = {"t": f"{points(change.point)} points", "interval": points_interval(change) or "none"}
         ends = {"x": change.point, "low": change.low, "high": change.high}
         panels.setdefault(versus(one.through, one.timing, one.base), []).append(row | place | told | ends)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.claims.figures import Figure, measured
+from virtgauge.claims.model import Level, claim_file
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure
@@ -158,6 +160,29 @@ class Context:
     def values(self, measure: str, cell: Cell, arm: str) -> dict[int, float]:
         """A measure's figure of each repetition."""
         return self.table.values(self.spec.measure(measure), cell, arm)
+
+    def claim_figure(
+        self,
+        measure: str,
+        levels: Mapping[str, Level],
+        values: Callable[[str], Mapping[int, float]],
+        arm: ArmRecord,
+        facts: Mapping[str, Level] | None = None,
+        label: str = "",
+    ) -> Iterator[Figure]:
+        """An arm's figure in the terms of the suite's claims; none where nothing was measured.
+
+        Args:
+            measure: of the claims' file, in whose unit the values are.
+            levels, facts, label: see :class:`Figure`.
+            values: an arm's by block; of the identical arms they are asked for, too.
+            arm: whose figure it is.
+        """
+        own, aa, reference = map(values, (arm.name, self.table.aa, self.table.reference))
+        if own:
+            unit = claim_file(self.spec.name).measures[measure].unit
+            estimate = measured(own, unit, self.table.confidence)
+            yield Figure(measure, levels, estimate, own, facts or {}, arm.name, label, arm.emulated, (aa, reference))
 
     def rank(self, measure: str, cell: Cell, arm: str, among: str) -> int | None:
         """One more than the cells that were shown to be better, of those that differ in one factor alone.

@@ -142,6 +142,7 @@ FORWARDING = SuiteSpec(
         ),
     ),
     agreement=(Figures("throughput_bits"),),
+    claims=paper.claims,
     missing=("frame_bytes", "jain", "vector"),
     glossary={
         "Throughput (T)": "The highest total load of which no guest loses a frame, as one independent search on a "

@@ -7,9 +7,14 @@ import functools
 import itertools
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from virtgauge.claims.figures import Figure, Figures
+from virtgauge.claims.model import Cells, Level, claim_file
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.reference import table
 from virtgauge.results.columns import Cell
@@ -19,12 +24,14 @@ from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, Quant
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Text, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_insights import (
+    INTERFACES,
     Interfaces,
     counted,
     interfaces_of,
     jain_of,
     loads,
     pairs,
+    settings_of,
     throughput_ratios,
     two_level,
 )
@@ -376,3 +383,49 @@ def _published(x: float, y: float, shape: str, figure: PublishedFigure) -> Mark:
     quantity = DURATION if figure.quantity == "latency" else BIT_RATE
     told = {"name": figure.platform, "t": f"{figure.platform}: {bound}{quantity.text(y)}"}
     return {"kind": "published", "x": x, "y": y, "shape": shape} | told
+
+
+# -- in the terms of the claims --------------------------------------------------------------------------
+
+
+def claims(context: Context) -> tuple[ClaimCheck, ...]:
+    """Of what was measured with the paper's load vectors, on platforms with interfaces of their own: T and L_tot."""
+    arms = [arm for arm in context.all_arms if arm.usable and arm.role != "aa" and interfaces_of(arm) is not None]
+    cells = [cell for cell in context.where({"vector": two_level}) if jain_of(context, cell) is not None]
+    found = [one for cell in cells for arm in arms for one in _claimed(context, cell, arm)]
+
+    def missing_reason(measure: str, cells: Cells) -> str:
+        words = INTERFACES.get(cells.get("platform"), "")  # type: ignore[call-overload]
+        if not words or any(one.facts["platform"] == cells.get("platform") for one in found):
+            return "no figures at the levels that it is about" + (f", with {words}" if words else "")
+        return f"no platform with {words}"
+
+    figures = Figures(claim_file("forwarding"), found, context.table.confidence, missing_reason)
+    return check_claims("forwarding", {"": figures})
+
+
+def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
+    throughput = context.spec.measure("throughput_bits")
+    asked = [("throughput_mbps", 100.0, throughput, throughput, 1e-6)]
+    for percent in loads(context, [cell]):
+        entry = at_load(percent)
+        asked.append(("latency_us", percent, entry["offered"], entry["latency"], 1e-3))
+    for name, percent, offered, measure, factor in asked:
+        levels: dict[str, Level] = {
+            "design": context.level(cell, "design"),
+            "settings": f"{arm.kind} {sorted(settings_of(arm).items(), key=str)}",
+            "frame_bytes": float(context.level(cell, "frame_bytes")),
+            "jain": _jain(context, cell),
+            "load": percent,
+        }
+        load = context.table.values(offered, cell, arm.name).values()
+        facts: dict[str, Level] = {
+            "platform": str(interfaces_of(arm)),
+            "load_mbps": statistics.median(load) / 1e6 if load else 0.0,
+        }
+        values = functools.partial(_scaled, context, measure, cell, factor)
+        yield from context.claim_figure(name, levels, values, arm, facts, arm.label)
+
+
+def _scaled(context: Context, measure: Measure, cell: Cell, factor: float, arm: str) -> dict[int, float]:
+    return {block: factor * value for block, value in context.table.values(measure, cell, arm).items()}

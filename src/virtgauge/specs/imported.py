@@ -5,69 +5,54 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import ratio_with_interval
 from virtgauge.results.measure import Better, Measure, Statistic, field
+from virtgauge.specs import headline
 from virtgauge.specs.blocks import Block, Column, Row, Table, Text
 from virtgauge.specs.context import Context
-from virtgauge.specs.measures import durations
-from virtgauge.specs.model import Figures, SectionSpec, SuiteSpec
+from virtgauge.specs.headline import Measured, Said, Tone
+from virtgauge.specs.measures import durations, measures
+from virtgauge.specs.model import Factor, Figures, SectionSpec, SuiteSpec
 
 _SHOWN = ("p50", "p99", "p99.9", "max")
 """Of a distribution; the others are in the exports."""
 _ASIDE = ("fio.submission", "fio.total")
+_MOST_FIGURES = 3
+"""In a sentence."""
 
 
 def imported_measures() -> Iterator[Measure]:
     """What other tools measured."""
-    suite, higher = "imported", Better.HIGHER
-    fio, cyclictest, pgbench, trex = (frozenset({name}) for name in ("fio", "cyclictest", "pgbench", "trex"))
-    yield Measure(
-        *(suite, "fio.iops", quantities.OPERATION_RATE, higher, "what fio read, wrote or trimmed", fio),
-        source=field("iops"),
-        headline=True,
+    operations, frames, share = quantities.OPERATION_RATE, quantities.FRAME_RATE, quantities.SHARE
+    higher, lower, meaning = Better.HIGHER, Better.LOWER, "the highest load within the allowed loss"
+    yield from measures(
+        *("imported", None),
+        ("fio.iops", operations, higher, "what fio read, wrote or trimmed", field("iops")),
+        ("fio.bandwidth", quantities.BIT_RATE, higher, "the same in bits", field("bits_per_s")),
+        ("pgbench.throughput", operations, higher, "transactions that succeeded", field("transactions_per_s")),
+        ("pgbench.failed", share, lower, "transactions that failed or were skipped", field("failed_share", factor=100)),
+        ("trex.throughput", frames, higher, meaning, field("throughput_pps")),
+        ("trex.received", frames, higher, "frames that came back at a fixed load", field("received_pps")),
+        ("trex.lost", share, lower, "frames that did not come back", field("lost_percent")),
+        headline=("fio.iops", "pgbench.throughput", "trex.throughput", "trex.received"),
     )
-    yield Measure(
-        *(suite, "fio.bandwidth", quantities.BIT_RATE, higher, "the same in bits", fio),
-        source=field("bits_per_s"),
-    )
-    yield Measure(
-        *(suite, "pgbench.throughput", quantities.OPERATION_RATE, higher, "transactions that succeeded", pgbench),
-        source=field("transactions_per_s"),
-        headline=True,
-    )
-    yield Measure(
-        *(suite, "pgbench.failed", quantities.SHARE, Better.LOWER, "transactions that failed or were skipped", pgbench),
-        source=field("failed_share", factor=100),
-    )
-    yield Measure(
-        *(suite, "trex.throughput", quantities.FRAME_RATE, higher, "the highest load within the allowed loss", trex),
-        source=field("throughput_pps"),
-        headline=True,
-    )
-    yield Measure(
-        *(suite, "trex.received", quantities.FRAME_RATE, higher, "frames that came back at a fixed load", trex),
-        source=field("received_pps"),
-        headline=True,
-    )
-    yield Measure(
-        *(suite, "trex.lost", quantities.SHARE, Better.LOWER, "frames that did not come back", trex),
-        source=field("lost_percent"),
-    )
-    for name, meaning, probes, histogram, headline in (
-        ("fio.completion", "the time from submission to completion, by fio", fio, "clat", "p99"),
-        ("fio.submission", "the time that submitting took, by fio", fio, "slat", ""),
-        ("fio.total", "the time from when fio made an operation to its completion", fio, "lat", ""),
-        ("cyclictest.latency", "how late a thread woke, by cyclictest", cyclictest, "latency", "p99 max"),
-        ("pgbench.latency", "a transaction's time, by pgbench", pgbench, "transaction", "p99"),
-        ("trex.latency", "a frame's latency, by TRex", trex, "latency", "p99"),
+    for name, meaning, histogram, first in (
+        ("fio.completion", "the time from submission to completion, by fio", "clat", "p99"),
+        ("fio.submission", "the time that submitting took, by fio", "slat", ""),
+        ("fio.total", "the time from when fio made an operation to its completion", "lat", ""),
+        ("cyclictest.latency", "how late a thread woke, by cyclictest", "latency", "p99 max"),
+        ("pgbench.latency", "a transaction's time, by pgbench", "transaction", "p99"),
+        ("trex.latency", "a frame's latency, by TRex", "latency", "p99"),
     ):
-        for measure in durations(suite, name, meaning, probes, histogram, headline):
+        for measure in durations("imported", name, meaning, frozenset({name.partition(".")[0]}), histogram, first):
             otherwise = field(histogram, measure.statistic)
             yield dataclasses.replace(measure, source=Statistic(histogram, measure.statistic, otherwise))
 
 
-def shown_measures(context: Context) -> list[Measure]:
+def _shown(context: Context) -> list[Measure]:
     """The measures that the report shows."""
     return [
         one
@@ -76,9 +61,36 @@ def shown_measures(context: Context) -> list[Measure]:
     ]
 
 
-def levels_in_words(cell: Cell) -> str:
+def _levels(cell: Cell) -> str:
     """``rw randread, bs 4k``."""
     return ", ".join(f"{factor} {level}" for factor, level in cell.levels)
+
+
+def _said(context: Context, arm: ArmRecord, against: str) -> Said:
+    table = context.table
+    own = [
+        (cell, measure)
+        for cell in context.cells
+        for measure in _shown(context)
+        if measure.headline and table.has(measure, cell, arm.name)
+    ]
+    if not own:
+        tried = [cell for cell in context.cells if table.tried(cell, arm.name)]
+        return Said(table.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
+    parts, found, beside, name = [], [], [], f" {against}"
+    for cell, measure in own:
+        compared = arm.role != "reference" and table.has(measure, cell, table.reference)
+        change = table.compared(measure, cell, arm.name) if compared else None
+        beside.append((change, measure.better))
+        point, told = measure.quantity.text(table.estimate(measure, cell, arm.name).point), ""
+        if against and change is not None and len(parts) < _MOST_FIGURES:
+            told, name = f", {headline.compared(change, name)}", ""  # once is enough
+        parts.append(f"{measure.name} {point} ({_levels(cell)}{told})")
+        said = ratio_with_interval(change.ratio) if change is not None else ""
+        found.append(Measured(measure.name, point, change, said))
+    more = len(parts) - _MOST_FIGURES
+    parts[_MOST_FIGURES:] = [f"{more} more figure{'s' * (more > 1)} below"] if more > 0 else []
+    return Said("; ".join(parts), headline.tone_of(beside), headline.figures(found))
 
 
 def _figures(context: Context) -> Iterator[Block]:
@@ -86,7 +98,7 @@ def _figures(context: Context) -> Iterator[Block]:
     columns = tuple(Column(arm.label + (" (emulated)" if arm.emulated else "")) for arm in context.arms)
     for cell in context.cells:
         rows = []
-        for measure in shown_measures(context):
+        for measure in _shown(context):
             if any(context.table.has(measure, cell, arm.name) for arm in context.arms):
                 shown = tuple(
                     context.value(measure, cell, arm.name, compared=True)
@@ -96,7 +108,7 @@ def _figures(context: Context) -> Iterator[Block]:
                 )
                 rows.append(Row((f"{measure.name}\n{measure.meaning}",), "", shown))
         if rows:
-            yield Table(f"{cell.probe}: {levels_in_words(cell)}", ("Figure",), columns, tuple(rows))
+            yield Table(f"{cell.probe}: {_levels(cell)}", ("Figure",), columns, tuple(rows))
 
 
 def _origins(context: Context) -> Iterator[Block]:
@@ -118,9 +130,9 @@ _MEASURES = tuple(imported_measures())
 IMPORTED = SuiteSpec(
     name="imported",
     title="Imported results",
-    factors=(),
+    factors=(Factor("probe", of=lambda cell: cell.probe),),
     measures=_MEASURES,
-    headline=None,
+    headline=_said,
     summary=(_origins,),
     sections=(SectionSpec("figures", "Imported", (_figures,)),),
     agreement=tuple(Figures(one.name) for one in _MEASURES if one.headline),

@@ -245,7 +245,7 @@ ISOLATION = SuiteSpec(
     "Performance isolation",
     FACTORS,
     tuple(isolation_measures()),
-    headline=None,
+    insights.said,
     summary=(insights.glance,),
     sections=(
         SectionSpec(
@@ -285,6 +285,7 @@ ISOLATION = SuiteSpec(
         ),
     ),
     agreement=(Figures("effort"),),
+    claims=paper.claims,
     missing=("benchmark", "policy", "on", "cores", "load"),
     absent=insights.left_out,
     glossary={

@@ -12,11 +12,13 @@ import numpy as np
 from virtgauge.analysis.comparison import aa_band
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.isolation.smallest_setting import smallest_setting
+from virtgauge.analysis.resolution import resolution_of
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
+from virtgauge.specs.headline import Measured, Said, Tone, figures
 from virtgauge.specs.isolation_formatting import (
     BOTH,
     CORES_WORDS,
@@ -222,6 +224,36 @@ def left_out(context: Context) -> Iterator[tuple[str, str]]:
     said = measured_resources(found)
     reasons = {one.resource: one.text for one in found}
     yield from ((one.value, reasons[one]) for one in Resource if one in reasons and one not in said)
+
+
+def said(context: Context, arm: ArmRecord, against: str) -> Said:
+    """The resource that is kept apart worst, and how the others fare."""
+    order = (Degree.NOT, Degree.PARTLY, Degree.ISOLATED)
+    known = [one for one in context.once(sentences) if one.degree in order]
+    own = [one for one in known if one.arm.name == arm.name]
+    if not own:
+        tried = [cell for cell in context.cells if context.table.tried(cell, arm.name)]
+        if not any(effort(context.table, cell, arm.name) for cell in tried):
+            reasons = [context.table.missing_reason(EFFORT, cell, arm.name) for cell in tried]
+            return Said(reasons[0] if reasons else "not measured yet", Tone.MISSING)
+        return Said("measured without any load, which says nothing of isolation", Tone.SAME)
+    own.sort(key=lambda one: (order.index(one.degree), one.worst.point or 0.0))
+    first, *others = own
+    parts = [f"{first.resource} {first.degree}: {first.text.rstrip('.').partition('; ')[0]}"]
+    for degree in order:
+        if names := [one.resource.value for one in others if one.degree is degree]:
+            parts.append(f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} {degree}")
+    beside = {one.resource: one.degree for one in known if one.arm.name == context.table.reference}
+    steps = [order.index(one.degree) - order.index(beside[one.resource]) for one in own if one.resource in beside]
+    tone = Tone.SLOWER if min(steps, default=0) < 0 else Tone.FASTER if max(steps, default=0) > 0 else Tone.SAME
+    return Said("; ".join(parts), tone, figures(map(_measured, own)))
+
+
+def _measured(one: Sentence) -> Measured:
+    """``disk not isolated, keeps 31 % (28–35 %)``, ``wake-up latency not isolated, 8.1× as late (7.9–8.4×)``."""
+    keeps = "" if one.resource is Resource.WAKE else "keeps "
+    value = f"{one.degree}, {keeps}{kept_words(one.worst, one.resource)}"
+    return Measured(one.resource.value, value, resolution=resolution_of(one.worst, one.band))
 
 
 # -- figures of a cell -----------------------------------------------------------------------------------

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from virtgauge.reference import table
+from virtgauge.claims.figures import Figure, Figures
+from virtgauge.claims.model import Cells, Level, Range, claim_file
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.reference import IsolationFigure, isolation_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import share
 from virtgauge.results.quantities import RATIO
@@ -23,11 +29,13 @@ from virtgauge.specs.isolation_formatting import (
     TESTED,
     Resource,
     about,
+    benchmark_of,
     benchmark_words,
     beside,
     percent,
     resource_of,
 )
+from virtgauge.specs.isolation_work import effort, is_free, reference, unbounded, unloaded
 
 _DHRYSTONE = "dhrystone"
 _BENCHMARKS: dict[str, str] = {_DHRYSTONE: "cpu", "CPU": "cpu", "RAM read/write": "memory", "disk": "disk"}
@@ -35,92 +43,33 @@ _LOADS: dict[str, str] = {
     **{"none": "none", _DHRYSTONE: "cpu", "CPU": "cpu"},
     **{"RAM write": "memory-write", "disk": "disk"},
 }
-_ON_LOADING = "loading VM holds limit and reservation"
-_RANGES = {
-    "for declared limits below": (0.0, 0.7),
-    "too high at low declared limits": (0.0, 0.5),
-    "falls to 80 % at high declared limits": (0.5, 1.0),
-}
-"""The shares that a note speaks of; where the text says low or high, a half of them (ours)."""
 _RESOURCES: dict[Resource, str] = {Resource.CPU: "cpu", Resource.MEMORY: "memory", Resource.DISK: "disk"}
 _CROSS, _DIAMOND = "M-1,-1L1,1M-1,1L1,-1", "diamond"
 _SMALLEST = 0.05
 """The paper's smallest share; where it speaks of low ones without a figure, its lines begin here."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PublishedFigure:
-    """What the paper's text states in figures; shares and efficiencies 0 … 1 and beyond.
-
-    Attributes:
-        on: the guest that has limit and reservation.
-        share: declared; None for a statement about many.
-        q_low, q_high: as stated; None where one end or both are not.
-    """
-
-    processor: str
-    energy_saving: bool
-    benchmark: str
-    load: str
-    on: str
-    share: float | None
-    q_low: float | None
-    q_high: float | None
-    note: str
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """The least and the greatest declared share that it is about."""
-        if self.share is not None:
-            return self.share, self.share
-        return next((found for words, found in _RANGES.items() if self.note.startswith(words)), (0.0, 1.0))
-
-    def is_about(self, cell: Cell) -> bool:
-        """Whether it is about what a cell of ours is of, with whatever share."""
-        # A limit alone is no promise beside a load; without one it is all that acts.
-        load, factors = _LOADS[self.load], cell.factors
-        return (
-            paper_benchmark(cell) == _BENCHMARKS[self.benchmark]
-            and load in paper_loads(factors["load"])
-            and (self.benchmark != _DHRYSTONE or factors["benchmark"] == "integer")
-            and (self.load != _DHRYSTONE or factors["load"] == "integer")
-            and factors["intensity"] in FULL_TIME
-            and factors["policy"] in ((BOTH, LIMIT) if load == "none" else (BOTH,))
-            and factors["on"] == self.on
-        )
-
-    @property
-    def stated(self) -> dict[str, float]:
-        """What it says of q, by how: ``at least``, ``at most``, or just that."""
-        if self.q_low == self.q_high:
-            return {} if self.q_low is None else {"": self.q_low}
-        ends = {"at least": self.q_low, "at most": self.q_high}
-        return {bound: q for bound, q in ends.items() if q is not None}
-
-
-@functools.cache
-def published_figures() -> tuple[PublishedFigure, ...]:
-    """In the order of the table."""
-    return tuple(_figure(row) for row in table("isolation").rows)
-
-
-def _figure(row: dict[str, str]) -> PublishedFigure:
-    on_loading = row["note"].startswith(_ON_LOADING)
-    declared = float(row["declared_percent"]) / 100 if row["declared_percent"] else None
-    if on_loading and declared is not None:
-        declared = 1 - declared  # the table has the share that is left for the tested guest
-    about_many = any(row["note"].startswith(words) for words in _RANGES)
-    return PublishedFigure(
-        processor=row["processor"],
-        energy_saving=row["energy_saving"] == "on",
-        benchmark=row["benchmark"],
-        load=row["load"],
-        on=LOADING if on_loading else TESTED,
-        share=None if about_many else declared,
-        q_low=float(row["q_low_percent"]) / 100 if row["q_low_percent"] else None,
-        q_high=float(row["q_high_percent"]) / 100 if row["q_high_percent"] else None,
-        note=row["note"],
+def _is_about(figure: IsolationFigure, cell: Cell) -> bool:
+    """Whether a figure is about what a cell of ours is of, with whatever share."""
+    # A limit alone is no promise beside a load; without one it is all that acts.
+    load, factors = _LOADS[figure.load], cell.factors
+    return (
+        paper_benchmark(cell) == _BENCHMARKS[figure.benchmark]
+        and load in paper_loads(factors["load"])
+        and (figure.benchmark != _DHRYSTONE or factors["benchmark"] == "integer")
+        and (figure.load != _DHRYSTONE or factors["load"] == "integer")
+        and factors["intensity"] in FULL_TIME
+        and factors["policy"] in ((BOTH, LIMIT) if load == "none" else (BOTH,))
+        and factors["on"] == figure.on
     )
+
+
+def _stated(figure: IsolationFigure) -> dict[str, float]:
+    """What a figure says of q, by how: ``at least``, ``at most``, or just that."""
+    if figure.q_low == figure.q_high:
+        return {} if figure.q_low is None else {"": figure.q_low}
+    ends = {"at least": figure.q_low, "at most": figure.q_high}
+    return {bound: q for bound, q in ends.items() if q is not None}
 
 
 def paper_benchmark(cell: Cell) -> str | None:
@@ -143,14 +92,14 @@ def published(context: Context) -> Iterator[Block]:
     """Every published figure and those of each arm; of several the lowest, or the highest where it is an upper end."""
     arms = context.own_arms
     rows = []
-    for figure in published_figures():
+    for figure in isolation_figures():
         parts = (figure.processor, figure.energy_saving, figure.benchmark, figure.load, figure.on, figure.share)
         name = "/".join(map(str, parts))
         low, high = figure.shares
         cells = [
             cell
             for cell in context.cells
-            if figure.is_about(cell) and low - 1e-9 <= float(cell.factors["share"]) / 100 <= high + 1e-9
+            if _is_about(figure, cell) and low - 1e-9 <= float(cell.factors["share"]) / 100 <= high + 1e-9
         ]
         place = context.place("*", "", "paper", paper=name)
         ends = (("published.q_low", figure.q_low), ("published.q_high", figure.q_high))
@@ -167,7 +116,7 @@ def published(context: Context) -> Iterator[Block]:
     yield Text((table("isolation").source.citation,))
 
 
-def _ours(context: Context, figure: PublishedFigure, cells: list[Cell], arm: str, name: str) -> Shown:
+def _ours(context: Context, figure: IsolationFigure, cells: list[Cell], arm: str, name: str) -> Shown:
     found = {cell: context.estimate("q", cell, arm) for cell in cells}
     own = {cell: one for cell, one in found.items() if one.point is not None}
     if not own:
@@ -208,13 +157,13 @@ def _guides(cells: Sequence[Cell], due: Callable[[float, str], float]) -> Iterat
         for declared in (0.0, 1.0):
             up = due(declared, cell.factors["on"])
             yield {"kind": "guide", "of": "due", "across": 100 * declared, "up": up, "t": "as declared"}
-    for figure in published_figures():
-        if figure.is_about(cell):
+    for figure in isolation_figures():
+        if _is_about(figure, cell):
             yield from _published_rows(figure, due)
 
 
-def _published_rows(figure: PublishedFigure, due: Callable[[float, str], float]) -> Iterator[dict[str, Any]]:
-    for bound, q in figure.stated.items():
+def _published_rows(figure: IsolationFigure, due: Callable[[float, str], float]) -> Iterator[dict[str, Any]]:
+    for bound, q in _stated(figure).items():
         at = "" if figure.share is None else f" at {percent(figure.share)}"
         saving = ", energy saving" if figure.energy_saving else ""
         told = {"t": f"{figure.processor}{saving}: q {f'{bound} ' if bound else ''}{share(q)}{at}", "name": ""}
@@ -228,3 +177,89 @@ def _published_rows(figure: PublishedFigure, due: Callable[[float, str], float])
             line = f"{figure.processor} {figure.benchmark} {figure.load} {bound}"
             place = {"across": 100 * declared, "up": q * due(declared, figure.on)}
             yield {"kind": "guide", "of": line} | place | told
+
+
+# -- in the terms of the claims --------------------------------------------------------------------------
+
+_NOTHING_LOST = 0.001
+"""A loss that cannot be told from none."""
+_CLOCK_CHANGED = 0.03
+"""Relative: a smaller change of the clock within a trial is taken for none, as by the suite's flag."""
+
+
+def claims(context: Context) -> tuple[ClaimCheck, ...]:
+    """Of each platform that is not emulated, by its own figures."""
+    used = [arm for arm in context.all_arms if arm.usable and not arm.emulated and arm.role != "aa"]
+    return check_claims("isolation", {arm.name: _figures(context, arm) for arm in used})
+
+
+def _figures(context: Context, arm: ArmRecord) -> Figures:
+    cells = [cell for cell in context.cells if effort(context.table, cell, arm.name)]
+    references = [cell for cell in cells if cell == reference(cell) and about(cell) is Resource.CPU]
+    saving = any(_clock_changed(context, cell, arm.name) for cell in references)
+
+    def missing_reason(measure: str, at: Cells) -> str:
+        if at.get("energy_saving", saving) is not saving:
+            verb, case = ("changes", "without") if saving else ("keeps", "with")
+            return f"the processor {verb} its clock here: the paper’s case {case} energy saving does not arise"
+        share = at.get("share")
+        where = f", a share of {percent(share)}" if isinstance(share, float) else ""
+        if isinstance(share, Range):
+            where = f", shares from {percent(max(share.at_least, 0.0))} to {percent(min(share.at_most, 1.0))}"
+        named = {
+            name: " or ".join(level) if isinstance(level, tuple) else str(level)
+            for name in ("resource", "beside", "policy", "on")
+            if (level := at.get(name, {"policy": BOTH, "on": TESTED}.get(name, "")))
+        }
+        loads = named.get("beside", "").split(" or ")
+        others = " or ".join("no load" if load == "none" else f"{load} load" for load in loads)
+        told = f"{named.get('resource', '')} beside {others}, {named['policy']} on the {named['on']} guest"
+        return f"not measured: {told}{where}"
+
+    figures = [one for cell in cells for one in _of_cell(context, cell, arm, saving)]
+    return Figures(claim_file("isolation"), figures, context.table.confidence, missing_reason)
+
+
+def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iterator[Figure]:
+    resource, loads, factors = paper_benchmark(cell), paper_loads(cell.factors["load"]), cell.factors
+    if resource is None or not loads or factors["intensity"] not in FULL_TIME:
+        return
+    share = float(factors["share"]) / 100
+    # Without a policy no guest has it and no share is declared: such a figure is of whichever is meant.
+    levels: dict[str, Level] = {
+        "benchmark": benchmark_of(cell),
+        "load": beside(cell),
+        "cores": factors["cores"],
+        "policy": factors["policy"],
+        "on": (TESTED, LOADING) if is_free(cell) else factors["on"],
+        "share": Range() if is_free(cell) else share,
+    }
+    facts: dict[str, Level] = {
+        "resource": resource,
+        "beside": tuple(sorted(loads)),
+        "energy_saving": saving,
+        "left": _left(share, factors["on"]),
+    }
+    for measure in claim_file("isolation").measures:
+        values = functools.partial(_values, context, measure, cell)
+        yield from context.claim_figure(measure, levels, values, arm, facts)
+
+
+def _values(context: Context, measure: str, cell: Cell, arm: str) -> Mapping[int, float]:
+    if measure in ("given", "under_load"):
+        base = effort(context.table, unbounded(cell) if measure == "given" else unloaded(cell), arm)
+        work = effort(context.table, cell, arm)
+        return {block: work[block] / base[block] for block in work.keys() & base.keys() if base[block] > 0}
+    if measure == "loss":  # the CPU's is what the memory's is set against, so it must be more than nothing
+        lost = {block: 1 - q for block, q in context.values("q", cell, arm).items()}
+        if about(cell) is Resource.CPU:
+            return lost if min(lost.values(), default=0) > _NOTHING_LOST else {}
+        return {block: max(value, _NOTHING_LOST) for block, value in lost.items()}
+    if measure == "q_share":
+        return {block: part / 100 for block, part in context.values("entitlement", cell, arm).items()}
+    return context.values({"relative": "relative_work"}.get(measure, measure), cell, arm)
+
+
+def _clock_changed(context: Context, cell: Cell, arm: str) -> bool:
+    changes = context.values("frequency_ratio", cell, arm).values()
+    return bool(changes) and abs(statistics.median(changes) - 1) > _CLOCK_CHANGED

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from virtgauge.results.measure import Better, Measure, Statistic
-from virtgauge.results.quantities import DURATION
+from virtgauge.results.measure import Better, Measure, Source, Statistic
+from virtgauge.results.quantities import DURATION, Quantity
 
 STATISTICS = {
     "p50": "median",
@@ -19,6 +19,27 @@ STATISTICS = {
     "mad": "median absolute deviation",
     "half_iqr": "half the interquartile range",
 }
+
+
+def measures(
+    suite: str,
+    probes: frozenset[str] | None,
+    *told: tuple[str, Quantity, Better, str, Source],
+    headline: Collection[str] = (),
+    lacking: str = "",
+) -> Iterator[Measure]:
+    """Measures by name, quantity, what is better, meaning and source.
+
+    Args:
+        suite: of all.
+        probes: of all; None where each one's is what its name begins with.
+        told: the measures.
+        headline: names of those that runs are compared by.
+        lacking: see :class:`Measure`.
+    """
+    for name, quantity, better, meaning, source in told:
+        own = frozenset({name.partition(".")[0]}) if probes is None else probes
+        yield Measure(suite, name, quantity, better, meaning, own, source, None, name in headline, lacking)
 
 
 def durations(

@@ -12,7 +12,10 @@ from virtgauge.results.quantities import Quantity
 from virtgauge.specs.blocks import Block, Shown
 
 if TYPE_CHECKING:
+    from virtgauge.claims.verdicts import ClaimCheck
+    from virtgauge.ledger.records import ArmRecord
     from virtgauge.specs.context import Context
+    from virtgauge.specs.headline import Said
 
 Where = Mapping[str, Collection[str] | Callable[[str], bool]]
 """Which cells: for each of these factors the levels that they have, or a test of the level.  ``probe`` is one too."""
@@ -210,9 +213,11 @@ class SuiteSpec:
         factors: in the order in which they name a cell.
         measures: every figure that can be shown, required, ranked, compared and exported.
         agreement: the measures whose A/A ratios say whether identical arms agree, and the cells that count.
-        headline: each platform in one sentence; None where the suite's report makes these otherwise.
+        headline: each platform in one sentence, declared, or said of an arm and what to call the reference (empty where
+            it is not compared).
         summary: below the headlines.
         sections: in order.
+        claims: every conclusion of the suite's paper, on the paper's figures and on the run's; none without a paper.
         missing: factors by which is told what was not measured.
         absent: what else was not, by the first of these factors in words, and why.
         glossary: terms and their explanations.
@@ -223,10 +228,11 @@ class SuiteSpec:
     title: str
     factors: tuple[Factor, ...]
     measures: tuple[Measure, ...]
-    headline: HeadlineSpec | None
+    headline: HeadlineSpec | Callable[[Context, ArmRecord, str], Said]
     summary: tuple[TableSpec | ChartSpec | Insight, ...]
     sections: tuple[SectionSpec, ...]
     agreement: tuple[Figures, ...] = ()
+    claims: Callable[[Context], tuple[ClaimCheck, ...]] = lambda context: ()
     missing: tuple[str, ...] = ()
     absent: Callable[[Context], Iterable[tuple[str, str]]] = lambda context: ()
     glossary: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -387,6 +387,7 @@ STORAGE = SuiteSpec(
         Figures("throughput", where={"operation": SINGLE, "loop": CLOSED}),
         Figures("rows", where={"operation": MULTI, "loop": CLOSED}),
     ),
+    claims=paper.claims,
     missing=("database", "durability"),
     absent=insights.absent,
     glossary={

@@ -8,19 +8,22 @@ the first and one that is quicker for the second, where a run has them.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from virtgauge.analysis.storage.limits import Explanation, Limit, flush_limit_per_s
+from virtgauge.claims.figures import Figure, Figures
+from virtgauge.claims.model import Cells, Level, claim_file
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.reference import table
+from virtgauge.reference import StorageFigure, storage_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, significant
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.storage_formatting import LEVELS, PAPER_LEVELS, USUAL, WRITES, clients_words
+from virtgauge.specs.storage_formatting import CLOSED, LEVELS, PAPER_LEVELS, USUAL, WRITES, clients_words
 from virtgauge.specs.storage_insights import explained, per_second, rate_measure, rates, reasons
 
 MOST_CLIENTS = 16
@@ -37,47 +40,8 @@ _LIKE = 1.25
 """Rates within this factor of each other are called the same (ours)."""
 _PER_TURN = 20.0
 """Single writes that one turn of the disk may bring, up to which a flushing database's figure is set against it."""
+_SERVERS = {"physical": "physical server", "virtual": "virtual machine"}
 _SHAPES = {"physical": "M-1,-1L1,1M-1,1L1,-1", "virtual": "diamond"}
-
-
-@dataclasses.dataclass(frozen=True)
-class PaperCell:
-    """A figure of the paper's Table IV or V, in operations (of many values: rows) per second."""
-
-    database: str
-    server: str
-    values: int
-    operation: str
-    many_clients: bool
-    per_s: float
-
-    @property
-    def name(self) -> str:
-        """Our name of the operation: ``multi-read``."""
-        return f"{'single' if self.values == 1 else 'multi'}-{self.operation}"
-
-    @property
-    def text(self) -> str:
-        """``MongoDB/physical/single-write/many/1``."""
-        clients = "many" if self.many_clients else "one"
-        return f"{self.database}/{self.server}/{self.name}/{clients}/{self.values}"
-
-
-@functools.cache
-def paper_cells() -> tuple[PaperCell, ...]:
-    """All 48, in the tables' order: Table IV, then Table V."""
-    cells = [
-        PaperCell(
-            database=row["database"],
-            server=row["server"],
-            values=int(row["values_per_statement"]),
-            operation=row["operation"],
-            many_clients=row["clients"] == "many",
-            per_s=float(row["operations_per_second"]),
-        )
-        for row in table("storage_ops").rows
-    ]
-    return tuple(sorted(cells, key=lambda cell: cell.values))
 
 
 def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
@@ -112,7 +76,7 @@ class Stand:
     def _clients(self, cell: Cell) -> int:
         return int(self._context.level(cell, "clients") or 1)
 
-    def cell(self, paper: PaperCell, level: str | None = None) -> Cell | None:
+    def cell(self, paper: StorageFigure, level: str | None = None) -> Cell | None:
         """The result for a cell, at the paper's level or at a given one; None where there is none.
 
         A read finds the same rows whatever the level, so one at any level will do.  A long statement is preferred where
@@ -149,7 +113,7 @@ class Stand:
             if {self._context.words(cell, "database") for cell in at} >= set(PAPER_LEVELS):
                 yield level
 
-    def missing_reason(self, paper: PaperCell) -> str:
+    def missing_reason(self, paper: StorageFigure) -> str:
         """Why this run has nothing for a cell."""
         if paper.server not in self.arms:
             return "This run has no platform other than the reference."
@@ -185,10 +149,10 @@ def replay(context: Context) -> Iterator[Block]:
     replayed: list[Value] = []
     for values, title in titles.items():
         rows = []
-        for paper in (one for one in paper_cells() if one.values == values):
+        for paper in (one for one in storage_figures() if one.values == values):
             shown = tuple(_replayed(context, stand, paper))
             replayed += [one for one in shown[2:3] if isinstance(one, Value) and one.estimate.point is not None]
-            words = f"{paper.operation}, {'many clients' if paper.many_clients else '1 client'}"
+            words = f"{paper.operation}, {paper.clients}"
             rows.append(Row((paper.database, paper.server, words), "", shown))
         yield from table_of(title, heads, columns, rows)
     if replayed:
@@ -197,7 +161,7 @@ def replay(context: Context) -> Iterator[Block]:
         yield Text((f"{len(points)} of 48 cells replayed, {told}. {table('storage_ops').source.citation}",))
 
 
-def _replayed(context: Context, stand: Stand, paper: PaperCell) -> Iterator[Shown]:
+def _replayed(context: Context, stand: Stand, paper: StorageFigure) -> Iterator[Shown]:
     """The paper's figure, ours, their ratio, what ours was measured as, and what explains them."""
     quantity = OPERATION_RATE if paper.values == 1 else ROW_RATE
     cell = stand.cell(paper)
@@ -220,7 +184,7 @@ def _replayed(context: Context, stand: Stand, paper: PaperCell) -> Iterator[Show
     yield " ".join(said)
 
 
-def _of_the_paper(paper: PaperCell) -> Iterator[str]:
+def _of_the_paper(paper: StorageFigure) -> Iterator[str]:
     """What the paper's own figure says, from its disk's turns and its kind of acknowledgement."""
     if paper.operation == "read":
         return
@@ -242,7 +206,7 @@ def _of_the_paper(paper: PaperCell) -> Iterator[str]:
 
 
 def _difference(
-    paper: PaperCell, flushes: str, found: tuple[Any, Explanation] | None, ratio: float | None, stand: str
+    paper: StorageFigure, flushes: str, found: tuple[Any, Explanation] | None, ratio: float | None, stand: str
 ) -> Iterator[str]:
     """Why ours differs from the paper's, or not."""
     if ratio is None:
@@ -279,10 +243,10 @@ def published_lines(context: Context, cells: list[Cell]) -> Iterator[dict[str, A
         yield _mark(paper) | {"x": MOST_CLIENTS if paper.many_clients else 1, "y": paper.per_s, "name": ""}
 
 
-def _published(context: Context, cells: list[Cell], many: Sequence[bool]) -> Iterator[PaperCell]:
+def _published(context: Context, cells: list[Cell], many: Sequence[bool]) -> Iterator[StorageFigure]:
     """Those that belong beside some cells: writes at the level that the paper had them at, reads at any."""
     levels = {(context.words(cell, "database"), context.level(cell, "operation")): cell for cell in cells}
-    for paper in paper_cells():
+    for paper in storage_figures():
         cell = levels.get((paper.database, paper.name))
         if cell is not None and paper.many_clients in many:
             writes = context.level(cell, "operation") in WRITES
@@ -290,7 +254,7 @@ def _published(context: Context, cells: list[Cell], many: Sequence[bool]) -> Ite
                 yield paper
 
 
-def _mark(paper: PaperCell) -> dict[str, Any]:
+def _mark(paper: StorageFigure) -> dict[str, Any]:
     told = f"{paper.database}, {paper.server}: {per_second(paper.per_s)}"
     return {
         "kind": "published",
@@ -300,3 +264,67 @@ def _mark(paper: PaperCell) -> dict[str, Any]:
         "label": "published",
         "at": "",
     }
+
+
+# -- in the terms of the claims --------------------------------------------------------------------------
+
+
+def claims(context: Context) -> tuple[ClaimCheck, ...]:
+    """On all of a run's figures together, and once more with all databases at one level of durability."""
+    stand = Stand(context)
+    level = next(stand.equal_levels(), None)
+    equal = _figures(context, stand, level) if level else None
+    return check_claims("storage", {"": _figures(context, stand, None)}, equal)
+
+
+def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
+    """Writes at a level that all have, or at that which the paper had each at."""
+    # A container is no virtual machine: what the paper says of those is not tested on it.
+    deciding = {
+        server
+        for server, (arm, _) in stand.arms.items()
+        if not arm.emulated and (server == "physical" or arm.kind != "oci")
+    }
+
+    def missing_reason(measure: str, cells: Cells) -> str:
+        server = str(cells.get("server", "physical"))
+        if server in stand.arms and stand.arms[server][0].emulated:
+            return f"the only {_SERVERS[server]} of this run is emulated, which decides nothing"
+        if server not in deciding:
+            return f"this run has no {_SERVERS[server]} that decides anything"
+        if measure == "rate_by_clients":
+            return "1, 12 and more clients are needed"
+        if measure == "rate_by_index":
+            return "not measured both with an index and without"
+        if cells.get("clients") == "many clients" and stand.many is None:
+            return "this run has one client only"
+        named = [str(cells[name]) for name in ("database", "operation", "server", "clients") if name in cells]
+        of = level or PAPER_LEVELS.get(str(cells.get("database")))
+        at = f" at the level “{of}”" if "write" in str(cells.get("operation")) else ""
+        return f"{', '.join(named)} was not measured{at}"
+
+    asked = (paper for paper in storage_figures() if paper.server in deciding)
+    figures = [one for paper in asked for one in _of_cell(context, stand, paper, level)]
+    return Figures(claim_file("storage"), figures, context.table.confidence, missing_reason)
+
+
+def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | None) -> Iterator[Figure]:
+    arm = stand.arms[paper.server][0]
+
+    def figure(measure: str, cell: Cell, **more: Level) -> Iterator[Figure]:
+        levels: dict[str, Level] = {"database": paper.database, "operation": paper.name, "server": paper.server}
+        return context.claim_figure(measure, levels | more, functools.partial(rates, context, cell), arm)
+
+    known = stand.cell(paper, level if paper.operation == "write" else None)
+    if known is not None:
+        yield from figure("rate", known, clients=paper.clients)
+    if known is None or paper.many_clients:
+        return
+    for cell in context.where({"operation": (paper.name,), "loop": CLOSED, "write_mode": ("default",)}):
+        usual = all(context.level(cell, name) == context.level(known, name) for name in ("durability", "flushes"))
+        if usual and context.words(cell, "database") == paper.database:
+            index, count = context.level(cell, "index") == "yes", context.level(cell, "clients") or "1"
+            if index:
+                yield from figure("rate_by_clients", cell, count=float(count))
+            if count == "1":
+                yield from figure("rate_by_index", cell, index=index)

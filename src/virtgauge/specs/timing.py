@@ -9,6 +9,7 @@ from virtgauge.results.formatting import PROBES, exact_duration, load_label
 from virtgauge.results.measure import Better, Measure, field
 from virtgauge.results.quantities import DURATION, SHARE
 from virtgauge.specs import timing_insights as insights
+from virtgauge.specs import timing_paper as paper
 from virtgauge.specs.context import Context
 from virtgauge.specs.measures import durations
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
@@ -121,7 +122,7 @@ def _charts() -> Iterator[ChartSpec]:
             rows="load",
             panels=_FUNCTION,
             where=where,
-            published=insights.published_dots,
+            published=paper.published_dots,
         )
         yield ChartSpec(
             *("ccdf", f"{title}: distribution"),
@@ -185,13 +186,14 @@ TIMING = SuiteSpec(
         ),
         SectionSpec("tables", "Every result", tuple(_tables()), folded=True),
         SectionSpec(
-            *("published", "Beside the published figures", (insights.published,)),
+            *("published", "Beside the published figures", (paper.published,)),
             "Measured on other hardware, years apart: for orientation, not a target. Same function, load and kind of "
             "platform.",
             folded=True,
         ),
     ),
     agreement=tuple(Figures(f"{probe}.p50") for probe in insights.PROBES),
+    claims=paper.claims,
     missing=("function", "load"),
     glossary={
         "Distribution figures": "The height of a line says how often a value larger than the one below occurs. They "

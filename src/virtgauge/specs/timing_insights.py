@@ -12,13 +12,12 @@ from virtgauge.analysis.comparison import Comparison
 from virtgauge.analysis.distribution import samples_needed
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.statistics import TAILS
-from virtgauge.reference import TimingFigure, table, timing_figures
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import duration, exact_duration, load_label
+from virtgauge.results.formatting import exact_duration, load_label
 from virtgauge.results.measure import Better, Column, Derived, Measure, Statistic, field
 from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
 from virtgauge.specs import blocks
-from virtgauge.specs.blocks import Block, Row, Shown, Table, Text, Value, table_of
+from virtgauge.specs.blocks import Block, Row, Shown, Table, Value, table_of
 from virtgauge.specs.context import Context
 
 PROBES = ("timer_cost", "sleep_lateness")
@@ -254,65 +253,3 @@ def _over_cells(context: Context, measure: Measure, cells: list[Cell], arm: str)
             blocks_of.setdefault(block, []).append(value)
     values = [sum(found) / len(found) for found in blocks_of.values()]
     return context.median(values, measure.quantity) if values else Estimate.missing(measure.quantity.unit, "not told")
-
-
-# -- published figures -----------------------------------------------------------------------------------
-
-TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}
-"""The paper's table of each probe."""
-FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
-LOADS = {"idle": "Idle System", "cpu": "CPU-bound", "io": "IO/network-bound"}
-_PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
-
-
-def published_of(context: Context, cells: list[Cell]) -> Iterator[tuple[Cell, str, TimingFigure]]:
-    """The paper's figures of the same function, load and kind of platform; the A/A arm has none of its own."""
-    for cell in cells:
-        if cell.probe not in TABLES or not context.fits(cell, USUAL):
-            continue
-        function, load = (FUNCTIONS.get(context.level(cell, "function")), LOADS.get(context.level(cell, "load")))
-        for arm in context.arms:
-            if arm.role != "aa" and context.table.tried(cell, arm.name):
-                for one in timing_figures(TABLES[cell.probe]):
-                    if (one.function, one.load, one.platform) == (function, load, _PLATFORMS.get(arm.kind)):
-                        yield cell, arm.name, one
-
-
-def published(context: Context) -> Iterator[Block]:
-    """The paper's figures, and this run's beside them."""
-    rows, sources = [], {}
-    for cell, arm, one in published_of(context, context.cells):
-        name = TABLES[cell.probe]
-        source = table(name).source
-        sources[source.citation] = source
-        paper = "/".join((f"{source.short}, {table(name).place}", one.function, one.platform, one.load))
-        place = context.place("*", arm, "paper", paper=paper)
-        told = [
-            Value.count(f"published.{part}", place, getattr(one, part), DURATION)
-            for part in ("median_ns", "half_iqr_ns", "min_ns", "max_ns")
-        ]
-        ours = [statistic(part)(context, cell, arm) for part in ("p50", "half_iqr", "min", "max")]
-        said = f"{one.function}, {one.platform}, {one.load}"
-        rows.append(
-            Row(
-                (f"{function_label(cell.factors)}, {load_label(context.level(cell, 'load'))}",),
-                arm,
-                (said, *told, *ours),
-            )
-        )
-    parts = ("median", "half IQR", "minimum", "maximum")
-    columns = [blocks.Column("as", "published", text=True), *(blocks.Column(part, "published") for part in parts)]
-    columns += [blocks.Column(part, "this run") for part in parts]
-    yield from table_of("", ("Measured",), columns, rows)
-    if rows:
-        yield Text(tuple(sources))
-
-
-def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
-    """The paper's medians, in the band of their load."""
-    order = list(dict.fromkeys(context.level(cell, "load") for cell in cells))
-    for cell, _, one in published_of(context, cells):
-        load = context.level(cell, "load")
-        told = f"{one.function}, {one.platform}, {one.load}: {duration(one.median_ns)}"
-        mark = {"kind": "published", "arm": "paper", "shape": "cross", "label": "published", "t": told}
-        yield mark | {"x": one.median_ns, "category": load_label(load), "place": order.index(load)}

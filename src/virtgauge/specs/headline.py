@@ -12,6 +12,7 @@ from virtgauge.analysis.differences import Difference
 from virtgauge.analysis.resolution import Resolution, resolution
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.formatting import ratio, ratio_interval
+from virtgauge.results.measure import Better
 
 
 class Tone(enum.StrEnum):
@@ -82,36 +83,32 @@ class Said:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A figure of a suite, before it is put into words.
+    """A figure of a suite, before it is one of a headline.
 
     Attributes:
-        name, value: as :class:`HeadlineFigure` has them.
+        name, value, change, probe: as :class:`HeadlineFigure` has them.
         found: beside the reference; None where it is not compared.
-        change: the comparison in words, which are asked for only when it has a point.
         resolution: of a figure that is compared with something else than the reference.
-        probe: as :class:`HeadlineFigure` has it.
     """
 
     name: str
     value: str
     found: Comparison | Difference | None = None
-    change: Callable[[], str] = str
+    change: str = ""
     resolution: Resolution | None = None
     probe: str = ""
 
 
 def figures(measured: Iterable[Measured]) -> tuple[HeadlineFigure, ...]:
     """The figures of a headline: those that were shown to differ first, by size, then in the order given."""
-    told = sorted(measured, key=lambda one: -_size(one.found))
-    return tuple(_figure(one) for one in told)
+    return tuple(map(_figure, sorted(measured, key=lambda one: -_size(one.found))))
 
 
 def _figure(one: Measured) -> HeadlineFigure:
     if one.found is None:
         return HeadlineFigure(one.name, one.value, resolution=one.resolution, probe=one.probe)
     estimate = one.found.ratio if isinstance(one.found, Comparison) else one.found.estimate
-    change = "" if estimate.point is None else one.change()
-    known = resolution(one.found)
+    change, known = "" if estimate.point is None else one.change, resolution(one.found)
     return HeadlineFigure(one.name, one.value, change, one.found.judgement, known, estimate.unit, one.probe)
 
 
@@ -178,14 +175,11 @@ def compared(comparison: Comparison, name: str) -> str:
     return f"{ratio(change)}{name}{interval}{shown}"
 
 
-def tone_of(comparisons: Iterable[Comparison | None], *, better: Judgement) -> Tone:
-    """Slower when anything is judged worse, else faster when anything is better, else the same.
-
-    Args:
-        comparisons: with the reference; those that do not exist say nothing.
-        better: ``HIGHER`` for rates, ``LOWER`` for durations.
-    """
-    judgements = {one.judgement for one in comparisons if one is not None} - {Judgement.INCONCLUSIVE}
-    if judgements - {better}:
-        return Tone.SLOWER
-    return Tone.FASTER if judgements else Tone.SAME
+def tone_of(found: Iterable[tuple[Comparison | None, Better]]) -> Tone:
+    """Slower when any comparison with the reference is judged worse, else faster when any is better, else the same."""
+    worse = {
+        (one.judgement is Judgement.HIGHER) is (better is Better.LOWER)
+        for one, better in found
+        if one is not None and one.judgement is not Judgement.INCONCLUSIVE
+    }
+    return Tone.SLOWER if True in worse else Tone.FASTER if worse else Tone.SAME

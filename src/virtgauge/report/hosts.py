@@ -1,0 +1,308 @@
+"""Hosts of a fleet as a factor: what each found, and whether they differ in what virtualization costs.
+
+The ratio is formed within a host's own repetitions, so a faster host is no difference; hosts are compared by their
+log-ratios, by Kruskal–Wallis (:mod:`virtgauge.analysis.ranks`), adjusted by Holm over everything compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.comparison import paired_ratio
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
+from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER, ArmRecord, HostRecord, Manifest, TrialStatus
+from virtgauge.measures.catalogue import headline_measures
+from virtgauge.results.columns import STATUSES, Cell
+from virtgauge.results.formatting import NONE, ratio, ratio_interval
+from virtgauge.results.measure import Measure
+from virtgauge.results.quantities import COUNT, FACTOR, RATIO, significant
+from virtgauge.results.table import ResultTable
+from virtgauge.specs.blocks import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    Place,
+    Row,
+    Section,
+    Shown,
+    Text,
+    Value,
+    chart_of,
+    table_of,
+)
+
+_NOTE = (
+    "Ratios are to the reference on the same host, within its own repetitions: a faster host is no difference. Hosts "
+    "are compared by the logarithms of these ratios (Kruskal–Wallis), adjusted by Holm for all comparisons of this "
+    "section. Everywhere else in this report the repetitions of all hosts stand together."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSummary:
+    """One host of the fleet.
+
+    Attributes:
+        name: as in the plan.
+        processor, kernel: of its fingerprint; empty where they are not known.
+        trials: number by status.
+        repetitions: with a valid trial.
+        measured: it is more than a tester's.
+        missing: labels of the arms that cannot be used there.
+    """
+
+    name: str
+    processor: str
+    kernel: str
+    trials: dict[str, int]
+    repetitions: int
+    measured: bool
+    missing: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class HostTest:
+    """Whether hosts differ in a ratio.
+
+    Attributes:
+        reason: why nothing can be said; empty where something can.
+        h, df, p: of Kruskal–Wallis on the paired log-ratios; None where the test cannot be made.
+        p_adjusted: by Holm, over all tests of the run; None likewise.
+        differ: whether they do at the run's confidence; None likewise.
+    """
+
+    reason: str = ""
+    h: float | None = None
+    df: int | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    differ: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """``differ, p = 0.003``, or why nothing can be said."""
+        if self.p_adjusted is None:
+            return self.reason
+        p = "p < 0.001" if self.p_adjusted < 0.001 else f"p = {significant(self.p_adjusted, 2)}"
+        return f"{'differ' if self.differ else 'no difference shown'}, {p}"
+
+
+@dataclasses.dataclass(frozen=True)
+class HostRow:
+    """A headline measure of one arm in one cell, on every host.
+
+    Attributes:
+        name: of the cell, for people.
+        estimates: by host, over its repetitions, in the measure's base unit.
+        ratios: to the reference on the same host; none of the reference itself.
+        test: None of the reference, which has no ratio.
+    """
+
+    measure: Measure
+    cell: Cell
+    name: str
+    arm: ArmRecord
+    estimates: Mapping[str, Estimate]
+    ratios: Mapping[str, Estimate]
+    test: HostTest | None
+
+
+@dataclasses.dataclass(frozen=True)
+class HostFindings:
+    """Everything that is said of the hosts of a fleet.
+
+    Attributes:
+        testers: which suites have their tester on another host, in words.
+    """
+
+    hosts: tuple[HostSummary, ...]
+    testers: tuple[str, ...]
+    rows: tuple[HostRow, ...]
+
+    @property
+    def tested(self) -> int:
+        """Rows of which can be said whether hosts differ."""
+        return sum(row.test is not None and row.test.differ is not None for row in self.rows)
+
+    @property
+    def differing(self) -> tuple[HostRow, ...]:
+        """Those in which they do."""
+        return tuple(row for row in self.rows if row.test is not None and row.test.differ)
+
+    @property
+    def caveats(self) -> Iterator[str]:
+        """What a reader must know before the figures, in which the hosts stand together."""
+        if self.differing:
+            yield (
+                f"Hosts differ in {len(self.differing)} of {self.tested} comparisons: figures of all hosts together do "
+                "not stand for each of them (see Hosts)."
+            )
+
+    @property
+    def section(self) -> Section:
+        """For every form of the report."""
+        return Section("hosts", "Hosts", tuple(self._blocks()))
+
+    def _blocks(self) -> Iterator[Block]:
+        yield Text((self._sentence(),), "Hosts", "finding")
+        yield from table_of("", ("Host",), _HOST_COLUMNS, map(_host_row, self.hosts))
+        yield Text((*(f"{words}." for words in self.testers), _NOTE))
+        yield from self._chart()
+        names = [host.name for host in self.hosts]
+        columns = [Column(title, name) for name in names for title in ("figure", "to the reference")]
+        for measure in sorted({row.measure.full_name for row in self.rows}):
+            own = [row for row in self.rows if row.measure.full_name == measure]
+            rows = [Row((row.name,), row.arm.name, tuple(_figures(row, names))) for row in own]
+            folded = not any(row.test and row.test.differ for row in own)
+            more = Column("between hosts", text=True)
+            yield from table_of(measure, ("Measured",), [*columns, more], rows, folded=folded)
+
+    def _sentence(self) -> str:
+        hosts = f"{len(self.hosts)} host{'' if len(self.hosts) == 1 else 's'}"
+        if not self.tested:
+            return f"{hosts}; whether they differ cannot be said with the repetitions at hand."
+        if not self.differing:
+            return f"{hosts}; no difference between them was shown in any of {self.tested} comparisons."
+        said = f"they differ in {len(self.differing)} of {self.tested} comparisons"
+        return f"{hosts}; {said}, so one ratio does not stand for all."
+
+    def _chart(self) -> Iterator[Chart]:
+        """Every ratio of every host; none where only one was measured."""
+        hosts = [host.name for host in self.hosts if host.measured]
+        panels: dict[str, list[dict[str, object]]] = {}
+        for row in self.rows if len(hosts) > 1 else ():
+            marks = panels.setdefault(row.measure.full_name, [])
+            for host, found in row.ratios.items():
+                if found.point is not None and found.point > 0:
+                    told = {"t": ratio(found), "interval": ratio_interval(found), "at": row.name}
+                    at = {"x": found.point, "low": found.low, "high": found.high}
+                    place = {"category": host, "place": hosts.index(host), "arm": row.arm.name, "label": row.arm.label}
+                    marks.append({"kind": "ours"} | place | at | told)
+        yield from chart_of(
+            *("dots", "Ratio to the reference, host by host"),
+            "Each mark is a cell on one host: the median of its repetitions' ratios to the reference there, with its "
+            "interval. 1 is the reference itself.",
+            (Axis("times the reference's", FACTOR), Axis("")),
+            panels,
+        )
+
+
+_HOST_COLUMNS = (
+    *(Column("processor", text=True), Column("kernel", text=True)),
+    *("repetitions", "valid", "not valid", Column("platforms it lacks", text=True)),
+)
+
+
+def _host_row(host: HostSummary) -> Row:
+    place, valid = Place("run", f"*;+host={host.name}"), host.trials.get("valid", 0)
+    counts = {"repetitions": host.repetitions, "valid": valid, "not_valid": sum(host.trials.values()) - valid}
+    shown = (Value.count(f"host.{name}", place, number, COUNT) for name, number in counts.items())
+    lacks = ", ".join(host.missing) or NONE if host.measured else "not measured: tester only"
+    return Row((host.name,), "", (host.processor or NONE, host.kernel or NONE, *shown, lacks))
+
+
+def _figures(row: HostRow, hosts: Sequence[str]) -> Iterator[Shown]:
+    for host in hosts:
+        place = Place(row.measure.suite, f"{row.cell.text};+host={host}", row.arm.name)
+        for name, found, quantity in (
+            (row.measure.name, row.estimates.get(host), row.measure.quantity),
+            (f"{row.measure.name}.ratio", row.ratios.get(host), RATIO),
+        ):
+            yield None if found is None else Value(name, place, found, quantity)
+    yield row.test.text if row.test else NONE
+
+
+# -- of a fleet's ledger ---------------------------------------------------------------------------------
+
+
+def hosts_of(
+    table: ResultTable, manifest: Manifest, cell_name: Callable[[str, str, Mapping[str, str]], str]
+) -> HostFindings | None:
+    """What a fleet's ledger says of its hosts; None of the run of one host.
+
+    Args:
+        table: of the run's figures.
+        manifest: the run's, with its arms told apart.
+        cell_name: what to call suite, probe and levels.
+    """
+    if not manifest.hosts:
+        return None
+    hosts = tuple(_summary(host, manifest.arms, table) for host in manifest.hosts)
+    testers = tuple(event.detail for event in table.ledger.events() if event.kind == TESTER)
+    untested = []
+    for measure in headline_measures():
+        for cell in table.cells(measure.suite):
+            name = cell_name(cell.suite, cell.probe, cell.factors)
+            rows = (_row(measure, cell, name, arm, table, manifest) for arm in manifest.arms if arm.usable)
+            untested += [row for row in rows if row.estimates]
+    return HostFindings(hosts, testers, tuple(_adjusted(untested, 1 - manifest.confidence)))
+
+
+def _summary(host: HostRecord, arms: Sequence[ArmRecord], table: ResultTable) -> HostSummary:
+    trials = table.trials
+    own = (trials.block >= host.first_block) & (trials.block < host.first_block + BLOCKS_PER_HOST)
+    statuses = np.bincount(trials.status[own], minlength=len(STATUSES)).tolist()
+    valid = own & (trials.status == STATUSES.index(TrialStatus.VALID))
+    identity = host.fingerprint.get("identity", {})
+    return HostSummary(
+        name=host.name,
+        processor=str(identity.get("cpu_model") or ""),
+        kernel=str(identity.get("kernel_release") or ""),
+        trials={status.value: n for status, n in sorted(zip(STATUSES, statuses, strict=True)) if n},
+        repetitions=np.unique(trials.block[valid]).size,
+        measured=bool(host.arms),
+        missing=tuple(arm.label for arm in arms if host.arms and arm.usable and arm.name not in host.arms),
+    )
+
+
+def _row(measure: Measure, cell: Cell, name: str, arm: ArmRecord, table: ResultTable, manifest: Manifest) -> HostRow:
+    found, reference = (table.values(measure, cell, one) for one in (arm.name, table.reference))
+    compared, nominal = arm.role != "reference", manifest.confidence
+    estimates, ratios, groups = {}, {}, []
+    for host in manifest.hosts:
+        if own := {block: value for block, value in found.items() if host.owns(block)}:
+            base = {block: value for block, value in reference.items() if host.owns(block)}
+            estimates[host.name] = median_estimate([*own.values()], measure.quantity.unit, nominal)
+            groups.append(_log_ratios(own, base))
+            if compared:
+                ratios[host.name] = paired_ratio(own, base, nominal)
+    test = _test(groups, 1 - nominal) if compared else None
+    return HostRow(measure, cell, name, arm, estimates, ratios, test)
+
+
+def _log_ratios(test: Mapping[int, float], reference: Mapping[int, float]) -> list[float] | None:
+    """None where a figure is not positive, so that there is no ratio."""
+    pairs = [(test[block], reference[block]) for block in sorted(test.keys() & reference.keys())]
+    if any(mine <= 0 or base <= 0 for mine, base in pairs):
+        return None
+    return [math.log(mine / base) for mine, base in pairs]
+
+
+def _test(groups: Sequence[list[float] | None], level: float) -> HostTest:
+    """Kruskal–Wallis, unadjusted yet."""
+    if any(group is None for group in groups):
+        return HostTest("a ratio needs positive figures")
+    compared = [np.asarray(group, dtype=np.float64) for group in groups if group]
+    if len(compared) < 2:
+        return HostTest("fewer than two hosts have repetitions of both platforms")
+    if least_attainable_p([len(group) for group in compared]) > level:
+        return HostTest("too few repetitions for any difference between hosts to be shown")
+    found = kruskal_wallis(compared)
+    return HostTest("", found.h, found.df, found.p)
+
+
+def _adjusted(rows: Sequence[HostRow], level: float) -> Iterator[HostRow]:
+    """The same rows with their verdicts, which rest on all of the tests together."""
+    adjusted = iter(holm([row.test.p for row in rows if row.test is not None and row.test.p is not None]))
+    for row in rows:
+        if row.test is not None and row.test.p is not None:
+            p = next(adjusted)
+            row = dataclasses.replace(row, test=dataclasses.replace(row.test, p_adjusted=p, differ=p < level))
+        yield row

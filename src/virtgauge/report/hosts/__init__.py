@@ -1,1 +1,0 @@
-"""Hosts as a factor: what each host of a fleet found, and whether they found the same."""

@@ -1,0 +1,193 @@
+"""The papers' conclusions beside what a run measured, all in one place: what a plan named ``paper:…`` is for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from virtgauge.claims.papers import SOURCES, on_paper
+from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, counted
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.plan.paper_presets import PAPER_PREFIX
+from virtgauge.report.suite import SuiteReport
+from virtgauge.specs.blocks import Block, Column, Row, Text, table_of
+
+NOT_PART = "not part of this run"
+_NOTHING_DECIDES = "no platform whose figures decide was measured"
+_EMULATED_ONLY = "measured on emulated platforms alone, whose figures decide nothing"
+_MOST_REASONS = 2
+_SEVERITY = (Verdict.CONTRADICTED, Verdict.UNDECIDED, Verdict.CONFIRMED)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayedClaim:
+    """One conclusion.
+
+    Attributes:
+        paper: what it says, and the same test on the paper's own figures.
+        run: on this run's, by platform or for all together; empty where nothing could be judged.
+        verdict: of this run.
+        reason: of the verdict, in words.
+    """
+
+    paper: CheckedClaim
+    run: tuple[Hearing, ...]
+    verdict: Verdict
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayedPart:
+    """The conclusions of a paper that one suite is about.
+
+    Attributes:
+        suite: its name.
+        title: ``Kirova et al. 2019: clocks and sleeps``.
+        citation: of the paper.
+        measured: whether the suite was part of this run.
+        claims: all, in the paper's order.
+    """
+
+    suite: str
+    title: str
+    citation: str
+    measured: bool
+    claims: tuple[ReplayedClaim, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many conclusions have each verdict."""
+        return counted(claim.verdict for claim in self.claims)
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """Every conclusion of every paper.
+
+    Attributes:
+        parts: in the papers' order.
+        emulated: labels of platforms whose figures decide nothing.
+        lowest_confidence: of the intervals that decide; None where there is none.
+    """
+
+    parts: tuple[ReplayedPart, ...]
+    emulated: tuple[str, ...]
+    lowest_confidence: float | None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over all parts."""
+        return counted(claim.verdict for part in self.parts for claim in part.claims)
+
+    @property
+    def summary(self) -> str:
+        """``12 of 199 claims confirmed, 9 contradicted, 20 undecided here, 158 not testable here``."""
+        return in_words(self.counts)
+
+    @property
+    def blocks(self) -> Iterator[Block]:
+        """For the terminal: of each part that was measured what could be tested; the page has all, and why not."""
+        for part in self.parts:
+            if not part.measured:
+                yield Text((f"{part.title}: {len(part.claims)} claims, {NOT_PART}",))
+                continue
+            tested = (one for one in part.claims if one.verdict is not Verdict.UNTESTABLE)
+            rows = (Row((one.verdict.value,), "", (one.paper.text, one.reason)) for one in tested)
+            columns = (Column("claim", text=True), Column("because", text=True))
+            yield Text((in_words(part.counts),), part.title, "finding")
+            yield from table_of("", ("verdict",), columns, rows)
+        if self.emulated:
+            yield Text(tuple(f"{label} is emulated: its figures decide no claim" for label in self.emulated))
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """How many claims have each verdict."""
+    (first, confirmed), *others = counts.items()
+    rest = ", ".join(f"{number} {verdict}" for verdict, number in others)
+    return f"{confirmed} of {sum(counts.values())} claims {first}, {rest}"
+
+
+def told_hearings(claim: ReplayedClaim) -> list[Hearing]:
+    """Those that have figures; why others have none is the verdict's reason."""
+    return [
+        one
+        for one in claim.run
+        if one.checked.verdict is not Verdict.UNTESTABLE or any(found.measured for found in one.checked.evidence)
+    ]
+
+
+def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteReport]) -> Replay | None:
+    """Every conclusion of every paper, where a run is a replay: its plan is named so; else None.
+
+    Args:
+        plan_name: of the manifest.
+        arms: of the manifest.
+        suites: that were measured.
+    """
+    if not plan_name.startswith(PAPER_PREFIX):
+        return None
+    labels, measured = {arm.name: arm.label for arm in arms}, {suite.suite: suite for suite in suites}
+    parts = []
+    for name, (source, subject) in SOURCES.items():
+        suite = measured.get(name)
+        if suite is None:
+            claims = [ReplayedClaim(paper, (), Verdict.UNTESTABLE, NOT_PART) for paper in on_paper(name)]
+        else:
+            emulated = any(arm.emulated for arm in suite.context.arms)
+            claims = [
+                ReplayedClaim(one.paper, one.run, *judge(one.run, labels, emulated=emulated)) for one in suite.claims
+            ]
+        title = f"{source.short}: {subject}"
+        parts.append(ReplayedPart(name, title, source.citation, suite is not None, tuple(claims)))
+    confidences = [one.confidence for suite in suites for one in suite.estimates if one.confidence is not None]
+    emulated_arms = tuple(arm.label for arm in arms if arm.usable and arm.emulated and arm.role != "aa")
+    return Replay(tuple(parts), emulated_arms, min(confidences, default=None))
+
+
+# -- one verdict for a conclusion, from what each platform of a run says of it ---------------------------
+
+
+def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: bool) -> tuple[Verdict, str]:
+    """Contradicted if any platform contradicts, confirmed if none is undecided; those that cannot tell do not count.
+
+    Args:
+        hearings: what this run says of the conclusion.
+        labels: of the arms, by name.
+        emulated: whether anything was measured on an emulated platform.
+    """
+    verdicts = [one.checked.verdict for one in hearings]
+    verdict = next((one for one in _SEVERITY if one in verdicts), Verdict.UNTESTABLE)
+    if verdict is Verdict.UNTESTABLE:
+        reasons = [evidence.text for one in hearings for evidence in one.checked.evidence]
+        return verdict, _listed(reasons) or (_EMULATED_ONLY if emulated and not hearings else _NOTHING_DECIDES)
+    evidence = [found for one in hearings if one.checked.verdict is verdict for found in one.checked.evidence]
+    told = [_reason(verdict, evidence) + _where(verdict, hearings, labels)]
+    others = {one: _where(one, hearings, labels) for one in _SEVERITY if one is not verdict}
+    return verdict, "; ".join([*told, *(f"{one.value}{where}" for one, where in others.items() if where)])
+
+
+def _reason(verdict: Verdict, evidence: Sequence[Evidence]) -> str:
+    decided = sum(one.agrees is not None for one in evidence)
+    undecided = sum(one.agrees is None and one.measured for one in evidence)
+    if verdict is Verdict.CONFIRMED:
+        return "every figure that decides agrees"
+    if verdict is Verdict.CONTRADICTED:
+        against = sum(one.agrees is False for one in evidence)
+        said = "the one figure that decides says" if decided == 1 else f"{against} of {decided} figures that decide say"
+        return f"{said} otherwise"
+    if undecided:
+        return "one figure leaves it open" if undecided == 1 else f"{undecided} figures leave it open"
+    missing = _listed([one.text for one in evidence if not one.measured])
+    return f"not all of it was measured ({missing})" if missing else "no figure decides"
+
+
+def _where(verdict: Verdict, hearings: Sequence[Hearing], labels: Mapping[str, str]) -> str:
+    """`` on Host and gVisor``; nothing where the run was checked as a whole."""
+    names = [labels.get(one.arm, one.arm) for one in hearings if one.checked.verdict is verdict and one.arm]
+    return f" on {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))}" if names else ""
+
+
+def _listed(reasons: Sequence[str]) -> str:
+    known = list(dict.fromkeys(reason.rstrip(".") for reason in reasons if reason))
+    more = len(known) - _MOST_REASONS
+    return "; ".join(known[:_MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")

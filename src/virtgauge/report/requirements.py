@@ -1,0 +1,220 @@
+"""What a run's requirements come to, for every form of the report: verdicts and ranks, as data and in words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from virtgauge.analysis.bounds import Outcome
+from virtgauge.decisions.ranking import Ranking, rankings
+from virtgauge.decisions.requirements import BoundRequirement, resolve
+from virtgauge.decisions.verdicts import CellVerdict, Judge, Verdict
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.plan.load import parse_plan
+from virtgauge.results.formatting import NONE, confidence, printable, share
+from virtgauge.results.quantities import BY_UNIT, significant
+from virtgauge.results.table import ResultTable
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportedRequirement:
+    """A requirement in words.
+
+    Attributes:
+        name: unique in the run.
+        text: measure, bound and conditions.
+        meaning: of the measure, in a clause.
+        source: where the bound comes from; empty where the plan does not say.
+        confidence: of its verdicts.
+        unit: the base unit of its verdicts' estimates.
+        suite, probes: of the trials that its measure is taken from.
+    """
+
+    name: str
+    text: str
+    meaning: str
+    source: str
+    confidence: float
+    unit: str
+    suite: str
+    probes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """Everything that a run decides.
+
+    Attributes:
+        requirements: in the order of the plan.
+        verdicts: of each on each platform that it is for.
+        rankings: by each requirement's measure, and the overall one, whose requirement is empty, last.
+        sequential: repetitions were added until all was decided, and intervals hold whenever one stops.
+    """
+
+    requirements: tuple[ReportedRequirement, ...]
+    verdicts: tuple[Verdict, ...]
+    rankings: tuple[Ranking, ...]
+    sequential: bool
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Of all together: failed if any failed, undecided if any is; None without a verdict."""
+        outcomes = {verdict.outcome for verdict in self.verdicts} - {None}
+        return next((one for one in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS) if one in outcomes), None)
+
+    @property
+    def overall(self) -> Ranking | None:
+        return self.rankings[-1] if self.rankings else None
+
+    def figure(self, verdict: Verdict) -> str:
+        """The figure that the verdict rests on, with its interval: ``62.1 µs (60.3 µs to 64.0 µs)``."""
+        if verdict.decisive is None or verdict.decisive.estimate.point is None:
+            return NONE
+        quantity = BY_UNIT[next(one.unit for one in self.requirements if one.name == verdict.requirement)]
+        found = verdict.decisive.estimate
+        interval = "" if found.low is None else f" ({quantity.text(found.low)} to {quantity.text(found.high)})"
+        return quantity.text(found.point) + interval
+
+    def required_probes(self, suite: str, arm: str) -> list[str]:
+        """Probes of a suite whose figures are required of a platform: those of what fails first."""
+        probes = {one.name: one.probes for one in self.requirements if one.suite == suite}
+        own = [one for one in self.verdicts if one.arm == arm and one.requirement in probes]
+        own.sort(key=lambda verdict: verdict.outcome is not Outcome.FAIL)
+        return list(dict.fromkeys(probe for verdict in own for probe in probes[verdict.requirement]))
+
+
+def decisions_of(table: ResultTable) -> Decisions:
+    """What a run's requirements come to so far; empty of a run that requires nothing.
+
+    Only the figures of the measures that are required are read.
+    """
+    manifest = table.manifest
+    if "[[require]]" not in manifest.plan_text:  # most runs; a plan of another version need not be read
+        return Decisions((), (), (), False)
+    plan = parse_plan(manifest.plan_text, f"{manifest.run_id}/plan.toml")
+    platforms = [arm.name for arm in manifest.arms if arm.role != "aa"]
+    requirements = resolve(plan.requirements, None, platforms, plan.confidence, manifest.run_id)
+    verdicts = Judge(requirements, table, any_time_valid=plan.budget is not None).verdicts()
+    return Decisions(
+        requirements=tuple(_reported(one) for one in requirements),
+        verdicts=tuple(verdicts),
+        rankings=tuple(rankings(requirements, verdicts, table)),
+        sequential=plan.budget is not None,
+    )
+
+
+def _reported(one: BoundRequirement) -> ReportedRequirement:
+    return ReportedRequirement(
+        one.name,
+        one.text,
+        one.measure.meaning,
+        one.required.source,
+        one.confidence,
+        one.quantity.unit,
+        one.measure.suite,
+        tuple(sorted(one.measure.probes)),
+    )
+
+
+# -- in words --------------------------------------------------------------------------------------------
+
+
+def margin_text(cell: CellVerdict | None) -> str:
+    """``38 % within``, ``4.1 % beyond``, ``11.9 times the bound``; a dash where there is none."""
+    if cell is None or cell.margin is None:
+        return NONE
+    if abs(cell.margin) > 1:
+        return f"{significant(1 + abs(cell.margin))} times the bound"
+    return f"{share(abs(cell.margin))} {'within' if cell.margin >= 0 else 'beyond'}"
+
+
+def conditions_text(cell: CellVerdict | None) -> str:
+    """The levels of the cell that a verdict rests on."""
+    if cell is None:
+        return ""
+    levels = [f"{factor} {level}" for factor, level in cell.factors.items() if level not in ("", "default")]
+    return ", ".join([*([f"host {cell.host}"] if cell.host else []), *levels])
+
+
+def more_text(verdict: Verdict) -> str:
+    """How many more repetitions would decide it, in words; empty where it is decided, or not judged."""
+    if verdict.outcome is not Outcome.INCONCLUSIVE or verdict.decisive is None:
+        return ""
+    if verdict.more is None:
+        if not verdict.decisive.open:  # its reason says that repetitions would not help
+            return ""
+        return "the number of repetitions that would decide it is unknown"
+    if verdict.more == 0:
+        return ""
+    return f"about {verdict.more} more repetition{'' if verdict.more == 1 else 's'} would decide it"
+
+
+def _sentence(decisions: Decisions) -> str:
+    counts = Counter(verdict.outcome for verdict in decisions.verdicts)
+    said = {Outcome.PASS: "met", Outcome.FAIL: "not met", Outcome.INCONCLUSIVE: "undecided", None: "not judged"}
+    parts = ", ".join(f"{counts[outcome]} {words}" for outcome, words in said.items() if counts[outcome])
+    levels = " and ".join(confidence(one) for one in sorted({one.confidence for one in decisions.requirements}))
+    return f"Requirements, each on each platform: {parts}, at {levels} confidence."
+
+
+_STYLES = {
+    Outcome.PASS: ("✓ pass", "green"),
+    Outcome.FAIL: ("✗ FAIL", "red"),
+    Outcome.INCONCLUSIVE: ("? undecided", "yellow"),
+    None: ("– not judged", "dim"),
+}
+
+
+def print_decisions(decisions: Decisions, labels: Mapping[str, str], console: Console) -> None:
+    """Print the verdicts below each requirement, then the overall ranks; nothing of a run that requires nothing.
+
+    Args:
+        decisions: the run's.
+        labels: of platforms, by name.
+        console: to print on; texts of a run are never read as markup.
+    """
+    if not decisions.requirements:
+        return
+    console.print(Text(_sentence(decisions), style="bold"))
+    for required in decisions.requirements:
+        named = "" if required.name == required.text else f"{required.name}: "
+        console.print(Text(printable(named + required.text)))
+        lines = Table.grid(padding=(0, 2))
+        for verdict in (one for one in decisions.verdicts if one.requirement == required.name):
+            word, style = _STYLES[verdict.outcome]
+            label = printable(labels.get(verdict.arm, verdict.arm))
+            lines.add_row(Text(f"  {word}", style=style), Text(label), Text(printable(_said(decisions, verdict))))
+        console.print(lines)
+    if decisions.overall is not None and decisions.overall.ranks:
+        places: dict[int, list[str]] = {}
+        for rank in decisions.overall.ranks:
+            places.setdefault(rank.rank, []).append(printable(labels.get(rank.arm, rank.arm)))
+        console.print(Text("Ranks: " + "; ".join(f"{place}. {', '.join(names)}" for place, names in places.items())))
+
+
+def _said(decisions: Decisions, verdict: Verdict) -> str:
+    """Figure, margin, and of what did not pass why."""
+    parts = [decisions.figure(verdict)] if verdict.decisive else []
+    if verdict.outcome is not None and verdict.decisive is not None and verdict.decisive.margin is not None:
+        parts.append(margin_text(verdict.decisive))
+    if verdict.outcome is not Outcome.PASS:
+        parts += filter(None, (verdict.reason, more_text(verdict)))
+    return "; ".join(parts)
+
+
+def shown(decisions: Decisions, arms: Sequence[ArmRecord]) -> dict[str, Any]:
+    """What the section of the page is made from; ``arms`` are the run's."""
+    judged = {verdict.arm for verdict in decisions.verdicts}
+    return {
+        "decisions": decisions,
+        "arms": [arm for arm in arms if arm.name in judged and arm.usable],
+        "verdicts": {(verdict.requirement, verdict.arm): verdict for verdict in decisions.verdicts},
+        "ranks": {(ranking.requirement, one.arm): one.rank for ranking in decisions.rankings for one in ranking.ranks},
+        "sentence": _sentence(decisions),
+    }

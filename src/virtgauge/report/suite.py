@@ -1,0 +1,100 @@
+"""A suite's part of a report, made of its declaration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.claims.verdicts import ClaimCheck
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.report import compose
+from virtgauge.results.columns import Cell
+from virtgauge.results.table import ResultTable
+from virtgauge.specs.bandwidth import BANDWIDTH
+from virtgauge.specs.blocks import Block, Section, Value, values_of
+from virtgauge.specs.context import Context
+from virtgauge.specs.forwarding import FORWARDING
+from virtgauge.specs.headline import Headline
+from virtgauge.specs.imported import IMPORTED
+from virtgauge.specs.isolation import ISOLATION
+from virtgauge.specs.model import SuiteSpec
+from virtgauge.specs.storage import STORAGE
+from virtgauge.specs.timing import TIMING
+
+SPECS: tuple[SuiteSpec, ...] = (TIMING, BANDWIDTH, FORWARDING, STORAGE, ISOLATION, IMPORTED)
+"""In the order in which a page shows them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteReport:
+    """Everything that a report says of a suite.
+
+    Attributes:
+        headlines: one sentence for each arm of the plan but the A/A arm, the reference first.
+        summary: below the headlines.
+        claims: every conclusion of the suite's paper, and what this run says of it; empty where it has no paper.
+        aa_ratios: of the figures that decide, A/A arm to reference: one for each cell where both were measured.
+    """
+
+    context: Context
+    headlines: tuple[Headline, ...]
+    summary: tuple[Block, ...]
+    sections: tuple[Section, ...]
+    claims: tuple[ClaimCheck, ...]
+    aa_ratios: tuple[Estimate, ...]
+
+    @property
+    def suite(self) -> str:
+        """Its name."""
+        return self.context.spec.name
+
+    @property
+    def title(self) -> str:
+        """What the page calls it."""
+        return self.context.spec.title
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Those of the summary and of all sections."""
+        return [*self.summary, *(block for section in self.sections for block in section.blocks)]
+
+    @property
+    def estimates(self) -> Iterable[Estimate]:
+        """The figures that decide, whose confidence a reader must know: of the summary, else the headline measures."""
+        told = [one for one in values_of(self.summary) if isinstance(one, Value)]
+        first = {one.name for one in self.context.spec.measures if one.headline}
+        told = told or [one for one in values_of(self.blocks) if isinstance(one, Value) and one.measure in first]
+        return (one.estimate for one in told)
+
+    def cell_name(self, probe: str, factors: Mapping[str, str]) -> str:
+        """What a cell is called in the list of trials: ``Timer cost: rdtsc · idle``."""
+        spec = self.context.spec
+        return f"{spec.prefix}{spec.cell_name(Cell(spec.name, probe, tuple(factors.items())))}"
+
+
+def suite_report(
+    spec: SuiteSpec, table: ResultTable, arms: tuple[ArmRecord, ...], facts: Mapping[str, Mapping[str, Any]]
+) -> SuiteReport:
+    """What a run says of a suite.
+
+    Args:
+        spec: its declaration.
+        table: of the run's figures.
+        arms: of the manifest, those that were skipped among them.
+        facts: by arm, as the agent of its first guest saw them; empty where no guest came up.
+    """
+    context = Context(spec, table, arms, facts)
+    table.read(spec.measures)
+    ratios = [
+        table.aa_ratio(spec.measure(one.measure), cell) for one in spec.agreement for cell in context.where(one.where)
+    ]
+    return SuiteReport(
+        context,
+        compose.headlines(context),
+        compose.blocks(context, spec.summary),
+        tuple(compose.sections(context)),
+        spec.claims(context),
+        tuple(one for one in ratios if one is not None and one.point is not None),
+    )

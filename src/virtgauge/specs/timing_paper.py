@@ -1,0 +1,163 @@
+"""Kirova et al. 2019: its figures of clocks and sleeps beside this run's, and this run's in the terms of its claims."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from virtgauge.claims.figures import Figures
+from virtgauge.claims.model import Cells, Level, claim_file
+from virtgauge.claims.papers import check_claims
+from virtgauge.claims.verdicts import ClaimCheck
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.reference import TimingFigure, table, timing_figures
+from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import duration, load_label
+from virtgauge.results.quantities import DURATION
+from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
+from virtgauge.specs.context import Context
+from virtgauge.specs.timing_insights import USUAL, function_label, statistic
+
+_TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}
+"""The paper's table of each probe."""
+_FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
+_LOADS = {"idle": "Idle System", "cpu": "CPU-bound", "io": "IO/network-bound"}
+_ORDER = [*_FUNCTIONS.values(), *_LOADS.values()]
+_KINDS = {"host": "Host OS", "qemu": "QEMU", "xen": "Xen"}
+_SCHEMES = {"qemu": "QEMU", "xen": "Xen", "vbox": "VBox", "esx": "ESXi"}
+_WORDS = {"VBox": "Virtual Box", "ESXi": "VMware ESXi", "Host OS": "host"}
+_PLAIN_RUNTIMES = ("runc", "crun", "youki")
+_STATISTICS = {"median": "p50", "half_iqr": "half_iqr", "max": "max", "min": "min", "p90": "p90", "p99.9": "p99.9"}
+"""Ours, by the paper's parameter."""
+_TARGET_NS = 1e6
+"""Of the paper's sleeps, of which it says no length; where several were measured, the nearest one is taken."""
+
+Place = tuple[str, str, str, str]
+"""Table, function, arm and load."""
+
+
+# -- beside ours -----------------------------------------------------------------------------------------
+
+
+def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[Cell, str, TimingFigure]]:
+    """The paper's figures of the same function, load and kind of platform; the A/A arm has none of its own."""
+    for cell in cells:
+        if cell.probe not in _TABLES or not context.fits(cell, USUAL):
+            continue
+        function, load = _FUNCTIONS.get(context.level(cell, "function")), _LOADS.get(context.level(cell, "load"))
+        for arm in context.own_arms:
+            if arm.kind in ("host", "qemu") and context.table.tried(cell, arm.name):
+                for one in timing_figures(_TABLES[cell.probe]):
+                    if (one.function, one.load, one.platform) == (function, load, _KINDS[arm.kind]):
+                        yield cell, arm.name, one
+
+
+def published(context: Context) -> Iterator[Block]:
+    """The paper's figures, and this run's beside them."""
+    rows, sources = [], {}
+    for cell, arm, one in _published(context, context.cells):
+        paper = table(_TABLES[cell.probe])
+        sources[paper.source.citation] = paper.source
+        named = "/".join((f"{paper.source.short}, {paper.place}", one.function, one.platform, one.load))
+        place = context.place("*", arm, "paper", paper=named)
+        told = [
+            Value.count(f"published.{part}", place, getattr(one, part), DURATION)
+            for part in ("median_ns", "half_iqr_ns", "min_ns", "max_ns")
+        ]
+        ours = [statistic(part)(context, cell, arm) for part in ("p50", "half_iqr", "min", "max")]
+        head = f"{function_label(cell.factors)}, {load_label(context.level(cell, 'load'))}"
+        rows.append(Row((head,), arm, (f"{one.function}, {one.platform}, {one.load}", *told, *ours)))
+    parts = ("median", "half IQR", "minimum", "maximum")
+    columns = [Column(part, group) for group in ("published", "this run") for part in parts]
+    yield from table_of("", ("Measured",), [Column("as", "published", text=True), *columns], rows)
+    if rows:
+        yield Text(tuple(sources))
+
+
+def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
+    """The paper's medians, in the band of their load."""
+    order = list(dict.fromkeys(context.level(cell, "load") for cell in cells))
+    for cell, _, one in _published(context, cells):
+        load = context.level(cell, "load")
+        told = f"{one.function}, {one.platform}, {one.load}: {duration(one.median_ns)}"
+        mark = {"kind": "published", "arm": "paper", "shape": "cross", "label": "published", "t": told}
+        yield mark | {"x": one.median_ns, "category": load_label(load), "place": order.index(load)}
+
+
+# -- in the terms of the claims --------------------------------------------------------------------------
+
+
+def claims(context: Context) -> tuple[ClaimCheck, ...]:
+    """On all of a run's figures together."""
+    cells, measured = _of_the_papers_kind(context), {}
+    for arm in context.all_arms:
+        if arm.role != "aa" and any(place[2] == arm.name for place in cells):
+            measured[arm.name] = arm
+    judged = {name: arm for name, arm in measured.items() if not arm.emulated}
+
+    def missing_reason(measure: str, at: Cells) -> str:
+        platform = at.get("platform")
+        if isinstance(platform, str) and not any(paper_platform(arm) == platform for arm in judged.values()):
+            name = _WORDS.get(platform, platform)
+            if any(paper_platform(arm) == platform for arm in measured.values()):
+                return f"the only {name} of this run is emulated, which decides nothing"
+            return f"this run has no {name}"
+        if not judged:
+            return "emulated platforms decide nothing" if measured else "nothing of it was measured"
+        return "not measured here"
+
+    def values(place: Place, measure: str, arm: str) -> dict[int, float]:
+        cell = cells.get((*place[:2], arm, place[3]))
+        return {} if cell is None else context.values(f"{cell.probe}.{_STATISTICS[measure]}", cell, arm)
+
+    figures = [
+        one
+        for place in sorted(cells, key=lambda place: (_ORDER.index(place[1]), _ORDER.index(place[3])))
+        for measure in _STATISTICS
+        if (arm := judged.get(place[2])) is not None
+        for one in context.claim_figure(
+            measure,
+            {"table": place[0], "function": place[1], "load": place[3], "platform": paper_platform(arm) or arm.name},
+            functools.partial(values, place, measure),
+            arm,
+            _facts(arm),
+            arm.label,
+        )
+    ]
+    found = Figures(claim_file("timing"), figures, context.table.confidence, missing_reason)
+    return check_claims("timing", {"": found})
+
+
+def paper_platform(arm: ArmRecord) -> str | None:
+    """What the paper calls a platform of this kind; None for one that it does not have."""
+    if arm.role == "reference" and arm.kind in ("host", "simulated"):
+        return "Host OS"
+    if arm.kind == "libvirt":
+        return _SCHEMES.get(str(arm.settings.get("uri", "")).partition(":")[0].partition("+")[0])
+    return None if arm.kind == "host" else _KINDS.get(arm.kind)
+
+
+def _facts(arm: ArmRecord) -> dict[str, Level]:
+    plain = arm.kind == "oci" and arm.settings.get("runtime") in _PLAIN_RUNTIMES
+    platform = paper_platform(arm)
+    return {
+        "of_the_paper": platform is not None,
+        "virtual_or_host": platform == "Host OS" or not (arm.kind == "host" or plain),
+    }
+
+
+def _of_the_papers_kind(context: Context) -> dict[Place, Cell]:
+    """The cells that are the paper's: its functions with a program's default slack and class, and of one length."""
+    chosen: dict[Place, tuple[float, Cell]] = {}
+    for cell in context.where({**USUAL, "probe": _TABLES, "function": _FUNCTIONS, "load": _LOADS}):
+        target = context.level(cell, "target_ns")
+        distance = abs(math.log(int(target) / _TARGET_NS)) if target.isdigit() and int(target) else 0.0
+        for arm in context.arms:
+            place = _TABLES[cell.probe], _FUNCTIONS[cell.factors["function"]], arm.name, _LOADS[cell.factors["load"]]
+            if place in chosen and distance >= chosen[place][0]:
+                continue
+            if context.values(f"{cell.probe}.p50", cell, arm.name):
+                chosen[place] = distance, cell
+    return {place: cell for place, (_, cell) in chosen.items()}
