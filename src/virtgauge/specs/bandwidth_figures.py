@@ -17,11 +17,11 @@ from virtgauge.analysis.comparison import Comparison, Judgement, compare, paired
 from virtgauge.analysis.differences import Difference, band_of, compare_differences
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Better, Column, Derived, Field, Measure, Source, field
+from virtgauge.results.measure import Better, Column, Derived, Field, Measure, field
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
 from virtgauge.specs.bandwidth_formatting import BASES, INSIDE
 from virtgauge.specs.context import Context
-from virtgauge.specs.measures import durations
+from virtgauge.specs.measures import durations, measures
 
 ESTIMATES = frozenset({"estimate"})
 _ERROR, _BOUND = field("error_ratio", factor=100), Field(("lower_bound",), flag=True)
@@ -33,6 +33,10 @@ def _signed(error: Column, bound: Column) -> Column:
     return np.where((bound == 1) & (error < 0), np.nan, error)
 
 
+def _covered(held: Column, error: Column, bound: Column) -> Column:
+    return np.where(np.isnan(_signed(error, bound)), np.nan, held)
+
+
 def _of_error(function: Callable[[Column], Column]) -> Derived:
     return Derived((_ERROR, _BOUND), lambda error, bound: function(_signed(error, bound)))
 
@@ -40,59 +44,53 @@ def _of_error(function: Callable[[Column], Column]) -> Derived:
 def bandwidth_measures() -> Iterator[Measure]:
     """Estimates of available bandwidth, and the truth that was counted meanwhile."""
 
-    def measure(
-        name: str, quantity: Quantity, better: Better, meaning: str, source: Source, headline: bool = False
-    ) -> Measure:
-        lacking = "the sender could not pace the rate, or the answer is a lower bound and the truth is above it"
-        by_difference = quantity is SHARE
-        return Measure(
-            "bandwidth", name, quantity, better, meaning, ESTIMATES, source, None, headline, lacking, by_difference
-        )
-
     def rate(*path: str) -> Field:
         return field(*path, factor=1e6)
 
     lower, higher, neither = Better.LOWER, Better.HIGHER, Better.NEITHER
     off = "how far the estimate is off the truth, without its sign; a lower bound below the truth has none"
-    yield measure("error", SHARE, lower, off, _of_error(np.abs), headline=True)
-    yield measure("signed_error", SHARE, neither, "estimate ÷ truth − 1", _of_error(lambda error: error))
-    yield measure("estimate", BIT_RATE, neither, "the available bandwidth as it was estimated", rate("median_mbps"))
-    yield measure("truth", BIT_RATE, neither, "the available bandwidth as it was counted", rate("truth_mbps"))
     spread = "half the interquartile range of a trial’s searches"
-    yield measure("searches.half_iqr", BIT_RATE, lower, spread, rate("half_iqr_mbps"))
     mad = "median distance of a trial’s searches from their median"
-    yield measure("searches.mad", BIT_RATE, lower, mad, rate("mad_mbps"))
-    yield measure("duration", DURATION, lower, "how long an estimate took", field("duration_ns"))
-    yield measure("bytes_sent", SIZE, lower, "what an estimate sent over the path", field("bytes_sent"))
-    paced = "the highest rate that was paced, where a trial tells it"
-    yield measure("max_paced", BIT_RATE, higher, paced, rate("pacing", "max_paced_mbps"))
-    carried = "what the path carried at least, where a trial tells it"
-    yield measure("carried", BIT_RATE, neither, carried, rate("pacing", "carried_mbps"))
+    paced, carried = rate("pacing", "max_paced_mbps"), rate("pacing", "carried_mbps")
+    found = measures(
+        *("bandwidth", ESTIMATES),
+        ("error", SHARE, lower, off, _of_error(np.abs)),
+        ("signed_error", SHARE, neither, "estimate ÷ truth − 1", _of_error(lambda error: error)),
+        ("estimate", BIT_RATE, neither, "the available bandwidth as it was estimated", rate("median_mbps")),
+        ("truth", BIT_RATE, neither, "the available bandwidth as it was counted", rate("truth_mbps")),
+        ("searches.half_iqr", BIT_RATE, lower, spread, rate("half_iqr_mbps")),
+        ("searches.mad", BIT_RATE, lower, mad, rate("mad_mbps")),
+        ("duration", DURATION, lower, "how long an estimate took", field("duration_ns")),
+        ("bytes_sent", SIZE, lower, "what an estimate sent over the path", field("bytes_sent")),
+        ("max_paced", BIT_RATE, higher, "the highest rate that was paced, where a trial tells it", paced),
+        ("carried", BIT_RATE, neither, "what the path carried at least, where a trial tells it", carried),
+        headline=("error",),
+        lacking="the sender could not pace the rate, or the answer is a lower bound and the truth is above it",
+    )
+    # The ratio of two errors says little.
+    yield from (dataclasses.replace(one, by_difference=one.quantity is SHARE) for one in found)
     yield from durations("bandwidth", "send_lateness", "how late packets were sent", ESTIMATES, "lateness")
 
 
-def _own(name: str, source: Source, quantity: Quantity = COUNT) -> Measure:
-    return Measure("bandwidth", name, quantity, Better.NEITHER, "", ESTIMATES, source)
-
-
+_HELD, _NOTHING = Field(("covered",), flag=True), Better.NEITHER
 COUNTED = {
     one.name: one
-    for one in (
-        _own("refused", Derived((_REFUSED, field("median_mbps")), lambda no, at: np.where(np.isnan(at), no, 0.0))),
-        _own("bounds", Derived((_ERROR, _BOUND), lambda error, bound: (error < 0) * np.nan_to_num(bound))),
-        _own(
-            "intervals.covered",
-            Derived(
-                (Field(("covered",), flag=True), _ERROR, _BOUND),
-                lambda held, error, bound: np.where(np.isnan(_signed(error, bound)), np.nan, held),
-            ),
+    for one in measures(
+        *("bandwidth", ESTIMATES),
+        *(
+            (name, COUNT, _NOTHING, "", source)
+            for name, source in (
+                ("refused", Derived((_REFUSED, field("median_mbps")), lambda no, at: np.where(np.isnan(at), no, 0.0))),
+                ("bounds", Derived((_ERROR, _BOUND), lambda error, bound: (error < 0) * np.nan_to_num(bound))),
+                ("intervals.covered", Derived((_HELD, _ERROR, _BOUND), _covered)),
+                ("discarded", field("discarded")),
+                ("foreign_packets", field("foreign_packets")),
+                ("path.cross_dropped", field("cross", "dropped")),
+            )
         ),
-        _own("discarded", field("discarded")),
-        _own("foreign_packets", field("foreign_packets")),
-        _own("path.cross_dropped", field("cross", "dropped")),
-        _own("path.capacity", field("capacity", "measured_mbps", factor=1e6), BIT_RATE),
-        _own("path.cross_traffic", field("cross", "counted_mbps", factor=1e6), BIT_RATE),
-        _own("path.link_lateness.p99", field("link", "lateness_p99_ns"), DURATION),
+        ("path.capacity", BIT_RATE, _NOTHING, "", field("capacity", "measured_mbps", factor=1e6)),
+        ("path.cross_traffic", BIT_RATE, _NOTHING, "", field("cross", "counted_mbps", factor=1e6)),
+        ("path.link_lateness.p99", DURATION, _NOTHING, "", field("link", "lateness_p99_ns")),
     )
 }
 """What is counted in each trial and summed up, and what belongs to a path whatever the estimator."""

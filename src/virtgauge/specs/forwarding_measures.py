@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
-from virtgauge.results.measure import Better, Column, Derived, Field, Measure, Statistic, field
-from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, FRAME_RATE, SHARE, Quantity
-from virtgauge.specs.measures import durations
+from virtgauge.results.measure import Better, Derived, Field, Measure, Statistic, field
+from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, FRAME_RATE, SHARE
+from virtgauge.specs.measures import durations, measures
 
 _THROUGHPUT = frozenset({"throughput"})
 LOADS = (10.0, 50.0, 90.0, 100.0)
@@ -17,43 +16,30 @@ AT_THROUGHPUT = "latency_at_100.weighted_mean"
 """Where the paper states its latencies."""
 
 
-def _measure(
-    name: str, quantity: Quantity, better: Better, meaning: str, source: Field | Statistic | Derived, **more: Any
-) -> Measure:
-    return Measure("forwarding", name, quantity, better, meaning, _THROUGHPUT, source, **more)
-
-
 def forwarding_measures() -> Iterator[Measure]:
     """Of searches for the throughput, latency at parts of it, and bursts."""
     higher, neither = Better.HIGHER, Better.NEITHER
-    yield _measure(
-        *("throughput", FRAME_RATE, higher, "the no-drop rate, found by the plan’s search", field("throughput_pps")),
-        headline=True,
-    )
-    yield _measure(
-        *("throughput_bits", BIT_RATE, higher, "the same in bits, check sequence included", field("throughput_bps"))
-    )
-    meaning = "the highest rate with the loss that is allowed"
-    yield _measure("partial_drop_rate", FRAME_RATE, higher, meaning, field("pdr", "rate_pps"))
-    meaning = "the highest rate that came back in any trial of the search"
-    yield _measure("maximum_receive_rate", FRAME_RATE, higher, meaning, field("maximum_receive_pps"))
-    meaning = "the longest burst at the tester's rate of which no frame was lost (RFC 9004)"
-    yield _measure("back_to_back.burst", COUNT, higher, meaning, field("back_to_back", "bursts"))
+    longest = "the longest burst at the tester's rate of which no frame was lost (RFC 9004)"
+    received = "the highest rate that came back in any trial of the search"
     buffer = field("back_to_back", "corrected_buffer_s", factor=1e9)
-    yield _measure("back_to_back.buffer", DURATION, higher, "the corrected buffer time of that burst", buffer)
-    yield _measure("search.trials", COUNT, neither, "trials of a search", field("trials"))
-    offered = field("measuring_s", factor=1e9)
-    yield _measure("search.offered", DURATION, neither, "how long a search offered load", offered)
+    offered, allowed = field("measuring_s", factor=1e9), field("pdr", "rate_pps")
+    yield from measures(
+        *("forwarding", _THROUGHPUT),
+        ("throughput", FRAME_RATE, higher, "the no-drop rate, found by the plan’s search", field("throughput_pps")),
+        ("throughput_bits", BIT_RATE, higher, "the same in bits, check sequence included", field("throughput_bps")),
+        ("partial_drop_rate", FRAME_RATE, higher, "the highest rate with the loss that is allowed", allowed),
+        ("maximum_receive_rate", FRAME_RATE, higher, received, field("maximum_receive_pps")),
+        ("back_to_back.burst", COUNT, higher, longest, field("back_to_back", "bursts")),
+        ("back_to_back.buffer", DURATION, higher, "the corrected buffer time of that burst", buffer),
+        ("search.trials", COUNT, neither, "trials of a search", field("trials")),
+        ("search.offered", DURATION, neither, "how long a search offered load", offered),
+        headline=("throughput",),
+    )
     for percent in LOADS:
         yield from at_load(percent).values()
-        yield from durations(
-            *("forwarding", f"latency_at_{percent:g}", f"a frame's latency {_load(percent)}", _THROUGHPUT),
-            *(f"latency@{percent:g}%", "p99" if percent == 50 else ""),
-        )
-
-
-def _bits(frames: Column, size: Column) -> Column:
-    return frames * (8 * size)
+        name, meaning = f"latency_at_{percent:g}", f"a frame's latency {_load(percent)}"
+        first = "p99" if percent == 50 else ""
+        yield from durations("forwarding", name, meaning, _THROUGHPUT, f"latency@{percent:g}%", first)
 
 
 def _load(percent: float) -> str:
@@ -67,23 +53,17 @@ def at_load(percent: float) -> dict[str, Measure]:
     def entry(item: str, factor: float = 1.0) -> Field:
         return Field(("latency",), factor, where=("load_percent", percent), item=item)
 
-    load, lower = _load(percent), Better.LOWER
-    offered = Derived((entry("rate_pps"), field("frame_bytes")), _bits)
-    worst = f"frames lost of the flow that lost most, {load}"
-    return {
-        "offered": _measure(f"offered_at_{percent:g}", BIT_RATE, Better.NEITHER, f"what was offered {load}", offered),
-        "latency": _measure(
-            *(
-                f"latency_at_{percent:g}.weighted_mean",
-                DURATION,
-                lower,
-                f"latency {load}: the guests’ means by their shares",
-            ),
-            entry("total_ns"),
-        ),
-        "loss": _measure(f"loss_at_{percent:g}", SHARE, lower, f"frames lost {load}", entry("loss_ratio", 100)),
-        "worst_loss": _measure(f"worst_loss_at_{percent:g}", SHARE, lower, worst, entry("worst_loss_ratio", 100)),
-    }
+    load, at, lower = _load(percent), f"_at_{percent:g}", Better.LOWER
+    offered = Derived((entry("rate_pps"), field("frame_bytes")), lambda frames, size: frames * (8 * size))
+    worst, total = f"frames lost of the flow that lost most, {load}", "the guests’ means by their shares"
+    found = measures(
+        *("forwarding", _THROUGHPUT),
+        (f"offered{at}", BIT_RATE, Better.NEITHER, f"what was offered {load}", offered),
+        (f"latency{at}.weighted_mean", DURATION, lower, f"latency {load}: {total}", entry("total_ns")),
+        (f"loss{at}", SHARE, lower, f"frames lost {load}", entry("loss_ratio", 100)),
+        (f"worst_loss{at}", SHARE, lower, worst, entry("worst_loss_ratio", 100)),
+    )
+    return dict(zip(("offered", "latency", "loss", "worst_loss"), found, strict=True))
 
 
 @functools.cache
@@ -92,4 +72,5 @@ def quantile(percent: float, name: str, guest: int | None = None) -> Measure:
     whose, of = ("", "") if guest is None else (f"/guest{guest}", f"guest{guest}.")
     meaning = f"{name} of a frame's latency {_load(percent)}"
     source = Statistic(f"latency@{percent:g}%{whose}", name)
-    return _measure(f"{of}latency_at_{percent:g}.{name}", DURATION, Better.LOWER, meaning, source)
+    named = f"{of}latency_at_{percent:g}.{name}"
+    return Measure("forwarding", named, DURATION, Better.LOWER, meaning, _THROUGHPUT, source)

@@ -16,7 +16,6 @@ from virtgauge.results.measure import (
     Better,
     Column,
     Derived,
-    Field,
     Measure,
     Relation,
     Source,
@@ -26,7 +25,7 @@ from virtgauge.results.measure import (
 from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE, Quantity
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
-from virtgauge.specs.measures import durations
+from virtgauge.specs.measures import durations, measures
 
 TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}
 """Of the lateness that stands for waking up, the best first."""
@@ -178,99 +177,72 @@ def _of_window(part: Column, elapsed: Column, threads: Column) -> Column:
     return _percent_of(part, elapsed * np.where(np.isnan(threads), 1.0, threads))
 
 
-def _measure(
-    name: str, quantity: Quantity, better: Better, meaning: str, source: Source, *, headline: bool = False
-) -> Measure:
-    return Measure("isolation", name, quantity, better, meaning, _KERNEL, source, headline=headline)
+def _measures(*told: tuple[str, Quantity, Better, str, Source], headline: str = "") -> Iterator[Measure]:
+    return measures("isolation", _KERNEL, *told, headline=(headline,))
 
 
-_CPU_TESTED = field("cpu", "tested")
-RECEIVED = _measure("received_cpus", CPUS, Better.NEITHER, "CPU time of the tested guest, from outside", _CPU_TESTED)
-LOADING_CPUS = _measure(
-    "loading_cpus", CPUS, Better.NEITHER, "CPU time of the loading guest, from outside", field("cpu", "loading")
-)
-CAPACITY = _measure("capacity_cpus", CPUS, Better.NEITHER, "the cores that both share", field("capacity_cpus"))
+_HIGHER, _NEITHER = Better.HIGHER, Better.NEITHER
+_CPU_TESTED, _ENTITLED = field("cpu", "tested"), field("entitled", "tested")
 _LATE = tuple(durations("isolation", "wake", "how late the tested guest woke", _KERNEL, "wake", "p99"))
 WAKING = {one.statistic: one for one in _LATE}
-EFFORT = _measure(
-    *("effort", WORK_RATE, Better.HIGHER, "the rate; of waking up the inverse of its lateness"),
-    Derived((field("rate"), *(Statistic("wake", name) for name in TAILS)), _effort),
+_WORK = Derived((field("rate"), *(Statistic("wake", name) for name in TAILS)), _effort)
+_BASIC = tuple(
+    _measures(
+        ("effort", WORK_RATE, _HIGHER, "the rate; of waking up the inverse of its lateness", _WORK),
+        ("relative_work", RATIO, _HIGHER, "v / v_ref: beside the reference without load and policy", Across(_relative)),
+        ("received_cpus", CPUS, _NEITHER, "CPU time of the tested guest, from outside", _CPU_TESTED),
+        ("loading_cpus", CPUS, _NEITHER, "CPU time of the loading guest, from outside", field("cpu", "loading")),
+        ("capacity_cpus", CPUS, _NEITHER, "the cores that both share", field("capacity_cpus")),
+    )
 )
-RELATIVE = _measure(
-    *("relative_work", RATIO, Better.HIGHER, "v / v_ref: beside the reference without load and policy"),
-    Across(_relative),
-)
+EFFORT, RELATIVE, RECEIVED, LOADING_CPUS, CAPACITY = _BASIC
 
 
 def isolation_measures() -> Iterator[Measure]:
-    """Work beside a neighbour, and what was promised."""
-    higher = Better.HIGHER
-    rate = field("rate")
-    yield _measure(
-        "work", WORK_RATE, higher, "what the tested guest did, in its benchmark's units", rate, headline=True
+    """Work beside a neighbour, what was promised, figures beside those of other cells, and the account from outside."""
+    yield from _measures(
+        ("work", WORK_RATE, _HIGHER, "what the tested guest did, in its benchmark's units", field("rate")),
+        headline="work",
     )
-    yield Measure(
-        *("isolation", "kept", SHARE, higher, "the work beside a load, of that without it in the same repetition"),
-        *(_KERNEL, EFFORT.source, Relation(_IDLE)),
-        headline=True,
-    )
-    yield _measure(
-        *("entitlement", SHARE, higher, "CPU time received of that which was promised"),
-        Derived((_CPU_TESTED, field("entitled", "tested")), _percent_of),
-    )
-    yield _measure(
-        *("neighbour_work", WORK_RATE, higher, "what the loading guest did, in its units", field("load", "rate"))
+    meaning = "the work beside a load, of that without it in the same repetition"
+    yield Measure("isolation", "kept", SHARE, _HIGHER, meaning, _KERNEL, EFFORT.source, Relation(_IDLE), True)
+    promise = Derived((_CPU_TESTED, _ENTITLED), _percent_of)
+    yield from _measures(
+        ("entitlement", SHARE, _HIGHER, "CPU time received of that which was promised", promise),
+        ("neighbour_work", WORK_RATE, _HIGHER, "what the loading guest did, in its units", field("load", "rate")),
     )
     yield from _LATE
     yield from durations("isolation", "disk", "an operation on the tested guest's disk", _KERNEL, "disk", "p99")
-    yield from _related()
-
-
-def _related() -> Iterator[Measure]:
-    """Figures beside those of other cells, and the account from outside."""
-    higher, neither = Better.HIGHER, Better.NEITHER
-    yield from (EFFORT, RELATIVE, RECEIVED, LOADING_CPUS, CAPACITY)
-    yield _measure("value", COUNT, neither, "the benchmark's own figure in its own unit", field("value"))
-    yield _measure("q", RATIO, higher, "efficiency: v / (v_ref · s), with the share s that was promised", Across(_q))
-    yield _measure("q_rate", RATIO, higher, "work per second of CPU time beside the reference's", Across(_q_rate))
-    yield _measure(
-        *("work_beside_load", RATIO, higher, "work beside the load, over that without it"),
-        Across(_beside_load, ratio=True),
-    )
-    yield _measure(
-        *("kept_of_promised", RATIO, higher, "the same, over no more than what was promised"), Across(_kept, ratio=True)
-    )
-    yield _measure(
-        *("conservation.given", RATIO, higher, "work under a policy, over that without it"), Across(_given, ratio=True)
-    )
-    yield _measure("conservation.unused", SHARE, neither, "part of the cores that neither guest used", Across(_unused))
-    yield _measure(
-        "entitled_cpus", CPUS, neither, "what it is entitled to, by water-filling", field("entitled", "tested")
-    )
-    yield _measure("guest_seen_cpus", CPUS, neither, "what its own kernel counted", field("cpu", "guest_seen"))
-    throttled = (Field(("throttling", "tested", name)) for name in ("throttled", "periods"))
-    yield _measure(
-        *("throttled_share", SHARE, neither, "periods of its quota in which it was stopped"),
-        Derived(tuple(throttled), _percent_of),
-    )
-    yield _measure(
-        "io_wait_share", SHARE, neither, "I/O wait of the host's CPU time", field("io_wait_share", factor=100)
-    )
-    clocks = (field("frequency", when) for when in ("after_hz", "before_hz"))
-    yield _measure(
-        "frequency_ratio",
-        RATIO,
-        neither,
-        "the core's clock after the trial, over that before",
-        Derived(tuple(clocks), _quotient),
-    )
-    for name, told, meaning in (
-        ("stopped_share", "stopped_ns", "of the time, that in which its threads wanted to run and did not"),
-        ("steal_seen_share", "seen_ns", "of the time, that which it saw stolen"),
-    ):
-        window = (field("steal", told), field("elapsed_ns"), field("threads"))
-        yield _measure(name, SHARE, neither, meaning, Derived(window, _of_window))
-    yield _measure(
-        *("memory_latency", DURATION, Better.LOWER, "one load from memory that waits for the one before"),
-        Across(_memory_latency),
+    yield from _BASIC
+    throttled = tuple(field("throttling", "tested", name) for name in ("throttled", "periods"))
+    clocks = tuple(field("frequency", when) for when in ("after_hz", "before_hz"))
+    stopped, seen = ((field("steal", one), field("elapsed_ns"), field("threads")) for one in ("stopped_ns", "seen_ns"))
+    q = "efficiency: v / (v_ref · s), with the share s that was promised"
+    kept, given = "the same, over no more than what was promised", "work under a policy, over that without it"
+    waiting = field("io_wait_share", factor=100)
+    clock = "the core's clock after the trial, over that before"
+    wanted = "of the time, that in which its threads wanted to run and did not"
+    late = "one load from memory that waits for the one before"
+    yield from _measures(
+        ("value", COUNT, _NEITHER, "the benchmark's own figure in its own unit", field("value")),
+        ("q", RATIO, _HIGHER, q, Across(_q)),
+        ("q_rate", RATIO, _HIGHER, "work per second of CPU time beside the reference's", Across(_q_rate)),
+        ("work_beside_load", RATIO, _HIGHER, "work beside the load, over that without it", Across(_beside_load, True)),
+        ("kept_of_promised", RATIO, _HIGHER, kept, Across(_kept, True)),
+        ("conservation.given", RATIO, _HIGHER, given, Across(_given, True)),
+        ("conservation.unused", SHARE, _NEITHER, "part of the cores that neither guest used", Across(_unused)),
+        ("entitled_cpus", CPUS, _NEITHER, "what it is entitled to, by water-filling", _ENTITLED),
+        ("guest_seen_cpus", CPUS, _NEITHER, "what its own kernel counted", field("cpu", "guest_seen")),
+        (
+            "throttled_share",
+            SHARE,
+            _NEITHER,
+            "periods of its quota in which it was stopped",
+            Derived(throttled, _percent_of),
+        ),
+        ("io_wait_share", SHARE, _NEITHER, "I/O wait of the host's CPU time", waiting),
+        ("frequency_ratio", RATIO, _NEITHER, clock, Derived(clocks, _quotient)),
+        ("stopped_share", SHARE, _NEITHER, wanted, Derived(stopped, _of_window)),
+        ("steal_seen_share", SHARE, _NEITHER, "of the time, that which it saw stolen", Derived(seen, _of_window)),
+        ("memory_latency", DURATION, Better.LOWER, late, Across(_memory_latency)),
     )

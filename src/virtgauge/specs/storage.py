@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure, field
@@ -12,7 +11,7 @@ from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, O
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs import storage_paper as paper
 from virtgauge.specs.context import Context
-from virtgauge.specs.measures import durations
+from virtgauge.specs.measures import durations, measures
 from virtgauge.specs.model import (
     ChartSpec,
     Factor,
@@ -40,68 +39,59 @@ from virtgauge.specs.storage_formatting import (
     flush_words,
 )
 
-_OPERATIONS, _KNEE, _CRASH = frozenset({"operations", "mixed"}), frozenset({"knee"}), frozenset({"crash"})
+_OPERATIONS, _KNEE = frozenset({"operations", "mixed"}), frozenset({"knee"})
+_DISK = "flushes that the disk completes by itself,"
 
 
 def storage_measures() -> Iterator[Measure]:
     """Rates, latencies, what a crash lost, and what was counted beside."""
-
-    def measure(name: str, quantity: Any, better: Better, meaning: str, *path: str, **more: Any) -> Measure:
-        probes, factor = more.pop("probes", _OPERATIONS), more.pop("factor", 1.0)
-        source = field(*(path or (name,)), factor=factor)
-        return Measure("storage", name, quantity, better, meaning, probes, source, **more)
-
     higher, lower, neither = Better.HIGHER, Better.LOWER, Better.NEITHER
-    yield measure(
-        *("throughput", OPERATION_RATE, higher, "operations that succeeded", "operations_per_s"), headline=True
+    asked = "flushes that the server asked for, per operation"
+    limit = "what this client reaches against a server that stores nothing"
+    yield from measures(
+        *("storage", _OPERATIONS),
+        ("throughput", OPERATION_RATE, higher, "operations that succeeded", field("operations_per_s")),
+        ("rows", ROW_RATE, higher, "rows written or read", field("rows_per_s")),
+        ("server_cpu", DURATION, lower, "CPU time of the server per operation", field("server_cpu_ns_per_operation")),
+        ("client_cpu", DURATION, lower, "CPU time of the client per operation", field("client_cpu_ns_per_operation")),
+        ("flushes_per_operation", FLUSHES, neither, asked, field("flushes_per_operation")),
+        ("mean_flush", DURATION, neither, "how long one flush took", field("mean_flush_ns")),
+        ("client_limit", OPERATION_RATE, neither, limit, field("client_limit_per_s")),
+        ("server_cpus", COUNT, neither, "processors that the server may use", field("server_cpus")),
+        headline=("throughput",),
     )
-    yield measure("rows", ROW_RATE, higher, "rows written or read", "rows_per_s")
-    yield measure(
-        *("knee", OPERATION_RATE, higher, "the highest rate within the latency objective", "knee_per_s"),
-        probes=_KNEE,
-        headline=True,
+    objective = field("objective_ms", factor=1e6)
+    yield from measures(
+        *("storage", _KNEE),
+        ("knee", OPERATION_RATE, higher, "the highest rate within the latency objective", field("knee_per_s")),
+        ("knee.objective", DURATION, neither, "what 99 % of the responses have to meet", objective),
+        headline=("knee",),
     )
-    yield measure(
-        *("lost_rows", COUNT, lower, "acknowledged rows that a killed server had lost", "missing_rows"),
-        probes=_CRASH,
-        headline=True,
+    recovered = "from a server's start after a kill to its answer"
+    yield from measures(
+        *("storage", frozenset({"crash"})),
+        ("lost_rows", COUNT, lower, "acknowledged rows that a killed server had lost", field("missing_rows")),
+        ("recovery", DURATION, lower, recovered, field("recovery_ns")),
+        headline=("lost_rows",),
     )
-    yield measure(
-        *("recovery", DURATION, lower, "from a server's start after a kill to its answer", "recovery_ns"),
-        probes=_CRASH,
+    both = _OPERATIONS | _KNEE
+    yield from measures(
+        *("storage", both),
+        *(
+            (f"disk_flushes.{when}", FLUSH_RATE, neither, f"{_DISK} {when} the load", field(f"disk_{when}_per_s"))
+            for when in ("before", "after")
+        ),
     )
-    yield measure(
-        *("server_cpu", DURATION, lower, "CPU time of the server per operation", "server_cpu_ns_per_operation"),
-    )
-    yield from durations(
-        *("storage", "service", "the time from sending a request to its answer", _OPERATIONS | _KNEE, "service", "p99")
-    )
-    yield from durations(
-        *("storage", "response", "the time from when a request was due to its answer", _OPERATIONS | _KNEE),
-        *("response", "p99"),
-    )
+    for time, clause in (
+        ("service", "the time from sending a request to its answer"),
+        ("response", "the time from when a request was due to its answer"),
+    ):
+        yield from durations("storage", time, clause, both, time, "p99")
     for stream in insights.STREAMS:
-        for time, meaning in (("service", "from sending to the answer"), ("response", "from when it was due")):
-            meaning = f"a {stream}'s time in a mixed load, {meaning}"
+        for time, clause in (("service", "from sending to the answer"), ("response", "from when it was due")):
+            meaning = f"a {stream}'s time in a mixed load, {clause}"
             told = *("storage", f"{time}_of_{stream}s", meaning, frozenset({"mixed"})), f"{time}/{stream}"
             yield from durations(*told, statistics=insights.SHOWN)
-    yield measure(
-        *("client_cpu", DURATION, lower, "CPU time of the client per operation", "client_cpu_ns_per_operation")
-    )
-    yield measure("flushes_per_operation", FLUSHES, neither, "flushes that the server asked for, per operation")
-    yield measure("mean_flush", DURATION, neither, "how long one flush took", "mean_flush_ns")
-    limit = "what this client reaches against a server that stores nothing"
-    yield measure("client_limit", OPERATION_RATE, neither, limit, "client_limit_per_s")
-    for when in ("before", "after"):
-        meaning = f"flushes that the disk completes by itself, {when} the load"
-        disk = f"disk_flushes.{when}", FLUSH_RATE, neither, meaning, f"disk_{when}_per_s"
-        yield measure(*disk, probes=_OPERATIONS | _KNEE)
-    yield measure("server_cpus", COUNT, neither, "processors that the server may use")
-    yield measure(
-        *("knee.objective", DURATION, neither, "what 99 % of the responses have to meet", "objective_ms"),
-        factor=1e6,
-        probes=_KNEE,
-    )
 
 
 def _operation(cell: Cell) -> str:

@@ -11,7 +11,7 @@ from virtgauge.results.quantities import DURATION, SHARE
 from virtgauge.specs import timing_insights as insights
 from virtgauge.specs import timing_paper as paper
 from virtgauge.specs.context import Context
-from virtgauge.specs.measures import durations
+from virtgauge.specs.measures import durations, measures
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
 from virtgauge.specs.timing_causes import advice, why
 from virtgauge.specs.timing_factors import what_matters
@@ -20,25 +20,16 @@ from virtgauge.specs.timing_factors import what_matters
 def timing_measures() -> Iterator[Measure]:
     """Clock reads and sleeps."""
     for probe in insights.PROBES:
-        yield from durations(
-            *("timing", probe, PROBES[probe][1], frozenset({probe}), probe, "p50 p99"),
-        )
-    clock, sleep, lower = frozenset({"timer_cost"}), frozenset({"sleep_lateness"}), Better.LOWER
-    yield Measure(
-        *("timing", "timer_cost.resolution", DURATION, lower, "the smallest step of a clock that was seen", clock),
-        source=field("resolution_ps", factor=1e-3),
-    )
-    yield Measure(
-        *("timing", "timer_cost.overhead", DURATION, Better.NEITHER, "what measuring costs, which was taken off"),
-        *(clock, field("overhead_ps", factor=1e-3)),
-    )
-    yield Measure(
-        *("timing", "timer_cost.zero_share", SHARE, Better.NEITHER, "reads between which the clock did not step"),
-        *(clock, field("zero_share", factor=100)),
-    )
-    yield Measure(
-        *("timing", "sleep_lateness.cpu_per_sleep", DURATION, lower, "CPU time of one sleep", sleep),
-        source=field("cpu_ns_per_sleep"),
+        yield from durations("timing", probe, PROBES[probe][1], frozenset({probe}), probe, "p50 p99")
+    resolution, overhead = (field(f"{name}_ps", factor=1e-3) for name in ("resolution", "overhead"))
+    lower, neither, taken_off = Better.LOWER, Better.NEITHER, "what measuring costs, which was taken off"
+    still, zero = "reads between which the clock did not step", field("zero_share", factor=100)
+    yield from measures(
+        *("timing", None),
+        ("timer_cost.resolution", DURATION, lower, "the smallest step of a clock that was seen", resolution),
+        ("timer_cost.overhead", DURATION, neither, taken_off, overhead),
+        ("timer_cost.zero_share", SHARE, neither, still, zero),
+        ("sleep_lateness.cpu_per_sleep", DURATION, lower, "CPU time of one sleep", field("cpu_ns_per_sleep")),
     )
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from virtgauge.analysis.comparison import paired_difference
 from virtgauge.analysis.estimate import Estimate
@@ -42,43 +42,16 @@ _SIGNATURES = {
 _FAST_CLOCKSOURCES = {"tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
 
 
-Medians = Mapping[tuple[str, frozenset[tuple[str, str]]], Mapping[int, float]]
-"""Median (ns) by block, for every probe and combination of factor levels of one arm."""
+Blocks = Mapping[int, float]
+"""Medians (ns) by block."""
+Medians = Mapping[tuple[str, frozenset[tuple[str, str]]], Blocks]
+"""For every probe and combination of factor levels of one arm."""
 
 _ABSENT = {"slack": "default", "policy": "other", "idle_states": "default"}
 """The level of a factor that a cell does not name."""
 _PLAIN_SLEEPS = ("usleep", "nanosleep", "clock_nanosleep")
 """Sleeps that take slack and class as the program has them, the commonest first."""
 _USUAL_TARGET_NS = 100_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Pair:
-    """Medians by block of a cell and of its counterpart.
-
-    Attributes:
-        levels: of the first cell, by factor.
-    """
-
-    before: Mapping[int, float]
-    after: Mapping[int, float]
-    levels: Mapping[str, str]
-
-    @property
-    def saved_ns(self) -> float:
-        return point(self.before) - point(self.after)
-
-    @property
-    def factor(self) -> float:
-        """How many times less the second costs; infinite where it is not late at all."""
-        return point(self.before) / point(self.after) if point(self.after) > 0 else math.inf
-
-    @property
-    def text(self) -> str:
-        """``usleep of 100 µs, idle``."""
-        target = self.levels.get("target_ns", "")
-        of = f" of {exact_duration(float(target))}" if target.isdigit() else ""
-        return f"{self.levels.get('function', '')}{of}, {load_label(self.levels.get('load', ''))}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,32 +101,32 @@ def causes(
         refusals: why the guest could not do what a level of a factor asks, in its agent's words.
         steal: the share of its CPU time that was stolen, seen from the host and inside; None where untold.
     """
-    if not facts:
-        return ()
-    arm = _Arm(facts, medians, nominal, reference, refusals or {}, steal)
-    return (
-        _hypervisor(arm),
-        _clock_source(arm),
-        _vdso(arm),
-        _counter(arm),
-        _slack(arm),
-        _class(arm),
-        _steal(arm),
-        _idle_states(arm),
-    )
+    arm = _Arm(facts, medians, nominal, reference or {}, refusals or {}, steal)
+    looks = (_hypervisor, _clock_source, _vdso, _counter, _slack, _class, _steal, _idle_states)
+    return tuple(look(arm) for look in looks) if facts else ()
 
 
 def summary(found: Sequence[Cause]) -> str:
     """The most important thing to do, by measured effect, in one sentence; empty without causes."""
     if not found:
         return ""
-    helping = [cause for cause in found if cause.helps]
-    if helping:
-        best = max(helping, key=lambda cause: cause.factor or 0.0)
+    best = max((cause for cause in found if cause.helps), key=lambda cause: cause.factor or 0.0, default=None)
+    if best is not None:
         return f"{best.topic[0].upper()}{best.topic[1:]} first: {best.sentence}"
-    unmeasured = [cause.topic for cause in found if cause.needs]
-    text = "No remedy was shown to help here"
-    return f"{text}; not measured: {', '.join(unmeasured)}." if unmeasured else f"{text}."
+    unmeasured = ", ".join(cause.topic for cause in found if cause.needs)
+    return f"No remedy was shown to help here{f'; not measured: {unmeasured}' if unmeasured else ''}."
+
+
+class _Pair(NamedTuple):
+    """A cell and its counterpart, by block, and the levels of the first."""
+
+    before: Blocks
+    after: Blocks
+    levels: Mapping[str, str]
+
+    @property
+    def load(self) -> str:
+        return self.levels.get("load", "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,21 +136,36 @@ class _Arm:
     facts: Mapping[str, Any]
     medians: Medians
     nominal: float
-    reference: Medians | None
+    reference: Medians
     refusals: Mapping[tuple[str, str], str]
     steal: tuple[float | None, float | None]
 
-    def against_reference(self, function: str) -> tuple[Estimate | None, float | None, str]:
-        """What reading this clock costs more than on the reference, how many times, and a clause that says so."""
-        here = cell(self.medians, "timer_cost", function=function, load="idle")
-        there = cell(self.reference or {}, "timer_cost", function=function, load="idle")
-        if not here or not there:
-            return None, None, ""
-        saved = paired_difference(here, there, "ns", self.nominal)
-        return saved, point(here) / point(there), f"on the reference it costs {duration(point(there))}"
+    def saved(self, before: Blocks, after: Blocks) -> Estimate:
+        return paired_difference(before, after, "ns", self.nominal)
 
-    def saved(self, found: Pair) -> Estimate:
-        return paired_difference(found.before, found.after, "ns", self.nominal)
+    def dear(self, topic: str, observed: str, sentence: str, function: str, needs: str | None) -> Cause:
+        """A cause for which reading this clock costs more than on the reference, where that was measured, too."""
+        here, there = (_reading(medians, function) for medians in (self.medians, self.reference))
+        if not here or not there:
+            return Cause(topic, observed, f"{sentence}.", needs=needs)
+        against = f"on the reference it costs {duration(_point(there))}"
+        factor = _point(here) / _point(there)
+        return Cause(topic, observed, f"{sentence} ({against}).", self.saved(here, there), factor, against)
+
+    def remedied(
+        self, topic: str, observed: str, found: _Pair, helps: str, helps_not: str, surely: bool = False
+    ) -> Cause:
+        """What a remedy of a sleep brings; ``surely``: it helps only where its interval says so, too."""
+        saved = self.saved(found.before, found.after)
+        open_ = surely and saved.has_interval and not saved.excludes(0)
+        if saved.point is None or saved.point <= 0 or open_:
+            return Cause(topic, observed, helps_not, saved)
+        target = found.levels.get("target_ns", "")
+        of = f" of {exact_duration(float(target))}" if target.isdigit() else ""
+        against = f"{found.levels.get('function', '')}{of}, {load_label(found.load)}"
+        after = _point(found.after)
+        factor = _point(found.before) / after if after > 0 else math.inf
+        return Cause(topic, observed, helps.format(duration(saved.point)), saved, factor, against)
 
     def refused(self, factor: str, level: str) -> str | None:
         """Why the guest could not do this at all, in its agent's words; None where it did not say so."""
@@ -188,77 +176,61 @@ class _Arm:
 def _hypervisor(arm: _Arm) -> Cause:
     hypervisor = arm.facts.get("hypervisor") or {}
     if not hypervisor.get("present"):
-        return Cause(
-            "hypervisor",
-            "none seen",
-            "The processor reports no hypervisor: bare metal, or a hypervisor that hides itself.",
-        )
+        sentence = "The processor reports no hypervisor: bare metal, or a hypervisor that hides itself."
+        return Cause("hypervisor", "none seen", sentence)
     signature = str(hypervisor.get("signature") or "").strip("\0 ")
     name = _SIGNATURES.get(signature, f"signature {signature!r}" if signature else "of unknown make")
     return Cause("hypervisor", name, f"This platform runs above {name}, which influences every figure.")
 
 
 def _clock_source(arm: _Arm) -> Cause:
-    source = arm.facts.get("clocksource") or {}
+    topic, source = "clock source", arm.facts.get("clocksource") or {}
     current, available = source.get("current"), source.get("available") or []
     if current is None:
         sentence = "This kernel does not report its clock source; only the cost of a read indicates it."
-        return Cause("clock source", "not told", sentence)
+        return Cause(topic, "not told", sentence)
     if current in _FAST_CLOCKSOURCES:
-        return Cause("clock source", current, f"{current} is read without leaving the guest; nothing to change.")
+        return Cause(topic, current, f"{current} is read without leaving the guest; nothing to change.")
     better = next((name for name in available if name in _FAST_CLOCKSOURCES), None)
     remedy = f"boot with clocksource={better}" if better else "there is nothing better: expose the TSC to the guest"
-    sentence = f"{current} is read through the hypervisor; {remedy}"
-    effect, factor, against = arm.against_reference("clock_gettime")
-    if effect is None:
-        needs = 'timers = ["clock_gettime"], idle, here and on a reference whose clock source is fast'
-        return Cause("clock source", current, f"{sentence}.", needs=needs)
-    return Cause("clock source", current, f"{sentence} ({against}).", effect, factor, against)
+    needs = 'timers = ["clock_gettime"], idle, here and on a reference whose clock source is fast'
+    return arm.dear(topic, current, f"{current} is read through the hypervisor; {remedy}", "clock_gettime", needs)
 
 
 def _vdso(arm: _Arm) -> Cause:
-    plain = cell(arm.medians, "timer_cost", function="clock_gettime", load="idle")
-    call = cell(arm.medians, "timer_cost", function="clock_gettime_syscall", load="idle")
+    plain, call = (_reading(arm.medians, name) for name in ("clock_gettime", "clock_gettime_syscall"))
     if not plain or not call:
         answers = arm.facts.get("vdso")
         observed = "not told" if answers is None else "answers" if answers else "falls back to a system call"
         needs = 'timers = ["clock_gettime", "clock_gettime_syscall"], idle'
         return Cause("vDSO", observed, "Measure the clock with and without the vDSO to see what it saves.", needs=needs)
-    observed = f"{duration(point(plain))} a read, {duration(point(call))} as a system call"
-    if point(plain) > FALLEN_BACK_SHARE * point(call):
+    observed = f"{duration(_point(plain))} a read, {duration(_point(call))} as a system call"
+    if _point(plain) > FALLEN_BACK_SHARE * _point(call):
         sentence = "clock_gettime has fallen back to a system call: change the clock source, or read the counter"
-        effect, factor, against = arm.against_reference("clock_gettime")
-        if effect is None:
-            return Cause("vDSO", observed, f"{sentence}.")
-        return Cause("vDSO", observed, f"{sentence} ({against}).", effect, factor, against)
-    saved = paired_difference(call, plain, "ns", arm.nominal)
+        return arm.dear("vDSO", observed, sentence, "clock_gettime", None)
+    saved = arm.saved(call, plain)
     sentence = f"The vDSO serves clock reads and saves {duration(saved.point)} each; keep seccomp and tracers off it."
     return Cause("vDSO", observed, sentence, saved, against="against a system call; already so")
 
 
 def _counter(arm: _Arm) -> Cause:
     topic, tsc = "time stamp counter", arm.facts.get("tsc") or {}
-    measured = cell(arm.medians, "timer_cost", function="rdtsc", load="idle")
-    cost = point(measured) if measured else tsc.get("read_p50_ns")
+    measured, system = (_reading(arm.medians, name) for name in ("rdtsc", "clock_gettime"))
+    cost = _point(measured) if measured else tsc.get("read_p50_ns")
     if cost is None:
         return Cause(topic, "not readable", "Programs must use the system's clock here.")
     if cost > TRAPPED_TSC_NS:
         sentence = "Every read of the counter is trapped by the hypervisor: turn TSC emulation off for this guest"
-        effect, factor, against = arm.against_reference("rdtsc")
-        observed = f"trapped: {duration(cost)} a read"
-        if effect is None:
-            needs = 'timers = ["rdtsc"], idle, here and on a reference that does not trap it'
-            return Cause(topic, observed, f"{sentence}.", needs=needs)
-        return Cause(topic, observed, f"{sentence} ({against}).", effect, factor, against)
+        needs = 'timers = ["rdtsc"], idle, here and on a reference that does not trap it'
+        return arm.dear(topic, f"trapped: {duration(cost)} a read", sentence, "rdtsc", needs)
     if not tsc.get("invariant"):
         sentence = "The guest's CPUID lacks the flag of an invariant counter, so nothing can rely on it: pass it on."
         return Cause(topic, f"{duration(cost)} a read, not invariant", sentence)
-    system = cell(arm.medians, "timer_cost", function="clock_gettime", load="idle")
     observed = f"{duration(cost)} a read, invariant"
     if not measured or not system:
         needs = 'timers = ["rdtsc", "clock_gettime"], idle'
         return Cause(topic, observed, "Programs that need a cheap clock can read it directly.", needs=needs)
-    saved = paired_difference(system, measured, "ns", arm.nominal)
+    saved = arm.saved(system, measured)
     if saved.low is None or saved.low <= 0:
         return Cause(topic, observed, "Reading it directly was not seen to be cheaper than the system's clock.", saved)
     sentence = f"Programs that need a cheap clock can read it directly and save {duration(saved.point)} a read."
@@ -269,133 +241,104 @@ def _counter(arm: _Arm) -> Cause:
 def _slack(arm: _Arm) -> Cause:
     topic, slack_ns = "timer slack", arm.facts.get("timer_slack_ns")
     if slack_ns is None:
-        sentence = "This kernel has no timer slack: late wake-ups have another cause."
-        return Cause(topic, "not taken", sentence)
-    observed = f"{duration(slack_ns)} by default"
-    found = pair(arm.medians, "slack", "default", "minimal", "idle")
-    if found is None:
-        if reason := arm.refused("slack", "minimal"):
-            return Cause(topic, observed, f"It cannot be changed: {reason}")
-        needs = 'sleeps = ["usleep"], slacks = ["default", "minimal"], idle'
-        return Cause(topic, observed, "Measure usleep with both slacks to see the effect of 1 ns.", needs=needs)
-    saved = arm.saved(found)
-    if saved.point is None or saved.point <= 0:
-        return Cause(topic, observed, "Setting the timer slack to 1 ns was not seen to help here.", saved)
-    sentence = f"prctl(PR_SET_TIMERSLACK, 1) lets a sleep wake {duration(saved.point)} sooner."
-    return Cause(topic, observed, sentence, saved, found.factor, found.text)
+        return Cause(topic, "not taken", "This kernel has no timer slack: late wake-ups have another cause.")
+    observed, found = f"{duration(slack_ns)} by default", _idle_pair(arm.medians, "slack", "minimal")
+    if found is not None:
+        sentence = "prctl(PR_SET_TIMERSLACK, 1) lets a sleep wake {} sooner."
+        helps_not = "Setting the timer slack to 1 ns was not seen to help here."
+        return arm.remedied(topic, observed, found, sentence, helps_not)
+    if reason := arm.refused("slack", "minimal"):
+        return Cause(topic, observed, f"It cannot be changed: {reason}")
+    needs = 'sleeps = ["usleep"], slacks = ["default", "minimal"], idle'
+    return Cause(topic, observed, "Measure usleep with both slacks to see the effect of 1 ns.", needs=needs)
 
 
 def _class(arm: _Arm) -> Cause:
     topic = "scheduling class"
     # Where another program can run first, the class matters most: so the load under which it saves most.
-    found = max(pairs(arm.medians, "policy", "other", "fifo"), key=lambda one: one.saved_ns, default=None)
-    if found is None:
-        if reason := arm.refused("policy", "fifo"):
-            return Cause(topic, "SCHED_OTHER only", f"SCHED_FIFO is not available in this guest: {reason}")
-        needs = 'sleeps = ["usleep"], policies = ["other", "fifo"], idle and beside the CPU load'
-        return Cause(
-            topic, "SCHED_OTHER", "Measure usleep in both classes to see the effect of SCHED_FIFO.", needs=needs
-        )
-    saved = arm.saved(found)
-    observed = f"{duration(point(found.before))} late as SCHED_OTHER, {duration(point(found.after))} as FIFO"
-    load = found.levels.get("load", "")
-    beside = "on an idle system" if load == "idle" else f"beside the {load_label(load)}"
-    if saved.point is None or saved.point <= 0:
-        return Cause(topic, observed, f"SCHED_FIFO was not seen to help {beside}.", saved)
-    sentence = f"`chrt -f 50 PROGRAM` lets a sleep wake {duration(saved.point)} sooner {beside}."
-    return Cause(topic, observed, sentence, saved, found.factor, found.text)
+    pairs = _pairs(arm.medians, "policy", "fifo")
+    found = max(pairs, key=lambda one: _point(one.before) - _point(one.after), default=None)
+    if found is not None:
+        observed = f"{duration(_point(found.before))} late as SCHED_OTHER, {duration(_point(found.after))} as FIFO"
+        beside = "on an idle system" if found.load == "idle" else f"beside the {load_label(found.load)}"
+        sentence = f"`chrt -f 50 PROGRAM` lets a sleep wake {{}} sooner {beside}."
+        return arm.remedied(topic, observed, found, sentence, f"SCHED_FIFO was not seen to help {beside}.")
+    if reason := arm.refused("policy", "fifo"):
+        return Cause(topic, "SCHED_OTHER only", f"SCHED_FIFO is not available in this guest: {reason}")
+    needs = 'sleeps = ["usleep"], policies = ["other", "fifo"], idle and beside the CPU load'
+    return Cause(topic, "SCHED_OTHER", "Measure usleep in both classes to see the effect of SCHED_FIFO.", needs=needs)
 
 
 def _steal(arm: _Arm) -> Cause:
-    outside, inside = arm.steal
-    said = [
+    told = dict(zip(("seen from the host", "seen inside"), arm.steal, strict=True))
+    said = (
         f"{name}: {'not told' if worst is None else f'at most {share(worst)} of its CPU time in a trial'}"
-        for name, worst in (("seen from the host", outside), ("seen inside", inside))
-    ]
-    observed = "; ".join(said)
-    worst = max((value for value in (outside, inside) if value is not None), default=None)
+        for name, worst in told.items()
+    )
+    worst = max((value for value in arm.steal if value is not None), default=None)
     if worst is None:
-        return Cause("steal", observed, "Neither the host nor the guest counts stolen time; look at the tails instead.")
-    if worst < NEGLIGIBLE_STEAL:
-        return Cause("steal", observed, "The layers below took a negligible amount.")
-    if outside is not None and outside >= NEGLIGIBLE_STEAL:
-        return Cause("steal", observed, "The hypervisor below the host takes CPU time from it: reserve CPU there.")
-    return Cause("steal", observed, "The host takes CPU time from this guest: pin its processors to dedicated CPUs.")
+        sentence = "Neither the host nor the guest counts stolen time; look at the tails instead."
+    elif worst < NEGLIGIBLE_STEAL:
+        sentence = "The layers below took a negligible amount."
+    elif (arm.steal[0] or 0.0) >= NEGLIGIBLE_STEAL:
+        sentence = "The hypervisor below the host takes CPU time from it: reserve CPU there."
+    else:
+        sentence = "The host takes CPU time from this guest: pin its processors to dedicated CPUs."
+    return Cause("steal", "; ".join(said), sentence)
 
 
 def _idle_states(arm: _Arm) -> Cause:
-    topic, observed = "C-states", _described(arm.facts.get("idle"))
-    found = pair(arm.medians, "idle_states", "default", "shallow", "idle")
-    if found is None:
-        return _unmeasured_idle_states(arm, topic, observed)
-    saved = arm.saved(found)
-    if saved.point is None or saved.point <= 0 or (saved.has_interval and not saved.excludes(0)):
-        return Cause(topic, observed, "Holding the idle states off was not seen to help here.", saved)
-    sentence = (
-        "`cpupower idle-set -D 0`, or idle=poll on the kernel's command line, lets a sleep wake "
-        f"{duration(saved.point)} sooner; the processors then never idle."
-    )
-    return Cause(topic, observed, sentence, saved, found.factor, found.text)
-
-
-def _unmeasured_idle_states(arm: _Arm, topic: str, observed: str) -> Cause:
-    needs: str | None = 'sleeps = ["usleep"], idle_states = ["default", "shallow"], idle'
-    if not _visible(arm.facts.get("idle")):
-        sentence = "The host decides: no C-state is visible here."
-    else:
-        sentence = "Hold them off for one trial to see what they cost."
-    if reason := arm.refused("idle_states", "shallow"):
-        needs = None
-        sentence = sentence if not _visible(arm.facts.get("idle")) else f"Only the host can hold them off: {reason}"
-    there = pair(arm.reference or {}, "idle_states", "default", "shallow", "idle")
-    if there is None or arm.reference is None:
-        return Cause(topic, observed, sentence, needs=needs)
-    saved = paired_difference(there.before, there.after, "ns", arm.nominal)
-    if saved.low is not None and saved.low > 0:
-        sentence += f" On the reference, holding them off lets a sleep wake {duration(saved.point)} sooner."
-    else:
-        sentence += " On the reference, holding them off was not seen to help."
+    topic, idle = "C-states", arm.facts.get("idle")
+    # Whether this kernel itself chooses between idle states.
+    visible = bool(idle and idle.get("states") and idle.get("driver") not in (None, "none"))
+    observed = _described(idle) if idle and visible else "not told" if idle is None else "none visible"
+    found, there = (_idle_pair(medians, "idle_states", "shallow") for medians in (arm.medians, arm.reference))
+    if found is not None:
+        sentence = (
+            "`cpupower idle-set -D 0`, or idle=poll on the kernel's command line, lets a sleep wake {} sooner; the "
+            "processors then never idle."
+        )
+        helps_not = "Holding the idle states off was not seen to help here."
+        return arm.remedied(topic, observed, found, sentence, helps_not, surely=True)
+    reason = arm.refused("idle_states", "shallow")
+    sentence = "The host decides: no C-state is visible here."
+    if visible:
+        sentence = f"Only the host can hold them off: {reason}" if reason else _HOLD_OFF
+    if there is not None:
+        saved = arm.saved(there.before, there.after)
+        sooner = f"lets a sleep wake {duration(saved.point)} sooner" if (saved.low or 0.0) > 0 else _NOT_SEEN
+        sentence += f" On the reference, holding them off {sooner}."
+    needs = None if reason else 'sleeps = ["usleep"], idle_states = ["default", "shallow"], idle'
     return Cause(topic, observed, sentence, needs=needs)
 
 
-# -- idle states, and pairs of cells that differ in one factor only --------------------------------------
+_HOLD_OFF, _NOT_SEEN = "Hold them off for one trial to see what they cost.", "was not seen to help"
 
 
-def _visible(idle: Mapping[str, Any] | None) -> bool:
-    """Whether this kernel itself chooses between idle states."""
-    return bool(idle and idle.get("states") and idle.get("driver") not in (None, "none"))
-
-
-def _described(idle: Mapping[str, Any] | None) -> str:
+def _described(idle: Mapping[str, Any]) -> str:
     """``intel_idle, menu: POLL 0 µs, C1 2 µs, C6 133 µs (disabled)``."""
-    if idle is None:
-        return "not told"
-    if not _visible(idle):
-        return "none visible"
-    names = [part for part in (idle["driver"], idle.get("governor")) if part]
-    states = idle["states"]
-    shown = ", ".join(_state(state) for state in states[:_MOST_NAMED])
-    more = f" and {len(states) - _MOST_NAMED} more" if len(states) > _MOST_NAMED else ""
-    return f"{', '.join(dict.fromkeys(names))}: {shown}{more}"
+    names, states = [part for part in (idle["driver"], idle.get("governor")) if part], []
+    for state in idle["states"][:_MOST_NAMED]:
+        latency = "" if state.get("latency_us") is None else f" {state['latency_us']} µs"
+        states.append(f"{state.get('name', '')}{latency}{' (disabled)' if state.get('disabled') else ''}")
+    more = len(idle["states"]) - _MOST_NAMED
+    return f"{', '.join(dict.fromkeys(names))}: {', '.join(states)}{f' and {more} more' if more > 0 else ''}"
 
 
-def _state(state: Mapping[str, Any]) -> str:
-    latency = "" if state.get("latency_us") is None else f" {state['latency_us']} µs"
-    return f"{state.get('name', '')}{latency}{' (disabled)' if state.get('disabled') else ''}"
+# -- pairs of cells that differ in one factor only -------------------------------------------------------
 
 
-def point(blocks: Mapping[int, float]) -> float:
-    """The median over blocks, of which there is at least one."""
+def _point(blocks: Blocks) -> float:
     return statistics.median(blocks.values())
 
 
-def cell(medians: Medians, probe: str, **levels: str) -> Mapping[int, float]:
-    """Medians by block of the first cell with these levels; empty when there is none."""
-    wanted = levels.items()
-    return next((blocks for (name, items), blocks in medians.items() if name == probe and wanted <= items), {})
+def _reading(medians: Medians, function: str) -> Blocks:
+    """What reading a clock costs on an idle system; empty where it was not measured."""
+    wanted = {"function": function, "load": "idle"}.items()
+    return next((blocks for (name, items), blocks in medians.items() if name == "timer_cost" and wanted <= items), {})
 
 
-def pairs(medians: Medians, factor: str, before: str, after: str) -> Sequence[Pair]:
+def _pairs(medians: Medians, factor: str, after: str) -> list[_Pair]:
     """The best pair under each load: two sleeps that differ in this factor and nothing else, the others at default.
 
     Of several, the plainest sleep's, with the target nearest to 100 µs.
@@ -405,24 +348,24 @@ def pairs(medians: Medians, factor: str, before: str, after: str) -> Sequence[Pa
         for (probe, items), blocks in medians.items()
         if probe == "sleep_lateness"
     }
-    best: dict[str, tuple[tuple[int, float], Pair]] = {}
+    best: dict[str, tuple[tuple[int, float], _Pair]] = {}
     for items, blocks in by_levels.items():
         levels = dict(items)
         other = by_levels.get(frozenset((levels | {factor: after}).items()))
-        usual = all(levels[name] == (before if name == factor else _ABSENT[name]) for name in _ABSENT)
+        usual = all(levels[name] == level for name, level in _ABSENT.items())
         function, target = levels.get("function", ""), levels.get("target_ns", "")
         if other is None or not usual or function not in _PLAIN_SLEEPS or not target.isdigit():
             continue
         rank = _PLAIN_SLEEPS.index(function), abs(math.log(max(int(target), 1) / _USUAL_TARGET_NS))
         load = levels.get("load", "")
         if load not in best or rank < best[load][0]:
-            best[load] = rank, Pair(blocks, other, levels)
+            best[load] = rank, _Pair(blocks, other, levels)
     return [found for _, found in best.values()]
 
 
-def pair(medians: Medians, factor: str, before: str, after: str, load: str) -> Pair | None:
-    """The pair under one load; None when there is none."""
-    return next((one for one in pairs(medians, factor, before, after) if one.levels.get("load") == load), None)
+def _idle_pair(medians: Medians, factor: str, after: str) -> _Pair | None:
+    """The pair on an idle system; None when there is none."""
+    return next((one for one in _pairs(medians, factor, after) if one.load == "idle"), None)
 
 
 # -- of a run --------------------------------------------------------------------------------------------
@@ -436,9 +379,8 @@ def causes_of(context: Context) -> Iterator[tuple[ArmRecord, tuple[Cause, ...]]]
         if medians[arm.name] and arm.role != "aa":
             facts = context.facts.get(arm.name, {})
             against = None if arm.role == "reference" else reference
-            told = steal.get(arm.name, (None, None)), _refusals(context, arm.name)
-            found = causes(facts, medians[arm.name], context.table.confidence, against, told[1], told[0])
-            if found:
+            stolen, refusals = steal.get(arm.name, (None, None)), _refusals(context, arm.name)
+            if found := causes(facts, medians[arm.name], context.table.confidence, against, refusals, stolen):
                 yield arm, found
 
 

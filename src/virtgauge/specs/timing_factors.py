@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 
+from virtgauge.analysis import factor_tests
 from virtgauge.analysis.effect_sizes import magnitude
 from virtgauge.analysis.factor_tests import (
     FACTORS,
@@ -13,15 +15,13 @@ from virtgauge.analysis.factor_tests import (
     FactorTest,
     PairTest,
     ParameterFactors,
-    Place,
     ProbeFactors,
     Repetitions,
     probe_factors,
 )
 from virtgauge.results.formatting import NONE, load_label, probe_title
-from virtgauge.results.quantities import COUNT, PROBABILITY, Quantity
-from virtgauge.specs import blocks
-from virtgauge.specs.blocks import Block, Column, Row, Shown, Table, Text, Value, table_of
+from virtgauge.results.quantities import COUNT, PROBABILITY
+from virtgauge.specs.blocks import Block, Column, Place, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.timing_insights import PROBES, function_label
 
@@ -39,11 +39,6 @@ def p_value(p: float) -> str:
 def signed(value: float) -> str:
     """``+0.25``, ``−1.00``."""
     return f"{value:+.2f}".replace("-", "−")
-
-
-def effect_name(factors: tuple[str, ...]) -> str:
-    """``function × platform``."""
-    return " × ".join(factors)
 
 
 def f_statistic(effect: EffectTest) -> str:
@@ -119,7 +114,7 @@ def factors_of(context: Context) -> Iterator[tuple[str, ProbeFactors]]:
     """Each probe with its tests."""
     emulated = [arm.name for arm in context.arms if arm.emulated]
     for probe in PROBES:
-        cells: dict[Place, Repetitions] = {}
+        cells: dict[factor_tests.Place, Repetitions] = {}
         for cell in context.where({"probe": (probe,)}):
             for arm in context.arms:
                 values = {name: context.values(f"{probe}.{name}", cell, arm.name) for name in PARAMETERS}
@@ -138,107 +133,76 @@ def what_matters(context: Context) -> Iterator[Block]:
     labels = {context.level(cell, "load"): load_label(context.level(cell, "load")) for cell in context.cells}
     labels |= {arm.name: arm.label for arm in context.arms}
     for probe, found in factors_of(context):
-        title, told = probe_title(probe), _Told(context, f"{probe}.factors")
+        title = probe_title(probe)
         yield Text(found.notes, title)
         for one in found.parameters:
             yield Text((" ".join(sentences(one, labels)),), f"{title}: {PARAMETERS[one.parameter]}", "finding")
         if found.parameters:
-            yield from told.factors(found, f"{title}: factors")
-            yield from told.effects(found, f"{title}: with the other factors accounted for, and interactions")
-            yield from told.pairs(found, labels, f"{title}: pairs")
+            yield from _tables(context, probe, found, labels)
         unranked = ", ".join(labels.get(name, name) for name in found.unranked)
         if unranked and found.parameters:
             said = f"Emulated platforms ({unranked}) are never ranked: they are in none of these tests, and their δ is"
             yield Text((f"{said} only described.",))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Told:
-    """Makes the tables of one probe's tests, whose figures have names that begin alike."""
+_FACTORS = {"epsilon_squared": "ε²", "h": "H", "df": "df", "n": "n", "p": "p", "p_holm": "p, adjusted"}
+_EFFECTS = {
+    **{"partial_eta_squared": "η²", "f": "F", "df": "df", "df_error": "df of error"},
+    **{"p_ranks": "p of ranks", "p_values": "p of values", "p": "p", "p_holm": "p, adjusted"},
+}
+"""Columns by what a test has."""
 
-    context: Context
-    prefix: str
 
-    def _figures(
-        self,
-        place: blocks.Place,
-        name: str,
-        shown: Mapping[str, tuple[float | None, Quantity]],
-        notes: Mapping[str, str],
-    ) -> list[Shown]:
-        return [
-            None
-            if value is None
-            else Value.count(f"{self.prefix}.{name}.{part}", place, value, quantity, note=notes.get(part, ""))
-            for part, (value, quantity) in shown.items()
-        ]
+def _figures(place: Place, prefix: str, test: FactorTest | EffectTest, parts: Collection[str]) -> Iterator[Shown]:
+    """What a test found; the size of the effect is first."""
+    note = "shown" if test.shown else ""
+    for part in parts:
+        name, quantity = part.replace("holm", "adjusted"), PROBABILITY if part.partition("_")[0] == "p" else COUNT
+        value = getattr(test, part)
+        yield None if value is None else Value.count(f"{prefix}.{name}", place, value, quantity, note=note)
+        note = ""
 
-    def factors(self, found: ProbeFactors, title: str) -> Iterator[Table]:
-        rows = []
-        for one in found.parameters:
-            for test in one.tests:
-                place = self.context.place("*", factor=test.factor)
-                figures = {
-                    "epsilon_squared": (test.epsilon_squared, COUNT),
-                    "h": (test.h, COUNT),
-                    "df": (test.df, COUNT),
-                    "n": (test.n, COUNT),
-                    "p": (test.p, PROBABILITY),
-                    "p_adjusted": (test.p_holm, PROBABILITY),
-                }
-                notes = {"epsilon_squared": "shown" if test.shown else ""}
-                shown = self._figures(place, f"{one.parameter}.kruskal_wallis", figures, notes)
-                rows.append(Row((PARAMETERS[one.parameter], test.factor), "", tuple(shown)))
-        repetitions = Value.count(f"{self.prefix}.repetitions", self.context.place("*"), found.repetitions)
-        rows.append(Row(("whole repetitions", "of each platform"), "", (None, None, None, repetitions, None, None)))
-        columns = ("ε²", "H", "df", "n", "p", "p, adjusted")
-        yield from table_of(title, ("Parameter", "Factor"), columns, rows, folded=True)
 
-    def effects(self, found: ProbeFactors, title: str) -> Iterator[Table]:
-        rows = []
-        for one in found.parameters:
-            for effect in one.effects:
-                place = self.context.place("*", factor="×".join(effect.factors))
-                figures = {
-                    "partial_eta_squared": (effect.partial_eta_squared, COUNT),
-                    "f": (effect.f, COUNT),
-                    "df": (effect.df, COUNT),
-                    "df_error": (effect.df_error, COUNT),
-                    "p_ranks": (effect.p_ranks, PROBABILITY),
-                    "p_values": (effect.p_values, PROBABILITY),
-                    "p": (effect.p, PROBABILITY),
-                    "p_adjusted": (effect.p_holm, PROBABILITY),
-                }
-                notes = {"partial_eta_squared": "shown" if effect.shown else ""}
-                shown = self._figures(place, f"{one.parameter}.aligned_ranks", figures, notes)
-                rows.append(Row((PARAMETERS[one.parameter], effect_name(effect.factors)), "", tuple(shown)))
-        columns = ("η²", "F", "df", "df of error", "p of ranks", "p of values", "p", "p, adjusted")
-        yield from table_of(title, ("Parameter", "Factors"), columns, rows, folded=True)
+def _tables(context: Context, probe: str, found: ProbeFactors, labels: Labels) -> Iterator[Table]:
+    title, prefix = probe_title(probe), f"{probe}.factors"
+    rows, more = [], []
+    for one in found.parameters:
+        named = PARAMETERS[one.parameter]
+        for test in one.tests:
+            shown = _figures(
+                context.place("*", factor=test.factor), f"{prefix}.{one.parameter}.kruskal_wallis", test, _FACTORS
+            )
+            rows.append(Row((named, test.factor), "", tuple(shown)))
+        for effect in one.effects:
+            place = context.place("*", factor="×".join(effect.factors))
+            shown = _figures(place, f"{prefix}.{one.parameter}.aligned_ranks", effect, _EFFECTS)
+            more.append(Row((named, " × ".join(effect.factors)), "", tuple(shown)))
+    repetitions = Value.count(f"{prefix}.repetitions", context.place("*"), found.repetitions)
+    rows.append(Row(("whole repetitions", "of each platform"), "", (None, None, None, repetitions, None, None)))
+    yield from table_of(f"{title}: factors", ("Parameter", "Factor"), _FACTORS.values(), rows, folded=True)
+    effects = f"{title}: with the other factors accounted for, and interactions"
+    yield from table_of(effects, ("Parameter", "Factors"), _EFFECTS.values(), more, folded=True)
+    by_pair: dict[tuple[str, str, str], dict[str, PairTest]] = {}
+    for one in found.parameters:
+        for test in one.tests:
+            for pair in test.pairs:
+                by_pair.setdefault((test.factor, pair.first, pair.second), {})[one.parameter] = pair
+    rows = []
+    for (factor, first, second), pairs in sorted(by_pair.items(), key=lambda item: -FACTORS.index(item[0][0])):
+        told = (_pair(context, f"{prefix}.{name}.dunn", factor, pairs.get(name)) for name in PARAMETERS)
+        said = f"{_name(first, labels)} against {_name(second, labels)}"
+        rows.append(Row((factor, said), "", tuple(itertools.chain(*told))))
+    columns = [Column(part, name) for name in PARAMETERS.values() for part in ("δ", "z", "p, adjusted")]
+    yield from table_of(f"{title}: pairs", ("Factor", "Pair"), columns, rows, folded=True)
 
-    def pairs(self, found: ProbeFactors, labels: Labels, title: str) -> Iterator[Table]:
-        """A row for each pair of levels, with each parameter's tests beside each other."""
-        by_pair: dict[tuple[str, str, str], dict[str, PairTest]] = {}
-        for one in found.parameters:
-            for test in one.tests:
-                for pair in test.pairs:
-                    by_pair.setdefault((test.factor, pair.first, pair.second), {})[one.parameter] = pair
-        rows = []
-        for (factor, first, second), pairs in sorted(by_pair.items(), key=lambda item: -FACTORS.index(item[0][0])):
-            shown: list[Shown] = []
-            for name in PARAMETERS:
-                shown += self._pair(factor, name, pairs.get(name))
-            said = f"{_name(first, labels)} against {_name(second, labels)}"
-            rows.append(Row((factor, said), "", tuple(shown)))
-        columns = [Column(part, name) for name in PARAMETERS.values() for part in ("δ", "z", "p, adjusted")]
-        yield from table_of(title, ("Factor", "Pair"), columns, rows, folded=True)
 
-    def _pair(self, factor: str, parameter: str, pair: PairTest | None) -> Sequence[Shown]:
-        if pair is None:
-            return (None, None, None)
-        place = self.context.place("*", "", pair.second, factor=factor, level=pair.first)
-        name = f"{parameter}.dunn"
-        hint = "" if pair.delta.point is None else f"{magnitude(pair.delta.point)} effect"
-        note = "not ranked" if pair.emulated else "shown" if pair.shown else ""
-        delta = self.context.of(f"{self.prefix}.{name}.delta", place, pair.delta, COUNT)
-        figures = {"z": (pair.z, COUNT), "p": (pair.p, PROBABILITY)}
-        return (dataclasses.replace(delta, hint=hint, note=note), *self._figures(place, name, figures, {}))
+def _pair(context: Context, prefix: str, factor: str, pair: PairTest | None) -> tuple[Shown, ...]:
+    if pair is None:
+        return None, None, None
+    place = context.place("*", "", pair.second, factor=factor, level=pair.first)
+    hint = "" if pair.delta.point is None else f"{magnitude(pair.delta.point)} effect"
+    note = "not ranked" if pair.emulated else "shown" if pair.shown else ""
+    delta = dataclasses.replace(context.of(f"{prefix}.delta", place, pair.delta, COUNT), hint=hint, note=note)
+    figures = (("z", pair.z, COUNT), ("p", pair.p, PROBABILITY))
+    tests = (None if one is None else Value.count(f"{prefix}.{name}", place, one, of) for name, one, of in figures)
+    return delta, *tests
