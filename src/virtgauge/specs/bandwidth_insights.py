@@ -42,19 +42,7 @@ from virtgauge.specs.bandwidth_formatting import (
     versus,
 )
 from virtgauge.specs.bandwidth_paper import published_of
-from virtgauge.specs.blocks import (
-    Axis,
-    Block,
-    Column,
-    Finding,
-    Place,
-    Row,
-    Shown,
-    Text,
-    Value,
-    chart_of,
-    table_of,
-)
+from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Text, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 
 LINK = ("capacity_mbps", "delay_ms", "loss")

@@ -99,8 +99,7 @@ class Context:
         declared = [self.spec.factor(one) for one in factors]
         tried = [list(dict.fromkeys(key[place] for key in found)) for place in range(len(factors))]
         ordered = sorted(
-            found,
-            key=lambda key: [one.rank(level, of) for one, level, of in zip(declared, key, tried, strict=True)],
+            found, key=lambda key: [one.rank(level, of) for one, level, of in zip(declared, key, tried, strict=True)]
         )
         return {key: found[key] for key in ordered}
 

@@ -139,6 +139,6 @@ IMPORTED = SuiteSpec(
     glossary={
         "Imported": "Measured by another tool, and not by virtgauge: nobody watched foreign load, steal and clocks, "
         "and repetitions are paired with the reference's by their numbers, in the order in which they were imported "
-        "unless somebody said otherwise. fio's own bins are up to 1.6 % wide.",
+        "unless somebody said otherwise. fio's own bins are up to 1.6 % wide."
     },
 )

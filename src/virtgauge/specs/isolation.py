@@ -125,11 +125,7 @@ CONSERVATION = TableSpec(
         Figures("conservation.unused", "cores idle"),
         Told("conserving", insights.conserving),
     ),
-    where={
-        **_IS_CORES,
-        "load": (NOTHING,),
-        "policy": lambda level: level not in (NOTHING, DISK_LIMIT),
-    },
+    where={**_IS_CORES, "load": (NOTHING,), "policy": lambda level: level not in (NOTHING, DISK_LIMIT)},
     rows=("benchmark", "cores", "policy", "share", "on"),
     caption="A policy, and a neighbour that does nothing. With the policy on the tested guest a limit leaves cores "
     "idle and a weight does not; with it on the loading guest the tested one should get everything. Conserving: "

@@ -11,17 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import (
-    Across,
-    Better,
-    Column,
-    Derived,
-    Measure,
-    Relation,
-    Source,
-    Statistic,
-    field,
-)
+from virtgauge.results.measure import Across, Better, Column, Derived, Measure, Relation, Source, Statistic, field
 from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE, Quantity
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
@@ -214,7 +204,8 @@ def isolation_measures() -> Iterator[Measure]:
     yield from _LATE
     yield from durations("isolation", "disk", "an operation on the tested guest's disk", _KERNEL, "disk", "p99")
     yield from _BASIC
-    throttled = tuple(field("throttling", "tested", name) for name in ("throttled", "periods"))
+    periods = tuple(field("throttling", "tested", name) for name in ("throttled", "periods"))
+    throttled = Derived(periods, _percent_of)
     clocks = tuple(field("frequency", when) for when in ("after_hz", "before_hz"))
     stopped, seen = ((field("steal", one), field("elapsed_ns"), field("threads")) for one in ("stopped_ns", "seen_ns"))
     q = "efficiency: v / (v_ref · s), with the share s that was promised"
@@ -233,13 +224,7 @@ def isolation_measures() -> Iterator[Measure]:
         ("conservation.unused", SHARE, _NEITHER, "part of the cores that neither guest used", Across(_unused)),
         ("entitled_cpus", CPUS, _NEITHER, "what it is entitled to, by water-filling", _ENTITLED),
         ("guest_seen_cpus", CPUS, _NEITHER, "what its own kernel counted", field("cpu", "guest_seen")),
-        (
-            "throttled_share",
-            SHARE,
-            _NEITHER,
-            "periods of its quota in which it was stopped",
-            Derived(throttled, _percent_of),
-        ),
+        ("throttled_share", SHARE, _NEITHER, "periods of its quota in which it was stopped", throttled),
         ("io_wait_share", SHARE, _NEITHER, "I/O wait of the host's CPU time", waiting),
         ("frequency_ratio", RATIO, _NEITHER, clock, Derived(clocks, _quotient)),
         ("stopped_share", SHARE, _NEITHER, wanted, Derived(stopped, _of_window)),

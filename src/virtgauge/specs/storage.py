@@ -12,16 +12,7 @@ from virtgauge.specs import storage_insights as insights
 from virtgauge.specs import storage_paper as paper
 from virtgauge.specs.context import Context
 from virtgauge.specs.measures import durations, measures
-from virtgauge.specs.model import (
-    ChartSpec,
-    Factor,
-    Figures,
-    HeadlineSpec,
-    SectionSpec,
-    SuiteSpec,
-    TableSpec,
-    Told,
-)
+from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
 from virtgauge.specs.storage_formatting import (
     CLOSED,
     DATABASES,
@@ -182,12 +173,7 @@ GLANCE = TableSpec(
 )
 DETAIL = TableSpec(
     "",
-    (
-        *_RATES,
-        *_PERCENTILES,
-        *_COUNTED,
-        Told("limit", insights.limit),
-    ),
+    (*_RATES, *_PERCENTILES, *_COUNTED, Told("limit", insights.limit)),
     where={"operation": PLAIN, "loop": CLOSED},
     split=("operation", "durability", "flushes"),
     ranked="database",

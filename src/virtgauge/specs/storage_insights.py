@@ -23,26 +23,8 @@ from virtgauge.analysis.storage.limits import (
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import duration, interval_text, ratio_with_interval, share
-from virtgauge.results.quantities import (
-    DURATION,
-    FLUSHES,
-    OPERATION_RATE,
-    RATIO,
-    SHARE,
-    significant,
-)
-from virtgauge.specs.blocks import (
-    Axis,
-    Block,
-    Column,
-    Finding,
-    Row,
-    Shown,
-    Text,
-    Value,
-    chart_of,
-    table_of,
-)
+from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATIO, SHARE, significant
+from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Shown, Text, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import (
     CLOSED,

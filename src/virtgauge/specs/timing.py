@@ -71,10 +71,7 @@ _SHORT = {"p50": "median", "half_iqr": "half IQR", "mad": "MAD"}
 
 def _tables() -> Iterator[TableSpec]:
     for probe in insights.PROBES:
-        own = {
-            "timer_cost": ("resolution", "overhead", "zero_share"),
-            "sleep_lateness": ("cpu_per_sleep",),
-        }[probe]
+        own = {"timer_cost": ("resolution", "overhead", "zero_share"), "sleep_lateness": ("cpu_per_sleep",)}[probe]
         yield TableSpec(
             PROBES[probe][0],
             (
