@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of, statistics
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Across, Better, Derived, Measure, Relation, field
+from virtgauge.results.measure import Across, Better, Derived, Field, Measure, Relation, Statistic, field
 from virtgauge.results.quantities import COUNT, OPERATION_RATE, SHARE
 from virtgauge.results.table import ResultTable
 
@@ -100,16 +102,18 @@ def test_derived_figures_and_quotients_need_both_of_their_parts(tmp_path: Path) 
         record("host", block, None, key=level, factors={"database": "sqlite", "level": level}, result=result)
         for block, (level, result) in enumerate(made.items())
     ]
-    table = table_of(
-        tmp_path, *trials, record("aa", 0, None, factors={"database": "sqlite", "level": "b"}, result=made["a"])
-    )
+    more = [
+        record("aa", 0, None, key=f"aa-{level}", factors={"database": "sqlite", "level": level}, result=made["a"])
+        for level in ("a", "b")
+    ]
+    table = table_of(tmp_path, *trials, *more)
     with np.errstate(divide="ignore"):
         parts = (field("x"), field("y"))
         quotient = Derived(parts, lambda x, y: np.where(y == 0, np.nan, x / y))
         measure = Measure("storage", "quotient", COUNT, Better.HIGHER, "x / y", RATE.probes, quotient)
         found = [table.values(measure, cell, "host") for cell in table.cells()]
     assert found == [{0: 2.0}, {}, {}]
-    other = Relation({"level": "a"}, arm="reference")
+    other = Relation({"level": "a"})
     share = Measure("storage", "share", SHARE, Better.HIGHER, "of a", RATE.probes, field("x"), relative_to=other)
     level_a, level_b, _ = table.cells()
     assert table.values(share, level_a, "host") == {}, "a cell is not divided by itself"
@@ -128,6 +132,24 @@ def test_figures_and_comparisons_are_those_of_each_trial_by_itself(tmp_path: Pat
         _agrees(ledger, "isolation")
 
 
+def value_of(source: Any, result: Mapping[str, Any], statistics: Mapping[str, float | None] | None) -> float | None:
+    """The figure of one trial; None without one."""
+    match source:
+        case Field():
+            value: Any = result
+            for part in source.path:
+                value = value.get(part) if isinstance(value, Mapping) else None
+            return source.number(value)
+        case Statistic() if statistics is None:
+            return value_of(source.otherwise, result, None) if source.otherwise else None
+        case Statistic():
+            assert statistics is not None
+            return statistics.get(source.name)
+    known = [value_of(one, result, statistics) for one in source.of]
+    found = float(source.function(*(np.array([np.nan if one is None else one]) for one in known))[0])
+    return None if np.isnan(found) else found
+
+
 def one_by_one(ledger: Ledger, measures: list[Measure]) -> dict[tuple[str, Cell, str], dict[int, float]]:
     """The same figures, from each trial's own record."""
     found: dict[tuple[str, Cell, str], dict[int, float]] = {}
@@ -139,7 +161,7 @@ def one_by_one(ledger: Ledger, measures: list[Measure]) -> dict[tuple[str, Cell,
                 unit = NS_PER_UNIT[own[trial.trial_id].unit]
                 known = statistics_of(distribution_of(own[trial.trial_id]))
                 statistics = {name: None if value is None else value * unit for name, value in known.items()}
-            if (value := measure.value(trial.result, statistics)) is not None:
+            if (value := value_of(measure.source, trial.result, statistics)) is not None:
                 cell = Cell(trial.suite, trial.probe, tuple(trial.factors.items()))
                 found.setdefault((measure.name, cell, trial.arm), {})[trial.block] = value
     cells = {frozenset(cell.levels): cell for _, cell, _ in found}

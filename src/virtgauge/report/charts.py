@@ -27,8 +27,6 @@ _TIME_LABEL = (
     " : format(datum.value, '~g') + ' ns'"
 )
 
-_SHARE_LABEL = "datum.value >= 1 ? 'all' : '1 in ' + format(round(1 / datum.value), '~s')"
-
 ROWS = "rows"
 """The name that a specification gives to its panel's data."""
 
@@ -87,11 +85,6 @@ def domain_of(values: Iterable[float]) -> tuple[float, float]:
     return low / 1.15, high * 1.15
 
 
-def time_axis(domain: tuple[float, float]) -> alt.X:
-    """The horizontal channel of durations in ns."""
-    return alt.X("x:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=time_ticks(domain))
-
-
 def time_ticks(domain: tuple[float, float]) -> alt.Axis:
     """An axis of durations in ns on a logarithmic scale."""
     return alt.Axis(labelExpr=_TIME_LABEL, values=log_ticks(domain), title=None, labelOverlap=True, grid=True)
@@ -131,102 +124,6 @@ def arm_dash(arms: Sequence[ArmRecord]) -> alt.StrokeDash:
 
 def _scale(values: Mapping[str, Any]) -> alt.Scale:
     return alt.Scale(domain=list(values), range=list(values.values()))
-
-
-def lines_with_intervals(
-    arms: Sequence[ArmRecord], across: alt.X, up_scale: alt.Scale, up_axis: alt.Axis
-) -> alt.LayerChart | alt.FacetChart:
-    """A line for each arm through its points, with intervals; published figures as marks without a line.
-
-    Rows have ``kind`` (``ours``, ``other`` for a hollow mark off the line, ``published``), ``x``, ``y``, ``low``,
-    ``high``, and the texts ``label``, ``at``, ``t``, ``interval``; published ones ``shape``, ``name`` and ``t``.
-    """
-    source = alt.NamedData(name=ROWS)
-    up = alt.Y("y:Q", scale=up_scale, axis=up_axis)
-    colour = arm_colour(arms)
-    tooltip = [
-        alt.Tooltip("label:N", title="platform"),
-        alt.Tooltip("at:N", title="at"),
-        alt.Tooltip("t:N", title="median"),
-        alt.Tooltip("interval:N", title="interval"),
-    ]
-    base = alt.Chart(source)
-    joined = (
-        base.transform_filter("datum.kind == 'ours'")
-        .mark_line(strokeWidth=1.7, clip=True)
-        .encode(x=across, y=up, color=colour, strokeDash=arm_dash(arms), order=alt.Order("x:Q"))
-    )
-    intervals = (
-        base.transform_filter("datum.kind != 'published' && isValid(datum.low)")
-        .mark_rule(strokeWidth=3, opacity=0.4, clip=True)
-        .encode(x=across, y=alt.Y("low:Q", scale=up_scale, axis=up_axis), y2="high:Q", color=colour, tooltip=tooltip)
-    )
-    dots = (
-        base.transform_filter("datum.kind != 'published'")
-        .mark_point(filled=True, size=42, opacity=1, strokeWidth=1.4, clip=True)
-        .encode(
-            x=across,
-            y=up,
-            color=colour,
-            stroke=arm_stroke(arms),
-            fillOpacity=alt.condition("datum.kind == 'other'", alt.value(0), alt.value(1)),
-            tooltip=tooltip,
-        )
-    )
-    published = (
-        base.transform_filter("datum.kind == 'published'")
-        .mark_point(filled=True, size=52, opacity=0.9, color="currentColor", stroke="currentColor", clip=True)
-        .encode(
-            x=across,
-            y=up,
-            shape=alt.Shape("shape:N", scale=None, legend=None),
-            tooltip=[alt.Tooltip("t:N", title="published, other hardware")],
-        )
-    )
-    names = (
-        base.transform_filter("datum.kind == 'published'")
-        .mark_text(dy=-9, fontSize=10, color="currentColor")
-        .encode(x=across, y=up, text="name:N")
-    )
-    return alt.layer(joined, intervals, dots, published, names)
-
-
-def ccdf_curves(
-    arms: Sequence[ArmRecord], domain: tuple[float, float], least: float
-) -> tuple[list[alt.Chart], alt.X, alt.Y]:
-    """Layers of P(X > x) for each arm, with a rule at its mean, and their axes; of panels of the kind ``curves``.
-
-    Args:
-        arms: that have colours.
-        domain: of the durations, ns.
-        least: smallest share that is drawn.
-    """
-    bottom = 10 ** math.floor(math.log10(least))
-    decades = [10.0**-k for k in range(round(-math.log10(bottom)) + 1)]
-    shown = decades[:: 2 if len(decades) > 5 else 1]
-    y_axis = alt.Axis(labelExpr=_SHARE_LABEL, values=shown, title=None)
-    x, y = time_axis(domain), alt.Y("y:Q", scale=alt.Scale(type="log", domain=[bottom, 1], nice=False), axis=y_axis)
-    platform = alt.Tooltip("label:N", title="platform")
-    source, colour = alt.NamedData(name=ROWS), arm_colour(arms)
-    lines = (
-        alt.Chart(source)
-        .transform_filter("datum.kind == 'curve'")
-        .mark_line(interpolate="step-after", strokeWidth=1.9, clip=True)
-        .encode(
-            x=x,
-            y=y,
-            color=colour,
-            strokeDash=arm_dash(arms),
-            tooltip=[platform, alt.Tooltip("t:N", title="above"), alt.Tooltip("s:N", title="share")],
-        )
-    )
-    means = (
-        alt.Chart(source)
-        .transform_filter("datum.kind == 'mean'")
-        .mark_rule(strokeDash=[3, 4], strokeWidth=1.1, opacity=0.75, clip=True)
-        .encode(x=x, color=colour, tooltip=[platform, alt.Tooltip("t:N", title="mean")])
-    )
-    return [means, lines], x, y
 
 
 def finished(chart: alt.LayerChart | alt.FacetChart, height: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ and strips besides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,10 +25,8 @@ from virtgauge.report.charts import (
     arm_colour,
     arm_dash,
     arm_stroke,
-    ccdf_curves,
     domain_of,
     finished,
-    lines_with_intervals,
     log_ticks,
     time_ticks,
 )
@@ -35,6 +34,7 @@ from virtgauge.report.charts import Panel as DrawnPanel
 from virtgauge.results.quantities import DURATION, RATIO, SHARE
 from virtgauge.specs.blocks import Axis, Chart
 
+_SHARE_LABEL = "datum.value >= 1 ? 'all' : '1 in ' + format(round(1 / datum.value), '~s')"
 _COUNT_LABEL = (
     "datum.value >= 1e6 ? format(datum.value / 1e6, '~g') + ' M'"
     " : datum.value >= 1e4 ? format(datum.value / 1e3, '~g') + ' k'"
@@ -76,59 +76,62 @@ def figure_of(chart: Chart, name: str, arms: Sequence[ArmRecord]) -> tuple[Figur
     return Figure(chart.title, chart.caption, draw(chart, rows, arms), panels, chart.text), data
 
 
+def _rows(kinds: str, mark: str, **style: Any) -> alt.Chart:
+    """Marks of the rows of some kinds."""
+    wanted = " || ".join(f"datum.kind == '{kind}'" for kind in kinds.split())
+    chart = alt.Chart(alt.NamedData(name=ROWS)).transform_filter(wanted)
+    made: alt.Chart = getattr(chart, f"mark_{mark}")(clip=True, **style)
+    return made
+
+
+def _told(**titles: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip(f"{name}:N", title=title) for name, title in titles.items()]
+
+
+def _figures(arms: Sequence[ArmRecord], value: alt.X | alt.Y, place: dict[str, Any], at: str) -> list[alt.Chart]:
+    """Points with their intervals, and published ones, along the channel of the value."""
+    along = "x" if isinstance(value, alt.X) else "y"
+    colour, told = arm_colour(arms), _told(label="platform", **{at: at}, t="median", interval="interval")
+    low = type(value)("low:Q", **{name: value[name] for name in ("scale", "axis")})
+    intervals = _rows("ours other", "rule", strokeWidth=3, opacity=0.4).transform_filter("isValid(datum.low)")
+    points = _rows("ours other", "point", filled=True, size=44, opacity=1, strokeWidth=1.4)
+    published = _rows("published", "point", size=56, strokeWidth=1.6, opacity=0.9, color="currentColor", filled=False)
+    hollow = alt.condition("datum.hollow || datum.kind == 'other'", alt.value(0), alt.value(1))
+    return [
+        intervals.encode(**{along: low, f"{along}2": "high:Q"}, **place, color=colour, tooltip=told),
+        points.encode(
+            **{along: value}, **place, color=colour, stroke=arm_stroke(arms), fillOpacity=hollow, tooltip=told
+        ),
+        published.encode(
+            **{along: value},
+            **place,
+            shape=alt.Shape("shape:N", scale=None, legend=None),
+            tooltip=_told(t="published, other hardware"),
+        ),
+    ]
+
+
 def _dots(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
-    """Figures along a logarithmic axis, a band for each category and a lane within it for each arm."""
+    """Figures along an axis, a band for each category and a lane within it for each arm."""
     ordered = sorted(rows, key=lambda row: row.get("place", 0))
     categories = list(dict.fromkeys(row["category"] for row in ordered))
     present = {row["arm"] for row in rows if row["kind"] == "ours"}
     lanes = [arm.name for arm in arms if arm.name in present]
     lanes += [PAPER_LANE] if any(row["kind"] == "published" for row in rows) else []
-    source = alt.NamedData(name=ROWS)
     ends = _ends(rows, "x")
-    scale, axis = _scale(ends, chart.x), _axis(chart.x, ends)
+    across = alt.X("x:Q", scale=_scale(ends, chart.x), axis=_axis(chart.x, ends))
     up = alt.Y(
         "category:N",
         sort=categories,
         scale=alt.Scale(domain=categories, paddingInner=_BAND_PADDING, paddingOuter=_BAND_PADDING / 2),
         axis=alt.Axis(title=None, labelLimit=150, ticks=False, grid=False, labelExpr=_CATEGORY_LABEL),
     )
-    within, colour = alt.YOffset("arm:N", scale=alt.Scale(domain=lanes)), arm_colour(arms)
-    told = [("label", "platform"), ("category", "of"), ("t", "median"), ("interval", "interval")]
-    tooltip = [alt.Tooltip(f"{field}:N", title=title) for field, title in told]
-    base = alt.Chart(source).transform_filter("datum.kind == 'ours'")
-    low = alt.X("low:Q", scale=scale, axis=axis)
-    intervals = (
-        base.transform_filter("isValid(datum.low)")
-        .mark_rule(strokeWidth=3, opacity=0.4, clip=True)
-        .encode(x=low, x2="high:Q", y=up, yOffset=within, color=colour, tooltip=tooltip)
-    )
-    across = alt.X("x:Q", scale=scale, axis=axis)
-    points = base.mark_point(filled=True, size=46, opacity=1, strokeWidth=1.4, clip=True).encode(
-        x=across,
-        y=up,
-        yOffset=within,
-        color=colour,
-        stroke=arm_stroke(arms),
-        fillOpacity=alt.condition("datum.hollow", alt.value(0), alt.value(1)),
-        tooltip=tooltip,
-    )
-    published = (
-        alt.Chart(source)
-        .transform_filter("datum.kind == 'published'")
-        .mark_point(size=60, strokeWidth=1.6, opacity=0.9, color="currentColor", filled=False, clip=True)
-        .encode(
-            x=across,
-            y=up,
-            yOffset=within,
-            shape=alt.Shape("shape:N", scale=None, legend=None),
-            tooltip=[alt.Tooltip("t:N", title="published, other hardware")],
-        )
-    )
-    height = max(_LEAST_BAND, _ROW_HEIGHT * len(lanes)) * max(len(categories), 1) + 16
-    layers = [intervals, points, published]
+    place = {"y": up, "yOffset": alt.YOffset("arm:N", scale=alt.Scale(domain=lanes))}
+    layers = _figures(arms, across, place, "category")
     if chart.x.scale == "signed":
-        zero = alt.Chart(source).mark_rule(strokeDash=[3, 3], strokeWidth=1.2, color="currentColor", opacity=0.6)
-        layers.insert(0, zero.encode(x=alt.XDatum(0, scale=scale, axis=axis)))
+        zero = alt.Chart(alt.NamedData(name=ROWS)).mark_rule(strokeDash=[3, 3], color="currentColor", opacity=0.6)
+        layers.insert(0, zero.encode(x=alt.XDatum(0, scale=across["scale"], axis=across["axis"])))
+    height = max(_LEAST_BAND, _ROW_HEIGHT * len(lanes)) * max(len(categories), 1) + 16
     return finished(alt.layer(*layers), height=height)
 
 
@@ -137,37 +140,51 @@ def _lines(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str
     points = [row for row in rows if row["kind"] not in ("rule", "bound")]
     along = [row[name] for row in rows for name in ("x", "across") if name in row]
     ends = [*_ends(points, "y"), *(row["y"] for row in rows if row["kind"] == "bound"), *_ends(rows, "up")]
-    across_scale, across_axis = _scale(along, chart.x), _axis(chart.x, along)
-    across = alt.X("x:Q", scale=across_scale, axis=across_axis)
-    up_scale, up_axis = _scale(ends, chart.y), _axis(chart.y, ends)
-    layers: list[Any] = [lines_with_intervals(arms, across, up_scale, up_axis), *_marks(rows, across, up_scale)]
-    source = alt.NamedData(name=ROWS)
-    if any(row["kind"] == "guide" for row in rows):
-        guides = alt.Chart(source).transform_filter("datum.kind == 'guide'")
-        line = guides.mark_line(color="currentColor", strokeWidth=1.2, opacity=0.6, strokeDash=[2, 3], clip=True)
-        at = alt.X("across:Q", scale=across_scale, axis=across_axis)
-        up = alt.Y("up:Q", scale=up_scale, axis=up_axis)
-        layers.append(line.encode(x=at, y=up, detail="of:N", tooltip=[alt.Tooltip("t:N", title="line")]))
-    if any(row["kind"] == "rule" for row in rows):
-        rules = alt.Chart(source).transform_filter("datum.kind == 'rule'").mark_rule(strokeWidth=1.4, opacity=0.8)
-        told = [alt.Tooltip("label:N", title="platform"), alt.Tooltip("t:N", title="at")]
-        layers.append(alt.layer(rules.encode(x=across, color=arm_colour(arms), tooltip=told)))
-    if any(row["kind"] == "bound" for row in rows):
-        bounds = alt.Chart(source).transform_filter("datum.kind == 'bound'")
-        line = bounds.mark_rule(strokeDash=[3, 4], strokeWidth=1.2, color="currentColor", opacity=0.8)
-        up = alt.Y("y:Q", scale=up_scale, axis=up_axis)
-        layers.append(alt.layer(line.encode(y=up, tooltip=[alt.Tooltip("t:N", title="bound")])))
+    x: dict[str, Any] = {"scale": _scale(along, chart.x), "axis": _axis(chart.x, along)}
+    y: dict[str, Any] = {"scale": _scale(ends, chart.y), "axis": _axis(chart.y, ends)}
+    across, up, colour = alt.X("x:Q", **x), alt.Y("y:Q", **y), arm_colour(arms)
+    joined = _rows("ours", "line", strokeWidth=1.7).encode(
+        x=across, y=up, color=colour, strokeDash=arm_dash(arms), order=alt.Order("x:Q")
+    )
+    names = _rows("published", "text", dy=-9, fontSize=10, color="currentColor").encode(x=across, y=up, text="name:N")
+    layers = [
+        joined,
+        *_figures(arms, up, {"x": across}, "at"),
+        names,
+        *_marks(rows, alt.X("across:Q", **x), y["scale"]),
+    ]
+    kinds = {row["kind"] for row in rows}
+    if "guide" in kinds:
+        line = _rows("guide", "line", color="currentColor", strokeWidth=1.2, opacity=0.6, strokeDash=[2, 3])
+        at = {"x": alt.X("across:Q", **x), "y": alt.Y("up:Q", **y)}
+        layers.append(line.encode(**at, detail="of:N", tooltip=_told(t="line")))
+    if "rule" in kinds:
+        rules = _rows("rule", "rule", strokeWidth=1.4, opacity=0.8)
+        layers.append(rules.encode(x=across, color=colour, tooltip=_told(label="platform", t="at")))
+    if "bound" in kinds:
+        bounds = _rows("bound", "rule", strokeDash=[3, 4], strokeWidth=1.2, color="currentColor", opacity=0.8)
+        layers.append(bounds.encode(y=up, tooltip=_told(t="bound")))
     return finished(alt.layer(*layers), height=_LINES_HEIGHT)
 
 
 def _curves(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
-    """P(X > x), a curve for each arm."""
-    values, shares = _each(rows, "x"), _each(rows, "y")
-    layers, _, _ = ccdf_curves(arms, domain_of(values), min(shares))
-    if chart.x.quantity is not DURATION:
-        across = alt.X("x:Q", scale=_scale(values, chart.x), axis=_axis(chart.x, values))
-        layers = [layer.encode(x=across) for layer in layers]
-    return finished(alt.layer(*layers), height=_LINES_HEIGHT)
+    """P(X > x), a curve for each arm, with a rule at its mean."""
+    values = _each(rows, "x")
+    bottom = 10 ** math.floor(math.log10(min(_each(rows, "y"))))
+    decades = [10.0**-k for k in range(round(-math.log10(bottom)) + 1)]
+    shown = alt.Axis(labelExpr=_SHARE_LABEL, values=decades[:: 2 if len(decades) > 5 else 1], title=None)
+    across = alt.X("x:Q", scale=_scale(values, chart.x), axis=_axis(chart.x, values))
+    up = alt.Y("y:Q", scale=alt.Scale(type="log", domain=[bottom, 1], nice=False), axis=shown)
+    lines = _rows("curve", "line", interpolate="step-after", strokeWidth=1.9)
+    means = _rows("mean", "rule", strokeDash=[3, 4], strokeWidth=1.1, opacity=0.75)
+    colour, told = arm_colour(arms), _told(label="platform", t="above", s="share")
+    return finished(
+        alt.layer(
+            means.encode(x=across, color=colour, tooltip=_told(label="platform", t="mean")),
+            lines.encode(x=across, y=up, color=colour, strokeDash=arm_dash(arms), tooltip=told),
+        ),
+        height=_LINES_HEIGHT,
+    )
 
 
 def _squares(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
@@ -179,7 +196,7 @@ def _squares(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[s
     domain = [min(row["value"] for row in rows), max(row["value"] for row in rows)]
     # A number is to be readable on the strongest one, on light pages and dark ones.
     strength = alt.FillOpacity("value:Q", scale=alt.Scale(domain=domain, range=[0.05, 0.55]), legend=None)
-    told = [alt.Tooltip("at:N", title="at"), alt.Tooltip("t:N", title=chart.y.title)]
+    told = _told(at="at", t=chart.y.title)
     squares = base.mark_rect(cornerRadius=2, color=_SQUARE).encode(fillOpacity=strength, tooltip=told)
     figures = base.mark_text(fontSize=11, color="currentColor").encode(text="t:N")
     return finished(alt.layer(squares, figures), height=24 * len({row["y"] for row in rows}) + 30)
@@ -188,40 +205,24 @@ def _squares(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[s
 def _strips(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
     """Raw values, a strip for each cell."""
     values = [*_each(rows, "y"), *_ends(rows, "up")]
-    scale, axis = _scale(values, chart.y), _axis(chart.y, values)
-    base = alt.Chart(alt.NamedData(name=ROWS)).transform_filter("datum.kind == 'raw'")
-    points = base.mark_point(filled=True, size=5, opacity=0.35, clip=True).encode(
-        x=alt.X("x:Q", axis=None),
-        y=alt.Y("y:Q", scale=scale, axis=axis),
-        color=arm_colour(arms),
-        tooltip=[alt.Tooltip("label:N", title="platform"), alt.Tooltip("t:N", title="value")],
-    )
-    medians = (
-        alt.Chart(alt.NamedData(name=ROWS))
-        .transform_filter("datum.kind == 'median'")
-        .mark_rule(strokeWidth=2.6, clip=True)
-        .encode(
-            x=alt.X("x:Q", axis=None),
-            x2="x2:Q",
-            y=alt.Y("y:Q", scale=scale, axis=axis),
-            color=arm_colour(arms),
-            strokeDash=arm_dash(arms),
-        )
-    )
-    marks = _marks(rows, alt.X("x:Q", axis=None), scale)
-    return finished(alt.layer(points, medians, *marks), height=_LINES_HEIGHT)
+    across, up = alt.X("x:Q", axis=None), alt.Y("y:Q", scale=_scale(values, chart.y), axis=_axis(chart.y, values))
+    points = _rows("raw", "point", filled=True, size=5, opacity=0.35)
+    medians = _rows("median", "rule", strokeWidth=2.6)
+    layers = [
+        points.encode(x=across, y=up, color=arm_colour(arms), tooltip=_told(label="platform", t="value")),
+        medians.encode(x=across, x2="x2:Q", y=up, color=arm_colour(arms), strokeDash=arm_dash(arms)),
+        *_marks(rows, alt.X("across:Q", axis=None), up["scale"]),
+    ]
+    return finished(alt.layer(*layers), height=_LINES_HEIGHT)
 
 
 def _marks(rows: list[Row], across: alt.X, up_scale: alt.Scale) -> list[alt.Chart]:
     """What is drawn besides, at ``across`` and ``up``, in a shape of its own."""
     if not any(row.get("kind") == "mark" for row in rows):
         return []
-    base = alt.Chart(alt.NamedData(name=ROWS)).transform_filter("datum.kind == 'mark'")
-    at = alt.X("across:Q", **{name: across[name] for name in ("scale", "axis") if across[name] is not alt.Undefined})
+    marks = _rows("mark", "point", size=64, filled=False, strokeWidth=1.6, opacity=0.9, color="currentColor")
     shape = alt.Shape("shape:N", scale=None, legend=None)
-    marks = base.mark_point(size=64, filled=False, strokeWidth=1.6, opacity=0.9, color="currentColor", clip=True)
-    told = [alt.Tooltip("t:N", title="besides")]
-    return [marks.encode(x=at, y=alt.Y("up:Q", scale=up_scale), shape=shape, tooltip=told)]
+    return [marks.encode(x=across, y=alt.Y("up:Q", scale=up_scale), shape=shape, tooltip=_told(t="besides"))]
 
 
 def _ends(rows: list[Row], channel: str) -> list[float]:

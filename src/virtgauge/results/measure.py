@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,6 @@ class Field:
     Attributes:
         path: of keys, from the outermost.
         factor: makes the measure's base unit of it.
-        magnitude: whether its sign is left off.
         where: at the end of the path is a list, of which the first entry counts that has this value of this key; of a
             list of numbers without it, their mean.
         item: the key of the number within that entry.
@@ -49,20 +48,12 @@ class Field:
 
     path: tuple[str, ...]
     factor: float = 1.0
-    magnitude: bool = False
     where: tuple[str, float | str] | None = None
     item: str = ""
     flag: bool = False
 
-    def read(self, result: Mapping[str, Any]) -> float | None:
-        """The number in the base unit; None where the result has none."""
-        value: Any = result
-        for part in self.path:
-            value = value.get(part) if isinstance(value, Mapping) else None
-        return self.number(value)
-
     def number(self, value: object) -> float | None:
-        """The number of what is found at the path's end."""
+        """The number of what is found at the path's end, in the base unit; None where it is none."""
         if self.where is not None:
             key, wanted = self.where
             entries = value if isinstance(value, list) else []
@@ -72,7 +63,7 @@ class Field:
             value = sum(value) / len(value)
         if not isinstance(value, int | float) or isinstance(value, bool) != self.flag:
             return None
-        return abs(float(value) * self.factor) if self.magnitude else float(value) * self.factor
+        return float(value) * self.factor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,24 +110,20 @@ class Across:
 Source = Field | Statistic | Derived | Across
 
 
-def field(*path: str, factor: float = 1.0, magnitude: bool = False) -> Field:
+def field(*path: str, factor: float = 1.0) -> Field:
     """A number within a result by the keys that lead to it; see :class:`Field`."""
-    return Field(path, factor, magnitude)
+    return Field(path, factor)
 
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """What a figure is divided by, in the same block.
+    """What a figure is divided by, in per cent: the same arm's in another cell, in the same block.
 
     Attributes:
         levels: of the factors in which the other cell differs; a cell that has them already has no such figure.
-        arm: whose figure that is: its own, or the reference's.
-        percent: whether the quotient is in per cent.
     """
 
     levels: Mapping[str, str]
-    arm: Literal["same", "reference"] = "same"
-    percent: bool = True
 
     def __call__(self, factors: Mapping[str, str]) -> Mapping[str, str] | None:
         """The levels of the other cell; None of a cell that it would be itself."""
@@ -176,7 +163,7 @@ class Measure:
     by_difference: bool = False
 
     def __post_init__(self) -> None:
-        if self.relative_to is not None and self.relative_to.percent and self.quantity is not SHARE:
+        if self.relative_to is not None and self.quantity is not SHARE:
             raise ValueError(f"{self.name}: a quotient in per cent is a share")
 
     @property
@@ -193,26 +180,3 @@ class Measure:
     def statistic(self) -> str:
         """Of that histogram; empty of any other figure."""
         return self.source.name if isinstance(self.source, Statistic) else ""
-
-    def value(self, result: Mapping[str, Any], statistics: Mapping[str, float | None] | None) -> float | None:
-        """The figure of one valid trial of these probes in the base unit, before it is divided; None without one.
-
-        Args:
-            result: of the trial.
-            statistics: of its histogram that the measure names, in ns; None where it has none.
-        """
-        return _value(self.source, result, statistics)
-
-
-def _value(source: Source, result: Mapping[str, Any], statistics: Mapping[str, float | None] | None) -> float | None:
-    if isinstance(source, Field):
-        return source.read(result)
-    if isinstance(source, Statistic):
-        if statistics is not None:
-            return statistics.get(source.name)
-        return source.otherwise.read(result) if source.otherwise else None
-    if isinstance(source, Across):
-        return None  # no trial has it by itself
-    known = [_value(one, result, statistics) for one in source.of]
-    found = float(source.function(*(np.array([np.nan if one is None else one]) for one in known))[0])
-    return None if np.isnan(found) else found

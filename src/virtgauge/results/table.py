@@ -61,7 +61,7 @@ class ResultTable:
         self._statistics: dict[str, dict[str, Column]] = {}
         self._figures: dict[str, Column] = {}
         self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
-        self._comparisons: dict[tuple[str, Cell, str, str], Comparison] = {}
+        self._comparisons: dict[tuple[str, Cell, str], Comparison] = {}
         self._last_results: dict[int, dict[str, Any]] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
         self._pooled: dict[tuple[str, Cell, str], tuple[Distribution, float] | None] = {}
@@ -108,10 +108,7 @@ class ResultTable:
 
     def arm(self, name: str) -> ArmRecord:
         """An arm by name; KeyError when there is none."""
-        for arm in self.arms:
-            if arm.name == name:
-                return arm
-        raise KeyError(name)
+        return {arm.name: arm for arm in self.arms}[name]
 
     @functools.cached_property
     def suites(self) -> tuple[str, ...]:
@@ -175,23 +172,20 @@ class ResultTable:
                 self._estimates[key] = median_estimate([*values.values()], unit, self.confidence)
         return self._estimates[key]
 
-    def compared(self, measure: Measure, cell: Cell, arm: str, to: str = "") -> Comparison:
-        """The ratio to the reference, or another arm, guarded by what identical arms (A/A) differ by."""
-        key = measure.full_name, cell, arm, to
+    def compared(self, measure: Measure, cell: Cell, arm: str) -> Comparison:
+        """The ratio to the reference, guarded by what identical arms (A/A) differ by."""
+        key = measure.full_name, cell, arm
         if key not in self._comparisons:
-            own, other = self.values(measure, cell, arm), self.values(measure, cell, to or self.reference)
+            own, other = self.values(measure, cell, arm), self.values(measure, cell, self.reference)
             aa = self.aa_ratio(measure, cell)
             self._comparisons[key] = compare(own, other, aa, measure.quantity.unit, self.confidence)
         return self._comparisons[key]
 
-    def differed(self, measure: Measure, cell: Cell, arm: str, to: str = "") -> Difference:
-        """The difference from the reference, or another arm, guarded by what identical arms (A/A) differ by."""
+    def differed(self, measure: Measure, cell: Cell, arm: str) -> Difference:
+        """The difference from the reference, guarded by what identical arms (A/A) differ by."""
         unit = measure.quantity.unit
-        reference = self.values(measure, cell, to or self.reference)
-        identical = paired_difference(
-            self.values(measure, cell, self.aa), self.values(measure, cell, self.reference), unit, self.confidence
-        )
-        own = self.values(measure, cell, arm)
+        own, aa, reference = (self.values(measure, cell, one) for one in (arm, self.aa, self.reference))
+        identical = paired_difference(aa, reference, unit, self.confidence)
         return compare_differences(own, reference, band_of([identical]), unit, self.confidence)
 
     def aa_ratio(self, measure: Measure, cell: Cell) -> Estimate | None:
@@ -215,11 +209,11 @@ class ResultTable:
         wanted: dict[tuple[str, frozenset[str]], dict[Field, None]] = {}
         statistics: dict[str, set[str]] = {}
         for measure in measures:
-            for statistic in _statistics(measure.source):
-                statistics.setdefault(statistic.histogram, set()).add(statistic.name)
-            for field in _fields(measure.source):
-                if (measure.suite, measure.probes, field) not in self._columns:
-                    wanted.setdefault((measure.suite, measure.probes), {})[field] = None
+            for one in _leaves(measure.source):
+                if isinstance(one, Statistic):
+                    statistics.setdefault(one.histogram, set()).add(one.name)
+                elif (measure.suite, measure.probes, one) not in self._columns:
+                    wanted.setdefault((measure.suite, measure.probes), {})[one] = None
         for (suite, probes), fields in wanted.items():
             self._read_fields(suite, probes, list(fields))
         for histogram, names in statistics.items():
@@ -347,12 +341,11 @@ class ResultTable:
             for arm in trials.arms if base is not None else ():
                 assert base is not None
                 here = trials.counted_at(cell, arm)
-                there = trials.counted_at(base, arm if relation.arm == "same" else self.reference)
+                there = trials.counted_at(base, arm)
                 _, mine, other = np.intersect1d(blocks[here], blocks[there], assume_unique=True, return_indices=True)
                 divisor = own[there][other]
                 usable = (divisor != 0) & ~np.isnan(divisor)
-                quotient = own[here][mine][usable] / divisor[usable]
-                found[here.start + mine[usable]] = 100 * quotient if relation.percent else quotient
+                found[here.start + mine[usable]] = 100 * own[here][mine][usable] / divisor[usable]
         return found
 
     # -- distributions -----------------------------------------------------------------------------------
@@ -522,20 +515,13 @@ class ResultTable:
         return self._last_results[number]
 
 
-def _fields(source: Source) -> Iterator[Field]:
+def _leaves(source: Source | None) -> Iterator[Field | Statistic]:
+    """What a source is read from."""
     if isinstance(source, Field):
         yield source
     elif isinstance(source, Statistic):
-        if source.otherwise is not None:
-            yield source.otherwise
-    elif isinstance(source, Derived):
-        for one in source.of:
-            yield from _fields(one)
-
-
-def _statistics(source: Source) -> Iterator[Statistic]:
-    if isinstance(source, Statistic):
         yield source
+        yield from _leaves(source.otherwise)
     elif isinstance(source, Derived):
         for one in source.of:
-            yield from _statistics(one)
+            yield from _leaves(one)

@@ -39,7 +39,7 @@ from virtgauge.specs.bandwidth_formatting import (
     timing_words,
     traffic_of,
 )
-from virtgauge.specs.context import Context
+from virtgauge.specs.context import Context, validity
 from virtgauge.specs.headline import Measured, Said, Tone, figures
 from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
@@ -82,7 +82,7 @@ DETAIL = TableSpec(
         Figures("bytes_sent", "sent"),
         Figures("duration", "took"),
         Told("sent, stamped by", insights.sent_and_stamped),
-        Told("validity", insights.validity),
+        Told("validity", validity),
     ),
     split=_EACH,
     rows=("path",),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, field
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
 from virtgauge.specs.bandwidth_formatting import BASES, INSIDE
-from virtgauge.specs.context import Context
+from virtgauge.specs.context import Context, over_cells
 from virtgauge.specs.measures import durations, measures
 
 ESTIMATES = frozenset({"estimate"})
@@ -164,15 +163,6 @@ PerCell = Mapping[Cell, Mapping[int, float]]
 """A figure by cell and block."""
 
 
-def over_cells(figures: PerCell) -> dict[int, float]:
-    """The median over the cells, by block."""
-    blocks: dict[int, list[float]] = {}
-    for by_block in figures.values():
-        for block, value in by_block.items():
-            blocks.setdefault(block, []).append(value)
-    return {block: statistics.median(values) for block, values in blocks.items()}
-
-
 def _paired(test: PerCell, base: PerCell, figure: Callable[[float, float], float | None]) -> PerCell:
     """A figure of two, wherever a cell has both in a block and they have such a figure."""
     found: dict[Cell, dict[int, float]] = {}
@@ -199,18 +189,18 @@ def _errors(context: Context, cells: Sequence[Cell], arm: str) -> PerCell:
 def _identical(context: Context, cells: Sequence[Cell]) -> Estimate:
     """What the A/A pair's errors, without their signs, differ by over cells."""
     again, once = (_errors(context, cells, arm) for arm in (context.table.aa, context.table.reference))
-    found = over_cells(_paired(again, once, _less))
+    found = over_cells(_paired(again, once, _less).values())
     return paired_difference(found, dict.fromkeys(found, 0.0), SHARE.unit, context.table.confidence)
 
 
 def _from_zero(context: Context, differences: PerCell, identical: Sequence[Sequence[Cell]]) -> Difference:
-    found = over_cells(differences)
+    found = over_cells(differences.values())
     band = band_of([_identical(context, cells) for cells in identical]) if found else None
     return compare_differences(found, dict.fromkeys(found, 0.0), band, SHARE.unit, context.table.confidence)
 
 
 def _median(context: Context, figures: PerCell, quantity: Quantity = SHARE) -> Estimate:
-    return context.median(over_cells(figures).values(), quantity)
+    return context.median(over_cells(figures.values()).values(), quantity)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -404,11 +394,11 @@ def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], others: Se
     table = context.table
     own = {cell: _widths(context, cell, arm) for cell in cells}
     base = {cell: _widths(context, other, arm) for cell, other in zip(cells, others, strict=True)}
-    ratios = over_cells(_paired(own, base, _over))
+    ratios = over_cells(_paired(own, base, _over).values())
     again, once = (
         {cell: _widths(context, cell, name) for cell in (*cells, *others)} for name in (table.aa, table.reference)
     )
-    found = over_cells(_paired(again, once, _over))
+    found = over_cells(_paired(again, once, _over).values())
     aa = paired_ratio(found, dict.fromkeys(found, 1.0), table.confidence) if table.aa else None
     return compare(ratios, dict.fromkeys(ratios, 1.0), aa, "ratio", table.confidence)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from virtgauge.analysis.distribution import Distribution, ccdf, merge, samples_needed
@@ -21,7 +21,6 @@ from virtgauge.specs.bandwidth_figures import (
     details,
     effects,
     named,
-    over_cells,
     pooled_effects,
     through_of,
     told,
@@ -43,7 +42,7 @@ from virtgauge.specs.bandwidth_formatting import (
 )
 from virtgauge.specs.bandwidth_paper import published_of
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Text, Value, chart_of, table_of
-from virtgauge.specs.context import Context
+from virtgauge.specs.context import Context, over_cells
 
 LINK = ("capacity_mbps", "delay_ms", "loss")
 PATH = (*LINK, "traffic", "cross_mbps")
@@ -61,31 +60,29 @@ _GAP_UNITS = {"permille": 1e-3}
 # -- columns of the tables of cells ----------------------------------------------------------------------
 
 
-def counted(name: str) -> Any:
-    """A column of what is summed up over the trials of a cell."""
+def _count(name: str, number: Callable[[Context, Cell, str], float]) -> Callable[[Context, Cell, str], Shown]:
+    """A column of what is counted in all trials of a cell."""
 
     def say(context: Context, cell: Cell, arm: str) -> Shown:
         if not context.measured(cell, arm):
             return None
-        return Value.count(name, context.place(cell, arm), total(context, name, [cell], arm))
+        return Value.count(name, context.place(cell, arm), number(context, cell, arm))
 
     return say
 
 
-def intervals(context: Context, cell: Cell, arm: str) -> Shown:
-    """How many trials gave an interval of their own for an error."""
-    number = len(told(context, "intervals.covered", cell, arm))
-    return Value.count("intervals", context.place(cell, arm), number) if context.measured(cell, arm) else None
+def counted(name: str) -> Callable[[Context, Cell, str], Shown]:
+    """A column of what is summed up over the trials of a cell."""
+    return _count(name, lambda context, cell, arm: total(context, name, [cell], arm))
 
 
 def _instants(context: Context, cell: Cell, arm: str) -> list[float]:
     return [rate for one in details(context, cell, arm).values() for rate in one.instants]
 
 
-def searches(context: Context, cell: Cell, arm: str) -> Shown:
-    """Instant estimates in all trials."""
-    number = len(_instants(context, cell, arm))
-    return Value.count("searches", context.place(cell, arm), number) if context.measured(cell, arm) else None
+searches = _count("searches", lambda context, cell, arm: len(_instants(context, cell, arm)))
+intervals = _count("intervals", lambda context, cell, arm: len(told(context, "intervals.covered", cell, arm)))
+"""Trials that gave an interval of their own for an error."""
 
 
 def beyond_fences(context: Context, cell: Cell, arm: str) -> Shown:
@@ -104,12 +101,6 @@ def sent_and_stamped(context: Context, cell: Cell, arm: str) -> Shown:
     found = details(context, cell, arm).values()
     names = dict.fromkeys(name for one in found for name in (one.method, one.stamp) if name)
     return ", ".join(names)
-
-
-def validity(context: Context, cell: Cell, arm: str) -> Shown:
-    """``6 valid, sender-stalls: 3``: repetitions, and the flags of all attempts."""
-    flags = context.table.flags([cell], arm)
-    return ", ".join([f"{len(context.table.numbers(cell, arm))} valid", *(f"{f}: {n}" for f, n in flags.items())])
 
 
 # -- accuracy, and what timing does ----------------------------------------------------------------------
@@ -326,7 +317,7 @@ def paths(context: Context) -> Iterator[Block]:
             links = dict.fromkeys(filter(None, map(_link_words, found)))
             shown: list[Shown] = []
             for name in ("truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
-                values = over_cells({cell: told(context, name, cell, arm.name) for cell in cells}).values()
+                values = over_cells(told(context, name, cell, arm.name) for cell in cells).values()
                 quantity = COUNTED[name].quantity if name in COUNTED else BIT_RATE
                 measure = name if name in COUNTED else f"path.{name}"
                 shown.append(context.of(measure, place, context.median(values, quantity), quantity) if values else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -214,3 +215,20 @@ class Context:
             for cell in self.cells:
                 self._known[among].setdefault(self._levels_but(cell, among), []).append(cell)
         return self._known[among]
+
+
+def validity(context: Context, cell: Cell, arm: str) -> str:
+    """``6 valid, sender-stalls: 3``: repetitions, and the flags of all attempts."""
+    flags = context.table.flags([cell], arm)
+    return ", ".join([f"{len(context.table.numbers(cell, arm))} valid", *(f"{f}: {n}" for f, n in flags.items())])
+
+
+def over_cells(
+    figures: Iterable[Mapping[int, float]], middle: Callable[[Iterable[float]], float] = statistics.median
+) -> dict[int, float]:
+    """Of figures of several cells the middle, by block."""
+    blocks: dict[int, list[float]] = {}
+    for by_block in figures:
+        for block, value in by_block.items():
+            blocks.setdefault(block, []).append(value)
+    return {block: middle(values) for block, values in blocks.items()}

@@ -13,7 +13,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import SHARE
 from virtgauge.specs import isolation_insights as insights
 from virtgauge.specs import isolation_paper as paper
-from virtgauge.specs.context import Context
+from virtgauge.specs.context import Context, validity
 from virtgauge.specs.isolation_formatting import (
     CORES_WORDS,
     DISK_LIMIT,
@@ -80,7 +80,7 @@ ARRAY = TableSpec(
         Figures("work_beside_load", "beside the load"),
         Figures("kept", "of the rate"),
         Figures("kept_of_promised", "of what is promised"),
-        Told("validity", insights.validity),
+        Told("validity", validity),
     ),
     split=_TITLE,
     caption="Every cell as measured, beside the reference without load and policy (v / v_ref), and by the declared "

@@ -269,13 +269,6 @@ def absolute(context: Context, cell: Cell, arm: str) -> Shown:
     return context.of("value", context.place(cell, arm), dataclasses.replace(values, unit=unit), quantity)
 
 
-def validity(context: Context, cell: Cell, arm: str) -> Shown:
-    """``6 valid, guest-blind: 3``: repetitions, and the flags of all attempts."""
-    flags = context.table.flags([cell], arm)
-    valid = f"{len(context.table.numbers(cell, arm))} valid"
-    return ", ".join((valid, *(f"{flag}: {number}" for flag, number in flags.items())))
-
-
 def slice_of(share: float) -> Callable[[Context, Cell, str], Shown]:
     """Makes a column: a quantile of the rates of 100 ms of all repetitions, of the reference's rate in each."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from virtgauge.results.measure import Better, Column, Derived, Measure, Statisti
 from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
 from virtgauge.specs import blocks
 from virtgauge.specs.blocks import Block, Row, Shown, Table, Value, table_of
-from virtgauge.specs.context import Context
+from virtgauge.specs.context import Context, over_cells
 
 PROBES = ("timer_cost", "sleep_lateness")
 FIRST_CHOICE = {
@@ -207,6 +208,7 @@ def _achieved(name: str, quantity: Any, source: Any) -> Measure:
     return Measure("timing", f"load.{name}", quantity, Better.NEITHER, "of the load", frozenset(PROBES), source)
 
 
+_NOT_TOLD = Estimate.missing("", "not told")
 _MOVED = tuple(field("load", name, factor=1e6) for name in ("read_mb_per_s", "written_mb_per_s"))
 _ACHIEVED = {
     "CPU busy": _achieved("cpu_busy", SHARE, field("load", "achieved", "cpu_busy_share", factor=100)),
@@ -234,22 +236,14 @@ def loads(context: Context) -> Iterator[Block]:
             named = [one for one in told if isinstance(one, Mapping)]
             service = ", ".join(dict.fromkeys(str(one["service"]) for one in named if one.get("service")))
             instead = "; ".join(dict.fromkeys(str(one["fallback"]) for one in named if one.get("fallback")))
-            shown = [
-                context.of(one.name, place, _over_cells(context, one, own, arm.name), one.quantity)
-                for one in _ACHIEVED.values()
-            ]
+            shown = []
+            for one in _ACHIEVED.values():
+                # Of each repetition the mean over the cells beside the load.
+                values = over_cells((context.table.values(one, cell, arm.name) for cell in own), statistics.fmean)
+                found = context.median(values.values(), one.quantity) if values else _NOT_TOLD
+                shown.append(context.of(one.name, place, found, one.quantity))
             trials = sum(len(context.table.numbers(cell, arm.name)) for cell in own)
             count = Value.count("load.trials", place, trials)
             text = f"{service}: {instead}" if instead else service or "–"
             rows.append(Row((load_label(load),), arm.name, (text, *shown, count)))
     yield from table_of("", ("Load",), (blocks.Column("service", text=True), *_ACHIEVED, "trials"), rows)
-
-
-def _over_cells(context: Context, measure: Measure, cells: list[Cell], arm: str) -> Estimate:
-    """Of each repetition the mean over the cells beside a load."""
-    blocks_of: dict[int, list[float]] = {}
-    for cell in cells:
-        for block, value in context.table.values(measure, cell, arm).items():
-            blocks_of.setdefault(block, []).append(value)
-    values = [sum(found) / len(found) for found in blocks_of.values()]
-    return context.median(values, measure.quantity) if values else Estimate.missing(measure.quantity.unit, "not told")
