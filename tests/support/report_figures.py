@@ -104,7 +104,7 @@ RULES: Mapping[type, Rule] = {
     LeftOut: Rule(
         lambda one, place: place.at(arm=one.arm, prefix="left_out."),
         {"reasons": "reason:", "left_out_ns": "duration", "waited_ns": "waited", "kept_ns": "kept"},
-        "arm",
+        "arm kept_takes told_ns stolen_ns",
     ),
     hosts.HostFindings: Rule(skip="testers"),
     hosts.HostSummary: Rule(
@@ -266,6 +266,9 @@ def _of_report(built: Report, trials: Sequence[TrialRecord]) -> Iterator[Figure]
     everything = Place("run")
     yield from _walk(built.arms, "", everything)
     yield from _walk(built.left_out, "", everything)
+    for one in built.left_out:
+        yield Figure("run", "left_out.takes", arm=one.arm, estimate=one.takes)
+        yield Figure("run", "left_out.steal_at_most", arm=one.arm, estimate=one.steal_at_most)
     yield from _agreement(built)
     yield from _decisions(built)
     yield from _trials(built, trials)

@@ -113,14 +113,6 @@ def test_figures_are_compared_ranked_and_judged_but_not_of_emulated_arms(context
     assert guest.place.cell == "work;clients=1;size=large;tool=a"
 
 
-def test_platforms_may_stand_across(context: Context) -> None:
-    spec = dataclasses.replace(GLANCE, split=(), across=(), rows=(), arms="columns", columns=(Figures("rate"),))
-    (table,) = compose.tables(context, spec)
-    assert [column.title for column in table.columns] == ["Host", "Host (A/A)", "Guest <b>", "Slow (emulated)"]
-    assert table.rows[0].heads == ("A, large ones",)
-    assert not table.by_arm
-
-
 def test_headlines_say_what_each_platform_does(context: Context) -> None:
     by_arm = {one.arm: one for one in compose.headlines(context)}
     assert by_arm["host"].text == "does things at 1.00 kop/s (A), 2.00 kop/s (B)."

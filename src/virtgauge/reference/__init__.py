@@ -156,12 +156,14 @@ class BandwidthFigure:
 @functools.cache
 def bandwidth_figures() -> tuple[BandwidthFigure, ...]:
     """In the order of the table."""
-    numbers = ("capacity_mbps", "cross_traffic_mbps", "median_mbps")
     return tuple(
         BandwidthFigure(
             *(row["tool"], row["timing"], row["platform"]),
-            *(float(row[one]) for one in numbers),
-            *(_number(row["mad_mbps"]), row["note"]),
+            capacity=float(row["capacity_mbps"]),
+            cross=float(row["cross_traffic_mbps"]),
+            median=float(row["median_mbps"]),
+            half_iqr=_number(row["mad_mbps"]),
+            note=row["note"],
         )
         for row in table("bandwidth").rows
     )
@@ -250,8 +252,8 @@ def isolation_figures() -> tuple[IsolationFigure, ...]:
             share = 1 - share  # the table has the share that is left for the tested guest
         many = next((ends for words, ends in _SHARES.items() if row["note"].startswith(words)), None)
         share = share if many is None else None
-        ends = (_number(row[name], 100) for name in ("q_low_percent", "q_high_percent"))
+        low, high = (_number(row[name], 100) for name in ("q_low_percent", "q_high_percent"))
         of = row["processor"], row["energy_saving"] == "on", row["benchmark"], row["load"]
         shares = many or ((0.0, 1.0) if share is None else (share, share))
-        found.append(IsolationFigure(*of, "loading" if on_loading else "tested", share, shares, *ends, row["note"]))
+        found.append(IsolationFigure(*of, "loading" if on_loading else "tested", share, shares, low, high, row["note"]))
     return tuple(found)

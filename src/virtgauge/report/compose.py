@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from virtgauge.results.formatting import change_phrase, interval_text, point_tex
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import DURATION, RATIO, SHARE
 from virtgauge.specs import headline
-from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Section, Shown, Table, Text
+from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Section, Shown, Table, Text, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import Headline, Measured, Said, Tone, compared, tone_of
-from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, SectionSpec, TableSpec, Told
+from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, TableSpec, Told
 
 _CURVE_POINTS = 160
 _MOST_POINTS, _POINTS_A_STRIP = 9000, (15, 150)
@@ -40,10 +40,10 @@ def sections(context: Context) -> Iterator[Section]:
         yield Section("missing", "Not measured", (missing,))
 
 
-def blocks(context: Context, parts: SectionSpec | Sequence[TableSpec | ChartSpec | Insight]) -> tuple[Block, ...]:
+def blocks(context: Context, parts: Sequence[TableSpec | ChartSpec | Insight]) -> tuple[Block, ...]:
     """What some parts of a declaration come to; those without anything to show are left out."""
     made: list[Block] = []
-    for part in parts.parts if isinstance(parts, SectionSpec) else parts:
+    for part in parts:
         if isinstance(part, TableSpec):
             made += tables(context, part)
         elif isinstance(part, ChartSpec):
@@ -58,17 +58,18 @@ def blocks(context: Context, parts: SectionSpec | Sequence[TableSpec | ChartSpec
 
 def tables(context: Context, spec: TableSpec) -> Iterator[Table]:
     """A table for each combination of the levels that it is split by."""
+    # What no arm can do is told once, under what was not measured.
     cells = [cell for cell in context.where(spec.where) if not _unsupported(context, cell)]
-    make = _by_arm if spec.arms == "rows" else _arms_across
     number = 0
     for key, group in context.groups(cells, spec.split).items():
         named = [context.spec.factor(factor).words(level) for factor, level in zip(spec.split, key, strict=True)]
         title = ": ".join(filter(None, (spec.title, ", ".join(word for word in named if word))))
-        for table in make(context, spec, group, _capital(title)):
-            folded = spec.folded == "all" or (spec.folded == "rest" and number > 0)
-            yield Table(
-                table.title, table.heads, table.columns, table.rows, table.caption if number == 0 else "", folded
-            )
+        heads = tuple(context.spec.factor(one).title for one in spec.rows) or ("Of",)
+        across = _columns(context, spec, group)
+        rows, columns = _rows(context, spec, group, across), (column for _, _, column in across)
+        folded = spec.folded == "all" or (spec.folded == "rest" and number > 0)
+        for table in table_of(_capital(title), heads, columns, rows, "" if number else spec.caption, folded=folded):
+            yield table
             number += 1
 
 
@@ -77,16 +78,13 @@ def _capital(text: str) -> str:
 
 
 def _unsupported(context: Context, cell: Cell) -> bool:
-    """Whether no arm can do it, which is told once, under what was not measured."""
     return all(context.table.ended_as(cell, arm.name) <= {TrialStatus.UNSUPPORTED} for arm in context.arms)
 
 
-def _by_arm(context: Context, spec: TableSpec, cells: list[Cell], title: str) -> Iterator[Table]:
-    """Rows of cells and platforms."""
-    across = _columns(context, spec, cells)
-    apart = spec.rows or tuple(one.name for one in context.spec.factors if one.name not in (*spec.split, *spec.across))
+def _rows(context: Context, spec: TableSpec, cells: list[Cell], across: list[Across]) -> Iterator[Row]:
+    """Of cells and platforms."""
     hidden = (*spec.split, *spec.across)
-    rows: list[Row] = []
+    apart = spec.rows or tuple(one.name for one in context.spec.factors if one.name not in hidden)
     for group in context.groups(cells, apart).values():
         for some in [group] if spec.across else [[cell] for cell in group]:
             heads = tuple(context.words(some[0], one) for one in spec.rows)
@@ -96,10 +94,7 @@ def _by_arm(context: Context, spec: TableSpec, cells: list[Cell], title: str) ->
             for arm in context.arms:
                 if any(context.table.tried(cell, arm.name) for cell in some):
                     shown = tuple(_shown(context, spec, column, some, key, arm) for key, column, _ in across)
-                    rows.append(Row(heads, arm.name, shown))
-    titles = tuple(context.spec.factor(one).title for one in spec.rows) or ("Of",)
-    if rows:
-        yield Table(title, titles, tuple(column for _, _, column in across), tuple(rows), spec.caption)
+                    yield Row(heads, arm.name, shown)
 
 
 Across = tuple[tuple[str, ...], Figures | Told, Column]
@@ -167,32 +162,6 @@ def _shown(
     return None
 
 
-def _arms_across(context: Context, spec: TableSpec, cells: list[Cell], title: str) -> Iterator[Table]:
-    """For each measure a table of cells with a column for each platform."""
-    hidden = (*spec.split, *spec.across)
-    for one in spec.columns:
-        fitting = [cell for cell in cells if _has_any(context, one, [cell])]
-        if not fitting:
-            continue
-        rows = []
-        for cell in fitting:
-            shown: list[Shown] = []
-            for arm in context.arms:
-                tried = context.table.tried(cell, arm.name)
-                if not tried:
-                    shown.append(None)
-                elif isinstance(one, Told):
-                    shown.append(one.say(context, cell, arm.name))
-                else:
-                    shown.append(context.value(one.measure, cell, arm.name, compared=one.compared))
-            heads = tuple(context.words(cell, factor) for factor in spec.rows)
-            rows.append(Row(heads or (context.spec.cell_name(cell, hidden),), "", tuple(shown)))
-        columns = tuple(Column(arm.label + (" (emulated)" if arm.emulated else "")) for arm in context.arms)
-        heads = tuple(context.spec.factor(factor).title for factor in spec.rows) or ("Of",)
-        named = _column(context, one).title
-        yield Table(": ".join(filter(None, (title, named))), heads, columns, tuple(rows), spec.caption)
-
-
 # -- charts ----------------------------------------------------------------------------------------------
 
 
@@ -205,11 +174,8 @@ def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
     told: list[str] = []
     measures: dict[str, Measure] = {}
     for key, group in context.groups(cells, spec.panels).items():
-        if spec.least > 1:
-            factor = spec.x or spec.rows
-            if len({context.level(cell, factor) for cell in group}) < spec.least:
-                continue
-        rows = list(rows_of(context, spec, group, measures))
+        few = spec.least > 1 and len({context.level(cell, spec.x or spec.rows) for cell in group}) < spec.least
+        rows = [] if few else list(rows_of(context, spec, group, measures))
         if not rows:
             continue
         words = [context.spec.factor(factor).words(level) for factor, level in zip(spec.panels, key, strict=True)]
@@ -225,16 +191,13 @@ def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
     if not panels:
         return
     measure = next(iter(measures.values()), None)
-    figures = Axis("" if measure is None else measure.quantity.unit, DURATION if measure is None else measure.quantity)
-    if measure is not None and measure.quantity is RATIO:
-        figures = dataclasses.replace(figures, scale="linear")
-    elif spec.signed:
-        figures = dataclasses.replace(figures, scale="signed")
-    factor_along = context.spec.factor(spec.x) if spec.x else None
+    figures = Axis("", DURATION) if measure is None else Axis(measure.quantity.unit, measure.quantity)
+    if spec.signed or figures.quantity is RATIO:
+        figures = dataclasses.replace(figures, scale="signed" if spec.signed else "linear")
     along = Axis("")
-    if factor_along is not None:
-        scale: Literal["linear", "log"] = "linear" if factor_along.quantity is SHARE else "log"
-        along = Axis(factor_along.title.lower(), factor_along.quantity, scale)
+    if spec.x:
+        factor = context.spec.factor(spec.x)
+        along = Axis(factor.title.lower(), factor.quantity, "linear" if factor.quantity is SHARE else "log")
     across = {"ccdf": (figures, Axis("share that is longer")), "dots": (figures, Axis(""))}
     x, y = across.get(spec.kind, (along, figures))
     more = f" And {len(told) - _MOST_TOLD} more; the tables have all." if len(told) > _MOST_TOLD else ""

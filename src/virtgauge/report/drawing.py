@@ -92,22 +92,17 @@ def _figures(arms: Sequence[ArmRecord], value: alt.X | alt.Y, place: dict[str, A
     """Points with their intervals, and published ones, along the channel of the value."""
     along = "x" if isinstance(value, alt.X) else "y"
     colour, told = arm_colour(arms), _told(label="platform", **{at: at}, t="median", interval="interval")
-    low = type(value)("low:Q", **{name: value[name] for name in ("scale", "axis")})
+    low: Any = type(value)("low:Q", **{name: value[name] for name in ("scale", "axis")})
     intervals = _rows("ours other", "rule", strokeWidth=3, opacity=0.4).transform_filter("isValid(datum.low)")
     points = _rows("ours other", "point", filled=True, size=44, opacity=1, strokeWidth=1.4)
     published = _rows("published", "point", size=56, strokeWidth=1.6, opacity=0.9, color="currentColor", filled=False)
     hollow = alt.condition("datum.hollow || datum.kind == 'other'", alt.value(0), alt.value(1))
+    shape, other = alt.Shape("shape:N", scale=None, legend=None), _told(t="published, other hardware")
+    own: dict[str, Any] = {along: value, **place}
     return [
-        intervals.encode(**{along: low, f"{along}2": "high:Q"}, **place, color=colour, tooltip=told),
-        points.encode(
-            **{along: value}, **place, color=colour, stroke=arm_stroke(arms), fillOpacity=hollow, tooltip=told
-        ),
-        published.encode(
-            **{along: value},
-            **place,
-            shape=alt.Shape("shape:N", scale=None, legend=None),
-            tooltip=_told(t="published, other hardware"),
-        ),
+        intervals.encode(**own | {along: low, f"{along}2": "high:Q"}, color=colour, tooltip=told),
+        points.encode(**own, color=colour, stroke=arm_stroke(arms), fillOpacity=hollow, tooltip=told),
+        published.encode(**own, shape=shape, tooltip=other),
     ]
 
 
@@ -156,8 +151,9 @@ def _lines(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str
     kinds = {row["kind"] for row in rows}
     if "guide" in kinds:
         line = _rows("guide", "line", color="currentColor", strokeWidth=1.2, opacity=0.6, strokeDash=[2, 3])
-        at = {"x": alt.X("across:Q", **x), "y": alt.Y("up:Q", **y)}
-        layers.append(line.encode(**at, detail="of:N", tooltip=_told(t="line")))
+        layers.append(
+            line.encode(x=alt.X("across:Q", **x), y=alt.Y("up:Q", **y), detail="of:N", tooltip=_told(t="line"))
+        )
     if "rule" in kinds:
         rules = _rows("rule", "rule", strokeWidth=1.4, opacity=0.8)
         layers.append(rules.encode(x=across, color=colour, tooltip=_told(label="platform", t="at")))

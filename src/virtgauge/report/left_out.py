@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,71 +20,43 @@ _CHANCE = 0.05
 """How often at most a run, in which the same is taken from all arms, looks as if there were a difference."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class LeftOut:
     """What was measured on one arm and left out because of steal or foreign load.
 
     Attributes:
         arm: by name.
-        takes: slices and whole trials that were left out.
-        reasons: their number by reason.
+        reasons: slices and whole trials that were left out, by reason; the most frequent first.
         left_out_ns: how long they were.
         waited_ns: for quiet moments.
         kept_ns: how long the takes were that count.
-        steal_at_most: share of the machine's CPU time in those that can have been stolen unnoticed; None where the
-            kernel does not count steal.
+        kept_takes: how many these are; of a record that does not tell, one of each trial.
+        told_ns: CPU time of the machine in trials whose steal was bounded, and ``stolen_ns`` that bound.
     """
 
     arm: str
-    takes: int
-    reasons: dict[str, int]
-    left_out_ns: int
-    waited_ns: int
-    kept_ns: int
-    steal_at_most: float | None
+    reasons: Counter[str] = dataclasses.field(default_factory=Counter)
+    left_out_ns: int = 0
+    waited_ns: int = 0
+    kept_ns: int = 0
+    kept_takes: int = 0
+    told_ns: float = 0
+    stolen_ns: float = 0
+
+    @property
+    def takes(self) -> int:
+        """That were left out."""
+        return self.reasons.total()
 
     @property
     def share(self) -> float:
         """Of the time that was measured."""
         return self.left_out_ns / (self.left_out_ns + self.kept_ns) if self.left_out_ns else 0.0
 
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """The arms of which most and least was left out in one suite.
-
-    Attributes:
-        load: what ran beside the measurement; None in suites without this factor.
-    """
-
-    suite: str
-    load: str | None
-    most: LeftOut
-    least: LeftOut
-
     @property
-    def points(self) -> float:
-        """Between their shares."""
-        return self.most.share - self.least.share
-
-
-@dataclasses.dataclass
-class Tally:
-    """The sums of trials that could be repeated in parts, of one suite, load and arm.
-
-    Attributes:
-        reasons: how many takes were left out for each.
-        kept_takes: that count; of a record that does not tell, one of each trial.
-        told_ns: CPU time of the machine in trials whose steal was bounded, and ``stolen_ns`` that bound.
-    """
-
-    reasons: Counter[str] = dataclasses.field(default_factory=Counter)
-    kept_takes: int = 0
-    left_out_ns: int = 0
-    waited_ns: int = 0
-    kept_ns: int = 0
-    told_ns: float = 0
-    stolen_ns: float = 0
+    def steal_at_most(self) -> float | None:
+        """Share of the machine's CPU time in what counts that can have been stolen unnoticed; None where untold."""
+        return min(self.stolen_ns / self.told_ns, 1.0) if self.told_ns else None
 
     def add(self, elapsed_ns: int, counted: Mapping[str, Any]) -> None:
         """One trial more."""
@@ -98,21 +70,23 @@ class Tally:
                 self.told_ns += elapsed_ns * processors
                 self.stolen_ns += stolen_ns
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: LeftOut) -> LeftOut:
         mine, theirs = vars(self), vars(other)
-        return Tally(**{name: mine[name] + theirs[name] for name in mine})
+        return LeftOut(self.arm, **{name: mine[name] + theirs[name] for name in mine if name != "arm"})
 
-    def of(self, arm: str) -> LeftOut:
-        """The same, as it is told of an arm."""
-        return LeftOut(
-            arm=arm,
-            takes=self.reasons.total(),
-            reasons=dict(self.reasons.most_common()),
-            left_out_ns=self.left_out_ns,
-            waited_ns=self.waited_ns,
-            kept_ns=self.kept_ns,
-            steal_at_most=min(self.stolen_ns / self.told_ns, 1.0) if self.told_ns else None,
-        )
+
+class Difference(NamedTuple):
+    """The arms of which most and least was left out in one suite, beside one load (None in suites without any)."""
+
+    suite: str
+    load: str | None
+    most: LeftOut
+    least: LeftOut
+
+    @property
+    def points(self) -> float:
+        """Between their shares."""
+        return self.most.share - self.least.share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,30 +97,28 @@ class Tallies:
         groups: by suite and load, and in each by arm.
     """
 
-    groups: Mapping[tuple[str, str | None], Mapping[str, Tally]]
+    groups: Mapping[tuple[str, str | None], Mapping[str, LeftOut]]
     steal: bool
 
     @classmethod
     def of(cls, accounts: Iterable[Account]) -> Tallies:
         """Sum up what was counted beside trials."""
-        groups: dict[tuple[str, str | None], dict[str, Tally]] = {}
+        groups: dict[tuple[str, str | None], dict[str, LeftOut]] = {}
         steal = False
         for suite, load, arm, _, _, elapsed_ns, counted in accounts:
             steal = steal or bool(counted.get("steal_ns"))
             if "left_out" in counted:
-                groups.setdefault((suite, load), {}).setdefault(arm, Tally()).add(elapsed_ns, counted)
+                groups.setdefault((suite, load), {}).setdefault(arm, LeftOut(arm)).add(elapsed_ns, counted)
         told = any(one.reasons["steal"] for of_arms in groups.values() for one in of_arms.values())
         return cls(groups, steal or told)
 
 
 def left_out_by_arm(arms: Iterable[ArmRecord], tallies: Tallies) -> tuple[LeftOut, ...]:
     """For every arm whose trials could be repeated in parts."""
-    found = []
-    for arm in arms:
-        own = [of_arms[arm.name] for of_arms in tallies.groups.values() if arm.name in of_arms]
-        if own:
-            found.append(sum(own, Tally()).of(arm.name))
-    return tuple(found)
+    of_arm = {
+        arm.name: [of_arms[arm.name] for of_arms in tallies.groups.values() if arm.name in of_arms] for arm in arms
+    }
+    return tuple(sum(own, LeftOut(arm)) for arm, own in of_arm.items() if own)
 
 
 def left_out_differing(tallies: Tallies) -> Difference | None:
@@ -159,8 +131,8 @@ def left_out_differing(tallies: Tallies) -> Difference | None:
     found = []
     for (suite, load), of_arms in tallies.groups.items():
         for pair in itertools.combinations(of_arms, 2):
-            least, most = sorted((of_arms[arm].of(arm) for arm in pair), key=lambda one: one.share)
-            counts = np.array([(one.takes, of_arms[one.arm].kept_takes) for one in (least, most)])
+            least, most = sorted((of_arms[arm] for arm in pair), key=lambda one: one.share)
+            counts = np.array([(one.takes, one.kept_takes) for one in (least, most)])
             found.append((Difference(suite, load, most, least), counts))
     apart = [(differ, counts) for differ, counts in found if differ.points > _DIFFERS]
     if not apart:
@@ -187,12 +159,12 @@ def left_out_caveats(found: Sequence[LeftOut], tallies: Tallies) -> tuple[str, .
     """What a reader must know of it; nothing where nothing was left out."""
     if not any(one.takes for one in found):
         return ()
-    reasons = sum((Counter(one.reasons) for one in found), Counter[str]())
-    listed = ", ".join(f"{name} ×{number}" for name, number in reasons.most_common())
-    left_out_s, kept_s = sum(one.left_out_ns for one in found) / 1e9, sum(one.kept_ns for one in found) / 1e9
+    whole = sum(found, LeftOut(""))
+    listed = ", ".join(f"{name} ×{number}" for name, number in whole.reasons.most_common())
     said = [
-        f"Others used this machine meanwhile ({listed}): {left_out_s:.1f} s of measuring were left out and repeated, "
-        f"{kept_s:.1f} s count. What guests did in the moments left out is not in the figures."
+        f"Others used this machine meanwhile ({listed}): {whole.left_out_ns / 1e9:.1f} s of measuring were left out "
+        f"and repeated, {whole.kept_ns / 1e9:.1f} s count. What guests did in the moments left out is not in the "
+        "figures."
     ]
     if (differ := left_out_differing(tallies)) is not None:
         where = f"{differ.suite}, load {differ.load}" if differ.load else differ.suite

@@ -175,7 +175,7 @@ def compared(comparison: Comparison, name: str) -> str:
     return f"{ratio(change)}{name}{interval}{shown}"
 
 
-def tone_of(found: Iterable[tuple[Comparison | None, Better]]) -> Tone:
+def tone_of(found: Iterable[tuple[Comparison | Difference | None, Better]]) -> Tone:
     """Slower when any comparison with the reference is judged worse, else faster when any is better, else the same."""
     worse = {
         (one.judgement is Judgement.HIGHER) is (better is Better.LOWER)

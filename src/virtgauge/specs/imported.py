@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from virtgauge.analysis.comparison import Comparison
+from virtgauge.analysis.differences import Difference
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
@@ -77,7 +79,8 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     if not own:
         tried = [cell for cell in context.cells if table.tried(cell, arm.name)]
         return Said(table.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
-    parts, found, beside, name = [], [], [], f" {against}"
+    name, parts, found = f" {against}", list[str](), list[Measured]()
+    beside: list[tuple[Comparison | Difference | None, Better]] = []
     for cell, measure in own:
         compared = arm.role != "reference" and table.has(measure, cell, table.reference)
         change = table.compared(measure, cell, arm.name) if compared else None

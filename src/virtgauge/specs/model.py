@@ -107,7 +107,6 @@ class TableSpec:
         head: what is added to the first heading, of a context and the cells of a row, in a line of its own.
         ends: factors of ``across`` of which only the least and the greatest level are shown.
         ranked: the factor whose levels are ranked within each arm by the first column's measure; empty for none.
-        arms: where the platforms stand.
         caption: how to read it.
         folded: only the first of its tables is open, or none of them.
     """
@@ -121,7 +120,6 @@ class TableSpec:
     head: Callable[[Context, list[Cell]], str] | None = None
     ends: tuple[str, ...] = ()
     ranked: str = ""
-    arms: Literal["rows", "columns"] = "rows"
     caption: str = ""
     folded: Literal["none", "rest", "all"] = "rest"
 

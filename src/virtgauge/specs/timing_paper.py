@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from virtgauge.claims.figures import Figures
+from virtgauge.claims.figures import Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.reference import TimingFigure, table, timing_figures
+from virtgauge.reference import TimingFigure, timing_figures
+from virtgauge.reference import table as reference_table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import duration, load_label
 from virtgauge.results.quantities import DURATION
@@ -58,7 +59,7 @@ def published(context: Context) -> Iterator[Block]:
     """The paper's figures, and this run's beside them."""
     rows, sources = [], {}
     for cell, arm, one in _published(context, context.cells):
-        paper = table(_TABLES[cell.probe])
+        paper = reference_table(_TABLES[cell.probe])
         sources[paper.source.citation] = paper.source
         named = "/".join((f"{paper.source.short}, {paper.place}", one.function, one.platform, one.load))
         place = context.place("*", arm, "paper", paper=named)
@@ -112,20 +113,14 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
         cell = cells.get((*place[:2], arm, place[3]))
         return {} if cell is None else context.values(f"{cell.probe}.{_STATISTICS[measure]}", cell, arm)
 
-    figures = [
-        one
-        for place in sorted(cells, key=lambda place: (_ORDER.index(place[1]), _ORDER.index(place[3])))
-        for measure in _STATISTICS
-        if (arm := judged.get(place[2])) is not None
-        for one in context.claim_figure(
-            measure,
-            {"table": place[0], "function": place[1], "load": place[3], "platform": paper_platform(arm) or arm.name},
-            functools.partial(values, place, measure),
-            arm,
-            _facts(arm),
-            arm.label,
-        )
-    ]
+    figures: list[Figure] = []
+    for place in sorted(cells, key=lambda place: (_ORDER.index(place[1]), _ORDER.index(place[3]))):
+        table, function, name, load = place
+        for measure in _STATISTICS if name in judged else ():
+            arm, of = judged[name], functools.partial(values, place, measure)
+            levels: dict[str, Level] = {"table": table, "function": function, "load": load}
+            levels["platform"] = paper_platform(arm) or name
+            figures += context.claim_figure(measure, levels, of, arm, _facts(arm), arm.label)
     found = Figures(claim_file("timing"), figures, context.table.confidence, missing_reason)
     return check_claims("timing", {"": found})
 
