@@ -157,6 +157,10 @@ class Context:
         """The median of a figure of each repetition, in the quantity's base unit."""
         return median_estimate([*values], quantity.unit, self.table.confidence)
 
+    def middle(self, measure: str, place: Place, values: Mapping[int, float], quantity: Quantity) -> Value:
+        """The same of a figure by block, as it is shown."""
+        return self.of(measure, place, self.median(values.values(), quantity), quantity)
+
     def values(self, measure: str, cell: Cell, arm: str) -> dict[int, float]:
         """A measure's figure of each repetition."""
         return self.table.values(self.spec.measure(measure), cell, arm)

@@ -231,7 +231,7 @@ def _one_level(context: Context, cells: list[Cell]) -> list[Cell]:
 def _fewest_clients(context: Context, cells: list[Cell]) -> list[Cell]:
     chosen = _one_level(context, cells)
     groups = context.groups(chosen, ("database", "durability", "flushes")).values()
-    return [min(group, key=lambda cell: int(context.level(cell, "clients") or 1)) for group in groups]
+    return [min(group, key=lambda cell: insights.clients_of(context, cell)) for group in groups]
 
 
 def _charts() -> Iterator[ChartSpec]:
@@ -308,8 +308,8 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
     measured = [cell for cell in plain if any(context.measured(cell, arm.name) for arm in context.arms)] or plain
     if not measured:
         return []
-    fewest = min(int(context.level(cell, "clients") or 1) for cell in measured)
-    own = [cell for cell in measured if int(context.level(cell, "clients") or 1) == fewest]
+    fewest = min(insights.clients_of(context, cell) for cell in measured)
+    own = [cell for cell in measured if insights.clients_of(context, cell) == fewest]
     strongest = next(
         iter(level for level in reversed(LEVELS) if any(context.level(c, "durability") == level for c in own)), ""
     )

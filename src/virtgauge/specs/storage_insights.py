@@ -6,7 +6,7 @@ import dataclasses
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
@@ -24,7 +24,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import duration, interval_text, ratio_with_interval, share
 from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATIO, SHARE, significant
-from virtgauge.specs.blocks import Axis, Block, Column, Finding, Row, Shown, Text, Value, chart_of, table_of
+from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Text, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import (
     CLOSED,
@@ -48,6 +48,11 @@ SHOWN = ("p50", "p99", "p99.9", "max")
 _UNACKNOWLEDGED = re.compile(r"\bw ?:? ?0\b|unacknowledged")
 _SERVES_SEVERAL = 1.5
 """Operations that a flush serves, from which on it is called a group commit."""
+
+
+def clients_of(context: Context, cell: Cell) -> int:
+    """One, where a cell does not say how many."""
+    return int(context.level(cell, "clients") or 1)
 
 
 def rate_measure(context: Context, cell: Cell) -> str:
@@ -81,7 +86,7 @@ def client_limited(context: Context, cell: Cell, arm: str) -> str:
 
 def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation] | None:
     """What explains the rate of a cell on one arm; None where nothing was measured, or nothing of that kind."""
-    operation, clients = context.level(cell, "operation"), int(context.level(cell, "clients") or 1)
+    operation, clients = context.level(cell, "operation"), clients_of(context, cell)
 
     def middle(measure: str) -> float | None:
         found = context.values(measure, cell, arm)
@@ -191,7 +196,7 @@ def reasons(context: Context, cell: Cell, load: Load, found: Explanation) -> lis
 def _group(per_flush: float, context: Context, cell: Cell) -> str:
     what = "statements" if context.level(cell, "operation") in MULTI else "writes"
     if per_flush >= _SERVES_SEVERAL:
-        grouped = int(context.level(cell, "clients") or 1) > 1 and context.level(cell, "durability") == "flushed"
+        grouped = clients_of(context, cell) > 1 and context.level(cell, "durability") == "flushed"
         how = "group commit" if grouped else "flushed later, together"
         return f"{significant(per_flush)} {what} to a flush ({how})"
     return f"{significant(1 / per_flush)} flushes to a {what[:-1]}"
@@ -213,27 +218,19 @@ def _parts(load: Load) -> str:
 
 def durability(context: Context) -> Iterator[Block]:
     """For each arm every level that was tried, the weakest of a database first: its price, and what crashes lost."""
-    columns: tuple[Column | str, ...] = (
+    crashes = ("rows lost", "of", "wrong", "newest lost", "crashes")
+    columns = (
         *("flushes an operation", "one flush takes"),
-        *(
-            Column(title, f"{of} killed")
-            for of in ("server", "machine")
-            for title in ("rows lost", "of", "wrong", "newest lost", "crashes")
-        ),
+        *(Column(title, f"{of} killed") for of in ("server", "machine") for title in crashes),
         *("single writes", "price", Column("settings", text=True)),
     )
-    number = 0
-    for arm in context.own_arms:
-        rows: list[Row] = []
-        own = [
-            cell
-            for cell in context.cells
-            if context.table.tried(cell, arm.name) and context.level(cell, "operation") in (*WRITES, "crash")
-        ]
-        for cells in context.groups(own, ("database", "flushes")).values():
-            rows += _levels_of(context, arm.name, cells)
-        yield from table_of(arm.label, ("Database", "Level"), columns, rows, folded=number > 0)
-        number += bool(rows)
+    folded = False
+    for arm in (one.name for one in context.own_arms):
+        own = [cell for cell in context.where({"operation": (*WRITES, "crash")}) if context.table.tried(cell, arm)]
+        groups = context.groups(own, ("database", "flushes")).values()
+        rows = [row for cells in groups for row in _levels_of(context, arm, cells)]
+        yield from table_of(context.arm(arm).label, ("Database", "Level"), columns, rows, folded=folded)
+        folded = folded or bool(rows)
 
 
 def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Row]:
@@ -243,77 +240,63 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
         of_level = by_level[(level,)]
         if not any(context.measured(cell, arm) for cell in of_level):
             continue  # named once, with the reason, under what was not measured
-        writing = _usual_write(context, arm, of_level)
-        found = rates(context, writing, arm) if writing else {}
-        first = of_level[0]
-        flushes, database = context.level(first, "flushes"), context.level(first, "database")
-        place = context.place(f"*;database={database};durability={level};flushes={flushes}", arm)
-        price = (
-            paired_ratio(found, rates_below, context.table.confidence)
-            if below
-            else Estimate.missing("ratio", "the weakest level")
+        # Single writes by the fewest clients, else many at once.
+        writing = min(
+            (one for one in of_level if context.fits(one, _WRITING) and context.table.tried(one, arm)),
+            key=lambda one: (context.level(one, "operation") != SINGLE_WRITE, clients_of(context, one)),
+            default=None,
         )
+        found = rates(context, writing, arm) if writing else {}
+        flushes, database = (context.level(of_level[0], name) for name in ("flushes", "database"))
+        place = context.place(f"*;database={database};durability={level};flushes={flushes}", arm)
+        price = Estimate.missing("ratio", "the weakest level")
+        if below:
+            price = paired_ratio(found, rates_below, context.table.confidence)
         named = f"of {SHORT_LEVELS.get(below, below)}" if below and price.point is not None else ""
         shown: list[Shown] = []
         for measure, quantity in (("flushes_per_operation", FLUSHES), ("mean_flush", DURATION)):
             values = context.values(measure, writing, arm) if writing else {}
-            shown.append(
-                context.of(f"durability.{measure}", place, context.median(values.values(), quantity), quantity)
-            )
+            shown.append(context.middle(f"durability.{measure}", place, values, quantity))
         for of in ("server", "machine"):
             shown += _crashes(context, arm, of_level, of, place)
         counted = context.spec.measure(rate_measure(context, writing) if writing else "throughput").quantity
-        shown.append(context.of("durability.rate", place, context.median(found.values(), counted), counted))
+        shown.append(context.middle("durability.rate", place, found, counted))
         shown.append(dataclasses.replace(context.of("durability.price", place, price, RATIO), hint=named))
-        shown.append(_settings(context, of_level, arm))
-        words = flush_words(flushes)
-        yield Row(
-            (context.words(first, "database"), SHORT_LEVELS.get(level, level) + (f"\n{words}" if words else "")),
-            arm,
-            tuple(shown),
-        )
+        settings = (context.table.last_result(cell, arm).get("settings") for cell in reversed(of_level))
+        shown.append(_settings_words(next(filter(None, settings), None)))
+        heads = context.words(of_level[0], "database"), _on_device(SHORT_LEVELS.get(level, level), flushes)
+        yield Row(heads, arm, tuple(shown))
         if found:
             below, rates_below = level, found
 
 
-def _settings(context: Context, cells: Sequence[Cell], arm: str) -> str:
-    """What a level was set to, as the last result recorded it."""
-    for cell in reversed(cells):
-        settings = context.table.last_result(cell, arm).get("settings")
-        if isinstance(settings, Mapping):
-            return " ".join(f"{name}={value}" for name, value in settings.items())
-        if settings:
-            return f"profile={settings}"
-    return "–"
+_WRITING = {**USUAL, "operation": WRITES}
 
 
-def _usual_write(context: Context, arm: str, cells: Sequence[Cell]) -> Cell | None:
-    """Single writes by the fewest clients, else many at once."""
-    writing = {**USUAL, "operation": WRITES}
-    having = [cell for cell in cells if context.fits(cell, writing) and context.table.tried(cell, arm)]
-    return min(
-        having,
-        key=lambda cell: (context.level(cell, "operation") != SINGLE_WRITE, int(context.level(cell, "clients") or 1)),
-        default=None,
-    )
+def _on_device(level: str, flushes: str) -> str:
+    """A level, and in a line of its own the device, where it is not the one that is there."""
+    words = flush_words(flushes)
+    return f"{level}\n{words}" if words else level
 
 
-def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: Any) -> Iterator[Shown]:
+def _settings_words(settings: Any) -> str:
+    if isinstance(settings, Mapping):
+        return " ".join(f"{name}={value}" for name, value in settings.items())
+    return f"profile={settings}" if settings else "–"
+
+
+def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: Place) -> Iterator[Shown]:
     """All audits after a kind of crash together: rows lost, acknowledged and wrong, and the newest that was lost."""
-    chosen = [
-        cell
-        for cell in cells
-        if context.level(cell, "operation") == "crash" and (context.level(cell, "of") or "server") == of
-    ]
+    crashed = [cell for cell in cells if context.level(cell, "operation") == "crash"]
+    chosen = [cell for cell in crashed if (context.level(cell, "of") or "server") == of]
     audits = [result for cell in chosen for _, result in context.table.results(cell, arm)]
     if not audits:
         tried = [cell for cell in chosen if context.table.tried(cell, arm)]
         yield from (context.table.ending(tried[-1], arm) if tried else None, *(None,) * 4)
         return
-    names = ("missing", "acknowledged", "wrong")
-    total = {name: sum(int(audit.get(f"{name}_rows") or 0) for audit in audits) for name in names}
     crashes = f"{len(audits)} crash{'' if len(audits) == 1 else 'es'}"
-    for name, number in total.items():
+    for name in ("missing", "acknowledged", "wrong"):
+        number = sum(int(audit.get(f"{name}_rows") or 0) for audit in audits)
         note = "lost" if name == "missing" and number else ""
         yield Value.count(f"crash.{of}.{name}", place, number, note=note, hint=crashes)
     ages = [float(age) * 1e6 for audit in audits if (age := audit.get("newest_lost_ms")) is not None]
@@ -321,8 +304,7 @@ def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: 
     yield Value.count(f"crash.{of}.crashes", place, len(audits))
 
 
-@dataclasses.dataclass(frozen=True)
-class SpreadLevel:
+class SpreadLevel(NamedTuple):
     """How far databases lie apart at one level.
 
     Attributes:
@@ -338,6 +320,11 @@ class SpreadLevel:
     slowest: str
     spread: Estimate
     share: float | None
+
+    @property
+    def words(self) -> str:
+        """``PostgreSQL flushed, MongoDB none``."""
+        return ", ".join(f"{name} {SHORT_LEVELS[level]}" for name, level in self.levels.items())
 
 
 def ranking(context: Context) -> Iterator[tuple[ArmRecord, str, list[SpreadLevel]]]:
@@ -358,8 +345,8 @@ def ranking(context: Context) -> Iterator[tuple[ArmRecord, str, list[SpreadLevel
                 continue
             found = [_spread(context, "mixed", mixture, placed, None)]
             for level in reversed(LEVELS):
-                same = {name: level for name in mixture if (name, level) in placed}
-                if len(same) == len(mixture):
+                if all((name, level) in placed for name in mixture):
+                    same = dict.fromkeys(mixture, level)
                     found.append(_spread(context, level, same, placed, found[0].spread.point))
             yield arm, flushes, found
 
@@ -373,42 +360,37 @@ def _spread(
 ) -> SpreadLevel:
     """The spread is formed within each repetition, so that what its databases have in common cancels."""
     own = {name: placed[name, its] for name, its in levels.items()}
-    blocks = sorted(set.intersection(*(set(one) for one in own.values())))
-    spreads = [
-        spread([one[block] for one in own.values()]) for block in blocks if min(one[block] for one in own.values()) > 0
-    ]
-    found = context.median(spreads, RATIO)
+    by_block = ([one[block] for one in own.values()] for block in sorted(set.intersection(*map(set, own.values()))))
+    found = context.median((spread(rates) for rates in by_block if min(rates) > 0), RATIO)
     middles = {name: statistics.median(one.values()) for name, one in own.items()}
     taken = None if mixed is None or found.point is None else durability_share(mixed, found.point)
-    fastest, slowest = max(middles, key=lambda name: middles[name]), min(middles, key=lambda name: middles[name])
+    fastest, slowest = (choose(middles, key=middles.__getitem__) for choose in (max, min))
     return SpreadLevel(level, levels, fastest, slowest, found, taken)
 
 
 def first_ranking(context: Context) -> Iterator[Block]:
     """The share of durability in the ranking, on the first platform where it can be told."""
     told = list(ranking(context))
-    own = [one for one in told if one[0] is told[0][0]]
-    if own:
-        sentences = tuple(_sentence(flushes, found) for _, flushes, found in own)
-        label = f"{told[0][0].label}, single writes of one client"
-        yield Text(tuple(f"{sentence} ({label})" for sentence in sentences), "Durability", "finding")
+    if told:
+        first = told[0][0]
+        own = (_sentence(flushes, found) for arm, flushes, found in told if arm is first)
+        label = f"{first.label}, single writes of one client"
+        yield Text(tuple(f"{sentence} ({label})" for sentence in own), "Durability", "finding")
 
 
 def _sentence(flushes: str, levels: Sequence[SpreadLevel]) -> str:
     """How much of the ranking is durability, at the strongest level that all have in common."""
-    mixed, equal = levels[0], levels[1:]
-    own = ", ".join(f"{name} {SHORT_LEVELS[level]}" for name, level in mixed.levels.items())
-    words = flush_words(flushes)
+    mixed, *equal = levels
+    own = ", ".join(filter(None, (mixed.words, flush_words(flushes))))
     text = (
-        f"At the paper’s levels ({own}{f', {words}' if words else ''}) {mixed.fastest} stores "
-        f"{ratio_with_interval(mixed.spread)} as many single values a second as {mixed.slowest}"
+        f"At the paper’s levels ({own}) {mixed.fastest} stores {ratio_with_interval(mixed.spread)} as many single "
+        f"values a second as {mixed.slowest}"
     )
     if not equal:
         return f"{text}; they have no common level here, so the share of durability in the difference is unknown."
     text += f"; all {SHORT_LEVELS[equal[0].level]}, the spread is {ratio_with_interval(equal[0].spread)}"
-    return (
-        f"{text}: durability is {share(equal[0].share)} of that ranking." if equal[0].share is not None else f"{text}."
-    )
+    taken = equal[0].share
+    return text + (f": durability is {share(taken)} of that ranking." if taken is not None else ".")
 
 
 def ranking_shares(context: Context) -> Iterator[Block]:
@@ -417,18 +399,14 @@ def ranking_shares(context: Context) -> Iterator[Block]:
     for arm, flushes, found in ranking(context):
         for one in found:
             place = context.place(f"*;flushes={flushes};durability={one.level}", arm.name)
-            own = ", ".join(f"{name} {SHORT_LEVELS.get(level, level)}" for name, level in one.levels.items())
-            named = (
-                f"as in the paper: {own}" if one.level == "mixed" else f"all {SHORT_LEVELS.get(one.level, one.level)}"
-            )
-            shown: tuple[Shown, ...] = (
+            named = f"as in the paper: {one.words}" if one.level == "mixed" else f"all {SHORT_LEVELS[one.level]}"
+            shown = (
                 Finding("durability_share.fastest", place, one.fastest),
                 Finding("durability_share.slowest", place, one.slowest),
                 context.of("durability_share.spread", place, one.spread, RATIO),
                 None if one.share is None else Value.count("durability_share.share", place, 100 * one.share, SHARE),
             )
-            words = flush_words(flushes)
-            rows.append(Row((named + (f"\n{words}" if words else ""),), arm.name, shown))
+            rows.append(Row((_on_device(named, flushes),), arm.name, shown))
     columns = (Column("fastest", text=True), Column("slowest", text=True), "fastest ÷ slowest")
     yield from table_of(
         "How much of the databases’ ranking is durability",

@@ -24,7 +24,7 @@ from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, signif
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import CLOSED, LEVELS, PAPER_LEVELS, USUAL, WRITES, clients_words
-from virtgauge.specs.storage_insights import explained, per_second, rate_measure, rates, reasons
+from virtgauge.specs.storage_insights import clients_of, explained, per_second, rate_measure, rates, reasons
 
 MOST_CLIENTS = 16
 """Of the paper's; what its tables call many clients."""
@@ -67,14 +67,10 @@ class Stand:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.arms = stands(context.all_arms)
-        written = {**USUAL, "write_mode": ("default", "values")}
-        self._plain = context.where(written)
-        counts = {self._clients(cell) for cell in self._plain}
+        self._plain = context.where({**USUAL, "write_mode": ("default", "values")})
+        counts = {clients_of(context, cell) for cell in self._plain}
         self.many = max((number for number in counts if 1 < number <= MOST_CLIENTS), default=None)
         """How many clients stand for the paper's many; None where no more than one was measured."""
-
-    def _clients(self, cell: Cell) -> int:
-        return int(self._context.level(cell, "clients") or 1)
 
     def cell(self, paper: StorageFigure, level: str | None = None) -> Cell | None:
         """The result for a cell, at the paper's level or at a given one; None where there is none.
@@ -91,7 +87,7 @@ class Stand:
             for cell in self._plain
             if context.level(cell, "operation") == paper.name
             and context.words(cell, "database") == paper.database
-            and self._clients(cell) == (self.many if paper.many_clients else 1)
+            and clients_of(context, cell) == (self.many if paper.many_clients else 1)
             and (any_level or context.level(cell, "durability") == wanted)
             and rates(context, cell, arm)
         ]
