@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -163,6 +164,12 @@ PerCell = Mapping[Cell, Mapping[int, float]]
 """A figure by cell and block."""
 
 
+def _of(context: Context, name: str, cells: Sequence[Cell], arm: str, timing: str = "") -> PerCell:
+    """A figure of those cells that have it; with a timing, of the cell that has that instead."""
+    found = {cell: told(context, name, cell.at(timing=timing) if timing else cell, arm) for cell in cells}
+    return {cell: values for cell, values in found.items() if values}
+
+
 def _paired(test: PerCell, base: PerCell, figure: Callable[[float, float], float | None]) -> PerCell:
     """A figure of two, wherever a cell has both in a block and they have such a figure."""
     found: dict[Cell, dict[int, float]] = {}
@@ -174,29 +181,22 @@ def _paired(test: PerCell, base: PerCell, figure: Callable[[float, float], float
     return found
 
 
-def _less(one: float, other: float) -> float:
-    return one - other
+def _first(one: float, other: float) -> float:
+    return one
 
 
 def _over(one: float, other: float) -> float | None:
     return one / other if other else None
 
 
-def _errors(context: Context, cells: Sequence[Cell], arm: str) -> PerCell:
-    return {cell: values for cell in cells if (values := told(context, "error", cell, arm))}
-
-
-def _identical(context: Context, cells: Sequence[Cell]) -> Estimate:
-    """What the A/A pair's errors, without their signs, differ by over cells."""
-    again, once = (_errors(context, cells, arm) for arm in (context.table.aa, context.table.reference))
-    found = over_cells(_paired(again, once, _less).values())
-    return paired_difference(found, dict.fromkeys(found, 0.0), SHARE.unit, context.table.confidence)
-
-
 def _from_zero(context: Context, differences: PerCell, identical: Sequence[Sequence[Cell]]) -> Difference:
-    found = over_cells(differences.values())
-    band = band_of([_identical(context, cells) for cells in identical]) if found else None
-    return compare_differences(found, dict.fromkeys(found, 0.0), band, SHARE.unit, context.table.confidence)
+    """With the band of what the A/A pair's errors, without their signs, differ by over cells."""
+    found, nominal, bands = over_cells(differences.values()), context.table.confidence, []
+    for cells in identical if found else ():
+        again, once = (_of(context, "error", cells, arm) for arm in (context.table.aa, context.table.reference))
+        apart = over_cells(_paired(again, once, operator.sub).values())
+        bands.append(paired_difference(apart, dict.fromkeys(apart, 0.0), SHARE.unit, nominal))
+    return compare_differences(found, dict.fromkeys(found, 0.0), band_of(bands) if bands else None, SHARE.unit, nominal)
 
 
 def _median(context: Context, figures: PerCell, quantity: Quantity = SHARE) -> Estimate:
@@ -238,42 +238,40 @@ def accuracies(context: Context) -> list[Accuracy]:
     groups: dict[tuple[tuple[str, ...], str, str], list[Cell]] = {}
     every: dict[tuple[str, str], list[Cell]] = {}
     for cell in context.cells:
-        timing, through = context.level(cell, "timing"), through_of(cell)
-        groups.setdefault(((context.level(cell, "estimator"),), timing, through), []).append(cell)
-        every.setdefault((timing, through), []).append(cell)
+        place = context.level(cell, "timing"), through_of(cell)
+        groups.setdefault(((context.level(cell, "estimator"),), *place), []).append(cell)
+        every.setdefault(place, []).append(cell)
     for place, cells in every.items():
         groups.setdefault((tuple(dict.fromkeys(context.level(one, "estimator") for one in cells)), *place), cells)
     return [
-        _accuracy(context, arm.name, place, own)
+        _accuracy(context, arm.name, key, own)
         for arm in context.own_arms
-        for place, cells in groups.items()
+        for key, cells in groups.items()
         if (own := [cell for cell in cells if context.measured(cell, arm.name)])
     ]
 
 
-def _accuracy(context: Context, arm: str, place: tuple[tuple[str, ...], str, str], cells: Sequence[Cell]) -> Accuracy:
-    errors = _errors(context, cells, arm)
-    held = [one for cell in cells for one in told(context, "intervals.covered", cell, arm).values()]
+def _accuracy(context: Context, arm: str, key: tuple[tuple[str, ...], str, str], cells: Sequence[Cell]) -> Accuracy:
+    errors, gave = (_of(context, name, cells, arm) for name in ("error", "estimate"))
+    held = [one for values in _of(context, "intervals.covered", cells, arm).values() for one in values.values()]
+    sent, duration = (
+        # Of the trials that gave an estimate.
+        _median(context, _paired(_of(context, name, cells, arm), gave, _first), quantity)
+        for name, quantity in (("bytes_sent", SIZE), ("duration", DURATION))
+    )
     beside = None
     if arm != context.table.reference and errors:
-        reference = _errors(context, [*errors], context.table.reference)
-        beside = _from_zero(context, _paired(errors, reference, _less), [[*errors]])
-
-    def pooled(name: str, quantity: Quantity) -> Estimate:
-        """Of the trials that gave an estimate."""
-        gave = {cell: told(context, "estimate", cell, arm) for cell in cells}
-        values = {cell: told(context, name, cell, arm) for cell in cells}
-        return _median(context, _paired(values, gave, lambda one, _: one), quantity)
-
+        reference = _of(context, "error", [*errors], context.table.reference)
+        beside = _from_zero(context, _paired(errors, reference, operator.sub), [[*errors]])
     return Accuracy(
-        *(arm, *place),
+        *(arm, *key),
         cells=len(errors),
         refused=sum(not estimated(context, cell, arm) for cell in cells),
         off=_median(context, errors),
         covered=round(sum(held)),
         intervals=len(held),
-        sent=pooled("bytes_sent", SIZE),
-        duration=pooled("duration", DURATION),
+        sent=sent,
+        duration=duration,
         beside=beside,
     )
 
@@ -325,8 +323,7 @@ class Effect:
 
 def effects(context: Context) -> list[Effect]:
     """Of every cell that was tried with a base timing, too."""
-    found = []
-    tried = set(context.cells)
+    found, tried = [], set(context.cells)
     for arm in (one.name for one in context.own_arms):
         for cell in context.cells:
             base = next((base for base in BASES if cell.at(timing=base) in tried), None)
@@ -348,56 +345,45 @@ def pooled_effects(context: Context) -> list[Effect]:
 def _effect(
     context: Context, arm: str, cells: Sequence[Cell], base: str, group: Sequence[Effect] | None = None
 ) -> Effect:
-    others = {cell: cell.at(timing=base) for cell in cells}
-    off = {cell: told(context, "error", cell, arm) for cell in cells}
-    base_off = {cell: told(context, "error", others[cell], arm) for cell in cells}
-    paired = _paired(off, base_off, _less)
+    off, base_off = _of(context, "error", cells, arm), _of(context, "error", cells, arm, base)
+    paired = _paired(off, base_off, operator.sub)
     keys = [cell for cell in cells if cell in paired]
-    bases = [others[cell] for cell in keys]
+    bases = [cell.at(timing=base) for cell in keys]
     error = _from_zero(context, paired, [keys, bases])
-    gives, gave = (estimated(context, one, arm) for one in (cells[0], others[cells[0]]))
-    widths = {cell: _widths(context, cell, arm) for cell in (keys if group else cells)}
+    first, other = cells[0], cells[0].at(timing=base)
+    pooled = group is not None
     return Effect(
-        *(arm, tuple(cells), through_of(cells[0]), context.level(cells[0], "timing"), base),
+        *(arm, tuple(cells), through_of(first), context.level(first, "timing"), base),
         pairs=len(keys),
-        off=_median(context, _paired(off, base_off, lambda one, _: one)),
-        base_off=_median(context, _paired(base_off, off, lambda one, _: one)),
+        off=_median(context, _paired(off, base_off, _first)),
+        base_off=_median(context, _paired(base_off, off, _first)),
         error=error,
-        width=_median(context, widths, BIT_RATE),
-        spread=_spread(context, arm, cells[0], others[cells[0]])
-        if group is None
-        else _pooled_spread(context, arm, keys, bases),
+        width=_median(context, _of(context, _WIDTH, keys if pooled else cells, arm), BIT_RATE),
+        spread=_pooled_spread(context, arm, keys, base) if pooled else _spread(context, arm, first, other),
         enabled=sum(one.help is Help.ENABLES for one in group or ()),
         lost=sum(one.help is Help.LOST for one in group or ()),
-        help=_help(gives, gave, error) if group is None else None,
+        help=None if pooled else _help(*(estimated(context, one, arm) for one in (first, other)), error),
     )
 
 
-def _widths(context: Context, cell: Cell, arm: str) -> dict[int, float]:
-    return told(context, "searches.half_iqr", cell, arm)
+_WIDTH = "searches.half_iqr"
 
 
 def _spread(context: Context, arm: str, cell: Cell, other: Cell) -> Comparison:
     """The band is what the A/A pair's spreads differ by in the cell where they do most; none unless both tell it."""
-    table = context.table
-    ratios = [
-        paired_ratio(_widths(context, one, table.aa), _widths(context, one, table.reference), table.confidence)
-        for one in (cell, other)
-    ]
-    known = all(one.low is not None and one.high is not None for one in ratios)
+    measure, table = context.spec.measure(_WIDTH), context.table
+    ratios = [table.ratio(measure, (one, table.aa), (one, table.reference)) for one in (cell, other)]
+    known = all(one.has_interval for one in ratios)
     widest = max(ratios, key=lambda one: max(one.high or 1.0, 1 / (one.low or 1.0))) if known else None
-    own, base = _widths(context, cell, arm), _widths(context, other, arm)
+    own, base = (table.values(measure, one, arm) for one in (cell, other))
     return compare(own, base, widest, BIT_RATE.unit, table.confidence)
 
 
-def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], others: Sequence[Cell]) -> Comparison:
-    table = context.table
-    own = {cell: _widths(context, cell, arm) for cell in cells}
-    base = {cell: _widths(context, other, arm) for cell, other in zip(cells, others, strict=True)}
-    ratios = over_cells(_paired(own, base, _over).values())
-    again, once = (
-        {cell: _widths(context, cell, name) for cell in (*cells, *others)} for name in (table.aa, table.reference)
-    )
+def _pooled_spread(context: Context, arm: str, cells: Sequence[Cell], base: str) -> Comparison:
+    table, both = context.table, [*cells, *(cell.at(timing=base) for cell in cells)]
+    own, other = _of(context, _WIDTH, cells, arm), _of(context, _WIDTH, cells, arm, base)
+    ratios = over_cells(_paired(own, other, _over).values())
+    again, once = (_of(context, _WIDTH, both, name) for name in (table.aa, table.reference))
     found = over_cells(_paired(again, once, _over).values())
     aa = paired_ratio(found, dict.fromkeys(found, 1.0), table.confidence) if table.aa else None
     return compare(ratios, dict.fromkeys(ratios, 1.0), aa, "ratio", table.confidence)

@@ -186,9 +186,8 @@ def _effect_row(context: Context, one: Effect) -> Iterator[Row]:
         refused, trials = total(context, "refused", [at], one.arm), len(context.table.numbers(at, one.arm))
         shown.append(Value.count(f"timing_effect.{prefix}refused", place, refused))
         shown.append(Value.count(f"timing_effect.{prefix}blocks", place, trials))
-        rates = [*told(context, "max_paced", at, one.arm).values()]
-        most = context.median(rates, BIT_RATE)
-        paced.append(context.of(f"timing_effect.{prefix}max_paced", place, most, BIT_RATE) if rates else None)
+        rates = told(context, "max_paced", at, one.arm)
+        paced.append(context.middle(f"timing_effect.{prefix}max_paced", place, rates, BIT_RATE) if rates else None)
     found = Finding("timing_effect.help", place, one.help.value)
     path = f"{named(context, cell, timed=False)}: {context.words(cell, 'path')}"
     yield Row((name, path), one.arm, (found, *shown, *paced))
@@ -317,10 +316,10 @@ def paths(context: Context) -> Iterator[Block]:
             links = dict.fromkeys(filter(None, map(_link_words, found)))
             shown: list[Shown] = []
             for name in ("truth", "path.capacity", "path.cross_traffic", "path.link_lateness.p99"):
-                values = over_cells(told(context, name, cell, arm.name) for cell in cells).values()
+                values = over_cells(told(context, name, cell, arm.name) for cell in cells)
                 quantity = COUNTED[name].quantity if name in COUNTED else BIT_RATE
                 measure = name if name in COUNTED else f"path.{name}"
-                shown.append(context.of(measure, place, context.median(values, quantity), quantity) if values else None)
+                shown.append(context.middle(measure, place, values, quantity) if values else None)
             dropped = total(context, "path.cross_dropped", cells, arm.name)
             shown.insert(3, Value.count("path.cross_dropped", place, dropped))
             rows.append(Row((f"{context.words(cells[0], 'path')}\n{' or '.join(links)}",), arm.name, tuple(shown)))
