@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.claims.figures import Figure, Figures
@@ -187,12 +187,67 @@ Mark = dict[str, Any]
 At = Callable[[Cell, str], tuple[float | None, str]]
 """Where along the horizontal axis a cell's figure of an arm lies, and that in words."""
 _CROSSES = "Crosses: the paper’s figures, measured on other hardware; triangles point to where its bounds leave room."
+_J, _SIZE, _LATE, _OFFERED = (
+    *(Axis("J", RATIO), Axis("frame size, B")),
+    *(Axis("ns", DURATION), Axis("bit/s offered", BIT_RATE)),
+)
 
 
 def charts(context: Context) -> Iterator[Block]:
     """Throughput and latency against J, frame size and load, and what the searches lost."""
-    for made in (_throughput, _by_size, _by_fairness, _by_load, _losses):
-        yield from made(context)
+    cells = _of_fairnesses(context, _MOST_FAIRNESSES)
+    yield from _chart(
+        "Throughput against fairness of the load",
+        "Highest total load that every guest forwards without loss, against the fairness of its distribution (Jain’s "
+        "index: 1 is alike for all, the lowest loads one guest nearly alone), with intervals over independent "
+        "searches. In the manner of the paper’s Figures 2 and 3. Hollow marks are load vectors that the paper does not "
+        "have.",
+        (_J, Axis("bit/s", BIT_RATE)),
+        _over_fairness(context, "throughput_bits", _throughputs),
+    )
+    yield from _chart(
+        "Latency against frame size",
+        "Mean latency at the throughput, every guest’s weighted with its share of the load (L_tot, equation 7), "
+        "against the frame size. In the manner of the paper’s Figures 4 and 6.",
+        (_SIZE, _LATE),
+        _over_size(context, cells),
+    )
+    yield from _chart(
+        "Latency against fairness of the load",
+        "The same against the fairness of the load, for each frame size. In the manner of the paper’s Figures 5 and 7.",
+        (_J, _LATE),
+        _over_fairness(context, AT_THROUGHPUT, lambda size: _bounds(size, [size], 1.0)),  # for every J: at the highest
+    )
+    largest = max((_size(context, cell) for cell in cells), default=0.0)
+    lowest = min((_jain(context, cell) for cell in cells), default=0.0)
+    of_largest = [cell for cell in cells if _size(context, cell) == largest]
+    unfair = [cell for cell in cells if _jain(context, cell) == lowest]
+    for what, own, panel, figure in (
+        (f"{largest:g} B frames", of_largest, "jain", "Figure 8"),
+        (f"J {lowest:.3f}", unfair, "frame_bytes", "Figure 9"),
+    ):
+        yield from _chart(
+            f"Latency against load, {what}",
+            f"L_tot at parts of the throughput, against the load that this is. In the manner of the paper’s {figure}; "
+            "beyond the throughput, where frames are lost, it is the latency of those that come through.",
+            (_OFFERED, _LATE),
+            _over_load(context, own, panel),
+        )
+    yield from _chart(
+        "Loss against load",
+        "Part of the frames that the worst guest lost in every trial of the searches, all repetitions together. "
+        "Vertical rules stand at the throughput; loads beyond twice that are left out. Near zero the axis is linear.",
+        (_OFFERED, Axis("% lost", SHARE)),
+        _losses(context),
+    )
+
+
+def _chart(title: str, caption: str, axes: tuple[Axis, Axis], panels: Mapping[str, list[Mark]]) -> Iterator[Chart]:
+    return chart_of("lines", title, caption, axes, panels, {"published": _CROSSES})
+
+
+def _size(context: Context, cell: Cell) -> float:
+    return float(context.level(cell, "frame_bytes"))
 
 
 def _marks(context: Context, cells: list[Cell], measure: str | Measure, at: At) -> list[Mark]:
@@ -217,86 +272,35 @@ def _panels(context: Context, cells: list[Cell], factors: tuple[str, ...]) -> It
         yield ", ".join([*words, context.level(group[0], "design")] if several else words), group
 
 
-def _over_fairness(context: Context, measure: str) -> dict[str, list[Mark]]:
+def _over_fairness(
+    context: Context, measure: str, published: Callable[[float], Iterable[Mark]]
+) -> dict[str, list[Mark]]:
     def at(cell: Cell, arm: str) -> tuple[float | None, str]:
         return jain_of(context, cell), context.spec.cell_name(cell, ("frame_bytes", "design"))
 
     panels = _panels(context, context.cells, ("frame_bytes",))
-    return {title: _marks(context, cells, measure, at) for title, cells in panels}
+    return {
+        title: [*_marks(context, cells, measure, at), *published(_size(context, cells[0]))] for title, cells in panels
+    }
 
 
-def _size(title: str) -> float:
-    """Of the frames of a panel of ours: ``64 B``."""
-    return float(title.split(" ")[0])
+def _throughputs(size: float) -> Iterator[Mark]:
+    for figure in published_figures():
+        if figure.quantity == "throughput" and figure.smallest == size:
+            yield from (_published(jain, figure.high or 0.0, "cross", figure) for jain in (0.085, 1.0))
 
 
-_J, _SIZE = Axis("J", RATIO), Axis("frame size, B")
-
-
-def _throughput(context: Context) -> Iterator[Chart]:
-    panels = _over_fairness(context, "throughput_bits")
-    for figure in (one for one in published_figures() if one.quantity == "throughput"):
-        for title, rows in panels.items():
-            if _size(title) == figure.smallest:
-                rows += [_published(jain, figure.high or 0.0, "cross", figure) for jain in (0.085, 1.0)]
-    yield from chart_of(
-        "lines",
-        "Throughput against fairness of the load",
-        "Highest total load that every guest forwards without loss, against the fairness of its distribution (Jain’s "
-        "index: 1 is alike for all, the lowest loads one guest nearly alone), with intervals over independent "
-        "searches. In the manner of the paper’s Figures 2 and 3. Hollow marks are load vectors that the paper does not "
-        "have.",
-        (_J, Axis("bit/s", BIT_RATE)),
-        panels,
-        {"published": _CROSSES},
-    )
-
-
-def _by_size(context: Context) -> Iterator[Chart]:
+def _over_size(context: Context, cells: list[Cell]) -> dict[str, list[Mark]]:
     def at(cell: Cell, arm: str) -> tuple[float | None, str]:
-        return float(context.level(cell, "frame_bytes")), context.words(cell, "frame_bytes")
+        return _size(context, cell), context.words(cell, "frame_bytes")
 
-    cells = _of_fairnesses(context, _MOST_FAIRNESSES)
-    sizes = sorted({float(context.level(cell, "frame_bytes")) for cell in cells})
+    sizes = sorted({_size(context, cell) for cell in cells})
     published = [mark for size in sizes for mark in _bounds(size, sizes, size)]
     panels = _panels(context, cells, ("jain",))
-    yield from chart_of(
-        "lines",
-        "Latency against frame size",
-        "Mean latency at the throughput, every guest’s weighted with its share of the load (L_tot, equation 7), "
-        "against the frame size. In the manner of the paper’s Figures 4 and 6.",
-        (_SIZE, Axis("ns", DURATION)),
-        {title: [*_marks(context, own, AT_THROUGHPUT, at), *published] for title, own in panels},
-        {"published": _CROSSES},
-    )
+    return {title: [*_marks(context, own, AT_THROUGHPUT, at), *published] for title, own in panels}
 
 
-def _by_fairness(context: Context) -> Iterator[Chart]:
-    panels = _over_fairness(context, AT_THROUGHPUT)
-    for title, rows in panels.items():
-        rows += _bounds(_size(title), [_size(title)], 1.0)  # for every J; they stand at the highest
-    yield from chart_of(
-        "lines",
-        "Latency against fairness of the load",
-        "The same against the fairness of the load, for each frame size. In the manner of the paper’s Figures 5 and 7.",
-        (_J, Axis("ns", DURATION)),
-        panels,
-        {"published": _CROSSES},
-    )
-
-
-def _by_load(context: Context) -> Iterator[Chart]:
-    """Of the largest frames for several J, and of the lowest J for every frame size."""
-    cells = _of_fairnesses(context, _MOST_FAIRNESSES)
-    largest = max((float(context.level(cell, "frame_bytes")) for cell in cells), default=0.0)
-    lowest = min((_jain(context, cell) for cell in cells), default=0.0)
-    of_largest = [cell for cell in cells if float(context.level(cell, "frame_bytes")) == largest]
-    unfair = [cell for cell in cells if _jain(context, cell) == lowest]
-    yield from _over_load(context, f"{largest:g} B frames", of_largest, "jain", "Figure 8")
-    yield from _over_load(context, f"J {lowest:.3f}", unfair, "frame_bytes", "Figure 9")
-
-
-def _over_load(context: Context, what: str, cells: list[Cell], panel: str, figure: str) -> Iterator[Chart]:
+def _over_load(context: Context, cells: list[Cell], panel: str) -> dict[str, list[Mark]]:
     panels: dict[str, list[Mark]] = {}
     for title, own in _panels(context, cells, (panel,)):
         rows = panels.setdefault(title, [])
@@ -308,47 +312,27 @@ def _over_load(context: Context, what: str, cells: list[Cell], panel: str, figur
 
             rows += _marks(context, own, at_load(percent)["latency"], at)
         for one in published_figures():
-            here = one.smallest == float(context.level(own[0], "frame_bytes"))
-            if one.quantity == "latency" and one.load is not None and here:
+            if one.quantity == "latency" and one.load is not None and one.smallest == _size(context, own[0]):
                 rows.append(_published(one.load, one.high or 0.0, "cross", one))
-    yield from chart_of(
-        "lines",
-        f"Latency against load, {what}",
-        f"L_tot at parts of the throughput, against the load that this is. In the manner of the paper’s {figure}; "
-        "beyond the throughput, where frames are lost, it is the latency of those that come through.",
-        (Axis("bit/s offered", BIT_RATE), Axis("ns", DURATION)),
-        panels,
-        {"published": _CROSSES},
-    )
+    return panels
 
 
-def _losses(context: Context) -> Iterator[Chart]:
+def _losses(context: Context) -> dict[str, list[Mark]]:
     panels: dict[str, list[Mark]] = {}
     for title, cells in _panels(context, _of_fairnesses(context, _LOSS_FAIRNESSES), ("frame_bytes", "jain")):
         rows = panels.setdefault(title, [])
-        for cell in cells:
-            bits = 8 * int(context.level(cell, "frame_bytes"))
-            for arm in context.arms:
-                told = counted(context, cell, arm.name)
-                limit = context.estimate("throughput_bits", cell, arm.name).point
-                if told is None or limit is None:
-                    continue
-                base = {"arm": arm.name, "label": arm.label}
-                tried = sorted(one for one in told.curve if one[0] * bits <= _MOST_BEYOND * limit)
-                for rate, _, worst, stretched in tried[:: max(1, -(-len(tried) // _MOST_POINTS))]:
-                    load, lost = rate * bits, SHARE.text(100 * worst) + (", stretched" if stretched else "")
-                    at = {"x": load, "y": 100 * worst, "at": BIT_RATE.text(load), "t": lost}
-                    rows.append(base | {"kind": "other"} | at)
-                rows.append(base | {"kind": "rule", "x": limit, "t": BIT_RATE.text(limit)})
-    yield from chart_of(
-        "lines",
-        "Loss against load",
-        "Part of the frames that the worst guest lost in every trial of the searches, all repetitions together. "
-        "Vertical rules stand at the throughput; loads beyond twice that are left out. Near zero the axis is linear.",
-        (Axis("bit/s offered", BIT_RATE), Axis("% lost", SHARE)),
-        panels,
-        {"published": _CROSSES},
-    )
+        for cell, arm in itertools.product(cells, context.arms):
+            bits, told = 8 * int(context.level(cell, "frame_bytes")), counted(context, cell, arm.name)
+            limit = context.estimate("throughput_bits", cell, arm.name).point
+            if told is None or limit is None:
+                continue
+            base = {"arm": arm.name, "label": arm.label}
+            tried = sorted(one for one in told.curve if one[0] * bits <= _MOST_BEYOND * limit)
+            for rate, _, worst, stretched in tried[:: max(1, -(-len(tried) // _MOST_POINTS))]:
+                load, lost = rate * bits, SHARE.text(100 * worst) + (", stretched" if stretched else "")
+                rows.append(base | {"kind": "other", "x": load, "y": 100 * worst, "at": BIT_RATE.text(load), "t": lost})
+            rows.append(base | {"kind": "rule", "x": limit, "t": BIT_RATE.text(limit)})
+    return panels
 
 
 def _of_fairnesses(context: Context, most: int) -> list[Cell]:
