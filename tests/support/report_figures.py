@@ -95,7 +95,7 @@ RULES: Mapping[type, Rule] = {
     HeadlineFigure: Rule(
         lambda one, place: place.at(prefix=f"headline:{_headline_name(one)}"),
         {"judgement": ""},
-        "name value change unit probe",
+        "name value change unit probe size",
     ),
     # -- every run
     ArmSummary: Rule(

@@ -19,7 +19,7 @@ from virtgauge.results.quantities import DURATION, RATIO, SHARE
 from virtgauge.specs import headline
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Section, Shown, Table, Text, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.headline import Headline, Measured, Said, Tone, compared, tone_of
+from virtgauge.specs.headline import Headline, Said, Tone, compared, tone_of
 from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, TableSpec, Told
 
 _CURVE_POINTS = 160
@@ -228,9 +228,8 @@ def _figures(
 
 
 def _dots(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
-    tried = list(dict.fromkeys(context.level(cell, spec.rows) for cell in cells))
-    factor = context.spec.factor(spec.rows)
-    order = sorted(tried, key=lambda level: factor.rank(level, tried))
+    tried, factor = [context.level(cell, spec.rows) for cell in cells], context.spec.factor(spec.rows)
+    order = sorted(dict.fromkeys(tried), key=lambda level: factor.rank(level, tried))
     for cell, row, point, low, high in _figures(context, spec, cells, measures):
         level = context.level(cell, spec.rows)
         named = factor.words(level) or level
@@ -238,22 +237,15 @@ def _dots(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measur
 
 
 def _points(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
-    factor = context.spec.factor(spec.x)
     for cell, row, point, low, high in _figures(context, spec, cells, measures):
-        level = factor.level(cell)
-        at = factor.words(level) or level
-        yield row | {"x": _number(level), "at": at, "y": point, "low": low, "high": high}
-
-
-def _number(level: str) -> float:
-    """The number of a level: ``16``, ``open:200``."""
-    return float(level.rpartition(":")[2])
+        level = context.level(cell, spec.x)
+        number, at = float(level.rpartition(":")[2]), context.words(cell, spec.x) or level  # ``16``, ``open:200``
+        yield row | {"x": number, "at": at, "y": point, "low": low, "high": high}
 
 
 def _squares(context: Context, spec: ChartSpec, cells: list[Cell], measures: Measures) -> Iterator[PointRow]:
-    across, down = context.spec.factor(spec.x), context.spec.factor(spec.rows)
     for cell, row, point, _, _ in _figures(context, spec, cells, measures):
-        x, y = (one.words(one.level(cell)) or one.level(cell) for one in (across, down))
+        x, y = (context.words(cell, one) or context.level(cell, one) for one in (spec.x, spec.rows))
         yield row | {"x": x, "y": y, "value": point, "at": f"{x}, {y}"}
 
 
@@ -312,23 +304,19 @@ def _said(context: Context, arm: ArmRecord, against: str, spec: HeadlineSpec) ->
         tried = any(context.table.tried(cell, arm.name) for cell in context.cells)
         return Said("no headline figure" if tried else "not measured yet", Tone.MISSING)
     measured = spec.told(context, arm.name, measured)
-    found = [_measured(context, spec, arm.name, *one) for one in measured]
-    pairs = zip(found, measured, strict=True)
-    beside = [(one.found, context.spec.measure(name).better) for one, (name, _) in pairs]
+    found, beside = [], []
+    for asked, cell in measured:
+        measure, verb, more = context.spec.measure(asked), spec.says[asked][0], spec.more.get(asked)
+        change = context.table.compared(measure, cell, arm.name) if arm.name != context.table.reference else None
+        beside.append((change, measure.better))
+        point = measure.quantity.text(context.table.estimate(measure, cell, arm.name).point)
+        told = "" if change is None else change_phrase(change, *more) if more else ratio_with_interval(change.ratio)
+        said = (f"{verb} {point}".strip(), change, f"{verb} {told}".strip() if told else "")
+        found.append(headline.figure(spec.name(context, cell), *said, probe=cell.probe))
     cells = [cell for _, cell in measured]
     where, remark = spec.where(context, cells), spec.remark(context, cells, arm.name)
     ending = (f" ({where})" if where else "") + (f"; {remark}" if remark else "")
-    text = _sentence(context, spec, arm.name, against, measured) + ending
-    return Said(text, tone_of(beside), headline.figures(found))
-
-
-def _measured(context: Context, spec: HeadlineSpec, arm: str, name: str, cell: Cell) -> Measured:
-    measure, verb, more = context.spec.measure(name), spec.says[name][0], spec.more.get(name)
-    beside = context.table.compared(measure, cell, arm) if arm != context.table.reference else None
-    point = measure.quantity.text(context.table.estimate(measure, cell, arm).point)
-    change = "" if beside is None else change_phrase(beside, *more) if more else ratio_with_interval(beside.ratio)
-    said = f"{verb} {change}".strip() if change else ""
-    return Measured(spec.name(context, cell), f"{verb} {point}".strip(), beside, said, probe=cell.probe)
+    return Said(_sentence(context, spec, arm.name, against, measured) + ending, tone_of(beside), tuple(found))
 
 
 def _sentence(

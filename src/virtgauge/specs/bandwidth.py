@@ -40,7 +40,7 @@ from virtgauge.specs.bandwidth_formatting import (
     traffic_of,
 )
 from virtgauge.specs.context import Context, validity
-from virtgauge.specs.headline import Measured, Said, Tone, figures
+from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
 from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
 
@@ -133,7 +133,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     parts = [f"estimates are {off(shown.off)} with {timed_words(f'{shown.timing}|{shown.through}')}", *_effects(pooled)]
     if any(one.refusal for cell in context.cells for one in details(context, cell, arm.name).values()):
         parts.append("hptime answers from the system’s clock here")
-    return Said("; ".join(parts), tone, figures([_measured(shown)]))
+    return Said("; ".join(parts), tone, (_measured(shown),))
 
 
 def _told_of(own: Sequence[Accuracy]) -> Accuracy | None:
@@ -146,7 +146,7 @@ def _told_of(own: Sequence[Accuracy]) -> Accuracy | None:
     return None
 
 
-def _measured(shown: Accuracy) -> Measured:
+def _measured(shown: Accuracy) -> HeadlineFigure:
     """``estimates are 5.2 % off (4.9–5.5 %)``, ``estimates are 5.2 % off, +3.1 points (+2.9 to +3.3)``."""
     change = ""
     if shown.beside is not None:
@@ -154,7 +154,7 @@ def _measured(shown: Accuracy) -> Measured:
         interval = f" ({points_interval(found)})" if found.has_interval else ""
         value = f"are {per_cent(shown.off.point or 0.0)} % off"
         change = f"{value}, {points(found.point or 0.0)} points{interval}"
-    return Measured("estimates", f"are {off(shown.off)}", shown.beside, change)
+    return figure("estimates", f"are {off(shown.off)}", shown.beside, change)
 
 
 def _no_error(context: Context, arm: str, shown: Accuracy) -> str:

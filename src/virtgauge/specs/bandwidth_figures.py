@@ -362,7 +362,7 @@ def _effect(
         spread=_pooled_spread(context, arm, keys, base) if pooled else _spread(context, arm, first, other),
         enabled=sum(one.help is Help.ENABLES for one in group or ()),
         lost=sum(one.help is Help.LOST for one in group or ()),
-        help=None if pooled else _help(*(estimated(context, one, arm) for one in (first, other)), error),
+        help=None if pooled else _help(estimated(context, first, arm), estimated(context, other, arm), error),
     )
 
 

@@ -228,8 +228,8 @@ def guests(context: Context) -> Iterator[Block]:
                 place = context.place(cell, arm.name, guest=guest)
                 shown: list[Shown] = [Value.count("guest.share", place, 100 * share, SHARE)]
                 for percent in percents:
-                    means = told.means.get((guest, percent), {})
-                    shown.append(context.middle(f"guest.latency_mean_at_{percent:g}", place, means, DURATION))
+                    mean = told.means.get((guest, percent), {})
+                    shown.append(context.middle(f"guest.latency_mean_at_{percent:g}", place, mean, DURATION))
                 for name in ("p50", "p99"):
                     one = context.value(quantile(100, name, guest), cell, arm.name)
                     shown.append(dataclasses.replace(one, measure=f"guest.latency.{name}", place=place))

@@ -38,6 +38,7 @@ class HeadlineFigure:
         resolution: what the comparison could have shown; None where there is none.
         unit: of the resolution: ``ratio``, or that of a difference.
         probe: that measured it, where a suite's figures are of several.
+        size: of a difference that was shown; 0 of any other.
     """
 
     name: str
@@ -47,6 +48,7 @@ class HeadlineFigure:
     resolution: Resolution | None = None
     unit: str = "ratio"
     probe: str = ""
+    size: float = 0.0
 
     @property
     def shown(self) -> bool:
@@ -81,44 +83,29 @@ class Said:
     figures: tuple[HeadlineFigure, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """A figure of a suite, before it is one of a headline.
+def figure(
+    name: str,
+    value: str,
+    found: Comparison | Difference | None = None,
+    change: str = "",
+    known: Resolution | None = None,
+    probe: str = "",
+) -> HeadlineFigure:
+    """One figure of a headline.
 
-    Attributes:
+    Args:
         name, value, change, probe: as :class:`HeadlineFigure` has them.
         found: beside the reference; None where it is not compared.
-        resolution: of a figure that is compared with something else than the reference.
+        known: the resolution of a figure that is compared with something else than the reference.
     """
-
-    name: str
-    value: str
-    found: Comparison | Difference | None = None
-    change: str = ""
-    resolution: Resolution | None = None
-    probe: str = ""
-
-
-def figures(measured: Iterable[Measured]) -> tuple[HeadlineFigure, ...]:
-    """The figures of a headline: those that were shown to differ first, by size, then in the order given."""
-    return tuple(map(_figure, sorted(measured, key=lambda one: -_size(one.found))))
-
-
-def _figure(one: Measured) -> HeadlineFigure:
-    if one.found is None:
-        return HeadlineFigure(one.name, one.value, resolution=one.resolution, probe=one.probe)
-    estimate = one.found.ratio if isinstance(one.found, Comparison) else one.found.estimate
-    change, known = "" if estimate.point is None else one.change, resolution(one.found)
-    return HeadlineFigure(one.name, one.value, change, one.found.judgement, known, estimate.unit, one.probe)
-
-
-def _size(found: Comparison | Difference | None) -> float:
-    """Of a difference that was shown; 0 of any other."""
-    if found is None or not found.distinguishable:
-        return 0.0
+    if found is None:
+        return HeadlineFigure(name, value, resolution=known, probe=probe)
     if isinstance(found, Comparison):
-        return abs(math.log(found.ratio.point or 1.0))
-    return abs(found.estimate.point or 0.0)
+        estimate, size = found.ratio, abs(math.log(found.ratio.point or 1.0))
+    else:
+        estimate, size = found.estimate, abs(found.estimate.point or 0.0)
+    told, size = "" if estimate.point is None else change, size if found.distinguishable else 0.0
+    return HeadlineFigure(name, value, told, found.judgement, resolution(found), estimate.unit, probe, size)
 
 
 def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Said]) -> tuple[Headline, ...]:
@@ -147,9 +134,9 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
         tone = Tone.REFERENCE
     elif arm.emulated:
         tone, text = Tone.EMULATED, f"not ranked: {text}"
-    own = [
-        dataclasses.replace(one, change="", judgement=None, resolution=None) if apart else one for one in said.figures
-    ]
+    own = sorted(said.figures, key=lambda one: -one.size)
+    if apart:
+        own = [dataclasses.replace(one, change="", judgement=None, resolution=None) for one in own]
     return Headline(arm.name, arm.label, tone, f"{text}.", tuple(own))
 
 

@@ -15,7 +15,7 @@ from virtgauge.results.measure import Better, Measure, Statistic, field
 from virtgauge.specs import headline
 from virtgauge.specs.blocks import Block, Column, Row, Table, Text
 from virtgauge.specs.context import Context
-from virtgauge.specs.headline import Measured, Said, Tone
+from virtgauge.specs.headline import HeadlineFigure, Said, Tone
 from virtgauge.specs.measures import durations, measures
 from virtgauge.specs.model import Factor, Figures, SectionSpec, SuiteSpec
 
@@ -79,7 +79,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
     if not own:
         tried = [cell for cell in context.cells if table.tried(cell, arm.name)]
         return Said(table.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
-    name, parts, found = f" {against}", list[str](), list[Measured]()
+    name, parts, found = f" {against}", list[str](), list[HeadlineFigure]()
     beside: list[tuple[Comparison | Difference | None, Better]] = []
     for cell, measure in own:
         compared = arm.role != "reference" and table.has(measure, cell, table.reference)
@@ -90,10 +90,10 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
             told, name = f", {headline.compared(change, name)}", ""  # once is enough
         parts.append(f"{measure.name} {point} ({_levels(cell)}{told})")
         said = ratio_with_interval(change.ratio) if change is not None else ""
-        found.append(Measured(measure.name, point, change, said))
+        found.append(headline.figure(measure.name, point, change, said))
     more = len(parts) - _MOST_FIGURES
     parts[_MOST_FIGURES:] = [f"{more} more figure{'s' * (more > 1)} below"] if more > 0 else []
-    return Said("; ".join(parts), headline.tone_of(beside), headline.figures(found))
+    return Said("; ".join(parts), headline.tone_of(beside), tuple(found))
 
 
 def _figures(context: Context) -> Iterator[Block]:

@@ -6,8 +6,7 @@ A cell is one benchmark in the tested guest beside one load in the loading guest
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import SHARE
@@ -18,13 +17,11 @@ from virtgauge.specs.isolation_formatting import (
     CORES_WORDS,
     DISK_LIMIT,
     FULL_TIME,
-    LATENCY,
     LOADING,
     NOTHING,
     OF_THE_CORES,
     POLICIES,
     TESTED,
-    WAKE,
     Resource,
     about,
     benchmark_of,
@@ -42,16 +39,8 @@ from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, Suite
 _HALF = 50.0
 
 
-def _share(cell: Cell) -> str:
-    return "" if cell.factors["policy"] == NOTHING else cell.factors["share"]
-
-
-def _share_words(level: str) -> str:
-    return percent(float(level) / 100) if level else ""
-
-
-def _on_words(level: str) -> str:
-    return "" if level == NOTHING else f"on the {level} guest"
+def _of(*resources: Resource) -> Callable[[str], bool]:
+    return lambda level: resource_of(level) in resources
 
 
 FACTORS = (
@@ -59,14 +48,17 @@ FACTORS = (
     Factor("block", words=lambda level: ""),  # the benchmark has it
     Factor("cores", "", tuple(CORES_WORDS), words=lambda level: CORES_WORDS.get(level, level)),
     Factor("policy", "", POLICIES, words=policy_words),
-    Factor("share", "declared share", words=_share_words, of=_share, quantity=SHARE),
-    Factor("on", "", (NOTHING, TESTED, LOADING), NOTHING, words=_on_words),
+    Factor(
+        *("share", "declared share"),
+        words=lambda level: percent(float(level) / 100) if level else "",
+        of=lambda cell: "" if cell.factors["policy"] == NOTHING else cell.factors["share"],
+        quantity=SHARE,
+    ),
+    Factor("on", "", (NOTHING, TESTED, LOADING), NOTHING, lambda level: f"on the {level} guest" * (level != NOTHING)),
     Factor("load", "beside", (NOTHING,), words=load_words),
     Factor("intensity", "of the time in which the load works", words=intensity_words, quantity=SHARE),
 )
 _TITLE = ("benchmark", "cores")
-_IS_CORES: Where = {"benchmark": lambda level: resource_of(level) in OF_THE_CORES}
-_IS_LATE: Where = {"benchmark": lambda level: resource_of(level) in (Resource.WAKE, Resource.DISK)}
 
 ARRAY = TableSpec(
     "",
@@ -115,7 +107,7 @@ SLICES = TableSpec(
 LATENCIES = TableSpec(
     "",
     tuple(Figures(f"{name}.{statistic}", statistic) for name in ("wake", "disk") for statistic in STATISTICS),
-    where=_IS_LATE,
+    where={"benchmark": _of(Resource.WAKE, Resource.DISK)},
     split=_TITLE,
 )
 CONSERVATION = TableSpec(
@@ -125,7 +117,11 @@ CONSERVATION = TableSpec(
         Figures("conservation.unused", "cores idle"),
         Told("conserving", insights.conserving),
     ),
-    where={**_IS_CORES, "load": (NOTHING,), "policy": lambda level: level not in (NOTHING, DISK_LIMIT)},
+    where={
+        "benchmark": _of(*OF_THE_CORES),
+        "load": (NOTHING,),
+        "policy": lambda level: level not in (NOTHING, DISK_LIMIT),
+    },
     rows=("benchmark", "cores", "policy", "share", "on"),
     caption="A policy, and a neighbour that does nothing. With the policy on the tested guest a limit leaves cores "
     "idle and a weight does not; with it on the loading guest the tested one should get everything. Conserving: "
@@ -160,14 +156,6 @@ def _strongest(context: Context, cells: list[Cell]) -> list[Cell]:
     return [cell for cell in chosen if int(cell.factors["intensity"]) == strongest[cell.factors["load"]]]
 
 
-def _told_of_share(context: Context, cells: list[Cell]) -> list[Cell]:
-    return [cell for cell in cells if _is_told(cell)]
-
-
-def _begins(begun: str, level: str) -> bool:
-    return level.startswith(begun)
-
-
 def _q_of_share(context: Context, cells: list[Cell]) -> list[Cell]:
     """Nobody else being there, what is left beside the loading guest's share is not all that may be had."""
     return [cell for cell in cells if _is_told(cell) and not (cell.factors["on"] == LOADING and is_alone(cell))]
@@ -186,7 +174,7 @@ def _charts() -> Iterator[ChartSpec]:
                 x="share",
                 panels=("benchmark", "load", "cores"),
                 where=where,
-                choose=_told_of_share,
+                choose=lambda context, cells: [*filter(_is_told, cells)],
                 published=paper.guides_of_work,
                 least=2,
             )
@@ -220,18 +208,18 @@ def _charts() -> Iterator[ChartSpec]:
         where={"load": lambda level: level != NOTHING},
         least=2,
     )
-    for title, measures, benchmark in (
-        ("Lateness under load: the median", ("wake.p50",), WAKE),
-        ("Lateness under load: the p99", ("wake.p99",), WAKE),
-        ("Operations of the disk under load: the median", ("disk.p50",), "disk-"),
-        ("Operations of the disk under load: the p99", ("disk.p99",), "disk-"),
-        ("Memory latency under load", ("memory_latency",), LATENCY),
+    for title, measure, resource in (
+        ("Lateness under load: the median", "wake.p50", Resource.WAKE),
+        ("Lateness under load: the p99", "wake.p99", Resource.WAKE),
+        ("Operations of the disk under load: the median", "disk.p50", Resource.DISK),
+        ("Operations of the disk under load: the p99", "disk.p99", Resource.DISK),
+        ("Memory latency under load", "memory_latency", Resource.CACHE),
     ):
         yield ChartSpec(
-            *("dots", title, "Beside loads that work all the time, and beside none. Logarithmic.", measures),
+            *("dots", title, "Beside loads that work all the time, and beside none. Logarithmic.", (measure,)),
             rows="load",
             panels=("benchmark", "policy", "share", "on", "cores"),
-            where={"benchmark": functools.partial(_begins, benchmark), "intensity": FULL_TIME},
+            where={"benchmark": _of(resource), "intensity": FULL_TIME},
             choose=_near_half,
         )
 

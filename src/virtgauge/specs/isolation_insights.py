@@ -18,7 +18,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.headline import Measured, Said, Tone, figures
+from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
 from virtgauge.specs.isolation_formatting import (
     BOTH,
     CORES_WORDS,
@@ -246,14 +246,14 @@ def said(context: Context, arm: ArmRecord, against: str) -> Said:
     beside = {one.resource: one.degree for one in known if one.arm.name == context.table.reference}
     steps = [order.index(one.degree) - order.index(beside[one.resource]) for one in own if one.resource in beside]
     tone = Tone.SLOWER if min(steps, default=0) < 0 else Tone.FASTER if max(steps, default=0) > 0 else Tone.SAME
-    return Said("; ".join(parts), tone, figures(map(_measured, own)))
+    return Said("; ".join(parts), tone, tuple(map(_measured, own)))
 
 
-def _measured(one: Sentence) -> Measured:
+def _measured(one: Sentence) -> HeadlineFigure:
     """``disk not isolated, keeps 31 % (28–35 %)``, ``wake-up latency not isolated, 8.1× as late (7.9–8.4×)``."""
     keeps = "" if one.resource is Resource.WAKE else "keeps "
     value = f"{one.degree}, {keeps}{kept_words(one.worst, one.resource)}"
-    return Measured(one.resource.value, value, resolution=resolution_of(one.worst, one.band))
+    return figure(one.resource.value, value, known=resolution_of(one.worst, one.band))
 
 
 # -- figures of a cell -----------------------------------------------------------------------------------

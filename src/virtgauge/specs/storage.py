@@ -85,56 +85,33 @@ def storage_measures() -> Iterator[Measure]:
             yield from durations(*told, statistics=insights.SHOWN)
 
 
-def _operation(cell: Cell) -> str:
-    return cell.factors.get("operation", cell.probe)
-
-
-def _of(cell: Cell) -> str:
-    return cell.factors.get("of") or cell.factors.get("crash") or ""
-
-
-def _loop_words(level: str) -> str:
-    return f"{float(level.partition(':')[2]):,.0f}/s offered" if level.startswith("open:") else ""
-
-
 FACTORS = (
     Factor("database", words=lambda level: DATABASES.get(level, level)),
     Factor("durability", "level", tuple(reversed(LEVELS)), words=lambda level: SHORT_LEVELS.get(level, level)),
-    Factor("flushes", "flush profile", usual="as-is", words=lambda level: flush_words(level)),
+    Factor("flushes", "flush profile", usual="as-is", words=flush_words),
     Factor(
-        "operation",
-        "",
-        (*PLAIN, "mixed", "knee", "crash"),
+        *("operation", "", (*PLAIN, "mixed", "knee", "crash")),
         words=lambda level: OPERATION_WORDS.get(level, level),
-        of=_operation,
+        of=lambda cell: cell.factors.get("operation", cell.probe),
     ),
-    Factor("of", words=lambda level: OPERATION_WORDS.get(level, level), of=_of),
-    Factor("clients", usual="", words=lambda level: clients_words(int(level or 1))),
-    Factor("values", usual="1", words=lambda level: f"{level} values" if level != "1" else ""),
     Factor(
-        "index", "index", ("yes", "no"), "yes", words=lambda level: "with index" if level == "yes" else "without index"
+        "of",
+        words=lambda level: OPERATION_WORDS.get(level, level),
+        of=lambda cell: cell.factors.get("of") or cell.factors.get("crash") or "",
     ),
-    Factor("loop", usual="closed", words=_loop_words),
+    Factor("clients", words=lambda level: clients_words(int(level or 1))),
+    Factor("values", usual="1", words=lambda level: f"{level} values" if level != "1" else ""),
+    Factor("index", "index", ("yes", "no"), "yes", lambda level: "with index" if level == "yes" else "without index"),
+    Factor(
+        *("loop", "", (), "closed"),
+        lambda level: f"{float(level.partition(':')[2]):,.0f}/s offered" if level.startswith("open:") else "",
+    ),
     Factor("write_mode", "written by", usual="default"),
 )
 
-_RATES = (
-    Figures(
-        "throughput",
-        "rate",
-        compared=True,
-        where={"operation": SINGLE},
-        note=insights.client_limited,
-        hint=insights.limit_hint,
-    ),
-    Figures(
-        "rows",
-        "rate in rows",
-        compared=True,
-        where={"operation": MULTI},
-        note=insights.client_limited,
-        hint=insights.limit_hint,
-    ),
+_RATES = tuple(
+    Figures(measure, title, True, {"operation": operations}, insights.client_limited, insights.limit_hint)
+    for measure, title, operations in (("throughput", "rate", SINGLE), ("rows", "rate in rows", MULTI))
 )
 _COUNTED = (
     Figures("server_cpu", "CPU of server"),
@@ -236,33 +213,33 @@ def _fewest_clients(context: Context, cells: list[Cell]) -> list[Cell]:
 
 def _charts() -> Iterator[ChartSpec]:
     """In the paper's order (van der Veen et al. 2012, figures 3 to 12), then ours."""
-    place = ("database", "durability", "flushes")
-    for operation in PLAIN:
+    place, one = ("database", "durability", "flushes"), ("1", "")
+    rates = {operation: ("rows", "throughput") if operation in MULTI else ("throughput",) for operation in PLAIN}
+    for operation, counted in rates.items():
         yield ChartSpec(
-            *("dots", f"{_title(operation)} with and without an index"),
-            "One client. In the manner of the paper’s Figures 3 and 4.",
-            *(("rows", "throughput") if operation in MULTI else ("throughput",),),
+            *("dots", f"{OPERATION_WORDS[operation].capitalize()} with and without an index"),
+            *("One client. In the manner of the paper’s Figures 3 and 4.", counted),
             rows="index",
             panels=place,
-            where={**USUAL, "index": ("yes", "no"), "operation": (operation,), "clients": ("1", "")},
+            where={**USUAL, "index": ("yes", "no"), "operation": (operation,), "clients": one},
             least=2,
         )
-    for number, operation in enumerate(PLAIN):
+    for number, (operation, counted) in enumerate(rates.items()):
         yield ChartSpec(
             *("dots", f"One client, {OPERATION_WORDS[operation]}"),
             f"A panel for each level of durability. In the manner of the paper’s Figure {5 + number}.{_PUBLISHED}",
-            ("rows",) if operation in MULTI else ("throughput",),
+            counted[:1],
             rows="database",
             panels=("durability", "flushes"),
-            where={**USUAL, "operation": (operation,), "clients": ("1", "")},
+            where={**USUAL, "operation": (operation,), "clients": one},
             choose=_one_level,
             published=paper.published_dots,
         )
-    for number, operation in enumerate(PLAIN):
+    for number, (operation, counted) in enumerate(rates.items()):
         yield ChartSpec(
             *("lines", f"Many clients, {OPERATION_WORDS[operation]}"),
             f"Of all clients together. In the manner of the paper’s Figure {9 + number}.{_PUBLISHED}",
-            ("rows",) if operation in MULTI else ("throughput",),
+            counted[:1],
             x="clients",
             panels=place,
             where={**USUAL, "operation": (operation,)},
@@ -272,11 +249,10 @@ def _charts() -> Iterator[ChartSpec]:
         )
     yield ChartSpec(
         *("dots", "What durability costs"),
-        "Single writes of one client at every level of durability.",
-        ("throughput",),
+        *("Single writes of one client at every level of durability.", ("throughput",)),
         rows="durability",
         panels=("database", "flushes"),
-        where={**USUAL, "operation": (SINGLE_WRITE,), "clients": ("1", "")},
+        where={**USUAL, "operation": (SINGLE_WRITE,), "clients": one},
         least=2,
     )
     for operation in PLAIN:
@@ -288,10 +264,6 @@ def _charts() -> Iterator[ChartSpec]:
             where={**USUAL, "operation": (operation,)},
             choose=_fewest_clients,
         )
-
-
-def _title(operation: str) -> str:
-    return OPERATION_WORDS[operation].capitalize()
 
 
 _PUBLISHED = (
@@ -310,9 +282,8 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
         return []
     fewest = min(insights.clients_of(context, cell) for cell in measured)
     own = [cell for cell in measured if insights.clients_of(context, cell) == fewest]
-    strongest = next(
-        iter(level for level in reversed(LEVELS) if any(context.level(c, "durability") == level for c in own)), ""
-    )
+    levels = {context.level(cell, "durability") for cell in own}
+    strongest = next((level for level in reversed(LEVELS) if level in levels), "")
     own = [cell for cell in own if context.level(cell, "durability") == strongest] or own
     profiles = Counter(context.level(cell, "flushes") for cell in own)
     own = [cell for cell in own if context.level(cell, "flushes") == max(profiles, key=profiles.__getitem__)]
@@ -322,9 +293,8 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
 
 def _conditions(context: Context, cells: list[Cell]) -> str:
     """``1 client, flushed``."""
-    return ", ".join(
-        filter(None, (context.words(cells[0], name) for name in ("clients", "durability")))
-    ) + insights.device(context, cells[0])
+    said = (context.words(cells[0], name) for name in ("clients", "durability", "flushes"))
+    return ", ".join(filter(None, said))
 
 
 def _remark(context: Context, cells: list[Cell], arm: str) -> str:

@@ -70,12 +70,6 @@ def per_second(value: float | None) -> str:
     return OPERATION_RATE.text(value).replace(" op/s", "/s").replace("kop/s", "k/s").replace("Mop/s", "M/s")
 
 
-def device(context: Context, cell: Cell) -> str:
-    """What follows a level: ``, flushes of a 7200 rpm disk``; nothing where it is the disk that is there."""
-    words = flush_words(context.level(cell, "flushes"))
-    return f", {words}" if words else ""
-
-
 # -- what limits a rate ----------------------------------------------------------------------------------
 
 
@@ -219,7 +213,7 @@ def _parts(load: Load) -> str:
 def durability(context: Context) -> Iterator[Block]:
     """For each arm every level that was tried, the weakest of a database first: its price, and what crashes lost."""
     crashes = ("rows lost", "of", "wrong", "newest lost", "crashes")
-    columns = (
+    columns: tuple[Column | str, ...] = (
         *("flushes an operation", "one flush takes"),
         *(Column(title, f"{of} killed") for of in ("server", "machine") for title in crashes),
         *("single writes", "price", Column("settings", text=True)),
