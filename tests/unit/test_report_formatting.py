@@ -56,9 +56,9 @@ def test_a_given_duration_has_no_invented_digits(ns: float, text: str) -> None:
 
 
 def test_an_interval_shares_its_unit_or_names_both() -> None:
-    assert formatting.duration_interval(estimate(23, 22.8, 23.4, "ns")) == "22.8–23.4 ns"
-    assert formatting.duration_interval(estimate(900, 650, 1150, "ns")) == "650 ns–1.15 µs"
-    assert formatting.duration_interval(estimate(900, None, None, "ns")) == "–"
+    assert formatting.interval_text(estimate(23, 22.8, 23.4, "ns"), DURATION) == "22.8–23.4 ns"
+    assert formatting.interval_text(estimate(900, 650, 1150, "ns"), DURATION) == "650 ns–1.15 µs"
+    assert formatting.interval_text(estimate(900, None, None, "ns"), DURATION) == ""
 
 
 def test_differences_have_their_signs_and_a_share_is_told_in_points() -> None:

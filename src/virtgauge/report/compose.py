@@ -17,7 +17,7 @@ from virtgauge.results.formatting import change_phrase, interval_text, point_tex
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import DURATION, RATIO, SHARE
 from virtgauge.specs import headline
-from virtgauge.specs.blocks import Axis, Block, Chart, Column, Panel, Row, Section, Shown, Table, Text, table_of
+from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Section, Shown, Table, Text, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import Headline, Said, Tone, compared, tone_of
 from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, TableSpec, Told
@@ -25,8 +25,6 @@ from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, Tab
 _CURVE_POINTS = 160
 _MOST_POINTS, _POINTS_A_STRIP = 9000, (15, 150)
 """Raw values in all strips of a chart together, and in each at least and at most."""
-_MOST_TOLD = 12
-"""Figures that a chart's text has; the tables have all."""
 
 
 def sections(context: Context) -> Iterator[Section]:
@@ -170,26 +168,19 @@ def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
     cells = context.where(spec.where)
     cells = spec.choose(context, cells) if spec.choose else cells
     rows_of = {"ccdf": _curves, "dots": _dots, "lines": _points, "heat_map": _squares, "strips": _strips}[spec.kind]
-    panels: list[Panel] = []
-    told: list[str] = []
+    panels: list[tuple[str, list[PointRow]]] = []
     measures: dict[str, Measure] = {}
     for key, group in context.groups(cells, spec.panels).items():
         few = spec.least > 1 and len({context.level(cell, spec.x or spec.rows) for cell in group}) < spec.least
         rows = [] if few else list(rows_of(context, spec, group, measures))
-        if not rows:
-            continue
         words = [context.spec.factor(factor).words(level) for factor, level in zip(spec.panels, key, strict=True)]
-        title = _capital(", ".join(word for word in words if word))
-        told += [f"{title}{': ' if title else ''}{row['label']} {row['at']} {row['t']}" for row in rows if "t" in row]
         if spec.kind == "heat_map":
             for label in dict.fromkeys(row["label"] for row in rows):
                 own = [row for row in rows if row["label"] == label]
-                panels.append(Panel(", ".join(filter(None, (label, *words))), own))
-            continue
-        others = list(spec.published(context, group)) if spec.published else []
-        panels.append(Panel(title, [*rows, *others]))
-    if not panels:
-        return
+                panels.append((", ".join(filter(None, (label, *words))), own))
+        elif rows:
+            others = spec.published(context, group) if spec.published else ()
+            panels.append((_capital(", ".join(filter(None, words))), [*rows, *map(dict, others)]))
     measure = next(iter(measures.values()), None)
     figures = Axis("", DURATION) if measure is None else Axis(measure.quantity.unit, measure.quantity)
     if spec.signed or figures.quantity is RATIO:
@@ -199,10 +190,7 @@ def charts(context: Context, spec: ChartSpec) -> Iterator[Chart]:
         factor = context.spec.factor(spec.x)
         along = Axis(factor.title.lower(), factor.quantity, "linear" if factor.quantity is SHARE else "log")
     across = {"ccdf": (figures, Axis("share that is longer")), "dots": (figures, Axis(""))}
-    x, y = across.get(spec.kind, (along, figures))
-    more = f" And {len(told) - _MOST_TOLD} more; the tables have all." if len(told) > _MOST_TOLD else ""
-    text = f"{'; '.join(told[:_MOST_TOLD])}.{more}" if told else spec.caption
-    yield Chart(spec.kind, spec.title, spec.caption, x, y, tuple(panels), text)
+    yield from chart_of(spec.kind, spec.title, spec.caption, across.get(spec.kind, (along, figures)), panels)
 
 
 PointRow = dict[str, Any]

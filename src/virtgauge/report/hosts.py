@@ -190,7 +190,7 @@ class HostFindings:
             "Each mark is a cell on one host: the median of its repetitions' ratios to the reference there, with its "
             "interval. 1 is the reference itself.",
             (Axis("times the reference's", FACTOR), Axis("")),
-            panels,
+            panels.items(),
         )
 
 

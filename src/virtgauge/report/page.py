@@ -153,16 +153,13 @@ def _counted(blocks: Iterable[Block]) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("duration", "duration_interval", "confidence", "share")
-    environment.filters |= {name: getattr(formatting, name) for name in names}
-    return environment
 
 
 @functools.cache

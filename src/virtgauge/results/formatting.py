@@ -9,7 +9,7 @@ from virtgauge.analysis.differences import Difference
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.analysis.resolution import Resolution, is_coarse, resolution
 from virtgauge.errors import printable as printable  # of a report's words it is one
-from virtgauge.results.quantities import COUNT, RATIO, SHARE, Quantity, significant
+from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity, significant
 
 NONE = "–"
 
@@ -18,7 +18,6 @@ PROBES = {
     "timer_cost": ("Timer cost", "the time it takes to read a clock once"),
     "sleep_lateness": ("Sleep lateness", "how long after its deadline a sleep wakes"),
 }
-_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
 def load_label(load: str) -> str:
@@ -31,35 +30,15 @@ def probe_title(probe: str) -> str:
     return PROBES[probe][0] if probe in PROBES else probe.replace("_", " ")
 
 
-def _unit_of(ns: float) -> tuple[float, str]:
-    for size, name in _UNITS:
-        if abs(float(significant(ns))) >= size:
-            return size, name
-    return _UNITS[-1]
-
-
 def duration(ns: float | None) -> str:
     """``23.0 ns``, ``62.1 µs``; a dash for None."""
-    if ns is None:
-        return NONE
-    size, name = _unit_of(ns)
-    return f"{significant(ns / size)} {name}"
+    return DURATION.text(ns)
 
 
 def exact_duration(ns: float) -> str:
     """A duration that is given rather than measured: ``100 µs``, ``1.5 ms``."""
-    size, name = _unit_of(ns)
-    return f"{ns / size:g} {name}"
-
-
-def duration_interval(estimate: Estimate) -> str:
-    """``22.8–23.4 ns``, ``650 ns–1.15 µs``; a dash without an interval."""
-    if estimate.low is None or estimate.high is None:
-        return NONE
-    low, high = duration(estimate.low), duration(estimate.high)
-    if low.split()[1] == high.split()[1]:
-        low = low.split()[0]
-    return f"{low}–{high}"
+    unit = DURATION.unit_of(ns)
+    return f"{ns / DURATION.factors[unit]:g} {unit}"
 
 
 def ratio(estimate: Estimate) -> str:
@@ -111,13 +90,9 @@ def band(widest: float) -> str:
 
 def factor(value: float) -> str:
     """How many times as much, from 1 up: ``1.02×``, ``1.3×``, ``51×``; never rounded down to 1."""
-    return (
-        f"{max(value, 1.002):.3f}×"
-        if value < 1.0095
-        else f"{value:.2f}×"
-        if value < 1.095
-        else f"{significant(value, 2)}×"
-    )
+    if value < 1.0095:
+        return f"{max(value, 1.002):.3f}×"
+    return f"{value:.2f}×" if value < 1.095 else f"{significant(value, 2)}×"
 
 
 def change_phrase(comparison: Comparison, higher: str, lower: str) -> str:
@@ -161,7 +136,7 @@ _MATERIAL = 1.1
 """Below that, one factor is told for both directions: the larger one."""
 
 
-def unresolved(comparison: Comparison) -> str:
+def _unresolved(comparison: Comparison) -> str:
     """What stands in place of a ratio that says nothing: ``unresolved: even chance to see 51×``; else empty.
 
     In two lines, which are one on a page.
@@ -169,19 +144,6 @@ def unresolved(comparison: Comparison) -> str:
     found = resolution(comparison)
     wider = max(found.higher or 1.0, found.lower or 1.0)
     return f"unresolved:\n{EVEN_CHANCE} {factor(wider)}" if is_coarse(comparison) else ""
-
-
-def why(comparison: Comparison) -> str:
-    """The reason of a judgement, and the smallest difference of which the comparison had an even chance."""
-    said, found = comparison.reason, resolution(comparison)
-    if unresolved(comparison):
-        said += f" (ratio {ratio_with_interval(comparison.ratio)})"
-    return said if found.smallest is None else f"{said}; {EVEN_CHANCE} {even_chance(found)}"
-
-
-def compared_ratio(comparison: Comparison) -> str:
-    """``0.91× (0.90–0.93×)``, or that it could not be resolved."""
-    return unresolved(comparison) or ratio_with_interval(comparison.ratio)
 
 
 def _amount(comparison: Comparison) -> tuple[str, str]:
@@ -227,7 +189,7 @@ def beside(found: Comparison | Difference, quantity: Quantity, *, short: bool = 
     if isinstance(found, Comparison):
         if found.ratio.point is None:
             return ""
-        return (unresolved(found) or ratio(found.ratio)) if short else compared_ratio(found)
+        return _unresolved(found) or (ratio if short else ratio_with_interval)(found.ratio)
     estimate = found.estimate
     if estimate.point is None:
         return ""
@@ -245,5 +207,10 @@ def _signed(difference: float, quantity: Quantity) -> str:
 
 
 def why_judged(found: Comparison | Difference) -> str:
-    """The reason of a judgement, and what could have been shown."""
-    return why(found) if isinstance(found, Comparison) else found.reason
+    """The reason of a judgement, and the smallest difference of which the comparison had an even chance."""
+    said = found.reason
+    if isinstance(found, Comparison):
+        known = resolution(found)
+        said += f" (ratio {ratio_with_interval(found.ratio)})" if _unresolved(found) else ""
+        said += "" if known.smallest is None else f"; {EVEN_CHANCE} {even_chance(known)}"
+    return said

@@ -52,11 +52,13 @@ class Quantity:
             return "–"
         if 0 <= value < self.least:
             return f"< {self.least:g}"
-        unit = self.shown[0]
-        for candidate in self.shown:
-            if abs(value) >= self.factors[candidate] * (1 - 0.5 * 10**-digits):
-                unit = candidate
+        unit = self.unit_of(value, digits)
         return f"{significant(value / self.factors[unit], digits)} {unit}".rstrip()
+
+    def unit_of(self, value: float, digits: int = 3) -> str:
+        """The largest of the shown units of which a value has one, as it is rounded."""
+        least = 1 - 0.5 * 10**-digits
+        return next((one for one in reversed(self.shown) if abs(value) >= self.factors[one] * least), self.shown[0])
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -362,7 +362,7 @@ def against_cross(context: Context) -> Iterator[Block]:
                     *("lines", f"{title} of the estimates against {kind} cross traffic: {link_words(link_of(own[0]))}"),
                     f"In the manner of the paper’s Figure 16 {caption}",
                     (Axis("cross traffic, Mbit/s", None, "close"), Axis(f"{axis}, bit/s", BIT_RATE, "linear")),
-                    panels,
+                    panels.items(),
                     _LEGENDS,
                 )
 
@@ -417,7 +417,7 @@ def strips(context: Context) -> Iterator[Block]:
                 "In the manner of the paper’s Figures 17 to 19: the searches of all repetitions, a strip for each "
                 "platform; bold, the median over repetitions.",
                 (Axis(""), Axis("estimate, bit/s", BIT_RATE, "close")),
-                panels,
+                panels.items(),
                 _LEGENDS,
             )
 
@@ -471,7 +471,7 @@ def effects_chart(context: Context) -> Iterator[Block]:
         "of 0 precise timing helps. Filled: the interval excludes 0 and the effect exceeds what identical arms (A/A) "
         "differ by.",
         (Axis("percentage points", SHARE, "signed"), Axis("")),
-        panels,
+        panels.items(),
     )
 
 
@@ -499,13 +499,13 @@ def curves(context: Context) -> Iterator[Block]:
         "How often the time between two bursts is longer than so many times what was planned (P(X > x)); all "
         "repetitions and rates together. A steep fall at 1 × is good pacing.",
         (Axis("times what was planned", FACTOR), Axis("")),
-        gaps,
+        gaps.items(),
     )
     yield from chart_of(
         *("ccdf", "How late bursts leave"),
         "From a burst’s due time to its handover to the kernel: P(X > x), all repetitions and rates together.",
         (Axis(DURATION.unit, DURATION), Axis("share that is longer")),
-        late,
+        late.items(),
     )
 
 

@@ -164,6 +164,9 @@ class Panel:
     rows: Sequence[Mapping[str, Any]]
 
 
+Kind = Literal["dots", "lines", "ccdf", "heat_map", "strips"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Chart:
     """Panels that are drawn alike, on the same axes.
@@ -172,7 +175,7 @@ class Chart:
         text: what it shows, for those who do not see it.
     """
 
-    kind: Literal["dots", "lines", "ccdf", "heat_map", "strips"]
+    kind: Kind
     title: str
     caption: str
     x: Axis
@@ -194,6 +197,7 @@ Block = Table | Chart | Text
 
 _FIGURES = ("ours", "other", "raw", "curve")
 _MOST_TOLD = 12
+"""Figures that a chart's text has; the tables have all."""
 
 
 def table_of(
@@ -212,33 +216,38 @@ def table_of(
 
 
 def chart_of(
-    kind: Literal["dots", "lines", "ccdf", "strips"],
+    kind: Kind,
     title: str,
     caption: str,
     axes: tuple[Axis, Axis],
-    panels: Mapping[str, Sequence[Mapping[str, Any]]],
+    panels: Iterable[tuple[str, Sequence[Mapping[str, Any]]]],
     legends: Mapping[str, str] | None = None,
 ) -> Iterator[Chart]:
     """A chart of the panels that hold a figure of this run, where there are any.
 
     Args:
         axes: the horizontal one, then the vertical one.
-        panels: rows by title.
+        panels: each with its title.
         legends: what the caption adds where a row of this kind, or of this shape, is drawn.
     """
-    drawn = {
-        name: rows
-        for name, rows in panels.items()
+    drawn = [
+        Panel(name, rows)
+        for name, rows in panels
         if any(row.get("kind", "curve") in _FIGURES or "own" in row for row in rows)
-    }
+    ]
     if not drawn:
         return
-    marks = {row.get(part) for rows in drawn.values() for row in rows for part in ("kind", "shape")}
+    marks = {row.get(part) for panel in drawn for row in panel.rows for part in ("kind", "shape")}
     caption += "".join(f" {text}" for mark, text in (legends or {}).items() if mark in marks)
-    figures = ((name, row) for name, rows in drawn.items() for row in rows if "at" in row and "label" in row)
-    said = [f"{name}: {row['label']} {row['at']} {row['t']}" for name, row in figures if row["kind"] != "published"]
-    text = "; ".join(said[:_MOST_TOLD]) or caption
-    yield Chart(kind, title, caption, *axes, tuple(Panel(name, rows) for name, rows in drawn.items()), text)
+    said = [
+        f"{panel.title}{': ' if panel.title else ''}{row['label']} {row['at']} {row['t']}"
+        for panel in drawn
+        for row in panel.rows
+        if "at" in row and "label" in row and row["kind"] != "published"
+    ]
+    more = f" And {len(said) - _MOST_TOLD} more; the tables have all." if len(said) > _MOST_TOLD else ""
+    text = f"{'; '.join(said[:_MOST_TOLD])}.{more}" if said else caption
+    yield Chart(kind, title, caption, *axes, tuple(drawn), text)
 
 
 @dataclasses.dataclass(frozen=True)

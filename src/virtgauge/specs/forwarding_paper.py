@@ -243,7 +243,7 @@ def charts(context: Context) -> Iterator[Block]:
 
 
 def _chart(title: str, caption: str, axes: tuple[Axis, Axis], panels: Mapping[str, list[Mark]]) -> Iterator[Chart]:
-    return chart_of("lines", title, caption, axes, panels, {"published": _CROSSES})
+    return chart_of("lines", title, caption, axes, panels.items(), {"published": _CROSSES})
 
 
 def _size(context: Context, cell: Cell) -> float:

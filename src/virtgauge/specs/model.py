@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import Quantity
-from virtgauge.specs.blocks import Block, Shown
+from virtgauge.specs.blocks import Block, Kind, Shown
 
 if TYPE_CHECKING:
     from virtgauge.claims.verdicts import ClaimCheck
@@ -144,7 +144,7 @@ class ChartSpec:
         factor: of strips, how many base units a raw value's unit has.
     """
 
-    kind: Literal["dots", "lines", "ccdf", "heat_map", "strips"]
+    kind: Kind
     title: str
     caption: str
     measures: tuple[str, ...]

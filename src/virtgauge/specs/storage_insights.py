@@ -506,7 +506,7 @@ def offered(context: Context) -> Iterator[Block]:
         "p99 of the response, from the intended start, so that operations that wait for those before count with "
         "their wait. Solid rules: the knee, the highest rate at which the objective is met; dotted: the objective.",
         (Axis("operations/s offered", OPERATION_RATE), Axis("p99 of the response", DURATION)),
-        panels,
+        panels.items(),
     )
 
 
