@@ -337,8 +337,8 @@ def _agreement(built: Report) -> Iterator[Figure]:
     yield Figure("run", "aa.headline.good", verdict="yes" if arms.good else "no")
     for name in ("coarse", "figures", "uncounted"):
         yield Figure("run", f"aa.headline.{name}", estimate=getattr(arms, name))
-    yield Figure("run", "repetitions", estimate=built.run.blocks)
-    yield Figure("run", "finished", verdict="yes" if built.run.finished else "no")
+    yield Figure("run", "repetitions", estimate=built.blocks)
+    yield Figure("run", "finished", verdict="yes" if built.finished else "no")
 
 
 def _decisions(built: Report) -> Iterator[Figure]:

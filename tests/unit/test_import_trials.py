@@ -71,7 +71,7 @@ def test_a_report_sets_imported_figures_beside_the_reference(run):
     assert comparison.ratio.point == pytest.approx(0.501, abs=0.001)
     assert comparison.distinguishable
     assert value(built, "imported", "fio.iops", "host-aa").compared.distinguishable is False
-    assert built.run.finished
+    assert built.finished
     (said,) = [one.text for one in built.suite("imported").headlines if one.arm == "guest"]
     assert "fio.iops 502 op/s" in said
     assert "0.50× host" in said

@@ -198,7 +198,7 @@ def test_published_figures_stand_beside_the_same_function_load_and_platform(usua
 def test_a_run_without_trials_says_so(tmp_path: Path) -> None:
     built = report.build(Ledger.create(tmp_path / "run", manifest([arm.record for arm in usual_arms()])))
     assert built.suites == built.cells == ()
-    assert not built.run.finished
+    assert not built.finished
     assert any("no valid trial" in caveat for caveat in built.caveats)
     assert any("not finished" in caveat for caveat in built.caveats)
 
@@ -247,7 +247,7 @@ def test_a_run_is_finished_when_it_recorded_its_end(tmp_path: Path, events: list
     ledger = Ledger.create(tmp_path / "run", manifest([arm_record("host", "host", "Host", "reference")]))
     for kind in events:
         ledger.add_event(kind, "")
-    assert report.build(ledger).run.finished is finished
+    assert report.build(ledger).finished is finished
 
 
 def test_a_changed_host_is_said(tmp_path: Path) -> None:

@@ -114,11 +114,11 @@ def test_too_few_repetitions_are_said_to_be_too_few(tmp_path):
 
 
 def test_all_hosts_stand_together_everywhere_else_and_each_can_be_had_alone(unlike):
-    assert report.build(unlike).run.blocks == 2 * REPETITIONS
+    assert report.build(unlike).blocks == 2 * REPETITIONS
     with HostLedger.of(unlike.folder, "south") as ledger:
         alone = report.build(ledger)
     assert alone.hosts is None
-    assert alone.run.blocks == REPETITIONS
+    assert alone.blocks == REPETITIONS
     assert alone.run.fingerprint["identity"]["cpu_model"] == "CPU of south"
     assert {trial.block // BLOCKS_PER_HOST for trial in alone.trials} == {1}
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, TrialStatus
+from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, Manifest, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report.arms import arms_of, told_apart
 from virtgauge.report.hosts import hosts_of
 from virtgauge.report.left_out import Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
-from virtgauge.report.model import ArmSummary, Cell, Report, Run
+from virtgauge.report.model import ArmSummary, Report
 from virtgauge.report.replay import replay_of
 from virtgauge.report.requirements import decisions_of
 from virtgauge.report.suite import SPECS, SuiteReport, suite_report
@@ -45,20 +45,16 @@ def build(ledger: Ledger) -> Report:
     suites = [suite_report(spec, table, arms_of(manifest, spec.name), facts) for spec in tried]
     agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
     valid = table.trials.status == STATUSES.index(TrialStatus.VALID)
-    told = ("run_id", "created_at", "plan_name", "plan_text", "seed", "confidence", "tool_version", "agent_sha256")
-    run = Run(
-        **{name: getattr(manifest, name) for name in told},
-        fingerprint=manifest.fingerprint,
-        finished=has_finished(events),
-        blocks=np.unique(table.trials.block[valid]).size,
-    )
     tallies = Tallies.of(table.accounts())
     left_out = left_out_by_arm(manifest.arms, tallies)
     hosts = hosts_of(table, manifest, lambda *key: _cell_name(suites, *key))
+    finished, blocks = has_finished(events), np.unique(table.trials.block[valid]).size
     return Report(
-        run=run,
+        run=manifest,
+        finished=finished,
+        blocks=blocks,
         caveats=(
-            *_caveats(run, suites, agrees, events),
+            *_caveats(manifest, suites, agrees, events, blocks),
             *left_out_caveats(left_out, tallies),
             *untold_steal_caveats(manifest.fingerprint, tallies),
             *(hosts.caveats if hosts else ()),
@@ -67,10 +63,8 @@ def build(ledger: Ledger) -> Report:
         agreement=agrees,
         arms=arms,
         suites=tuple(suites),
-        cells=tuple(
-            Cell(cell.suite, cell.probe, cell.factors, _cell_name(suites, cell.suite, cell.probe, cell.factors))
-            for cell in table.trials.cells
-        ),
+        cells=table.trials.cells,
+        cell_names=tuple(_cell_name(suites, one.suite, one.probe, one.factors) for one in table.trials.cells),
         trials=TrialLines(table),
         guests=tuple(guests),
         events=tuple(events),
@@ -108,36 +102,34 @@ def _arm_summary(arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecor
 
 
 def _caveats(
-    run: Run, suites: Sequence[SuiteReport], agrees: Agreement, events: Sequence[EventRecord]
-) -> tuple[str, ...]:
+    run: Manifest, suites: Sequence[SuiteReport], agrees: Agreement, events: Sequence[EventRecord], blocks: int
+) -> Iterator[str]:
     """What a reader must know before the figures."""
-    said = []
-    if not run.finished:
-        said.append("This run has not finished: these are the figures so far.")
-    if not run.blocks:
-        said.append("There is no valid trial, so there are no figures; the table of trials says why.")
-        return tuple(said)
+    if not has_finished(events):
+        yield "This run has not finished: these are the figures so far."
+    if not blocks:
+        yield "There is no valid trial, so there are no figures; the table of trials says why."
+        return
     if agrees.ok is None:
-        said.append("Identical arms (A/A) could not be compared, so no difference is called proven.")
+        yield "Identical arms (A/A) could not be compared, so no difference is called proven."
     elif not agrees.ok:
-        said.append(
+        yield (
             f"Identical arms (A/A) differ in {agrees.excluding} of {agrees.cells} cells, more than chance explains "
             f"({agrees.tolerated}): order or placement on this machine matters. Smaller differences are inconclusive."
         )
     reached = [estimate.confidence for suite in suites for estimate in suite.estimates]
     lowest = min((one for one in reached if one is not None), default=None)
     if lowest is None:
-        said.append("One repetition gives no interval. Six are the least for a 95 % one.")
+        yield "One repetition gives no interval. Six are the least for a 95 % one."
     elif lowest < run.confidence:
-        said.append(
+        yield (
             f"Some intervals reach {confidence(lowest)} confidence, not {confidence(run.confidence)}: that takes more "
             "repetitions. Each says which it has."
         )
     if any(event.kind == ONE_MACHINE for event in events):
-        said.append(
+        yield (
             "This fleet was tried on one machine: its hosts may be one and the same and disturb each other, so nothing "
             "can be concluded from how they compare."
         )
     if any(event.kind == CHANGED_HOST for event in events):
-        said.append("The host changed during this run (see its course); figures from before and after are mixed.")
-    return tuple(said)
+        yield "The host changed during this run (see its course); figures from before and after are mixed."

@@ -101,8 +101,8 @@ def last_screen(report: Report, place: Place, width: int = COLUMNS) -> list[Text
 def title(report: Report) -> str:
     """``quick: 6 repetitions, 699 of 959 trials valid (steal ×201, foreign-load ×59)``."""
     run, statuses = report.run, report.statuses
-    course = "" if run.finished else "NOT FINISHED, "
-    repetitions = f"{run.blocks} repetition{'' if run.blocks == 1 else 's'}"
+    course = "" if report.finished else "NOT FINISHED, "
+    repetitions = f"{report.blocks} repetition{'' if report.blocks == 1 else 's'}"
     valid = f"{statuses.get(TrialStatus.VALID.value, 0)} of {len(report.trials)} trials valid"
     reasons = reasons_text(report)
     return f"{printable(run.plan_name)}: {course}{repetitions}, {valid}" + (f" ({reasons})" if reasons else "")
@@ -208,7 +208,7 @@ def _next_steps(report: Report, place: Place) -> list[Text]:
     fleet = "fleet " if report.hosts else ""
     run = shlex.quote(place.run)
     steps = []
-    if not report.run.finished:
+    if not report.finished:
         steps.append(f"virtgauge {fleet}resume {run}")
     elif place.plan is not None and not fleet and (wanted := _more_repetitions(report)):
         steps.append(f"virtgauge run {shlex.quote(place.plan)} --repetitions {wanted}")
@@ -222,9 +222,9 @@ def _more_repetitions(report: Report) -> int | None:
     """How many would decide what is undecided, or show smaller differences; None where more would not help."""
     undecided = [one for one in report.decisions.verdicts if one.outcome is Outcome.INCONCLUSIVE and one.more]
     if undecided:
-        return report.run.blocks + max(one.more or 0 for one in undecided)
+        return report.blocks + max(one.more or 0 for one in undecided)
     unresolved = any(answer.unresolved and answer.tone is not Tone.MISSING for answer in answers(report))
-    return 2 * max(report.run.blocks, 3) if unresolved and report.run.blocks else None
+    return 2 * max(report.blocks, 3) if unresolved and report.blocks else None
 
 
 def _folded(lines: list[Text], room: int, what: str, width: int, full: str) -> list[Text]:

@@ -12,23 +12,14 @@ from typing import Any
 
 from virtgauge.analysis.comparison import Agreement
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord
+from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, Manifest
 from virtgauge.report.hosts import HostFindings
 from virtgauge.report.left_out import LeftOut
 from virtgauge.report.replay import Replay
 from virtgauge.report.requirements import Decisions
 from virtgauge.report.suite import SuiteReport
 from virtgauge.report.trials import TrialLines
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """What trials have in common that differ in arm and repetition only, and what to call it."""
-
-    suite: str
-    probe: str
-    factors: dict[str, str]
-    name: str
+from virtgauge.results.columns import Cell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,33 +43,26 @@ class ArmSummary:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """What was run, and what it takes to run it again."""
+class Report:
+    """Everything that is known of a run.  Made by :func:`virtgauge.report.build`.
 
-    run_id: str
-    created_at: str
-    plan_name: str
-    plan_text: str
-    seed: int
-    confidence: float
-    tool_version: str
-    agent_sha256: str
-    fingerprint: dict[str, Any]
+    Attributes:
+        run: what was run, and what it takes to run it again; its arms have a label of their own each.
+        finished: whether it ended whole.
+        blocks: repetitions with a valid trial.
+        cells: that were tried, and what each is called.
+    """
+
+    run: Manifest
     finished: bool
     blocks: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """Everything that is known of a run.  Made by :func:`virtgauge.report.build`."""
-
-    run: Run
     caveats: tuple[str, ...]
     decisions: Decisions
     agreement: Agreement
     arms: tuple[ArmSummary, ...]
     suites: tuple[SuiteReport, ...]
     cells: tuple[Cell, ...]
+    cell_names: tuple[str, ...]
     trials: TrialLines
     guests: tuple[GuestRecord, ...]
     events: tuple[EventRecord, ...]

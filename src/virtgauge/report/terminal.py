@@ -31,7 +31,7 @@ def render_text(report: Report, console: Console) -> None:
     """
     run, arms = report.run, {arm.record.name: arm.record for arm in report.arms}
     title = Line(f"{printable(run.plan_name)} ", style="bold")
-    title.append(f"{printable(run.created_at[:16]).replace('T', ' ')} UTC, {run.blocks} repetitions", style="dim")
+    title.append(f"{printable(run.created_at[:16]).replace('T', ' ')} UTC, {report.blocks} repetitions", style="dim")
     console.print(title)
     if report.replay is not None:
         console.print(Line(f"Claims of the papers: {report.replay.summary}", style="bold"))

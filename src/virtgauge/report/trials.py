@@ -132,7 +132,7 @@ def trial_columns(report: Report) -> dict[str, Any]:
     }
     for trial in report.trials:
         columns["id"].append(trial.trial_id)
-        columns["what"].append(number(report.cells[trial.cell].name))
+        columns["what"].append(number(report.cell_names[trial.cell]))
         columns["arm"].append(number(trial.arm))
         columns["block"].append(trial.block)
         columns["attempt"].append(trial.attempt)
