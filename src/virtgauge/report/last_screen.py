@@ -19,7 +19,7 @@ from virtgauge.analysis.bounds import Outcome
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.report.answers import Answer, answers, identical_arms
-from virtgauge.report.model import ArmSummary, Report
+from virtgauge.report.model import Report
 from virtgauge.report.requirements import margin_text, more_text
 from virtgauge.results.formatting import printable
 from virtgauge.specs.headline import Tone
@@ -79,7 +79,7 @@ def last_screen(report: Report, place: Place, width: int = COLUMNS) -> list[Text
     width = max(width, 40)
     head = [_cut(title(report), width, "bold"), *_caveats(report, width)]
     end = [*_next_steps(report, place), Text(f"report: {place.page}")]
-    room = ROWS - len(head) - sum(_rows(line, width) for line in end)
+    room = ROWS - len(head) - sum(max(1, -(-line.cell_len // width)) for line in end)
     full = f"virtgauge report {shlex.quote(place.run)} --full"
     told, limits = answers(report), [_cut(text, width, "yellow") for text in _limits(report)]
     least = min(len(told), _LEAST_ANSWERS) + min(len(limits), _LEAST_LIMITS)
@@ -138,14 +138,13 @@ def _verdicts(report: Report, room: int, width: int, full: str) -> list[Text]:
             by_arm.setdefault(verdict.arm, []).append(verdict)
     pairs = [_verdict_lines(report, arm, own, width) for arm, own in by_arm.items()]
     unjudged = sorted({one.arm for one in report.decisions.verdicts} - by_arm.keys())
-    pairs += [[_cut(f"– {printable(arm)} is not judged: {_why_not(report.arm(arm))}", width)] for arm in unjudged]
+    for arm in unjudged:
+        record = report.arm(arm).record
+        why = "emulated" if record.usable else f"skipped: {printable(record.reason)}"
+        pairs.append([_cut(f"– {printable(arm)} is not judged: {why}", width)])
     if sum(map(len, pairs)) > room:
         pairs = [pair[:1] for pair in pairs]
     return _folded([line for pair in pairs for line in pair], room, "platforms", width, full)
-
-
-def _why_not(arm: ArmSummary) -> str:
-    return "emulated" if arm.record.usable else f"skipped: {printable(arm.record.reason)}"
 
 
 def _verdict_lines(report: Report, arm: str, verdicts: Sequence[Verdict], width: int) -> list[Text]:
@@ -157,17 +156,13 @@ def _verdict_lines(report: Report, arm: str, verdicts: Sequence[Verdict], width:
     said += f", fails {counts[Outcome.FAIL]}" if counts[Outcome.FAIL] else ""
     said += f", {counts[Outcome.INCONCLUSIVE]} undecided" if counts[Outcome.INCONCLUSIVE] else ""
     mark, style = _OUTCOMES[outcome]
-    worst = min((one for one in verdicts if one.outcome is outcome), key=_margin)
+    deciding = [one for one in verdicts if one.outcome is outcome]
+    worst = min(deciding, key=lambda one: (one.decisive.margin if one.decisive else None) or 0.0)
     telling = more_text(worst) or worst.reason if outcome is Outcome.INCONCLUSIVE else margin_text(worst.decisive)
     parts = [report.decisions.figure(worst), telling]
     closest = "closest: " if outcome is Outcome.PASS else ""
     detail = f"    {closest}{worst.requirement}: {'; '.join(part for part in parts if part and part != '–')}"
     return [_cut(f"{mark} {said}", width, style), _cut(printable(detail), width)]
-
-
-def _margin(verdict: Verdict) -> float:
-    margin = verdict.decisive.margin if verdict.decisive else None
-    return 0.0 if margin is None else margin
 
 
 def _answers(told: Sequence[Answer], room: int, width: int, full: str) -> list[Text]:
@@ -254,7 +249,3 @@ def _wrapped(text: str, width: int, style: str) -> list[Text]:
     """In two rows at most."""
     rows = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=2, placeholder=" …")
     return [_cut(row, width, style) for row in rows]
-
-
-def _rows(line: Text, width: int) -> int:
-    return max(1, -(-line.cell_len // width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord
@@ -44,25 +45,24 @@ from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
 from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
 
-def _silent(level: str) -> str:
-    """Of a factor whose levels are named together with others'."""
-    return ""
-
-
-def _number(name: str) -> Factor:
-    return Factor(name, words=_silent, of=lambda cell: f"{float(cell.factors.get(name, 0)):g}")
+def _silent(name: str, **more: Any) -> Factor:
+    """Whose levels are named together with others'."""
+    return Factor(name, words=lambda level: "", **more)
 
 
 FACTORS = (
     Factor("estimator", levels=ESTIMATORS),
     Factor("timed", "timing", tuple(f"{one}|{how}" for how in THROUGH for one in TIMINGS), "", timed_words, timed_of),
-    Factor("timing", words=_silent),
-    Factor("through", usual=INSIDE, words=_silent),
+    _silent("timing"),
+    _silent("through", usual=INSIDE),
     Factor("pacing", "sent by", usual="auto", words=lambda level: "" if level == "auto" else level),
-    *map(_number, ("capacity_mbps", "delay_ms", "loss")),
-    Factor("traffic", levels=(NO_TRAFFIC,), words=_silent, of=traffic_of),
-    Factor("cross_mbps", "cross traffic", words=_silent, of=cross_of),
-    Factor("link", words=_silent, of=link_of),
+    *(
+        _silent(name, of=lambda cell, name=name: f"{float(cell.factors.get(name, 0)):g}")
+        for name in ("capacity_mbps", "delay_ms", "loss")
+    ),
+    _silent("traffic", levels=(NO_TRAFFIC,), of=traffic_of),
+    _silent("cross_mbps", label="cross traffic", of=cross_of),
+    _silent("link", of=link_of),
     Factor("path", words=path_words, of=path_of),
 )
 _EACH = ("estimator", "timed", "pacing")

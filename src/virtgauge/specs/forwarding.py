@@ -14,20 +14,14 @@ from virtgauge.specs.model import Factor, Figures, HeadlineSpec, SectionSpec, Su
 _MOST_GUESTS = 256
 
 
-def _jain_words(level: str) -> str:
-    return f"J {float(level):.3g}" if level else ""
-
-
-def _nothing(level: str) -> str:
-    return ""
-
-
 FACTORS = (
     Factor("design", words=str, of=insights.design_of),
-    Factor("jain", "J", words=_jain_words),
+    Factor("jain", "J", words=lambda level: f"J {float(level):.3g}" if level else ""),
     Factor("vector", "load vector", tuple(f"k={strong}" for strong in range(1, _MOST_GUESTS + 1))),
     Factor("frame_bytes", "frame size", words=lambda level: f"{level} B"),
-    *(Factor(name, words=_nothing) for name in ("guests", "switch", "cpu_limit", "search")),  # a design says them
+    *(
+        Factor(name, words=lambda level: "") for name in ("guests", "switch", "cpu_limit", "search")
+    ),  # a design says them
 )
 
 GLANCE = TableSpec(
@@ -88,10 +82,6 @@ def _highlights(context: Context) -> list[tuple[str, Cell]]:
     return [("throughput_bits", cell) for cell in cells if context.level(cell, "frame_bytes") in ends]
 
 
-def _name(context: Context, cell: Cell) -> str:
-    return f"{context.level(cell, 'frame_bytes')} B frames at J {insights.jain_of(context, cell):.3g}"
-
-
 def _remark(context: Context, cells: Iterable[Cell], arm: str) -> str:
     """``2 attempts limited by the tester``."""
     flags = context.table.flags(context.cells, arm)
@@ -107,7 +97,13 @@ FORWARDING = SuiteSpec(
     "Packet forwarding",
     FACTORS,
     tuple(forwarding_measures()),
-    HeadlineSpec({"throughput_bits": ("carries", "", "")}, _highlights, _name, most=4, remark=_remark),
+    HeadlineSpec(
+        {"throughput_bits": ("carries", "", "")},
+        _highlights,
+        lambda context, cell: f"{cell.factors['frame_bytes']} B frames at J {insights.jain_of(context, cell):.3g}",
+        most=4,
+        remark=_remark,
+    ),
     summary=(GLANCE,),
     sections=(
         SectionSpec("figures", "Figures", (paper.charts, insights.curves), folded=True),

@@ -33,10 +33,6 @@ def timing_measures() -> Iterator[Measure]:
     )
 
 
-def _target_words(level: str) -> str:
-    return exact_duration(float(level)) if level.isdigit() else level
-
-
 FACTORS = (
     Factor(
         "probe",
@@ -52,7 +48,7 @@ FACTORS = (
             *("usleep", "nanosleep", "clock_nanosleep", "highpertimer", "spin"),
         ),
     ),
-    Factor("target_ns", "sleep of", words=_target_words),
+    Factor("target_ns", "sleep of", words=lambda level: exact_duration(float(level)) if level.isdigit() else level),
     Factor(
         "slack",
         "timer slack",
