@@ -40,6 +40,7 @@ from virtgauge.specs.bandwidth_formatting import (
     timing_words,
     traffic_of,
 )
+from virtgauge.specs.bandwidth_pacing import curves, pacing
 from virtgauge.specs.context import Context, validity
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
 from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
@@ -230,11 +231,11 @@ BANDWIDTH = SuiteSpec(
         ),
         SectionSpec(
             *("figures", "Figures"),
-            (insights.against_cross, insights.strips, ERRORS, insights.effects_chart, insights.curves),
+            (insights.against_cross, insights.strips, ERRORS, insights.effects_chart, curves),
             folded=True,
         ),
         SectionSpec(
-            *("pacing", "Pacing: what is sent on time", (insights.pacing,)),
+            *("pacing", "Pacing: what is sent on time", (pacing,)),
             "The highest rate that was paced by way of sending, the achieved gap between bursts in times of the "
             "planned one, and how late bursts leave; over all trials sent so. A trial that could not pace what the "
             "path still carried gives no estimate.",

@@ -197,11 +197,11 @@ class Context:
         own = self.table.values(asked, cell, arm)
         if record.emulated or record.role == "aa" or not own:
             return None
-        others = [
-            values
-            for other in self._rivals(among)[self._levels_but(cell, among)]
-            if other != cell and (values := self.table.values(asked, other, arm))
-        ]
+        apart = [one.name for one in self.spec.factors if one.name != among]
+        if among not in self._known:
+            self._known[among] = self.groups(self.cells, apart)
+        rivals = self._known[among][tuple(self.level(cell, one) for one in apart)]
+        others = [found for one in rivals if one != cell and (found := self.table.values(asked, one, arm))]
         if not others:
             return None
         compared = [paired_ratio(values, own, self.table.confidence) for values in others]
@@ -209,16 +209,6 @@ class Context:
         if asked.better is Better.LOWER:
             return 1 + sum(one.high is not None and one.high < 1 for one in ratios)
         return 1 + sum(one.low is not None and one.low > 1 for one in ratios)
-
-    def _levels_but(self, cell: Cell, among: str) -> tuple[str, ...]:
-        return tuple(self.level(cell, one.name) for one in self.spec.factors if one.name != among)
-
-    def _rivals(self, among: str) -> dict[tuple[str, ...], list[Cell]]:
-        if among not in self._known:
-            self._known[among] = {}
-            for cell in self.cells:
-                self._known[among].setdefault(self._levels_but(cell, among), []).append(cell)
-        return self._known[among]
 
 
 def validity(context: Context, cell: Cell, arm: str) -> str:

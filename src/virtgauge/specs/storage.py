@@ -310,11 +310,11 @@ STORAGE = SuiteSpec(
     HeadlineSpec(
         _SAYS, _highlights, lambda context, cell: context.words(cell, "database"), _conditions, remark=_remark
     ),
-    summary=(insights.first_ranking, GLANCE),
+    summary=(paper.first_ranking, GLANCE),
     sections=(
         SectionSpec(
             *("durability", "What durability costs, and whether it holds"),
-            (insights.ranking_shares, insights.durability, RECOVERY),
+            (paper.ranking_shares, insights.durability, RECOVERY),
             "Levels as they were set, verified by counting flushes and by killing the server (or the whole machine) in "
             "the midst of writes and looking for every acknowledged row after the restart. Price: the rate over that "
             "at the next weaker level, in the same block.",

@@ -6,11 +6,10 @@ import dataclasses
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.storage.durability_share import durability_share, spread
 from virtgauge.analysis.storage.limits import (
     CLIENT_NEAR,
     Explanation,
@@ -20,15 +19,13 @@ from virtgauge.analysis.storage.limits import (
     flush_limit_per_s,
     round_trip_parts,
 )
-from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import duration, interval_text, ratio_with_interval, share
+from virtgauge.results.formatting import duration, interval_text, share
 from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATIO, SHARE, significant
-from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Text, Value, chart_of, table_of
+from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.storage_formatting import (
     CLOSED,
-    LEVELS,
     MULTI,
     PAPER_LEVELS,
     PLAIN,
@@ -258,7 +255,7 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
         shown.append(dataclasses.replace(context.of("durability.price", place, price, RATIO), hint=named))
         settings = (context.table.last_result(cell, arm).get("settings") for cell in reversed(of_level))
         shown.append(_settings_words(next(filter(None, settings), None)))
-        heads = context.words(of_level[0], "database"), _on_device(SHORT_LEVELS.get(level, level), flushes)
+        heads = context.words(of_level[0], "database"), on_device(SHORT_LEVELS.get(level, level), flushes)
         yield Row(heads, arm, tuple(shown))
         if found:
             below, rates_below = level, found
@@ -267,7 +264,7 @@ def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Ro
 _WRITING = {**USUAL, "operation": WRITES}
 
 
-def _on_device(level: str, flushes: str) -> str:
+def on_device(level: str, flushes: str) -> str:
     """A level, and in a line of its own the device, where it is not the one that is there."""
     words = flush_words(flushes)
     return f"{level}\n{words}" if words else level
@@ -296,120 +293,6 @@ def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: 
     ages = [float(age) * 1e6 for audit in audits if (age := audit.get("newest_lost_ms")) is not None]
     yield Value.count(f"crash.{of}.newest_lost", place, max(ages), DURATION) if ages else None
     yield Value.count(f"crash.{of}.crashes", place, len(audits))
-
-
-class SpreadLevel(NamedTuple):
-    """How far databases lie apart at one level.
-
-    Attributes:
-        level: of all; ``mixed`` for each database's own.
-        levels: level by database.
-        spread: rate of the fastest over that of the slowest, formed within each repetition.
-        share: of the mixed levels' spread that this level takes away (of its logarithm); None for the mixed ones.
-    """
-
-    level: str
-    levels: dict[str, str]
-    fastest: str
-    slowest: str
-    spread: Estimate
-    share: float | None
-
-    @property
-    def words(self) -> str:
-        """``PostgreSQL flushed, MongoDB none``."""
-        return ", ".join(f"{name} {SHORT_LEVELS[level]}" for name, level in self.levels.items())
-
-
-def ranking(context: Context) -> Iterator[tuple[ArmRecord, str, list[SpreadLevel]]]:
-    """How much of the paper's ranking is durability, for every arm and flush profile where it can be told.
-
-    The mixed levels come first.  An emulated processor ranks nothing, and so explains no ranking.
-    """
-    single = {**USUAL, "operation": (SINGLE_WRITE,), "clients": ("1", "")}
-    for arm in (one for one in context.own_arms if not one.emulated):
-        cells = [cell for cell in context.where(single) if rates(context, cell, arm.name)]
-        for (flushes,), group in context.groups(cells, ("flushes",)).items():
-            placed = {
-                (context.words(cell, "database"), context.level(cell, "durability")): rates(context, cell, arm.name)
-                for cell in group
-            }
-            mixture = {name: level for name, level in PAPER_LEVELS.items() if (name, level) in placed}
-            if len(mixture) < 2:
-                continue
-            found = [_spread(context, "mixed", mixture, placed, None)]
-            for level in reversed(LEVELS):
-                if all((name, level) in placed for name in mixture):
-                    same = dict.fromkeys(mixture, level)
-                    found.append(_spread(context, level, same, placed, found[0].spread.point))
-            yield arm, flushes, found
-
-
-def _spread(
-    context: Context,
-    level: str,
-    levels: dict[str, str],
-    placed: Mapping[tuple[str, str], Mapping[int, float]],
-    mixed: float | None,
-) -> SpreadLevel:
-    """The spread is formed within each repetition, so that what its databases have in common cancels."""
-    own = {name: placed[name, its] for name, its in levels.items()}
-    by_block = ([one[block] for one in own.values()] for block in sorted(set.intersection(*map(set, own.values()))))
-    found = context.median((spread(rates) for rates in by_block if min(rates) > 0), RATIO)
-    middles = {name: statistics.median(one.values()) for name, one in own.items()}
-    taken = None if mixed is None or found.point is None else durability_share(mixed, found.point)
-    fastest, slowest = (choose(middles, key=middles.__getitem__) for choose in (max, min))
-    return SpreadLevel(level, levels, fastest, slowest, found, taken)
-
-
-def first_ranking(context: Context) -> Iterator[Block]:
-    """The share of durability in the ranking, on the first platform where it can be told."""
-    told = list(ranking(context))
-    if told:
-        first = told[0][0]
-        own = (_sentence(flushes, found) for arm, flushes, found in told if arm is first)
-        label = f"{first.label}, single writes of one client"
-        yield Text(tuple(f"{sentence} ({label})" for sentence in own), "Durability", "finding")
-
-
-def _sentence(flushes: str, levels: Sequence[SpreadLevel]) -> str:
-    """How much of the ranking is durability, at the strongest level that all have in common."""
-    mixed, *equal = levels
-    own = ", ".join(filter(None, (mixed.words, flush_words(flushes))))
-    text = (
-        f"At the paper’s levels ({own}) {mixed.fastest} stores {ratio_with_interval(mixed.spread)} as many single "
-        f"values a second as {mixed.slowest}"
-    )
-    if not equal:
-        return f"{text}; they have no common level here, so the share of durability in the difference is unknown."
-    text += f"; all {SHORT_LEVELS[equal[0].level]}, the spread is {ratio_with_interval(equal[0].spread)}"
-    taken = equal[0].share
-    return text + (f": durability is {share(taken)} of that ranking." if taken is not None else ".")
-
-
-def ranking_shares(context: Context) -> Iterator[Block]:
-    """The same on every platform, level by level."""
-    rows = []
-    for arm, flushes, found in ranking(context):
-        for one in found:
-            place = context.place(f"*;flushes={flushes};durability={one.level}", arm.name)
-            named = f"as in the paper: {one.words}" if one.level == "mixed" else f"all {SHORT_LEVELS[one.level]}"
-            shown = (
-                Finding("durability_share.fastest", place, one.fastest),
-                Finding("durability_share.slowest", place, one.slowest),
-                context.of("durability_share.spread", place, one.spread, RATIO),
-                None if one.share is None else Value.count("durability_share.share", place, 100 * one.share, SHARE),
-            )
-            rows.append(Row((_on_device(named, flushes),), arm.name, shown))
-    columns = (Column("fastest", text=True), Column("slowest", text=True), "fastest ÷ slowest")
-    yield from table_of(
-        "How much of the databases’ ranking is durability",
-        ("Levels",),
-        (*columns, "durability’s share of the mixed ranking"),
-        rows,
-        "Single writes of one client: the fastest database over the slowest, each at the level that the paper had "
-        "it at, then all at one level. The share is of the logarithm, for rates differ by factors.",
-    )
 
 
 # -- loads that are offered ------------------------------------------------------------------------------

@@ -1,0 +1,161 @@
+"""How well packets are sent on time: what could be paced, the gaps between bursts, and how late these leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from virtgauge.analysis.distribution import Distribution, ccdf, merge, samples_needed
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of
+from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import amount
+from virtgauge.results.measure import Better
+from virtgauge.results.quantities import BIT_RATE, DURATION, FACTOR, Quantity
+from virtgauge.specs.bandwidth_figures import details, through_of, told
+from virtgauge.specs.bandwidth_formatting import THROUGH, TIMINGS, timed_words
+from virtgauge.specs.blocks import Axis, Block, Column, Place, Row, Shown, Value, chart_of, table_of
+from virtgauge.specs.context import Context
+
+_CURVE_POINTS = 100
+_SHORTEST_GAP = 0.1
+"""Of what was planned; what is shorter would take most of a logarithmic axis, and tells little."""
+_METHODS = ("send", "sendmmsg", "gso")
+_GAP_UNITS = {"permille": 1e-3}
+
+Merged = tuple[Distribution, float]
+"""Values, and what makes plain numbers of them."""
+
+
+class Pacing(NamedTuple):
+    """How well one arm sends when it should, with one timing and one way of sending; over all trials sent so."""
+
+    arm: ArmRecord
+    timing: str
+    through: str
+    method: str
+    trials: list[tuple[Cell, int]]
+    gap: Merged | None
+    lateness: Merged | None
+
+    @property
+    def title(self) -> str:
+        """``hptime, by send``."""
+        return f"{timed_words(f'{self.timing}|{self.through}')}, by {self.method}"
+
+
+def pacings(context: Context) -> list[Pacing]:
+    """By arm, timing, way of swapping it, and method of sending."""
+    found = []
+    for arm in context.own_arms:
+        groups: dict[tuple[str, str, str], list[tuple[Cell, int]]] = {}
+        for cell in context.cells:
+            for block, one in details(context, cell, arm.name).items():
+                if one.method:
+                    place = through_of(cell), context.level(cell, "timing"), one.method
+                    groups.setdefault(place, []).append((cell, block))
+        for through, timing, method in sorted(groups, key=_pacing_rank):
+            trials = groups[through, timing, method]
+            of_cell = {cell: context.table.numbers(cell, arm.name) for cell, _ in trials}
+            numbers = [of_cell[cell][block] for cell, block in trials]
+            gap, late = (_merged(context, name, numbers, u) for name, u in (("gap", _GAP_UNITS), ("lateness", _NS)))
+            found.append(Pacing(arm, timing, through, method, trials, gap, late))
+    return found
+
+
+_NS: Mapping[str, float] = NS_PER_UNIT
+
+
+def _pacing_rank(place: tuple[str, str, str]) -> tuple[object, ...]:
+    orders = (THROUGH, TIMINGS, _METHODS)
+    known = [order.index(one) if one in order else len(order) for order, one in zip(orders, place, strict=True)]
+    return (*known, place)
+
+
+def _merged(context: Context, name: str, numbers: list[int], units: Mapping[str, float]) -> Merged | None:
+    """All values of some trials' histograms; of several units, those of the first."""
+    usable = [one for _, one in context.table.ledger.histograms(numbers, name) if one.unit in units and one.n]
+    if not usable:
+        return None
+    unit = usable[0].unit
+    return merge(distribution_of(one) for one in usable if one.unit == unit), units[unit]
+
+
+def pacing(context: Context) -> Iterator[Block]:
+    """The highest rate by way of sending, gaps and lateness."""
+    rows = []
+    for one in context.once(pacings):
+        name, cells = one.arm.name, list(dict.fromkeys(cell for cell, _ in one.trials))
+        place = context.place(f"*;through={one.through};timing={one.timing}", name, method=one.method)
+        blocks: dict[int, float] = {}
+        known = {cell: (told(context, "max_paced", cell, name), told(context, "refused", cell, name)) for cell in cells}
+        for cell, block in one.trials:
+            # A trial tells no more than it was asked for: the highest of each repetition counts.
+            if (rate := known[cell][0].get(block)) is not None:
+                blocks[block] = max(rate, blocks.get(block, 0.0))
+        paced = context.median(blocks.values(), BIT_RATE) if blocks else None
+        refused = sum(known[cell][1].get(block, 0.0) for cell, block in one.trials)
+        shims = [details(context, cell, name)[block].shim for cell, block in one.trials]
+        shown: list[Shown] = [
+            context.of("pacing.max_paced", place, paced, BIT_RATE, Better.HIGHER) if paced else None,
+            Value.count("pacing.refused", place, refused),
+            Value.count("pacing.trials", place, len(one.trials)),
+            *_tails("pacing.gap", place, one.gap, FACTOR),
+            *_tails("pacing.lateness", place, one.lateness, DURATION),
+        ]
+        for key, which in (("served", "answered"), ("passed", "passed")):
+            number = sum(int(shim.get(key) or 0) for shim in shims)
+            shown.append(Value.count(f"pacing.shim.{which}", place, number) if any(shims) else None)
+        rows.append(Row((timed_words(f"{one.timing}|{one.through}"), one.method), name, tuple(shown)))
+    columns: list[Column | str] = [
+        *("paced up to", "not paced", "of trials"),
+        *(Column(name, group) for group in ("Gap", "Late") for name in ("p50", "p99", "mean")),
+        *(Column(name, "Shim") for name in ("answered", "passed on")),
+    ]
+    yield from table_of("", ("Timing", "Sent by"), columns, rows)
+
+
+def _tails(name: str, place: Place, merged: Merged | None, quantity: Quantity) -> Iterator[Shown]:
+    if merged is None:
+        yield from (None, None, None)
+        return
+    found, factor = merged
+    for statistic, share in (("p50", 0.5), ("p99", 0.99)):
+        enough = found.n >= samples_needed(share)
+        value = found.quantile(share) * factor if enough else 0.0
+        yield Value.count(f"{name}.{statistic}", place, value, quantity) if enough else None
+    yield Value.count(f"{name}.mean", place, found.mean * factor, quantity)
+
+
+def curves(context: Context) -> Iterator[Block]:
+    """Achieved gaps, and how late bursts leave."""
+    gaps: dict[str, list[dict[str, Any]]] = {}
+    late: dict[str, list[dict[str, Any]]] = {}
+    for one in context.once(pacings):
+        row = {"arm": one.arm.name, "label": one.arm.label}
+        if one.gap is not None:
+            (found, factor), mean = one.gap, one.gap[0].mean * one.gap[1]
+            values, shares = ccdf(found, _CURVE_POINTS)
+            own = gaps.setdefault(one.title, [])
+            for value, share in zip((values * factor).tolist(), shares.tolist(), strict=True):
+                told = {"t": f"{amount(value)} × as planned", "s": f"{amount(100 * share)} %"}
+                own += [row | {"kind": "curve", "x": value, "y": share} | told] if value >= _SHORTEST_GAP else []
+            own.append(row | {"kind": "mean", "x": mean, "t": f"{amount(mean)} ×", "at": "mean"})
+        if one.lateness is not None:
+            found, factor = one.lateness
+            values, shares = ccdf(found, _CURVE_POINTS)
+            columns = {"x": (values * factor).tolist(), "y": shares.tolist(), "mean": found.mean * factor}
+            late.setdefault(one.title, []).append(row | columns)
+    yield from chart_of(
+        *("ccdf", "Achieved gaps between bursts"),
+        "How often the time between two bursts is longer than so many times what was planned (P(X > x)); all "
+        "repetitions and rates together. A steep fall at 1 × is good pacing.",
+        (Axis("times what was planned", FACTOR), Axis("")),
+        gaps.items(),
+    )
+    yield from chart_of(
+        *("ccdf", "How late bursts leave"),
+        "From a burst’s due time to its handover to the kernel: P(X > x), all repetitions and rates together.",
+        (Axis(DURATION.unit, DURATION), Axis("share that is longer")),
+        late.items(),
+    )
