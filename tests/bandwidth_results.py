@@ -16,7 +16,7 @@ import numpy as np
 from shown import shown, told, value
 from synthetic import STARTED, arm_record, hdr_bins, manifest
 
-from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.comparison import Difference
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord, Flag, Histogram, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger

@@ -6,7 +6,7 @@ import pytest
 from suites.forwarding_runs import by_vector, forwarding_trials
 from suites.simulated_runs import execute, plan_of, simulated
 
-from virtgauge.analysis.forwarding.load_vectors import two_level_shares
+from virtgauge.analysis.forwarding import two_level_shares
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from virtgauge.analysis.forwarding.load_vectors import equal_shares, two_level_shares
+from virtgauge.analysis.forwarding import equal_shares, two_level_shares
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
 from virtgauge.suites.forwarding.searches.back_to_back import back_to_back
 from virtgauge.suites.forwarding.searches.base import PARTIAL_DROP, Limits, Search, SearchError

@@ -18,10 +18,8 @@ from typing import Any
 from support.figures import Figure, cell_of, differences, write
 
 from virtgauge import report
-from virtgauge.analysis.comparison import Comparison
-from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.comparison import Comparison, Difference, resolution
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.resolution import resolution
 from virtgauge.claims.verdicts import CheckedClaim
 from virtgauge.compare.comparison import compare_runs
 from virtgauge.decisions.ranking import Ranking

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from virtgauge.analysis.comparison import Judgement
-from virtgauge.analysis.differences import band_of, compare_differences
+from virtgauge.analysis.comparison import Judgement, band_of, compare_differences
+from virtgauge.analysis.distribution import LEAST_VALUES, outliers
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.outliers import LEAST_VALUES, outliers
 
 BLOCKS = range(8)
 

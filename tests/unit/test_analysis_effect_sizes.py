@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from virtgauge.analysis.effect_sizes import (
+from virtgauge.analysis.ranks import (
     epsilon_squared,
+    kruskal_wallis,
     magnitude,
     stratified_delta,
 )
-from virtgauge.analysis.ranks import kruskal_wallis
 
 # The example of R's effsize, which prints for these data: δ = −0.25, 95 % interval −0.7265846 … 0.3890062.
 TREATMENT = np.array([10, 10, 20, 20, 20, 30, 30, 30, 40, 50.0])

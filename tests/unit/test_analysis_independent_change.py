@@ -8,8 +8,15 @@ import math
 import numpy as np
 import pytest
 
-from virtgauge.analysis.false_discoveries import benjamini_hochberg, threshold
-from virtgauge.analysis.independent_change import Bounds, Outcome, judge, paired_shifted, shifted
+from virtgauge.analysis.independent_change import (
+    Bounds,
+    Outcome,
+    benjamini_hochberg,
+    judge,
+    paired_shifted,
+    shifted,
+    threshold,
+)
 
 BOUNDS = Bounds(band=1.02, margin=0.05, base=100.0, level=0.05, comparisons=1, held=0)
 

@@ -7,10 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from virtgauge.analysis.comparison import Comparison, Judgement, compare, paired_ratio
-from virtgauge.analysis.differences import Difference, compare_differences
+from virtgauge.analysis.comparison import (
+    Comparison,
+    Difference,
+    Judgement,
+    compare,
+    compare_differences,
+    is_coarse,
+    paired_ratio,
+    resolution,
+)
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.resolution import is_coarse, resolution
 
 
 def estimate(point: float, low: float | None, high: float | None, unit: str = "ratio") -> Estimate:

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from virtgauge.analysis.paired_shift import paired_shift_estimate, signed_rank_p
 from virtgauge.analysis.shift import (
     MOST_EXACT,
     interval_place,
     least_p,
     least_size,
     mann_whitney_p,
+    paired_shift_estimate,
     shift_estimate,
     shift_intervals,
+    signed_rank_p,
     widest_confidence,
 )
 

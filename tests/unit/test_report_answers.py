@@ -13,8 +13,7 @@ from synthetic import synthetic_ledger
 
 from virtgauge import report
 from virtgauge.analysis.bounds import Outcome
-from virtgauge.analysis.comparison import Agreement, Judgement
-from virtgauge.analysis.resolution import Resolution
+from virtgauge.analysis.comparison import Agreement, Judgement, Resolution
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.report.answers import Answer, IdenticalArms, answers, identical_arms
 from virtgauge.report.requirements import ReportedRequirement

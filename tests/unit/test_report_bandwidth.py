@@ -30,8 +30,7 @@ from shown import shown, tables, value
 from synthetic import arm_record
 
 from virtgauge import report
-from virtgauge.analysis.comparison import Comparison, Judgement
-from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.comparison import Comparison, Difference, Judgement
 from virtgauge.ledger.records import Flag
 from virtgauge.specs.bandwidth_figures import Help
 from virtgauge.specs.bandwidth_formatting import points

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtgauge.analysis.comparison import Comparison, Judgement
-from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.comparison import Comparison, Difference, Judgement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results import formatting
 from virtgauge.results.quantities import DURATION, SHARE, Quantity

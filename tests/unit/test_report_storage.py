@@ -14,7 +14,7 @@ from storage_results import KNEE_SHARE, Design, StorageArm, hardware_vm, storage
 from synthetic import arm_record
 
 from virtgauge import report
-from virtgauge.analysis.storage.limits import Limit
+from virtgauge.analysis.storage import Limit
 from virtgauge.claims.verdicts import Verdict
 from virtgauge.ledger.records import Flag
 from virtgauge.report.drawing import figure_of

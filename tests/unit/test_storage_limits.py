@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from virtgauge.analysis.storage.durability_share import durability_share, spread
-from virtgauge.analysis.storage.limits import Limit, Load, explain, flush_limit_per_s, round_trip_parts
+from virtgauge.analysis.storage import (
+    Limit,
+    Load,
+    durability_share,
+    explain,
+    flush_limit_per_s,
+    round_trip_parts,
+    spread,
+)
 
 
 def test_a_7200_rpm_disk_completes_120_flushes_a_second_and_an_ssd_of_100_us_ten_thousand() -> None:

@@ -11,6 +11,22 @@ or the figure of *every* repetition.
 With a requirement over several cells all must pass, which needs no adjustment (an intersection-union test: R. L. Berger
 1982, Technometrics 24(4): 295-300); one that fails is one of several chances to do so by luck, therefore failing is
 judged with α divided by the number of cells (Bonferroni).
+
+**At any time.**  Whoever looks after every repetition and stops when an ordinary 95 % interval lies on one side of a
+bound is wrong far more often than in 5 % of cases.  The interval here is a *confidence sequence*: with its confidence,
+the true median lies within it at every number of repetitions at once, so that one may stop whenever one likes.
+
+For every candidate θ the number k of n values above it is set against a fair coin.  Under "the median is at most θ"
+the mixture of all biased coins, uniform between fair and certain,
+
+    E(k, n) = 2ⁿ⁺¹ · ∫_{1/2}^{1} pᵏ (1−p)ⁿ⁻ᵏ dp,
+
+is a non-negative martingale of mean one or less, and exceeds 2/α ever with a probability of at most α/2 (Ville 1939).
+θ is kept while neither side exceeds it.  Nothing is assumed of the distribution.
+
+H. Robbins (1970), "Statistical Methods Related to the Law of the Iterated Logarithm", Annals of Mathematical Statistics
+41(5): 1397-1409; S. R. Howard & A. Ramdas (2022), "Sequential Estimation of Quantiles with Applications to A/B Testing
+and Best-Arm Identification", Bernoulli 28(3): 1704-1728.
 """
 
 from __future__ import annotations
@@ -23,7 +39,6 @@ from collections.abc import Sequence
 
 from scipy import special
 
-from virtgauge.analysis import any_time
 from virtgauge.analysis.bootstrap import attainable_confidence, median_estimate
 from virtgauge.analysis.estimate import Estimate
 
@@ -56,7 +71,8 @@ class Bound:
 
     def contains(self, estimate: Estimate) -> bool:
         """Whether the whole interval lies within."""
-        return estimate.low is not None and self.holds(estimate.low) and self.holds(_end(estimate.high))
+        low, high = estimate.low, estimate.high
+        return low is not None and high is not None and self.holds(low) and self.holds(high)
 
     def excludes(self, estimate: Estimate) -> bool:
         """Whether the whole interval lies beyond one end."""
@@ -89,6 +105,56 @@ class Decision:
     reason: str
 
 
+def log_evidence(k: int, n: int) -> float:
+    """Ln E(k, n): how much k of n values on one side speak against that side having half of the probability."""
+    # The integral is a beta function's upper half.
+    upper = special.betaincc(k + 1, n - k + 1, 0.5)
+    if upper <= 0:
+        return -math.inf
+    return float((n + 1) * math.log(2) + special.betaln(k + 1, n - k + 1) + math.log(upper))
+
+
+@functools.cache
+def decisive_count(n: int, confidence: float) -> int | None:
+    """How many of n values must lie on one side of a bound for the median to lie there; None where n are too few."""
+    threshold = math.log(2 / (1 - confidence))
+    low, high = n // 2, n + 1  # log_evidence rises with k
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if log_evidence(middle, n) >= threshold:
+            high = middle
+        else:
+            low = middle
+    return high if high <= n else None
+
+
+@functools.cache
+def fewest_values(confidence: float) -> int:
+    """The fewest values that can decide at all: 8 at a confidence of 95 %."""
+    return next(n for n in range(1, 10_000) if decisive_count(n, confidence) is not None)
+
+
+def median_at_any_time(values: Sequence[float], unit: str, confidence: float) -> Estimate:
+    """The median over repetitions with an interval that may be looked at after each of them.
+
+    Args:
+        values: one for each independent repetition, in ``unit``.
+        unit: of the values.
+        confidence: that the interval holds the true median at every number of repetitions.
+    """
+    n = len(values)
+    if n == 0:
+        return Estimate.missing(unit, "no valid repetition")
+    ordered = sorted(values)
+    point = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    count = decisive_count(n, confidence)
+    if count is None:
+        fewest = fewest_values(confidence)
+        return Estimate.bare(point, unit, f"an interval that may be looked at any time needs {fewest} repetitions", n)
+    method = f"median of {n} repetitions; confidence sequence: it holds whenever one stops"
+    return Estimate(point, ordered[n - count], ordered[count - 1], confidence, n, unit, method)
+
+
 def decide(
     values: Sequence[float],
     bound: Bound,
@@ -111,7 +177,8 @@ def decide(
         any_time_valid: repetitions are added until it is decided, so that the interval must hold whenever one stops.
     """
     strict = 1 - (1 - confidence) / cells
-    estimate = _interval(values, unit, confidence, any_time_valid)
+    interval = median_at_any_time if any_time_valid else median_estimate
+    estimate = interval(values, unit, confidence)
     violations = sum(not bound.holds(value) for value in values)
     margin = _margin(bound, estimate.point)
 
@@ -122,23 +189,19 @@ def decide(
         return decision(Outcome.INCONCLUSIVE, estimate.method, _fewest(confidence, any_time_valid))
     if every:
         return decision(*_of_every(len(values), violations, _fewest(confidence, any_time_valid), confidence))
-    if _enough(estimate, confidence) and bound.contains(estimate):
+    if estimate.reaches(confidence) and bound.contains(estimate):
         return decision(Outcome.PASS, "the whole interval lies within the bound")
-    failing = estimate if cells == 1 else _interval(values, unit, strict, any_time_valid)
-    if _enough(failing, strict) and bound.excludes(failing):
+    failing = estimate if cells == 1 else interval(values, unit, strict)
+    if failing.reaches(strict) and bound.excludes(failing):
         return decision(Outcome.FAIL, "the whole interval lies beyond the bound")
     assert estimate.point is not None
     within = bound.holds(estimate.point)
     more = _more(len(values), violations, confidence if within else strict, any_time_valid)
     reason = "the interval reaches over the bound" if estimate.has_interval else estimate.method
-    if estimate.has_interval and not _enough(estimate, confidence):
-        reason = f"{len(values)} repetitions reach a confidence of {_per_cent(_end(estimate.confidence))} at most"
+    if estimate.has_interval and not estimate.reaches(confidence):
+        reached = float(f"{100 * (estimate.confidence or 0.0):.1f}")
+        reason = f"{len(values)} repetitions reach a confidence of {reached:g} % at most"
     return decision(Outcome.INCONCLUSIVE, reason, more)
-
-
-def _per_cent(value: float) -> str:
-    """``75 %``, ``93.8 %``."""
-    return f"{float(f'{100 * value:.1f}'):g} %"
 
 
 def _of_every(n: int, violations: int, fewest: int, confidence: float) -> tuple[Outcome, str, int]:
@@ -151,16 +214,6 @@ def _of_every(n: int, violations: int, fewest: int, confidence: float) -> tuple[
     return Outcome.PASS, reason, 0
 
 
-def _interval(values: Sequence[float], unit: str, confidence: float, any_time_valid: bool) -> Estimate:
-    if any_time_valid:
-        return any_time.median_at_any_time(values, unit, confidence)
-    return median_estimate(values, unit, confidence)
-
-
-def _enough(estimate: Estimate, confidence: float) -> bool:
-    return estimate.confidence is not None and estimate.confidence >= confidence
-
-
 def _margin(bound: Bound, point: float | None) -> float | None:
     if point is None or (end := bound.nearest(point)) == 0:
         return None
@@ -170,32 +223,23 @@ def _margin(bound: Bound, point: float | None) -> float | None:
 
 def _fewest(confidence: float, any_time_valid: bool) -> int:
     if any_time_valid:
-        return any_time.fewest_values(confidence)
+        return fewest_values(confidence)
     return next(n for n in range(1, 10_000) if attainable_confidence(n) >= confidence)
 
 
 def _more(n: int, violations: int, confidence: float, any_time_valid: bool) -> int | None:
     """How many further repetitions would decide, should they fall on either side of the bound as those so far did."""
     share = max(violations, n - violations) / n
+    decisive = decisive_count if any_time_valid else _sign_test_count
     for total in range(n + 1, n + MOST_MORE + 1):
-        count = _decisive(total, confidence, any_time_valid)
+        count = decisive(total, confidence)
         if count is not None and math.floor(share * total + 0.5) >= count:
             return total - n
     return None
 
 
-def _decisive(n: int, confidence: float, any_time_valid: bool) -> int | None:
-    """How many of n values on one side of a bound decide; of a fixed number, by the sign test."""
-    if any_time_valid:
-        return any_time.decisive_count(n, confidence)
-    return _sign_test_count(n, (1 - confidence) / 2)
-
-
 @functools.cache
-def _sign_test_count(n: int, tail: float) -> int | None:
+def _sign_test_count(n: int, confidence: float) -> int | None:
+    """How many of a fixed number of values on one side of a bound decide."""
+    tail = (1 - confidence) / 2
     return next((k for k in range((n + 1) // 2, n + 1) if special.bdtrc(k - 1, n, 0.5) <= tail), None)
-
-
-def _end(value: float | None) -> float:
-    assert value is not None
-    return value

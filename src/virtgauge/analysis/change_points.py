@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.analysis.ranks import midranks
+from virtgauge.analysis.ranks import ranked
 
 Values = npt.NDArray[np.float64]
 
@@ -64,13 +64,7 @@ def candidate(groups: Sequence[Values], seed: int, permutations: int = PERMUTATI
     Raises:
         ValueError: fewer than two groups, an empty one, or a value that is no finite number.
     """
-    sizes = tuple(len(group) for group in groups)
-    if len(sizes) < 2 or min(sizes) < 1:
-        raise ValueError(f"needs at least two groups with values, not groups of {sizes}")
-    values = np.concatenate([np.asarray(group, dtype=np.float64) for group in groups])
-    if not np.isfinite(values).all():
-        raise ValueError("a value that is missing or infinite has no rank")
-    ranks = midranks(values)
+    ranks, sizes = ranked(groups)
     starts, stops = _stretches(len(sizes))
     found = _standardized(ranks[None, :], sizes)[0]
     place = int(np.argmax(np.abs(found)))

@@ -14,6 +14,16 @@ still allows is what this machine does between *identical* arms.  A difference i
 Condition 1 alone would be satisfied by any systematic difference between first and second place in a block, between two
 cores, between two copies of one guest; condition 2 is what such differences amounted to here.  Without an A/A
 interval there is no band, and nothing is called distinguishable.
+
+**Differences.**  An error of 0 % has no ratio.  Figures that may be zero are compared by their difference within each
+block, in the measure's own unit: its interval has to exclude 0, and the band is the larger end of the interval of the
+difference between identical arms.
+
+**Resolution.**  "No difference shown" says nothing without the size that would have been seen.  With the interval that
+these repetitions gave, a figure had to be higher by more than the lower half of the interval, or lower by more than its
+upper half, and by more than the band: the larger of half and band is the resolution, in each direction.  A true
+difference of just that size has an even chance of being shown; one of twice the size (of a ratio: its square) nearly
+always is.
 """
 
 from __future__ import annotations
@@ -33,6 +43,10 @@ RESOLUTION = 0.002
 
 AA_ALARM = 0.01
 """How unlikely by chance the number of A/A intervals that miss 1 must be before the A/A pair counts as differing."""
+
+
+COARSE = 1.5
+"""A comparison that could only have shown differences above this factor has no resolving power to speak of."""
 
 
 class Judgement(enum.StrEnum):
@@ -68,6 +82,27 @@ class Comparison:
 
 
 @dataclasses.dataclass(frozen=True)
+class Difference:
+    """One figure less another, in pairs.
+
+    Attributes:
+        estimate: test − base, in the measure's unit.
+        band: how far identical arms seem apart, in the same unit; None when that is not known.
+        judgement: whether the tested figure is higher or lower, or no difference has been shown.
+        reason: why, in words.
+    """
+
+    estimate: Estimate
+    band: float | None
+    judgement: Judgement
+    reason: str
+
+    @property
+    def distinguishable(self) -> bool:
+        return self.judgement is not Judgement.INCONCLUSIVE
+
+
+@dataclasses.dataclass(frozen=True)
 class Agreement:
     """What the A/A pairs of a run say together.
 
@@ -88,6 +123,28 @@ class Agreement:
     def ok(self) -> bool | None:
         """Whether identical arms look identical; None when that could not be examined."""
         return None if self.cells == 0 else self.excluding <= self.tolerated
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolution:
+    """What a comparison could have shown.
+
+    Attributes:
+        higher, lower: the smallest difference in each direction: of ratios a factor ≥ 1, of differences in their own
+            unit and ≥ 0; None where no difference at all could be shown.
+        band: of identical arms, likewise; None when that is not known.
+        reason: what limits the wider direction, in a few words.
+    """
+
+    higher: float | None
+    lower: float | None
+    band: float | None
+    reason: str
+
+    @property
+    def smallest(self) -> float | None:
+        """In the direction in which it resolves more."""
+        return None if self.higher is None or self.lower is None else min(self.higher, self.lower)
 
 
 def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nominal: float) -> Estimate:
@@ -155,21 +212,50 @@ def compare(
     ratio = paired_ratio(test, reference, nominal)
     difference = paired_difference(test, reference, unit, nominal)
     band = aa_band(aa)
-    judgement, reason = _judge(ratio, band, nominal)
+    judgement, reason = _judge(ratio, band, nominal, by_ratio=True)
     return Comparison(ratio, difference, band, judgement, reason)
 
 
-def _judge(ratio: Estimate, band: float | None, nominal: float) -> tuple[Judgement, str]:
-    if ratio.point is None or not ratio.reaches(nominal):
-        return Judgement.INCONCLUSIVE, ratio.method
-    if not ratio.excludes(1):
-        return Judgement.INCONCLUSIVE, "the interval of the ratio includes 1"
+def band_of(identical: Sequence[Estimate]) -> float | None:
+    """The widest that differences of identical arms still allow; None unless every one of them has an interval.
+
+    Args:
+        identical: differences of identical arms: one for each of the conditions that are compared.
+    """
+    ends = [max(abs(one.low), abs(one.high)) for one in identical if one.low is not None and one.high is not None]
+    return max(ends) if ends and len(ends) == len(identical) else None
+
+
+def compare_differences(
+    test: Mapping[int, float], base: Mapping[int, float], band: float | None, unit: str, nominal: float
+) -> Difference:
+    """Compare two figures by blocks.
+
+    Args:
+        test, base: one value a block, in ``unit``.
+        band: see :func:`band_of`.
+        unit: of both.
+        nominal: the confidence wanted.
+    """
+    estimate = paired_difference(test, base, unit, nominal)
+    judgement, reason = _judge(estimate, band, nominal, by_ratio=False)
+    return Difference(estimate, band, judgement, reason)
+
+
+def _judge(estimate: Estimate, band: float | None, nominal: float, *, by_ratio: bool) -> tuple[Judgement, str]:
+    same = 1 if by_ratio else 0
+    if estimate.point is None or not estimate.reaches(nominal):
+        return Judgement.INCONCLUSIVE, estimate.method
+    if not estimate.excludes(same):
+        what = "ratio" if by_ratio else "difference"
+        return Judgement.INCONCLUSIVE, f"the interval of the {what} includes {same}"
     if band is None:
         return Judgement.INCONCLUSIVE, "no A/A interval: what identical arms differ by is unknown"
-    if abs(math.log(ratio.point)) <= math.log(band):
-        return Judgement.INCONCLUSIVE, f"identical arms (A/A) may seem to differ by a factor of {band:.3g}"
-    judgement = Judgement.HIGHER if ratio.point > 1 else Judgement.LOWER
-    return judgement, "the interval excludes 1 and the effect exceeds what identical arms (A/A) differ by"
+    if abs(math.log(estimate.point)) <= math.log(band) if by_ratio else abs(estimate.point) <= band:
+        by = "by a factor of" if by_ratio else "by"
+        return Judgement.INCONCLUSIVE, f"identical arms (A/A) may seem to differ {by} {band:.3g}"
+    judgement = Judgement.HIGHER if estimate.point > same else Judgement.LOWER
+    return judgement, f"the interval excludes {same} and the effect exceeds what identical arms (A/A) differ by"
 
 
 def agreement(ratios: Sequence[Estimate]) -> Agreement:
@@ -179,17 +265,52 @@ def agreement(ratios: Sequence[Estimate]) -> Agreement:
     nothing.  The pair is said to differ only if more do than chance explains (cells are taken as independent,
     each with the lowest confidence among them).
     """
-    usable = [ratio for ratio in ratios if ratio.has_interval]
-    confidences = [ratio.confidence for ratio in usable if ratio.confidence is not None]
+    confidences = [ratio.confidence for ratio in ratios if ratio.confidence is not None]
+    bands = [band for ratio in ratios if (band := aa_band(ratio)) is not None]
     if not confidences:
         return Agreement(0, 0, 0, None)
-    chance = 1 - min(confidences)
-    tolerated = next(k for k in range(len(usable) + 1) if special.bdtr(k, len(usable), chance) >= 1 - AA_ALARM)
-    excluding = sum(not _includes_one(ratio) for ratio in usable)
-    return Agreement(len(usable), excluding, tolerated, max(aa_band(ratio) or 1.0 for ratio in usable))
+    n, chance = len(confidences), 1 - min(confidences)
+    tolerated = next(k for k in range(n + 1) if special.bdtr(k, n, chance) >= 1 - AA_ALARM)
+    # Up to the resolution of the figures: two neighbouring bins are no difference.
+    near = 1 + RESOLUTION
+    excluding = sum(
+        ratio.low is not None and ratio.high is not None and not (ratio.low <= near and ratio.high >= 1 / near)
+        for ratio in ratios
+    )
+    return Agreement(n, excluding, tolerated, max(bands))
 
 
-def _includes_one(ratio: Estimate) -> bool:
-    """Up to the resolution of the figures: two neighbouring bins are no difference."""
-    assert ratio.low is not None and ratio.high is not None
-    return ratio.low <= 1 + RESOLUTION and ratio.high >= 1 / (1 + RESOLUTION)
+def resolution(found: Comparison | Difference) -> Resolution:
+    """What a comparison could have shown, whatever it did show."""
+    if isinstance(found, Comparison):
+        return resolution_of(found.ratio, found.band)
+    return resolution_of(found.estimate, found.band)
+
+
+def resolution_of(estimate: Estimate, band: float | None) -> Resolution:
+    """The same of an estimate alone.
+
+    Args:
+        estimate: of a ratio (its unit says so) or of a difference.
+        band: what identical arms seem to differ by: a factor, or in the unit of the difference.
+    """
+    point, low, high = estimate.point, estimate.low, estimate.high
+    if point is None or low is None or high is None:
+        return Resolution(None, None, band, estimate.method.rpartition("; ")[2])
+    if band is None:
+        return Resolution(None, None, None, "no A/A interval")
+    by_ratio = estimate.unit == "ratio"
+    halves = (point / low, high / point) if by_ratio else (point - low, high - point)
+    interval = f"interval of {estimate.n} repetition{'' if estimate.n == 1 else 's'}"
+    reason = "A/A band" if band >= max(halves) else interval
+    return Resolution(max(band, halves[0]), max(band, halves[1]), band, reason)
+
+
+def is_coarse(comparison: Comparison) -> bool:
+    """Whether no difference was shown, and only above :data:`COARSE` in either direction had one an even chance.
+
+    Then its ratio says nothing.  Of a comparison without an interval or a band that is not known, so it is not called
+    coarse.
+    """
+    smallest = resolution(comparison).smallest
+    return not comparison.distinguishable and smallest is not None and smallest > COARSE

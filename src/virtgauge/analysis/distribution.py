@@ -189,3 +189,31 @@ def ccdf(distribution: Distribution, points: int = 300) -> tuple[npt.NDArray[np.
     # A body that is spread in value but not in share (a shoulder) would lose its shape: even steps over the bins.
     keep[np.linspace(0, values.size - 1, room).astype(np.int64)] = True
     return values[keep], shares[keep]
+
+
+FENCE = 1.5
+"""Interquartile ranges from the quartiles (J. W. Tukey 1977, "Exploratory Data Analysis", section 2D)."""
+LEAST_VALUES = 20
+"""Quartiles of fewer are themselves too uncertain to say what lies far beyond them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outliers:
+    """Shares of a sample's values, 0 … 1."""
+
+    below: float
+    above: float
+
+    @property
+    def all(self) -> float:
+        return self.below + self.above
+
+
+def outliers(values: Sequence[float]) -> Outliers | None:
+    """The shares beyond the fences; None of fewer values than :data:`LEAST_VALUES`."""
+    if len(values) < LEAST_VALUES:
+        return None
+    low, high = np.quantile(values, [0.25, 0.75])
+    reach = FENCE * (high - low)
+    found = np.asarray(values, dtype=np.float64)
+    return Outliers(float(np.mean(found < low - reach)), float(np.mean(found > high + reach)))

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova
-from virtgauge.analysis.effect_sizes import epsilon_squared, stratified_delta
 from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.ranks import epsilon_squared, stratified_delta
 
 FACTORS = ("function", "platform", "load")
 PARAMETERS = {"p50": "median", "half_iqr": "half IQR", "max": "maximum", "min": "minimum"}

@@ -3,7 +3,7 @@
 A change is called one only if
 
 1. the interval of the shift (:mod:`virtgauge.analysis.shift`, and within blocks of one run
-   :mod:`virtgauge.analysis.paired_shift`) excludes no change,
+   :mod:`virtgauge.analysis.shift`) excludes no change,
 2. its p, adjusted for all comparisons that were made, is at most the level, and
 3. it is larger than the *band*: what identical arms (A/A) seem to differ by in the run where they differ more.
 
@@ -24,8 +24,14 @@ from collections.abc import Mapping, Sequence
 from scipy import special
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.paired_shift import paired_shift_estimate, signed_rank_p
-from virtgauge.analysis.shift import least_p, least_size, mann_whitney_p, shift_estimate
+from virtgauge.analysis.shift import (
+    least_p,
+    least_size,
+    mann_whitney_p,
+    paired_shift_estimate,
+    shift_estimate,
+    signed_rank_p,
+)
 
 MOST_NEEDED = 10_000
 """Repetitions beyond which more of them are no answer; a plan allows no more."""
@@ -218,3 +224,27 @@ def _needed(
         routes.append(max(change.least_size(2 * bounds.level), math.ceil(n * (half / (margin - abs(point))) ** 2)))
     needed = max(min(routes), n + 1) if routes else None
     return needed if needed is not None and needed <= MOST_NEEDED else None
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p in the order given: those at or below a level q hold, of what holds, a share q of chance at most.
+
+    Y. Benjamini & Y. Hochberg (1995), "Controlling the False Discovery Rate: A Practical and Powerful Approach to
+    Multiple Testing", Journal of the Royal Statistical Society B 57(1): 289-300.  It holds for independent comparisons
+    and for those that depend on one another positively, as cells of one run do (Y. Benjamini & D. Yekutieli 2001,
+    Annals of Statistics 29: 1165-1188).
+    """
+    number = len(p_values)
+    order = sorted(range(number), key=lambda place: p_values[place], reverse=True)
+    adjusted = [1.0] * number
+    lowest = 1.0
+    for step, place in enumerate(order):
+        lowest = min(lowest, p_values[place] * number / (number - step))
+        adjusted[place] = lowest
+    return adjusted
+
+
+def threshold(p_values: Sequence[float], level: float) -> float:
+    """The unadjusted p up to which results hold at the false discovery rate ``level``; 0 when none does."""
+    held = sum(p <= level for p in benjamini_hochberg(p_values))
+    return level * held / len(p_values) if held else 0.0

@@ -15,7 +15,7 @@ import numpy as np
 
 from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova, single_value_p
-from virtgauge.analysis.effect_sizes import epsilon_squared
+from virtgauge.analysis.ranks import epsilon_squared
 from virtgauge.claims.figures import Figure, Figures, format_level, grouped
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence

@@ -8,11 +8,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from virtgauge.analysis.bootstrap import median_estimate
-from virtgauge.analysis.comparison import aa_band, paired_difference, paired_ratio
-from virtgauge.analysis.differences import band_of
+from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.false_discoveries import benjamini_hochberg
-from virtgauge.analysis.independent_change import Bounds, Outcome, Shifted, judge, paired_shifted, shifted
+from virtgauge.analysis.independent_change import (
+    Bounds,
+    Outcome,
+    Shifted,
+    benjamini_hochberg,
+    judge,
+    paired_shifted,
+    shifted,
+)
 from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Change, Effect, Finding
 from virtgauge.compare.runs import ReadRun

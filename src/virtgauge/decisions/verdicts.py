@@ -19,8 +19,7 @@ from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from virtgauge.analysis.bounds import Decision, Outcome, decide
-from virtgauge.analysis.comparison import aa_band, paired_difference, paired_ratio
-from virtgauge.analysis.differences import band_of
+from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import HostRecord

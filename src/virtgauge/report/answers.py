@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from virtgauge.analysis.resolution import COARSE, Resolution
+from virtgauge.analysis.comparison import COARSE, Resolution
 from virtgauge.report.model import Report
 from virtgauge.results.formatting import EVEN_CHANCE, NONE, even_chance, factor, printable
 from virtgauge.specs.headline import Headline, HeadlineFigure, Tone

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from virtgauge.analysis.comparison import Comparison, Judgement
-from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.comparison import Comparison, Difference, Judgement, Resolution, is_coarse, resolution
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.resolution import Resolution, is_coarse, resolution
 from virtgauge.errors import printable as printable  # of a report's words it is one
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity, significant
 
@@ -114,7 +112,7 @@ def ratio_with_interval(estimate: Estimate) -> str:
 
 
 EVEN_CHANCE = "even chance to see"
-"""A true difference of that size is shown in half of all runs: :mod:`virtgauge.analysis.resolution`."""
+"""A true difference of that size is shown in half of all runs: :mod:`virtgauge.analysis.comparison`."""
 
 
 def even_chance(found: Resolution, unit: str = "ratio") -> str:

@@ -14,8 +14,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from virtgauge.analysis.bootstrap import median_estimate
-from virtgauge.analysis.comparison import Comparison, compare, paired_difference, paired_ratio
-from virtgauge.analysis.differences import Difference, band_of, compare_differences
+from virtgauge.analysis.comparison import (
+    Comparison,
+    Difference,
+    band_of,
+    compare,
+    compare_differences,
+    paired_difference,
+    paired_ratio,
+)
 from virtgauge.analysis.distribution import Distribution, merge
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.bins import unpack

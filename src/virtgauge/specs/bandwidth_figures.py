@@ -13,8 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from virtgauge.analysis.comparison import Comparison, Judgement, compare, paired_difference, paired_ratio
-from virtgauge.analysis.differences import Difference, band_of, compare_differences
+from virtgauge.analysis.comparison import (
+    Comparison,
+    Difference,
+    Judgement,
+    band_of,
+    compare,
+    compare_differences,
+    paired_difference,
+    paired_ratio,
+)
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, field

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from virtgauge.analysis.distribution import LEAST_VALUES, outliers
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.outliers import LEAST_VALUES, outliers
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import interval_text

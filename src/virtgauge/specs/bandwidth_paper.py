@@ -7,7 +7,7 @@ import functools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from virtgauge.analysis.outliers import LEAST_VALUES, outliers
+from virtgauge.analysis.distribution import LEAST_VALUES, outliers
 from virtgauge.claims.figures import Figure, Figures
 from virtgauge.claims.model import Cells, Level, Range, claim_file
 from virtgauge.claims.papers import check_claims

@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from virtgauge.analysis.comparison import Comparison, Judgement
-from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.comparison import Comparison, Difference, Judgement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import COUNT, Quantity

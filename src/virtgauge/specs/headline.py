@@ -7,9 +7,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from virtgauge.analysis.comparison import Comparison, Judgement
-from virtgauge.analysis.differences import Difference
-from virtgauge.analysis.resolution import Resolution, resolution
+from virtgauge.analysis.comparison import Comparison, Difference, Judgement, Resolution, resolution
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.formatting import ratio, ratio_interval
 from virtgauge.results.measure import Better

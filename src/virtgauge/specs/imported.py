@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from virtgauge.analysis.comparison import Comparison
-from virtgauge.analysis.differences import Difference
+from virtgauge.analysis.comparison import Comparison, Difference
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from virtgauge.analysis.comparison import aa_band
+from virtgauge.analysis.comparison import aa_band, resolution_of
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.isolation.smallest_setting import smallest_setting
-from virtgauge.analysis.resolution import resolution_of
+from virtgauge.analysis.isolation import smallest_setting
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity

@@ -10,7 +10,7 @@ from typing import Any
 
 from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.storage.limits import (
+from virtgauge.analysis.storage import (
     CLIENT_NEAR,
     Explanation,
     Limit,

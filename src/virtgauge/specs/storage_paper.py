@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.storage.durability_share import durability_share, spread
-from virtgauge.analysis.storage.limits import Explanation, Limit, flush_limit_per_s
+from virtgauge.analysis.storage import Explanation, Limit, durability_share, flush_limit_per_s, spread
 from virtgauge.claims.figures import Figure, Figures
 from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from virtgauge.analysis import factor_tests
-from virtgauge.analysis.effect_sizes import magnitude
 from virtgauge.analysis.factor_tests import (
     FACTORS,
     PARAMETERS,
@@ -19,6 +18,7 @@ from virtgauge.analysis.factor_tests import (
     Repetitions,
     probe_factors,
 )
+from virtgauge.analysis.ranks import magnitude
 from virtgauge.results.formatting import NONE, load_label, probe_title
 from virtgauge.results.quantities import COUNT, PROBABILITY
 from virtgauge.specs.blocks import Block, Column, Place, Row, Shown, Table, Text, Value, table_of

@@ -9,7 +9,7 @@ of this simulation alone: what judges real guests is computed elsewhere, and is 
 What two guests get of a simulated machine at one moment: of its processors, of its disk, and in work.
 
 For two the shares by limit, floor and weight have a closed form, so that nothing here rests on the water-filling by
-which :mod:`virtgauge.analysis.isolation.entitlement` judges.
+which :mod:`virtgauge.analysis.isolation` judges.
 """
 
 from __future__ import annotations

@@ -6,9 +6,16 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from virtgauge.analysis.forwarding.line_rate import bits_per_s, wire_frames_per_s
-from virtgauge.analysis.forwarding.load_vectors import Shares, jain_index
-from virtgauge.analysis.forwarding.loss_accounting import DropCounter, LossAccounting, add_accountings, close_accounting
+from virtgauge.analysis.forwarding import (
+    DropCounter,
+    LossAccounting,
+    Shares,
+    add_accountings,
+    bits_per_s,
+    close_accounting,
+    jain_index,
+    wire_frames_per_s,
+)
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.base import Elapsed, Measurement
 from virtgauge.suites.forwarding.flags import Conditions, flags_of

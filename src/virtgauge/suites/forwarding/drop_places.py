@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
-from virtgauge.analysis.forwarding.loss_accounting import DropCounter
+from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.host.process import boot_id
 from virtgauge.network.links import LinkCount, link_counts
 from virtgauge.network.namespace import Namespace

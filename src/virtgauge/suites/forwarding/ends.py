@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Self
 
-from virtgauge.analysis.forwarding.load_vectors import equal_shares
+from virtgauge.analysis.forwarding import equal_shares
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Guest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from virtgauge.analysis.forwarding.loss_accounting import LossAccounting
+from virtgauge.analysis.forwarding import LossAccounting
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.forwarding.calibration import TesterCalibration
 from virtgauge.suites.forwarding.searches.base import SearchResult

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from virtgauge.analysis.forwarding.loss_accounting import DropCounter
+from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.errors import UnavailableError
 from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.links import link_counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
-from virtgauge.analysis.forwarding.loss_accounting import DropCounter
+from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.suites.forwarding.calibration import TesterCalibration, calibrate
 from virtgauge.suites.forwarding.trial import PACED, Sending, TrialResult
 from virtgauge.suites.testbed import Stage, Testbed

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from virtgauge.analysis.forwarding.latency import weighted_latency
+from virtgauge.analysis.forwarding import weighted_latency
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.trial import TrialResult

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from virtgauge.analysis.forwarding import load_vectors
-from virtgauge.analysis.forwarding.line_rate import check_frame_bytes
-from virtgauge.analysis.forwarding.load_vectors import Shares
+from virtgauge.analysis import forwarding as formulas
+from virtgauge.analysis.forwarding import Shares, check_frame_bytes
 from virtgauge.suites.forwarding.searches.base import Limits, Search
 from virtgauge.suites.forwarding.searches.rfc2544 import Rfc2544Search
 from virtgauge.suites.forwarding.searches.tst009 import Tst009Search
@@ -120,7 +119,7 @@ class ForwardingSettings(BaseModel):
         for name, weights in value.items():
             if guests is not None and len(weights) != guests:
                 raise ValueError(f"{name} has {len(weights)} weights; give one for each of the {guests} guests")
-            load_vectors.shares_of(weights)
+            formulas.shares_of(weights)
         return value
 
     @model_validator(mode="after")
@@ -155,7 +154,7 @@ class ForwardingSettings(BaseModel):
 
     def two_level_shares(self) -> dict[str, Shares]:
         """The paper's vectors by ``k=1`` …, whatever ``vectors`` says."""
-        return {f"k={k}": load_vectors.two_level_shares(self.guests, k, self.q) for k in self.strong}
+        return {f"k={k}": formulas.two_level_shares(self.guests, k, self.q) for k in self.strong}
 
     def shares(self) -> dict[str, Shares]:
         """Every vector of the design by its name, but the worst, which is not yet known."""
@@ -164,10 +163,10 @@ class ForwardingSettings(BaseModel):
             two_level = self.two_level_shares()
             named |= two_level if "two-level" in self.vectors else {}
         if "equal" in self.vectors:
-            named["equal"] = load_vectors.equal_shares(self.guests)
+            named["equal"] = formulas.equal_shares(self.guests)
         if "zipf" in self.vectors:
-            named["zipf"] = load_vectors.zipf_shares(self.guests, self.zipf_exponent)
-        return named | {name: load_vectors.shares_of(weights) for name, weights in self.user_vectors.items()}
+            named["zipf"] = formulas.zipf_shares(self.guests, self.zipf_exponent)
+        return named | {name: formulas.shares_of(weights) for name, weights in self.user_vectors.items()}
 
     def search_method(self) -> Search:
         """The search with its parameters."""

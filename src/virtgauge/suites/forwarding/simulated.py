@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from virtgauge.analysis.forwarding.load_vectors import equal_shares
-from virtgauge.analysis.forwarding.loss_accounting import DropCounter
+from virtgauge.analysis.forwarding import DropCounter, equal_shares
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice
 from virtgauge.platforms.simulated.trials import DROPS, LOOP

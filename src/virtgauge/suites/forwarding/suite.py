@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from virtgauge.analysis.forwarding.load_vectors import jain_index
+from virtgauge.analysis.forwarding import jain_index
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.forwarding.cell_measurement import measure_cell
 from virtgauge.suites.forwarding.laboratories import set_up_laboratory

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from virtgauge.analysis.isolation.entitlement import Claim, entitled_cpus
+from virtgauge.analysis.isolation import Claim, entitled_cpus
 from virtgauge.host.policy import PLAIN_WEIGHT, Policy
 from virtgauge.suites.isolation.benchmarks import Kind
 from virtgauge.suites.isolation.placement import Placement

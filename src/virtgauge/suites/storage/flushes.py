@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 import virtgauge
-from virtgauge.analysis.storage.disk_change import disk_changed
+from virtgauge.analysis.storage import disk_changed
 from virtgauge.errors import UnavailableError
 from virtgauge.host.native_file import how_to_build
 from virtgauge.ledger.records import Flag

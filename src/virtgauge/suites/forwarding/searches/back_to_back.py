@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from typing import Protocol
 
-from virtgauge.analysis.forwarding.back_to_back import corrected_buffer_s, implied_buffer_s
+from virtgauge.analysis.forwarding import corrected_buffer_s, implied_buffer_s
 from virtgauge.suites.forwarding.trial import TrialResult
 
 

@@ -1,7 +1,7 @@
-"""What share of the processors each of several guests is entitled to, by its limit, its reservation and its weight.
+"""What a guest is entitled to beside its neighbours, and the smallest share that gives it what it needs.
 
 Water-filling, as max-min fairness is computed (Bertsekas and Gallager, Data Networks, 6.5.2): everybody's level rises
-at the speed of its weight until its cap is reached or nothing is left; nobody's is below its reservation.
+at the speed of its weight until its cap is reached or nothing is left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ class Claim:
     Attributes:
         demand: that it would use if it were alone (threads that always run).
         limit: it gets no more, even of what nobody else wants; None is no limit.
-        reservation: it gets no less while it wants it.
         weight: its part of what is shared, relative to the others'.
 
     Raises:
@@ -27,11 +26,10 @@ class Claim:
 
     demand: float
     limit: float | None = None
-    reservation: float = 0.0
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.demand < 0 or self.reservation < 0 or (self.limit is not None and self.limit < 0):
+        if self.cap < 0:
             raise ValueError(f"a claim has no negative amounts: {self}")
         if not self.weight > 0:
             raise ValueError(f"a weight is positive, not {self.weight}")
@@ -41,16 +39,9 @@ class Claim:
         """The most that it can use."""
         return self.demand if self.limit is None else min(self.demand, self.limit)
 
-    @property
-    def floor(self) -> float:
-        """The least that it is promised, of what it can use."""
-        return min(self.reservation, self.cap)
-
 
 def entitled_cpus(claims: Sequence[Claim], capacity: float) -> list[float]:
     """What each guest is entitled to, in whole CPUs.
-
-    Reservations that exceed the capacity together are cut in proportion.
 
     Args:
         claims: of all the guests that share the processors.
@@ -61,21 +52,13 @@ def entitled_cpus(claims: Sequence[Claim], capacity: float) -> list[float]:
     """
     if not capacity > 0:
         raise ValueError(f"there is no capacity to share: {capacity}")
-    floors = [claim.floor for claim in claims]
-    promised = sum(floors)
-    if promised > capacity:
-        return [floor * capacity / promised for floor in floors]
     total = min(capacity, sum(claim.cap for claim in claims))
 
     def filled(level: float) -> list[float]:
-        return [min(max(level * claim.weight, floor), claim.cap) for claim, floor in zip(claims, floors, strict=True)]
+        return [min(level * claim.weight, claim.cap) for claim in claims]
 
-    # The sum rises with the level, in straight pieces between levels where a guest leaves its floor or meets its cap.
-    corners = sorted(
-        {0.0}
-        | {floor / claim.weight for claim, floor in zip(claims, floors, strict=True)}
-        | {claim.cap / claim.weight for claim in claims}
-    )
+    # The sum rises with the level, in straight pieces between levels where a guest meets its cap.
+    corners = sorted({0.0} | {claim.cap / claim.weight for claim in claims})
     for low, high in itertools.pairwise(corners):
         above = sum(filled(high))
         if above >= total:
@@ -83,3 +66,26 @@ def entitled_cpus(claims: Sequence[Claim], capacity: float) -> list[float]:
             part = 1.0 if above == below else (total - below) / (above - below)
             return filled(low + part * (high - low))
     return filled(corners[-1])
+
+
+def smallest_setting(points: Sequence[tuple[float, float]], target: float) -> float | None:
+    """The smallest share from which on every measured efficiency reaches the target.
+
+    Between the last share that misses and the first that does not, the efficiency is taken to change evenly.  No
+    statement is made beyond what was measured: where even the smallest share reaches the target, it is the answer.
+
+    Args:
+        points: share and efficiency at it (for instance the lower end of its interval), in any order.
+        target: efficiency needed.
+
+    Returns:
+        The share, or None where the largest one misses the target, or there is none at all.
+    """
+    ordered = sorted(points)
+    if not ordered or ordered[-1][1] < target:
+        return None
+    missing = [index for index, (_, efficiency) in enumerate(ordered) if efficiency < target]
+    if not missing:
+        return ordered[0][0]
+    (low, below), (high, above) = ordered[missing[-1]], ordered[missing[-1] + 1]
+    return low + (high - low) * (target - below) / (above - below)

@@ -1,4 +1,4 @@
-"""What a measured rate of operations is limited by, reckoned from what was counted beside it.
+"""Formulas of the storage suite: what limits a rate, how much of a ranking is durability, whether a disk changed.
 
 The bottleneck law (P. J. Denning, J. P. Buzen 1978, "The Operational Analysis of Queueing Network Models", ACM
 Computing Surveys 10(3), section 4): a resource that each operation needs for D seconds and that is busy for a share U
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import re
+from collections.abc import Sequence
+from statistics import median
 
 NEAR = 0.8
 """A resource that is busy for this share of the time, or more, is the limit (ours)."""
@@ -138,3 +141,61 @@ def flush_limit_per_s(profile: str, probed_per_s: float | None) -> float | None:
     if value <= 0:
         return None
     return value / 60 if found[1] == "rotational" else 1e6 / value
+
+
+def spread(rates: Sequence[float]) -> float:
+    """The largest rate over the smallest.
+
+    Raises:
+        ValueError: there is none, or one that is not positive.
+    """
+    if not rates or min(rates) <= 0:
+        raise ValueError("a spread needs positive rates")
+    return max(rates) / min(rates)
+
+
+def durability_share(mixed: float, equal: float) -> float | None:
+    """The part of the mixed levels' spread that an equal level takes away, of its logarithm, within 0…1.
+
+    The spread of a ranking has two causes at mixed levels, at an equal level one.  Rates differ by factors: a spread of
+    100 at mixed levels and of 10 at an equal level is half durability.
+
+    Args:
+        mixed: spread at mixed levels.
+        equal: spread at an equal level.
+
+    Returns:
+        None where the mixed levels have no spread to be explained.
+    """
+    if mixed <= 1:
+        return None
+    return min(1.0, max(0.0, 1 - math.log(max(equal, 1.0)) / math.log(mixed)))
+
+
+FACTOR = 2.0
+"""A disk whose flushes became so much faster or slower is another one."""
+CHANCE = 0.001
+"""How often at most bursts that are independent look like that although nothing has changed."""
+
+
+def disk_changed(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether the rates of the bursts after are those of another disk than before.
+
+    A disk that others use too is restless: bursts of flushes differ by factors while nothing has changed.  So two
+    things have to be seen: the medians of the bursts differ by a factor that matters, and the bursts by more than
+    chance makes them (the rank-sum test of Mann and Whitney 1947).
+
+    Args:
+        before, after: flushes per second of each burst; seven of each are the least that can show a change.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not before or not after:
+        raise ValueError("a disk's change needs bursts before and after")
+    fast, slow = sorted((median(before), median(after)), reverse=True)
+    if fast <= FACTOR * slow:
+        return False
+    from scipy.stats import mannwhitneyu  # more than a second, which almost all runs spare
+
+    return bool(mannwhitneyu(before, after).pvalue < CHANCE)

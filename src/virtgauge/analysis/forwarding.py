@@ -1,0 +1,262 @@
+"""Formulas of packet forwarding through many virtual routers: line rates, load vectors, latency, buffers, losses.
+
+Frame sizes count the frame check sequence, as in RFC 2544 (64 is 60 in software).  A load vector is the guests' shares
+of the total load, in the guests' order; the shares add up to 1 (Batalla et al. 2016, section 3, equations 1 to 6).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+SMALLEST_FRAME_BYTES = 64
+LARGEST_FRAME_BYTES = 1518
+WIRE_OVERHEAD_BYTES = 20
+"""Preamble, start of frame and the smallest gap between frames: what a frame takes on an Ethernet beside itself."""
+
+
+def wire_frames_per_s(frame_bytes: int, medium_bits_per_s: float) -> float:
+    """The most frames of a size that an Ethernet of this speed carries: 1,488,095 of 64 bytes at 1 Gbit/s.
+
+    Raises:
+        ValueError: the size is not an Ethernet frame's, or the speed not positive.
+    """
+    check_frame_bytes(frame_bytes)
+    if medium_bits_per_s <= 0:
+        raise ValueError(f"{medium_bits_per_s:g} bit/s: a medium's speed must be above 0")
+    return medium_bits_per_s / (8 * (frame_bytes + WIRE_OVERHEAD_BYTES))
+
+
+def bits_per_s(frames_per_s: float, frame_bytes: int) -> float:
+    """The rate in bits of frames (with check sequence)."""
+    return frames_per_s * 8 * frame_bytes
+
+
+def check_frame_bytes(frame_bytes: int) -> None:
+    """Raise ValueError unless the size is that of an untagged Ethernet frame."""
+    if not SMALLEST_FRAME_BYTES <= frame_bytes <= LARGEST_FRAME_BYTES:
+        raise ValueError(
+            f"{frame_bytes} bytes: an Ethernet frame with its check sequence has "
+            f"{SMALLEST_FRAME_BYTES} to {LARGEST_FRAME_BYTES}"
+        )
+
+
+Shares = tuple[float, ...]
+
+
+def two_level_shares(guests: int, strong: int, light_share: float) -> Shares:
+    """The paper's vector: the first k guests strongly loaded, the others slightly (equations 3 and 4, for O_tot = 1).
+
+    Args:
+        guests: N.
+        strong: k, from 1 to N; at k = N every guest has 1/N.
+        light_share: q, the part of the load that all slightly loaded guests together carry.
+
+    Raises:
+        ValueError: k or q is out of range, or q would load the light guests more than the strong ones.
+    """
+    _check(guests, strong, light_share)
+    if strong == guests:
+        return equal_shares(guests)
+    heavy, light = (1 - light_share) / strong, light_share / (guests - strong)
+    if light > heavy:
+        raise ValueError(
+            f"q = {light_share:g} gives each slightly loaded guest more than each of the k = {strong} strongly loaded "
+            f"ones; with N = {guests} it must be at most {(guests - strong) / guests:g}"
+        )
+    return (heavy,) * strong + (light,) * (guests - strong)
+
+
+def equal_shares(guests: int) -> Shares:
+    """Every guest the same.
+
+    Raises:
+        ValueError: there is no guest.
+    """
+    if guests < 1:
+        raise ValueError(f"N = {guests}: there must be at least one guest")
+    return (1 / guests,) * guests
+
+
+def zipf_shares(guests: int, exponent: float) -> Shares:
+    """Guest number i (from 1) in proportion to i to the power of -exponent: a few large, a long tail of small.
+
+    Raises:
+        ValueError: there is no guest, or the exponent is negative or not finite.
+    """
+    if guests < 1:
+        raise ValueError(f"N = {guests}: there must be at least one guest")
+    if not (math.isfinite(exponent) and exponent >= 0):
+        raise ValueError(f"exponent = {exponent:g}: it must be a number of at least 0")
+    return shares_of([rank**-exponent for rank in range(1, guests + 1)])
+
+
+def shares_of(weights: Sequence[float]) -> Shares:
+    """A user's own vector: weights of any scale, brought to a sum of 1.
+
+    Raises:
+        ValueError: there is none, one is negative or not finite, or all are 0.
+    """
+    if not weights:
+        raise ValueError("there must be at least one weight")
+    if any(not math.isfinite(weight) or weight < 0 for weight in weights):
+        raise ValueError("a weight must be a number of at least 0")
+    total = math.fsum(weights)
+    if total <= 0:
+        raise ValueError("at least one weight must be above 0")
+    return tuple(weight / total for weight in weights)
+
+
+def jain_index(loads: Sequence[float]) -> float:
+    """Jain's fairness index of loads or shares (equation 2): from 1/N (all on one guest) to 1 (all alike).
+
+    Raises:
+        ValueError: there is no load at all.
+    """
+    squares = math.fsum(load * load for load in loads)
+    if squares <= 0:
+        raise ValueError("the fairness of no load at all is not defined")
+    return math.fsum(loads) ** 2 / (len(loads) * squares)
+
+
+def _check(guests: int, strong: int, light_share: float) -> None:
+    if guests < 1:
+        raise ValueError(f"N = {guests}: there must be at least one guest")
+    if not 1 <= strong <= guests:
+        raise ValueError(f"k = {strong}: the number of strongly loaded guests must be from 1 to N = {guests}")
+    if not 0 <= light_share < 1:
+        raise ValueError(f"q = {light_share:g}: the light guests' part of the load must be at least 0 and below 1")
+
+
+def weighted_latency(latencies: Sequence[float], shares: Sequence[float]) -> float:
+    """Every guest's mean latency weighted with its share of the load (Batalla et al. 2016, equation 7).
+
+    Raises:
+        ValueError: as many shares as latencies are needed, and some load.
+    """
+    if len(latencies) != len(shares):
+        raise ValueError(f"{len(latencies)} latencies for {len(shares)} shares")
+    total = math.fsum(shares)
+    if total <= 0:
+        raise ValueError("the latency of no load at all is not defined")
+    return math.fsum(latency * share for latency, share in zip(latencies, shares, strict=True)) / total
+
+
+def implied_buffer_s(burst_frames: float, maximum_frames_per_s: float) -> float:
+    """How long the longest lossless burst takes at the highest rate, as if nothing were forwarded (RFC 9004, 5.4)."""
+    return burst_frames / maximum_frames_per_s
+
+
+def corrected_buffer_s(burst_frames: float, maximum_frames_per_s: float, throughput_frames_per_s: float) -> float:
+    """The buffer itself: less what the device forwards while the burst arrives (RFC 9004, section 5.4).
+
+    Raises:
+        ValueError: the throughput is not below the highest rate; then no burst can fill the buffer (section 5.2).
+    """
+    if not 0 <= throughput_frames_per_s < maximum_frames_per_s:
+        raise ValueError("a device that forwards the highest rate has no longest burst")
+    implied = implied_buffer_s(burst_frames, maximum_frames_per_s)
+    return implied - implied * throughput_frames_per_s / maximum_frames_per_s
+
+
+# Where lost frames went: every one is set against a counter that admits to have dropped it.
+#
+# The tester counts losses by flow; rings, backlogs, switch ports and guests count what they dropped.  The ledger
+# closes when both agree.  When it does not, frames vanished at a place that nobody watches, or the counters saw traffic
+# that is not ours; either way the figures cannot be trusted.
+
+
+@dataclasses.dataclass(frozen=True)
+class DropCounter:
+    """What one place dropped between two readings.
+
+    Attributes:
+        place: ``br0 port to guest 3``, ``guest 3 backlog``, ``tester receive ring`` …
+        dropped: frames.
+        flow: the one whose frames alone pass there; None where all flows do.
+    """
+
+    place: str
+    dropped: int
+    flow: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LossAccounting:
+    """Losses and their places.
+
+    Attributes:
+        lost: frames that the tester missed, of all flows.
+        places: frames by the place that dropped them; only places that dropped any.
+        unattributed: lost frames that no counter explains, summed over flows.
+        excess: frames that counters dropped but the tester does not miss.
+        tolerance: frames by which both may be off.
+    """
+
+    lost: int
+    places: Mapping[str, int]
+    unattributed: int
+    excess: int
+    tolerance: int
+
+    @property
+    def closed(self) -> bool:
+        """Whether every lost frame is attributed."""
+        return max(self.unattributed, self.excess) <= self.tolerance
+
+
+def add_accountings(ledgers: Sequence[LossAccounting]) -> LossAccounting:
+    """The sum over trials.  Each has to close by itself: a large loss that is explained must not hide a small one."""
+    places: dict[str, int] = {}
+    for ledger in ledgers:
+        for place, frames in ledger.places.items():
+            places[place] = places.get(place, 0) + frames
+    return LossAccounting(
+        lost=sum(ledger.lost for ledger in ledgers),
+        places=places,
+        unattributed=sum(ledger.unattributed for ledger in ledgers if not ledger.closed),
+        excess=sum(ledger.excess for ledger in ledgers if not ledger.closed),
+        tolerance=0,
+    )
+
+
+def close_accounting(
+    lost_by_flow: Sequence[int], counters: Sequence[DropCounter], *, tolerance_share: float = 0.0
+) -> LossAccounting:
+    """Set losses against counters: a flow's own first, what remains against those that all flows share.
+
+    Args:
+        tolerance_share: part of the lost frames by which the sums may differ, for counters that are read while
+            frames are still under way.
+
+    Raises:
+        ValueError: a counter went backwards, a loss is negative, or a counter names a flow that there is not.
+    """
+    if any(lost < 0 for lost in lost_by_flow):
+        raise ValueError("a flow cannot lose fewer than no frames")
+    remaining = list(lost_by_flow)
+    shared = 0
+    places: dict[str, int] = {}
+    excess = 0
+    for counter in counters:
+        if counter.dropped < 0:
+            raise ValueError(f"the counter of {counter.place} went backwards by {-counter.dropped}")
+        if counter.dropped:
+            places[counter.place] = places.get(counter.place, 0) + counter.dropped
+        if counter.flow is None:
+            shared += counter.dropped
+        elif not 0 <= counter.flow < len(remaining):
+            raise ValueError(f"the counter of {counter.place} names flow {counter.flow} of {len(remaining)}")
+        else:
+            remaining[counter.flow] -= counter.dropped
+    excess = -sum(left for left in remaining if left < 0)
+    open_losses = sum(left for left in remaining if left > 0)
+    lost = sum(lost_by_flow)
+    return LossAccounting(
+        lost=lost,
+        places=places,
+        unattributed=max(open_losses - shared, 0),
+        excess=excess + max(shared - open_losses, 0),
+        tolerance=int(lost * tolerance_share),
+    )

@@ -1,1 +1,0 @@
-"""Formulas of packet forwarding through many virtual routers: loads, latency, line rates, buffers, losses."""
