@@ -41,7 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
-    from virtgauge.bandwidth.binary import find_bandwidth
+    from virtgauge.bandwidth import find_bandwidth
 
     if os.geteuid() != 0:
         raise BenchmarkError("this makes network namespaces and must run as root")

@@ -39,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(arguments: argparse.Namespace) -> Outcome:
-    from virtgauge.bandwidth.binary import find_bandwidth
+    from virtgauge.bandwidth import find_bandwidth
 
     rounds, duration_ms, seconds = arguments.rounds, arguments.duration_ms, arguments.seconds
     if arguments.quick:

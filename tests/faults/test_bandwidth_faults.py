@@ -24,8 +24,8 @@ from virtgauge.errors import ExitCode
 from virtgauge.execution.trial import Outcome, run_trial
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.ledger.records import TrialStatus
-from virtgauge.suites.bandwidth import trial
-from virtgauge.suites.bandwidth.shaped_path import ShapedPath
+from virtgauge.suites.bandwidth import suite
+from virtgauge.suites.bandwidth.laboratory import ShapedPath
 from virtgauge.suites.bandwidth.testbed import LISTENER_PORT
 
 slow = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state", "root")]
@@ -100,7 +100,7 @@ async def test_an_address_that_nobody_listens_at_another_program_and_no_way_are_
     """… of the trial alone: the next one on the same testbed is of use."""
     async with path("host", **BEFORE_OTHERS, cross_mbps=[0]) as laid:
         with monkeypatch.context() as changed:
-            changed.setattr(trial, "LISTENER_PORT", LISTENER_PORT + 1)
+            changed.setattr(suite, "LISTENER_PORT", LISTENER_PORT + 1)
             nobody = await laid.measure()
         assert nobody.status is TrialStatus.FAILED
         assert nobody.error.startswith("peer-lost: nothing listens at 10.81.3.1:8764; start")

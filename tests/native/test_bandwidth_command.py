@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from sampled import sampled
 
-from virtgauge.bandwidth.binary import find_bandwidth
+from virtgauge.bandwidth import find_bandwidth
 from virtgauge.errors import ExitCode
 from virtgauge.host.process import ProcessIdentity, tree_pids
 

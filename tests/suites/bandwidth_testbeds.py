@@ -19,9 +19,8 @@ from virtgauge.plan.model import ValidityLimits
 from virtgauge.platforms.registry import create
 from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
-from virtgauge.suites.bandwidth.suite import BandwidthSuite
+from virtgauge.suites.bandwidth.suite import BandwidthSuite, conditions_of
 from virtgauge.suites.bandwidth.testbed import BandwidthTestbed
-from virtgauge.suites.bandwidth.trial import conditions_of
 from virtgauge.suites.base import Cell
 from virtgauge.suites.testbed import Stage
 

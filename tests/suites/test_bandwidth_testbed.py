@@ -19,8 +19,8 @@ from suites.bandwidth_testbeds import BEFORE_OTHERS, IP, check_against_truth, pa
 
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.network.device_counters import DeviceCounters
-from virtgauge.suites.bandwidth import links, trial
-from virtgauge.suites.bandwidth.shaped_path import ShapedPath
+from virtgauge.suites.bandwidth import links, suite
+from virtgauge.suites.bandwidth.laboratory import ShapedPath
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state", "root")]
 
@@ -98,7 +98,7 @@ async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has
         assert (link["lateness_p99_ns"] is None) == (link["kind"] == "netem")
 
         with monkeypatch.context() as changed:
-            changed.setattr(trial, "LISTENER_PORT", 1)
+            changed.setattr(suite, "LISTENER_PORT", 1)
             assert (await laid.measure(loss="0")).status is TrialStatus.FAILED  # and leaves no emulator at work
         real = laid.testbed.path
         assert isinstance(real, ShapedPath) and real._link is not None

@@ -13,11 +13,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from virtgauge import cli
-from virtgauge.bandwidth import binary
-from virtgauge.bandwidth.answers import Rung
-from virtgauge.bandwidth.program import running
-from virtgauge.bandwidth.rates import occupied_bps, rate_bps, rate_text
+from virtgauge import bandwidth, cli
+from virtgauge.analysis.bandwidth import occupied_bps, rate_bps, rate_text
+from virtgauge.bandwidth import Rung, running
 from virtgauge.console.bandwidth_formatting import listener_line, sweep_table
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
 
@@ -74,7 +72,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             f"[ -z '{complaint}' ] || echo 'bandwidth: {complaint}' >&2\nexit {status}\n"
         )
         script.chmod(0o755)
-        monkeypatch.setenv(binary.ENVIRONMENT_VARIABLE, str(script))
+        monkeypatch.setenv(bandwidth.ENVIRONMENT_VARIABLE, str(script))
         return tmp_path / "words"
 
     return install
@@ -152,7 +150,7 @@ def test_values_out_of_range_are_wrong_usage(words: tuple[str, ...]) -> None:
 def test_a_missing_program_is_named_with_the_command_that_builds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(binary.ENVIRONMENT_VARIABLE, str(tmp_path / "none"))
+    monkeypatch.setenv(bandwidth.ENVIRONMENT_VARIABLE, str(tmp_path / "none"))
     missing = invoke("pacing-sweep").exception
     assert isinstance(missing, UnavailableError)
     assert str(tmp_path / "none") in missing.message

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
-from virtgauge.suites.bandwidth.flags import TrialConditions, allowance_bps, flags_of
-
-CLEAN = TrialConditions(
-    cross_asked_bps=150e6,
-    cross_counted_bps=150e6,
-    cross_frames=60_000,
-    poisson=False,
-    declared_bps=300e6,
-    before_bps=300e6,
-    after_bps=300e6,
-    overrun=0,
-    refused=None,
-    silence=None,
-    stamp="kernel",
-    streams=200,
-    stalled=0,
-    at_ceiling=None,
-    hptime_fallback_reason=None,
-)
+from virtgauge.suites.bandwidth.answer import Answer, Found, Instant, Refused
+from virtgauge.suites.bandwidth.outcome import Trial, allowance_bps
+from virtgauge.suites.bandwidth.path import Conditions, Counted, LinkRecord
 
 
-def flags(**changes: Any) -> dict[str, tuple[bool, str]]:
-    """Fatal or not and the words, by name."""
-    return {flag.name: (flag.fatal, flag.detail) for flag in flags_of(dataclasses.replace(CLEAN, **changes))}
+def flags(
+    *,
+    cross_asked_bps: float = 150e6,
+    cross_counted_bps: float = 150e6,
+    cross_frames: int = 60_000,
+    poisson: bool = False,
+    before_bps: float | None = 300e6,
+    after_bps: float | None = 300e6,
+    overrun: int = 0,
+    refused: str | None = None,
+    stalled: int = 0,
+    streams: int = 200,
+    at_ceiling: float | None = None,
+    **answer: Any,
+) -> dict[str, tuple[bool, str]]:
+    """Fatal or not and the words, by name, of an estimate on a path of 300 Mbit/s."""
+    instant = Instant(150e6, 140e6, 160e6, 10**9, 10**6, streams, 0, False)
+    found = Found(
+        at_ceiling or 150e6, 140e6, 160e6, 0.95, at_ceiling is not None, (instant,), None, 1, 1, 0, stalled, 0
+    )
+    known = {"found": found} if refused is None else {"refused": Refused(0.0, None, refused)}
+    trial = Trial(
+        params={"timing": "hptime"},
+        conditions=Conditions(
+            300e6, "tbf", 100.0, 10.0, cross_asked_bps, "poisson" if poisson else "constant", delay_ms=0.0, loss=0.0
+        ),
+        packet_bytes=1500,
+        receiver="host",
+        answer=Answer(0, **known | {"stamp": "kernel"} | answer),
+        counted=Counted(round(cross_counted_bps / 8), cross_frames, 0, 10**9),
+        before_bps=before_bps,
+        after_bps=after_bps,
+        link=LinkRecord("tbf", 0, 0, overrun=overrun),
+        foreign_packets=None,
+    )
+    return {flag.name: (flag.fatal, flag.detail) for flag in trial.flags()}
 
 
 def test_a_clean_estimate_has_none():

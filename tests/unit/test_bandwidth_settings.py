@@ -8,8 +8,8 @@ from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan
 from virtgauge.suites.bandwidth import program
+from virtgauge.suites.bandwidth.settings import CLOCKS, SLEEPS, Timing
 from virtgauge.suites.bandwidth.suite import BandwidthSuite
-from virtgauge.suites.bandwidth.timing import CLOCKS, SLEEPS, Timing
 from virtgauge.suites.base import Cell
 
 FACTORS = ["estimator", "timing", "through", "capacity_mbps", "cross_mbps", "traffic", "delay_ms", "loss", "pacing"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from virtgauge.analysis.bandwidth import SHAPER_BYTES, available_bps, error_ratio, ip_bps, occupied_bps
 from virtgauge.network.shaper import Bucket
 from virtgauge.suites.bandwidth.links import LinkTold, emulation, impairments, queue_bytes
 from virtgauge.suites.bandwidth.path import Conditions, Counted
-from virtgauge.suites.bandwidth.placement import Placement
-from virtgauge.suites.bandwidth.truth import available_bps, covers, error_ratio, ip_bps, shaper_bps
+from virtgauge.suites.bandwidth.testbed import Placement
 
 
 def conditions(**changes) -> Conditions:
@@ -32,8 +32,7 @@ def test_what_is_left_is_the_capacity_less_the_counted_cross_traffic_as_ip_packe
 
 def test_the_layers_are_each_others_inverse():
     for packet in (64, 576, 1500):
-        assert shaper_bps(ip_bps(1e8, packet), packet) == pytest.approx(1e8)
-    assert shaper_bps(1e9, 1500) == pytest.approx(1e9 * 1514 / 1500)
+        assert occupied_bps(ip_bps(1e8, packet), packet, SHAPER_BYTES) == pytest.approx(1e8)
 
 
 def test_an_error_is_signed_and_none_of_nothing():
@@ -41,13 +40,6 @@ def test_an_error_is_signed_and_none_of_nothing():
     assert error_ratio(90e6, 100e6) == pytest.approx(-0.1)
     assert error_ratio(1e6, 0.0) is None
     assert error_ratio(1e6, -1.0) is None
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "held"), [(99, 101, True), (100, 100, True), (100.1, 101, False), (90, 99, False)]
-)
-def test_an_interval_holds_the_truth_or_does_not(low, high, held):
-    assert covers(low, high, 100) is held
 
 
 def test_counted_bytes_are_a_rate_of_their_span():

@@ -97,7 +97,7 @@ def listen(
     Without a token everybody who reaches the port may have packets stamped here.  Nothing is sent to an address that
     has not completed a TCP handshake, and packets that do not hold the session's own token are counted and ignored.
     """
-    from virtgauge.bandwidth.program import running
+    from virtgauge.bandwidth import running
     from virtgauge.console.bandwidth_formatting import listener_line
 
     words = ["listen", "--address", address, "--port", str(port), *_token(token)]
@@ -147,8 +147,7 @@ def estimate(
     Rates are of IP packets, in bit/s.  Before it calls anybody, it measures on its own loopback what this machine can
     pace, and it refuses to answer where that does not suffice.
     """
-    from virtgauge.bandwidth.answers import Estimate
-    from virtgauge.bandwidth.program import Event, running
+    from virtgauge.bandwidth import Estimate, Event, running
     from virtgauge.console.bandwidth_formatting import create_watcher, estimate_text
 
     words = ["estimate", host, "--port", str(port), *_token(token)]
@@ -190,8 +189,7 @@ def pacing_sweep(
 
     A rate is paced that is kept within 1 % and of whose bursts at most one in a hundred leaves late.
     """
-    from virtgauge.bandwidth.answers import Rung
-    from virtgauge.bandwidth.program import running
+    from virtgauge.bandwidth import Rung, running
     from virtgauge.console.bandwidth_formatting import sweep_table
 
     words = ["pacing-sweep", *([] if host is None else [host, "--port", str(port), *_token(token)])]
@@ -227,7 +225,7 @@ def _sending(clock: Clock, sleep: Sleep, packet_bytes: int | None, cpu: int | No
 
 
 def _rate(option: str, text: str) -> float:
-    from virtgauge.bandwidth.rates import rate_bps
+    from virtgauge.analysis.bandwidth import rate_bps
 
     try:
         return rate_bps(text)

@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
 
-from virtgauge.bandwidth.answers import Estimate, Rung
-from virtgauge.bandwidth.program import Event
-from virtgauge.bandwidth.rates import rate_text
+from virtgauge.analysis.bandwidth import rate_text
+from virtgauge.bandwidth import Estimate, Event, Rung
 from virtgauge.console.displays import ProgressStyle, live_bar
 
 _LINE_EVERY_S = 2.0

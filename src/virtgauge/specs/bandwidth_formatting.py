@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from virtgauge.analysis.bandwidth import rate_text
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.bandwidth.rates import rate_text
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import significant
 

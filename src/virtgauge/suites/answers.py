@@ -2,45 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
+from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.base import Elapsed
 
 _CLOCKS = {"monotonic_raw_ns": "CLOCK_MONOTONIC_RAW", "monotonic_ns": "CLOCK_MONOTONIC", "tsc_ns": "TSC"}
+_Record = TypeVar("_Record")
+_adapter = functools.cache(TypeAdapter)
+
+
+@contextlib.contextmanager
+def documented(what: str, where: str = "docs/protocol.md") -> Iterator[None]:
+    """Read an answer in the block.
+
+    Raises:
+        ProtocolError: it is not what the document says; KeyError, TypeError and ValueError mean that.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"{what} is not what {where} says: {error!r}") from error
+
+
+def decoded(kind: type[_Record], value: Mapping[str, Any]) -> _Record:
+    """A dataclass by the entries that have its fields' names.
+
+    Raises:
+        ValueError: one is missing, or of another type.
+    """
+    record: _Record = _adapter(kind).validate_python(value)
+    return record
 
 
 def decode_histogram(value: Mapping[str, Any]) -> Histogram:
-    """A ``distribution``.
+    """A ``distribution``, its bins and counts as bytes or as lists.
 
     Raises:
         KeyError, TypeError, ValueError: it is not one.
     """
-    values = np.frombuffer(value["values"], dtype="<i8").astype(np.int64)
-    counts = np.frombuffer(value["counts"], dtype="<u8").astype(np.uint64)
-    return histogram_of(value, values, counts)
-
-
-def histogram_of(value: Mapping[str, Any], values: npt.NDArray[np.int64], counts: npt.NDArray[np.uint64]) -> Histogram:
-    """A histogram of these bins, whose unit, number and extremes are the answer's.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is none.
-    """
+    values, counts = _numbers(value["values"]), _numbers(value["counts"])
     if len(values) != len(counts) or np.any(np.diff(values) <= 0) or int(counts.sum()) != int(value["n"]):
         raise ValueError("bins do not ascend, or do not add up to n")
     return Histogram(
         unit=str(value["unit"]),
         values=values,
-        counts=counts,
+        counts=counts.astype(np.uint64),
         minimum=int(value["min"]),
         maximum=int(value["max"]),
         mean=float(value["mean"]),
     )
+
+
+def counted_histogram(value: Mapping[str, Any] | None) -> Histogram | None:
+    """The same; None where nothing was counted."""
+    return None if value is None or int(value["n"]) == 0 else decode_histogram(value)
+
+
+def _numbers(value: bytes | Sequence[int]) -> npt.NDArray[np.int64]:
+    numbers = np.frombuffer(value, dtype="<i8") if isinstance(value, bytes) else np.array(value, dtype=np.int64)
+    return numbers.astype(np.int64)
 
 
 def merged(histograms: Sequence[Histogram]) -> Histogram | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, Field
 
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.results.columns import Cell as TriedCell
@@ -17,6 +17,21 @@ from virtgauge.suites.testbed import Stage, Testbed
 
 PLAIN_BENCH = "guest"
 """The testbed of cells that need a plain guest and nothing else."""
+
+_Level = TypeVar("_Level")
+
+
+def _differ(values: tuple[_Level, ...]) -> tuple[_Level, ...]:
+    twice = [value for value in values if values.count(value) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r} is named twice; name it once")
+    return values
+
+
+Distinct = Annotated[tuple[_Level, ...], AfterValidator(_differ)]
+"""Values of a plan of which none is named twice."""
+Levels = Annotated[tuple[_Level, ...], Field(min_length=1), AfterValidator(_differ)]
+"""The levels of a factor: likewise, and at least one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,14 +138,18 @@ class Suite(abc.ABC):
     name: ClassVar[str]
     Settings: ClassVar[type[BaseModel]]
 
+    def __init__(self, settings: Any) -> None:
+        """Take a section of a plan that :attr:`Settings` has accepted."""
+        self._settings = settings
+
     @classmethod
-    @abc.abstractmethod
-    def create(cls, settings: Mapping[str, Any]) -> Suite:
+    def create(cls, settings: Mapping[str, Any]) -> Self:
         """The suite for one section of a plan.
 
         Raises:
             pydantic.ValidationError: the section is refused.
         """
+        return cls(cls.Settings.model_validate(settings))
 
     @abc.abstractmethod
     def cells(self) -> list[Cell]:

@@ -116,13 +116,10 @@ class Stage:
         """End everything.  Idempotent."""
         removal, self._removal = self._removal, contextlib.ExitStack()
         with removal:
-            await self._end_agents()
-
-    async def _end_agents(self) -> None:
-        ended = await asyncio.gather(*(one.close() for one in (*self.guests, *self.peers)), return_exceptions=True)
-        for failure in ended:
-            if isinstance(failure, BaseException):
-                raise failure
+            ended = await asyncio.gather(*(one.close() for one in (*self.guests, *self.peers)), return_exceptions=True)
+            for failure in ended:
+                if isinstance(failure, BaseException):
+                    raise failure
 
 
 class Testbed:
@@ -130,6 +127,7 @@ class Testbed:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self._spoiled = False
 
     @classmethod
     async def of_one_guest(cls, stage: Stage) -> Self:
@@ -144,8 +142,12 @@ class Testbed:
 
     @property
     def closed(self) -> bool:
-        """Whether any of its agents can no longer be reached, so that the testbed is of no further use."""
-        return any(one.channel.closed for one in (*self.stage.guests, *self.stage.peers))
+        """Whether the testbed is of no further use: it is spoiled, or one of its agents can no longer be reached."""
+        return self._spoiled or any(one.channel.closed for one in (*self.stage.guests, *self.stage.peers))
+
+    def spoil(self) -> None:
+        """A trial left it in an unknown state, something may still be at work on it: the next needs a fresh one."""
+        self._spoiled = True
 
     @property
     def timeout_factor(self) -> float:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
-import numpy as np
-
 from virtgauge.ledger.records import Histogram
+from virtgauge.suites.answers import counted_histogram, decoded
 from virtgauge.suites.base import Elapsed
 
 MEGA = 1e6
@@ -28,36 +27,14 @@ class Instant:
     discarded: int
     at_ceiling: bool
 
-    @classmethod
-    def decode(cls, value: Mapping[str, Any]) -> Self:
-        """Read one.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is none.
-        """
-        return cls(
-            available_bps=float(value["available_bps"]),
-            low_bps=float(value["low_bps"]),
-            high_bps=float(value["high_bps"]),
-            duration_ns=int(value["duration_ns"]),
-            bytes=int(value["bytes"]),
-            streams=int(value["streams"]),
-            discarded=int(value["discarded"]),
-            at_ceiling=bool(value["at_ceiling"]),
-        )
-
     def result(self) -> dict[str, Any]:
         """As the ledger keeps it; rates in Mbit/s."""
-        return {
-            "mbps": self.available_bps / MEGA,
-            "low": self.low_bps / MEGA,
-            "high": self.high_bps / MEGA,
-            "duration_ns": self.duration_ns,
-            "bytes": self.bytes,
-            "streams": self.streams,
-            "discarded": self.discarded,
-            "at_ceiling": self.at_ceiling,
-        }
+        told = dataclasses.asdict(self)
+        rates = {name: told.pop(f"{key}_bps") / MEGA for name, key in _RATES.items()}
+        return rates | told
+
+
+_RATES = {"mbps": "available", "low": "low", "high": "high"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,29 +66,6 @@ class Found:
     stalled: int
     foreign_packets: int
 
-    @classmethod
-    def decode(cls, value: Mapping[str, Any]) -> Self:
-        """Read an ``outcome``.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is none.
-        """
-        estimate, hint = value["estimate"], value["capacity_hint_bps"]
-        return cls(
-            available_bps=float(estimate["available_bps"]),
-            low_bps=float(estimate["low_bps"]),
-            high_bps=float(estimate["high_bps"]),
-            confidence=float(estimate["confidence"]),
-            lower_bound=bool(estimate["lower_bound"]),
-            instants=tuple(Instant.decode(instant) for instant in value["instants"]),
-            capacity_hint_bps=None if hint is None else float(hint),
-            bytes=int(value["bytes"]),
-            duration_ns=int(value["duration_ns"]),
-            discarded=int(value["discarded"]),
-            stalled=int(value["stalled"]),
-            foreign_packets=int(value["foreign_packets"]),
-        )
-
     @property
     def streams(self) -> int:
         """Trains that its searches have sent."""
@@ -132,16 +86,6 @@ class Refused:
     carried_bps: float | None
     message: str
 
-    @classmethod
-    def decode(cls, value: Mapping[str, Any]) -> Self:
-        """Read a ``refusal``, or the program's last word of that kind.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is none.
-        """
-        carried = value["carried_bps"]
-        return cls(float(value["max_paced_bps"]), None if carried is None else float(carried), str(value["message"]))
-
 
 @dataclasses.dataclass(frozen=True)
 class Preloaded:
@@ -154,11 +98,7 @@ class Preloaded:
 
     served: int
     passed: int
-    reasons: tuple[str, ...]
-
-    def result(self) -> dict[str, Any]:
-        """As the ledger keeps it."""
-        return {"served": self.served, "passed": self.passed, "reasons": list(self.reasons)}
+    reasons: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +106,7 @@ class Answer:
     """See the module.
 
     Attributes:
+        finished_ns: when the answer had come, by the controller's CLOCK_MONOTONIC.
         found, refused: one of them, or none where there was no estimate.
         silence: why there was none, in words; None where there was one, or a refusal.
         method: by which bursts were handed over.
@@ -176,65 +117,60 @@ class Answer:
         hptime_fallback_reason: why hptime answers from the system's clock; None where it does not.
         usage: of the agent's probe; None of a program.
         clocks: of the guest.
-        finished_ns: when the answer had come, by the controller's CLOCK_MONOTONIC.
         preloaded: by a library; None without one.
     """
 
-    found: Found | None
-    refused: Refused | None
-    silence: str | None
-    method: str | None
-    stamp: str | None
-    max_paced_bps: float | None
-    sent_bytes: int | None
-    gaps: Histogram | None
-    lateness: Histogram | None
-    hptime_fallback_reason: str | None
-    usage: dict[str, Any] | None
-    clocks: tuple[Elapsed, ...]
     finished_ns: int
+    found: Found | None = None
+    refused: Refused | None = None
+    silence: str | None = None
+    method: str | None = None
+    stamp: str | None = None
+    max_paced_bps: float | None = None
+    sent_bytes: int | None = None
+    gaps: Histogram | None = None
+    lateness: Histogram | None = None
+    hptime_fallback_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    clocks: tuple[Elapsed, ...] = ()
     preloaded: Preloaded | None = None
 
     @classmethod
     def of_silence(cls, words: str) -> Self:
         """There was no estimate, for this reason."""
-        nothing = dict.fromkeys(
-            (
-                *("found", "refused", "method", "stamp", "max_paced_bps", "sent_bytes"),
-                *("gaps", "lateness", "hptime_fallback_reason", "usage"),
-            )
+        return cls(time.monotonic_ns(), silence=words)
+
+    @classmethod
+    def decode(
+        cls, value: Mapping[str, Any], finished_ns: int, refusal: Mapping[str, Any] | None, **known: Any
+    ) -> Self:
+        """Read what probe and program tell alike.
+
+        Args:
+            value: the probe's result, or the program's last word.
+            finished_ns: when it had come.
+            refusal: in place of its ``outcome``.
+            known: further fields.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        outcome, paced = None if refusal is not None else value["outcome"], value["limits"]["max_paced_bps"]
+        return cls(
+            finished_ns,
+            found=None if outcome is None else decoded(Found, {**outcome, **outcome["estimate"]}),
+            refused=None if refusal is None else decoded(Refused, refusal),
+            method=str(value["method"]),
+            stamp=None if value["stamp"] is None else str(value["stamp"]),
+            max_paced_bps=None if paced is None else float(paced),
+            sent_bytes=int(value["tally"]["bytes"]),
+            gaps=counted_histogram(value["gaps"]),
+            lateness=counted_histogram(value["lateness"]),
+            **known,
         )
-        return cls(**nothing, silence=words, clocks=(), finished_ns=time.monotonic_ns())
 
     @property
     def steal_ns(self) -> int | None:
         """As the guest sees it."""
         steal = (self.usage or {}).get("steal_ns")
         return None if steal is None else int(steal)
-
-
-def histogram(value: Mapping[str, Any] | None) -> Histogram | None:
-    """Bins and their counts, as lists or as the bytes of a ``distribution``; None where nothing was counted.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is none.
-    """
-    if value is None or int(value["n"]) == 0:
-        return None
-    values, counts = _numbers(value["values"], "<i8"), _numbers(value["counts"], "<u8")
-    if len(values) != len(counts) or np.any(np.diff(values) <= 0) or int(counts.sum()) != int(value["n"]):
-        raise ValueError("bins do not ascend, or do not add up to n")
-    return Histogram(
-        unit=str(value["unit"]),
-        values=values,
-        counts=counts.astype(np.uint64),
-        minimum=int(value["min"]),
-        maximum=int(value["max"]),
-        mean=float(value["mean"]),
-    )
-
-
-def _numbers(value: bytes | Sequence[int], kind: str) -> Any:
-    if isinstance(value, bytes):
-        return np.frombuffer(value, dtype=kind).astype(np.int64)
-    return np.array(value, dtype=np.int64)

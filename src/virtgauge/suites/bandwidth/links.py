@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from virtgauge.agent.channel import AgentError, Channel
-from virtgauge.agent.frames import ProtocolError
 from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.links import connect
 from virtgauge.network.namespace import Namespace
@@ -19,11 +18,10 @@ from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.shaper import Impairment, has_netem, impair
 from virtgauge.network.switch import Rule
 from virtgauge.platforms.base import LaunchError
-from virtgauge.suites.bandwidth.ends import RECEIVER_END
-from virtgauge.suites.bandwidth.loads import Running
+from virtgauge.suites.answers import documented
 from virtgauge.suites.bandwidth.path import Conditions
-from virtgauge.suites.bandwidth.placement import Placement
-from virtgauge.suites.bandwidth.testbed import EMULATOR, RECEIVER, TestbedSpec
+from virtgauge.suites.bandwidth.testbed import EMULATOR, RECEIVER, RECEIVER_END, Placement, TestbedSpec
+from virtgauge.suites.loads import Running
 from virtgauge.suites.testbed import Stage
 
 _NEAR, _FAR = "eth0", "far"
@@ -32,7 +30,6 @@ _LEAST_QUEUE_BYTES = 4 * 2**20
 _SLACK = 2.0
 """What is held beside a full path's worth of the delay: trains come faster than the path's capacity for a moment."""
 _OVERRUN = ("missed", "dropped_queue", "dropped_offloaded", "refused")
-_NO_NETEM = "this kernel has no netem; leave link out to use the agent's own emulator"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +41,8 @@ class LinkTold:
         overrun: frames that were lost by the link itself, because they came faster than it takes them.
     """
 
-    lateness_p99_ns: int | None
-    overrun: int
+    lateness_p99_ns: int | None = None
+    overrun: int = 0
 
     @classmethod
     def of_emulator(cls, answer: Mapping[str, Any]) -> Self:
@@ -104,16 +101,12 @@ class NetemLink(Link):
         super().__init__(namespace)
         self._bridge = LinuxBridge(namespace)
 
-    def join(self) -> None:
-        """Bridge both interfaces, once the receiver has its own."""
-        if not self._bridge.bridges:
-            self._bridge.add_bridge("br0", [_NEAR, _FAR])
-            rules = [Rule(_NEAR, RECEIVER_END.mac, _FAR), Rule(_FAR, RECEIVER_END.gateway_mac, _NEAR)]
-            self._bridge.add_rules(rules)
-
     async def begin(self, conditions: Conditions) -> None:
         try:
-            self.join()
+            if not self._bridge.bridges:  # once the receiver has its interface
+                self._bridge.add_bridge("br0", [_NEAR, _FAR])
+                rules = [Rule(_NEAR, RECEIVER_END.mac, _FAR), Rule(_FAR, RECEIVER_END.gateway_mac, _NEAR)]
+                self._bridge.add_rules(rules)
             there, back = impairments(conditions)
             impair(self.namespace, _FAR, there)
             impair(self.namespace, _NEAR, back)
@@ -121,7 +114,7 @@ class NetemLink(Link):
             raise AgentError("unsupported", str(error)) from error
 
     async def end(self) -> LinkTold:
-        return LinkTold(None, 0)
+        return LinkTold()
 
 
 class EmulatedLink(Link):
@@ -141,14 +134,12 @@ class EmulatedLink(Link):
     async def end(self) -> LinkTold:
         running, self._running = self._running, None
         if running is None:
-            return LinkTold(None, 0)
+            return LinkTold()
         await running.stop()
         if running.silence is not None:
             raise AgentError("lost", f"the link emulator: {running.silence}")
-        try:
+        with documented("the link emulator's end"):
             return LinkTold.of_emulator(running.answer)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"the link emulator's end is not what docs/protocol.md says: {error!r}") from error
 
 
 def impairments(conditions: Conditions) -> tuple[Impairment, Impairment]:
@@ -192,7 +183,8 @@ async def make_link(stage: Stage, spec: TestbedSpec, router: Namespace, where: P
     if spec.link != "emulator" and has_netem(namespace):
         return NetemLink(namespace)
     if spec.link == "netem":
-        raise LaunchError("network", _NO_NETEM)
+        words = "this kernel has no netem; leave link out to use the agent's own emulator"
+        raise LaunchError("network", words)
     cpus = None if where.others is None else (where.others,)
     agent = await stage.launch_peer(EMULATOR, lab=namespace, cpus=cpus)
     return EmulatedLink(namespace, agent.channel, where.others)

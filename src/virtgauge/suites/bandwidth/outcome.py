@@ -1,20 +1,30 @@
-"""From everything that was seen of a trial to its result, its flags and its histograms."""
+"""From everything that was seen of a trial to its result, its flags and its histograms.
+
+A flag says what makes an estimate invalid, or has to be said with it.  That it is far from the truth is a result, no
+flag.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from virtgauge.analysis.bandwidth import available_bps, error_ratio
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.bandwidth.answer import MEGA, Answer
-from virtgauge.suites.bandwidth.flags import TrialConditions, flags_of
 from virtgauge.suites.bandwidth.path import Conditions, Counted, LinkRecord
-from virtgauge.suites.bandwidth.timing import HPTIME, Timing
-from virtgauge.suites.bandwidth.truth import available_bps, covers, error_ratio
+from virtgauge.suites.bandwidth.settings import HPTIME, Timing
+
+_SHORT_SHARE, _SHORT_BPS = 0.03, 1e6
+_CHANCE = 4.0
+"""Standard deviations that the number of exponential gaps in a span may be off."""
+_CHANGED = 0.02
+_STALLED = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +59,15 @@ class Trial:
         """What was available, in bit/s of IP packets."""
         return available_bps(self.conditions.capacity_bps, self.counted.cross_bps, self.packet_bytes)
 
+    @property
+    def hptime_fallback_reason(self) -> str | None:
+        """Why hptime did not serve, of a timing that has any of it."""
+        timing = Timing.named(self.params["timing"])
+        return self.answer.hptime_fallback_reason if HPTIME in (timing.clock, timing.sleep) else None
+
     def result(self) -> dict[str, Any]:
         """The scalars for the ledger; rates in Mbit/s."""
-        timing, answer = Timing.named(self.params["timing"]), self.answer
+        timing, answer, refused = Timing.named(self.params["timing"]), self.answer, self.answer.refused
         return {
             "estimator": self.params["estimator"],
             "timing": self.params["timing"],
@@ -71,15 +87,21 @@ class Trial:
                 "frames": self.counted.cross_frames,
                 "dropped": self.counted.dropped,
             },
-            "pacing": self._pacing(),
+            "pacing": {
+                "method": answer.method,
+                "max_paced_mbps": _mega(answer.max_paced_bps if refused is None else refused.max_paced_bps),
+                "refused": refused is not None,
+                "carried_mbps": None if refused is None else _mega(refused.carried_bps),
+                "message": None if refused is None else refused.message,
+            },
             "stamp": answer.stamp,
             "link": self.link.result(self.conditions),
             "receiver": self.receiver,
             "packet_bytes": self.packet_bytes,
             "foreign_packets": self.foreign_packets,
             "layer": "ip",
-            "hptime_fallback_reason": self._hptime_fallback_reason(),
-            "shim": None if answer.preloaded is None else answer.preloaded.result(),
+            "hptime_fallback_reason": self.hptime_fallback_reason,
+            "shim": None if answer.preloaded is None else dataclasses.asdict(answer.preloaded),
             "usage": answer.usage,
         }
 
@@ -103,7 +125,7 @@ class Trial:
             "mad_mbps": rates.mad / MEGA,
             "lower_bound": found.lower_bound,
             "error_ratio": error_ratio(found.available_bps, self.truth_bps),
-            "covered": covers(found.low_bps, found.high_bps, self.truth_bps),
+            "covered": found.low_bps <= self.truth_bps <= found.high_bps,
             "capacity_hint_mbps": _mega(found.capacity_hint_bps),
             "bytes_sent": found.bytes,
             "duration_ns": found.duration_ns,
@@ -112,47 +134,58 @@ class Trial:
             "stalled": found.stalled,
         }
 
-    def _pacing(self) -> dict[str, Any]:
-        answer, refused = self.answer, self.answer.refused
-        return {
-            "method": answer.method,
-            "max_paced_mbps": _mega(answer.max_paced_bps if refused is None else refused.max_paced_bps),
-            "refused": refused is not None,
-            "carried_mbps": None if refused is None else _mega(refused.carried_bps),
-            "message": None if refused is None else refused.message,
-        }
-
-    def flags(self) -> tuple[Flag, ...]:
+    def flags(self) -> Iterator[Flag]:
         """What makes the trial invalid, or is to be said with it."""
         answer, found = self.answer, self.answer.found
-        observed = TrialConditions(
-            cross_asked_bps=self.conditions.cross_bps,
-            cross_counted_bps=self.counted.cross_bps,
-            cross_frames=self.counted.cross_frames,
-            poisson=self.conditions.traffic == "poisson",
-            declared_bps=self.conditions.capacity_bps,
-            before_bps=self.before_bps,
-            after_bps=self.after_bps,
-            overrun=self.link.overrun,
-            refused=None if answer.refused is None else answer.refused.message,
-            silence=answer.silence,
-            stamp=answer.stamp,
-            streams=0 if found is None else found.streams,
-            stalled=0 if found is None else found.stalled,
-            at_ceiling=found.available_bps if found is not None and found.lower_bound else None,
-            hptime_fallback_reason=self._hptime_fallback_reason(),
-        )
-        return tuple(flags_of(observed))
+        yield from self._fatal_flags()
+        if answer.refused is not None:
+            yield Flag("cannot-pace", answer.refused.message, fatal=False)
+        if answer.stamp == "program":
+            yield Flag("user-timestamps", "the receiver's program stamped packets, and not its kernel", fatal=False)
+        if found is not None and found.streams and found.stalled > _STALLED * found.streams:
+            text = f"the sender stalled in {found.stalled} of {found.streams} trains, which were sent again"
+            yield Flag("sender-stalls", text, fatal=False)
+        if found is not None and found.lower_bound:
+            highest = f"{found.available_bps / 1e6:.0f} Mbit/s is the highest that the estimator tries"
+            yield Flag("ceiling", f"{highest}: at least this is available", fatal=False)
+        if (reason := self.hptime_fallback_reason) is not None:
+            yield Flag("hptime-refused", f"timed by the system's clock: {reason}", fatal=False)
+
+    def _fatal_flags(self) -> Iterator[Flag]:
+        asked, counted = self.conditions.cross_bps, self.counted.cross_bps
+        by_chance = self.counted.cross_frames if self.conditions.traffic == "poisson" else None
+        if abs(counted - asked) > allowance_bps(asked, by_chance):
+            text = f"of {asked / 1e6:g} Mbit/s cross traffic {counted / 1e6:.1f} were counted"
+            yield Flag("cross-traffic-short", text)
+        if self.answer.silence is not None:
+            yield Flag("no-estimate", self.answer.silence)
+        before, after, declared = self.before_bps, self.after_bps, self.conditions.capacity_bps
+        if before is not None and after is not None and abs(after / before - 1) > _CHANGED:
+            text = f"the path let pass {before / 1e6:.1f} Mbit/s before the estimate and {after / 1e6:.1f} after it"
+            yield Flag("path-changed", text)
+        elif before is not None and abs(before / declared - 1) > _CHANGED:
+            text = f"flooded, the path let pass {before / 1e6:.1f} of its {declared / 1e6:g} Mbit/s"
+            yield Flag("path-short", text)
+        if overrun := self.link.overrun:
+            text = f"the link emulator lost {overrun} frames, which came faster than it takes them"
+            # Then the path was less than it says; of a sender that refused before, that says nothing.
+            yield Flag("link-overrun", text, fatal=self.answer.refused is None)
 
     def histograms(self) -> dict[str, Histogram]:
         """How sending kept its time: ``gap`` in thousandths of what was planned, ``lateness`` in ns."""
         known = {"gap": self.answer.gaps, "lateness": self.answer.lateness}
         return {name: histogram for name, histogram in known.items() if histogram is not None}
 
-    def _hptime_fallback_reason(self) -> str | None:
-        """Why hptime did not serve, of a timing that has any of it."""
-        timing = Timing.named(self.params["timing"])
-        return self.answer.hptime_fallback_reason if HPTIME in (timing.clock, timing.sleep) else None
+
+def allowance_bps(asked_bps: float, frames: int | None) -> float:
+    """How far the counted cross traffic may be from what was asked for.
+
+    Args:
+        asked_bps: nothing is allowed beside none but what little rates may be off.
+        frames: counted, where their gaps are exponential, so that their number varies by its root; else None.
+    """
+    chance = _CHANCE / math.sqrt(frames) if frames else 0.0
+    return max(_SHORT_BPS, asked_bps * (_SHORT_SHARE + chance))
 
 
 def _mega(bps: float | None) -> float | None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
+
+from virtgauge.platforms.simulated.bandwidth import SimulatedLink
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,3 +119,46 @@ class Path(abc.ABC):
         Raises:
             AgentError, ChannelClosedError, ProtocolError: it had ended before.
         """
+
+
+class SimulatedPath(Path):
+    """A link of the simulation, shaped and counted past its agents, as a real one is."""
+
+    def __init__(self, link: SimulatedLink) -> None:
+        self._link = link
+        self._conditions: Conditions | None = None
+
+    async def set(self, conditions: Conditions) -> None:
+        self._conditions = conditions
+        self._link.shape(conditions.capacity_bps)
+
+    async def measured_bps(self, seconds: float) -> float | None:
+        return self._link.flooded_bps() if seconds else None
+
+    @contextlib.asynccontextmanager
+    async def counting(self) -> AsyncIterator[Count]:
+        yield _SimulatedCount(self._link)
+
+    async def rest(self) -> LinkRecord:
+        conditions = self._conditions
+        assert conditions is not None
+        emulated = conditions.delay_ms > 0 or conditions.loss > 0
+        lateness_ns = self._link.truth.emulator_late_ns if emulated else None
+        return LinkRecord("emulator" if emulated else conditions.shaper, 0, 0, lateness_ns)
+
+
+class _SimulatedCount(Count):
+    """What the others have sent in simulated time, which is that of the estimate alone."""
+
+    def __init__(self, link: SimulatedLink) -> None:
+        self._link = link
+        self._before = link.counters()
+
+    def over(self, start_ns: int, end_ns: int) -> Counted:
+        before, now = self._before, self._link.counters()
+        return Counted(
+            now.cross_bytes - before.cross_bytes,
+            now.cross_frames - before.cross_frames,
+            0,
+            now.passed_ns - before.passed_ns,
+        )

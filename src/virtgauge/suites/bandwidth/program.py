@@ -1,31 +1,30 @@
-"""An estimate by the estimator's own program, which makes plain system calls: as it is, or under hptime's shim.
+"""How an estimate is made: by the agent's probe ``bandwidth``, or by the estimator's own program.
 
-So did the paper: the tools were not changed, and the timing was that of a library loaded before any other.
+The probe has clock and sleep chosen inside (docs/protocol.md).  The program makes plain system calls, as it is or under
+hptime's shim.  So did the paper: the tools were not changed, and the timing was that of a library loaded before any
+other.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import virtgauge
 from virtgauge.agent.channel import AgentError, Channel, Reply
-from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
-from virtgauge.host.native_file import how_to_build
+from virtgauge.host.native_file import find_native
 from virtgauge.shim.library import find_library
 from virtgauge.shim.session import summed
-from virtgauge.suites.bandwidth.answer import Answer, Found, Preloaded, Refused, histogram
+from virtgauge.suites.answers import documented, elapsed_by_clock
+from virtgauge.suites.bandwidth.answer import Answer, Preloaded
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH_DYNAMIC"
 
 _TOKEN = "VIRTGAUGE_BANDWIDTH_TOKEN"
 _OUTPUT_LIMIT = 2_000_000
 _ANSWER_S = 30.0
-_TO_STANDARD_ERROR = "2"
 _CODES = {
     "invalid": "bad-request",
     "peer_lost": "peer-lost",
@@ -35,20 +34,46 @@ _CODES = {
 """The agent's codes by the program's kinds of failure, where they are spelt otherwise."""
 
 
+async def ask(channel: Channel, params: Mapping[str, Any], on_progress: Callable[[float], None]) -> Answer:
+    """Have it estimated by the agent.
+
+    Args:
+        channel: of the guest.
+        params: of the probe.
+        on_progress: is told the share that is done.
+
+    Raises:
+        AgentError: there is no estimate, and no refusal either.
+        ChannelClosedError, ProtocolError: the guest was lost.
+    """
+    try:
+        reply = await channel.request(
+            "probe", name="bandwidth", params=dict(params), load=None, on_progress=on_progress
+        )
+    except AgentError as error:
+        if error.code != "no-answer":
+            raise
+        return Answer.of_silence(error.message)
+    value = reply.value
+    with documented("the result of the probe bandwidth"):
+        return Answer.decode(
+            value,
+            reply.finished_ns,
+            value["refusal"],
+            hptime_fallback_reason=value["hptime_fallback_reason"],
+            usage=dict(value["usage"]),
+            clocks=elapsed_by_clock(value["clocks_start"], value["clocks_end"]),
+        )
+
+
 def find_program() -> Path:
     """The program that is linked dynamically: ``$VIRTGAUGE_BANDWIDTH_DYNAMIC``, then the one inside the package.
 
     Raises:
         UnavailableError: neither exists.
     """
-    override = os.environ.get(ENVIRONMENT_VARIABLE)
-    path = Path(override) if override else Path(virtgauge.__file__).parent / "native" / "bandwidth-dynamic"
-    if not path.is_file():
-        raise UnavailableError(
-            f"the estimator that a library can be preloaded over is missing: {path}",
-            how_to_build("bandwidth", ENVIRONMENT_VARIABLE, "a built one"),
-        )
-    return path.resolve()
+    what = "the estimator that a library can be preloaded over"
+    return find_native("bandwidth-dynamic", ENVIRONMENT_VARIABLE, what, "a built one", "bandwidth")
 
 
 def missing_prerequisite() -> str | None:
@@ -66,7 +91,7 @@ def shared_folders() -> list[Path]:
 
 
 async def run(channel: Channel, params: Mapping[str, Any], *, preload: bool, within_s: float) -> Answer:
-    """Have it estimated.
+    """Have it estimated by the program.
 
     Args:
         channel: of the guest.
@@ -82,47 +107,28 @@ async def run(channel: Channel, params: Mapping[str, Any], *, preload: bool, wit
         raise AgentError("unsupported", missing)
     environment = {_TOKEN: str(params["token"])}  # arguments are for everybody to see
     if preload:
-        environment |= {"LD_PRELOAD": str(find_library()), "HPTIME_STATS": _TO_STANDARD_ERROR}
+        environment |= {"LD_PRELOAD": str(find_library()), "HPTIME_STATS": "2"}  # that is, to standard error
+    options = {
+        **{name.replace("_", "-"): params[name] for name in ("port", "estimator", "instants", "packet_bytes")},
+        **{name: params[name] for name in ("clock", "sleep", "cpu", "fifo")},
+        "settings": json.dumps(params["settings"]),
+        "method": None if params["pacing"] == "auto" else params["pacing"],
+        "lowest": params["lowest_bps"],
+        "highest": params["highest_bps"],
+    }
+    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     reply = await channel.request(
         "run",
-        argv=[str(find_program()), *words(params)],
+        argv=[str(find_program()), "estimate", str(params["listener"]), *words],
         env=environment,
         timeout_ms=round(within_s * 1000),
         output_limit=_OUTPUT_LIMIT,
         timeout_s=within_s + _ANSWER_S,
     )
-    return decode(reply, preload=preload)
+    return _decode(reply, preload=preload)
 
 
-def words(params: Mapping[str, Any]) -> list[str]:
-    """The program's words for parameters of the probe."""
-    said = ["estimate", str(params["listener"])]
-    options = {
-        "port": params["port"],
-        "estimator": params["estimator"],
-        "settings": json.dumps(params["settings"]),
-        "instants": params["instants"],
-        "packet-bytes": params["packet_bytes"],
-        "clock": params["clock"],
-        "sleep": params["sleep"],
-        "method": None if params["pacing"] == "auto" else params["pacing"],
-        "lowest": params["lowest_bps"],
-        "highest": params["highest_bps"],
-        "cpu": params["cpu"],
-        "fifo": params["fifo"],
-    }
-    for option, value in options.items():
-        said += [] if value is None else [f"--{option}", str(value)]
-    return said
-
-
-def decode(reply: Reply, *, preload: bool) -> Answer:
-    """Read what the program has said.
-
-    Raises:
-        AgentError: that it failed.
-        ProtocolError: something else.
-    """
+def _decode(reply: Reply, *, preload: bool) -> Answer:
     ended = reply.value
     errors = bytes(ended["stderr"]).decode(errors="replace")
     if ended["timed_out"]:
@@ -133,41 +139,20 @@ def decode(reply: Reply, *, preload: bool) -> Answer:
     except (IndexError, ValueError, AttributeError):
         how = f"signal {ended['signal']}" if ended["signal"] is not None else f"status {ended['exit_code']}"
         raise AgentError("program", f"the estimator's program ended with {how}: {errors.strip()[-400:]}") from None
-    try:
-        if last["event"] == "error" and kind != "cannot_pace":
-            if kind == "no_answer":
-                return Answer.of_silence(str(last["message"]))
+    with documented("what the estimator's program said", "docs/bandwidth.md"):
+        failed = last["event"] == "error"
+        if failed and kind == "no_answer":
+            return Answer.of_silence(str(last["message"]))
+        if failed and kind != "cannot_pace":
             raise AgentError(_CODES.get(kind, str(kind)), str(last["message"]))
-        return _answer(last, reply.finished_ns, _preloaded(errors) if preload else None)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(
-            f"what the estimator's program said is not what docs/bandwidth.md says: {error!r}"
-        ) from error
-
-
-def _answer(last: Mapping[str, Any], finished_ns: int, preloaded: Preloaded | None) -> Answer:
-    refused = last["event"] == "error"
-    paced = last["limits"]["max_paced_bps"]
-    reasons = preloaded.reasons if preloaded is not None else ()
-    return Answer(
-        found=None if refused else Found.decode(last["outcome"]),
-        refused=Refused.decode(last) if refused else None,
-        silence=None,
-        method=str(last["method"]),
-        stamp=None if last["stamp"] is None else str(last["stamp"]),
-        max_paced_bps=None if paced is None else float(paced),
-        sent_bytes=int(last["tally"]["bytes"]),
-        gaps=histogram(last["gaps"]),
-        lateness=histogram(last["lateness"]),
-        hptime_fallback_reason="; ".join(reasons) or None,
-        usage=None,
-        clocks=(),
-        finished_ns=finished_ns,
-        preloaded=preloaded,
-    )
-
-
-def _preloaded(errors: str) -> Preloaded:
-    """What the library has told on standard error when the program ended."""
-    report = summed(0, 0, errors)
-    return Preloaded(sum(report.served.values()), sum(report.passed.values()), report.reasons)
+        preloaded = None
+        if preload:  # the library tells on standard error when the program ends
+            told = summed(0, 0, errors)
+            preloaded = Preloaded(sum(told.served.values()), sum(told.passed.values()), list(told.reasons))
+        return Answer.decode(
+            last,
+            reply.finished_ns,
+            last if failed else None,
+            hptime_fallback_reason="; ".join(preloaded.reasons) or None if preloaded else None,
+            preloaded=preloaded,
+        )

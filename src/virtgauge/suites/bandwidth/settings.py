@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+import dataclasses
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from virtgauge.suites.bandwidth.timing import HPTIME, SYSTEM, Timing, is_a_timing
+from virtgauge.suites.base import Levels
 
 EstimatorName = Literal["yaz-original", "kite2"]
 Through = Literal["inside", "shim"]
@@ -21,15 +22,49 @@ _MOST_MBPS = 34_000.0
 """TBF's rate is 32 bits of bytes a second."""
 
 
-def _differ(values: Sequence[object]) -> Sequence[object]:
-    twice = [value for value in values if values.count(value) > 1]
-    if twice:
-        raise ValueError(f"{twice[0]!r} is named twice; name it once")
-    return values
+SYSTEM, HPTIME = "system", "hptime"
+CLOCKS = (SYSTEM, "gettimeofday", HPTIME)
+SLEEPS = (SYSTEM, "usleep", HPTIME)
 
 
-_Levels = Field(min_length=1)
-TimingName = Annotated[str, AfterValidator(is_a_timing)]
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """A clock and a sleep, as the estimator names them (docs/bandwidth.md)."""
+
+    clock: str
+    sleep: str
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """``system`` and ``hptime`` are both alike; else ``CLOCK+SLEEP``.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if name in (SYSTEM, HPTIME):
+            return cls(name, name)
+        clock, plus, sleep = name.partition("+")
+        if not plus or clock not in CLOCKS or sleep not in SLEEPS:
+            raise ValueError(
+                f"is no timing; use system, hptime, or CLOCK+SLEEP of the clocks {', '.join(CLOCKS)} "
+                f"and the sleeps {', '.join(SLEEPS)}"
+            )
+        if clock == sleep:
+            raise ValueError(f"has a shorter name; write {clock}")
+        return cls(clock, sleep)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether clock and sleep are of different kinds, which a preloaded library cannot bring about."""
+        return self not in (Timing(SYSTEM, SYSTEM), Timing(HPTIME, HPTIME))
+
+
+def _is_a_timing(name: str) -> str:
+    Timing.named(name)
+    return name
+
+
+TimingName = Annotated[str, AfterValidator(_is_a_timing)]
 Rate = Annotated[float, Field(ge=1, le=_MOST_MBPS)]
 Cross = Annotated[float, Field(ge=0, lt=_MOST_MBPS)]
 Loss = Annotated[float, Field(ge=0, lt=0.5)]
@@ -41,27 +76,25 @@ class BandwidthSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    estimators: Annotated[tuple[EstimatorName, ...], _Levels, AfterValidator(_differ)] = ("kite2",)
+    estimators: Levels[EstimatorName] = ("kite2",)
     """See [bandwidth.md](bandwidth.md)."""
-    timings: Annotated[tuple[TimingName, ...], _Levels, AfterValidator(_differ)] = (SYSTEM, HPTIME)
+    timings: Levels[TimingName] = (SYSTEM, HPTIME)
     """Clock and sleep of the estimator: ``system``, ``hptime``, or a mixture such as ``gettimeofday+usleep`` or
     ``hptime+system``."""
-    through: Annotated[tuple[Through, ...], _Levels, AfterValidator(_differ)] = ("inside",)
+    through: Levels[Through] = ("inside",)
     """``inside``: the estimator itself has this timing. ``shim``: it makes plain system calls and a preloaded library
     replaces them, as in the paper; only ``system`` and ``hptime``."""
-    capacities_mbps: Annotated[tuple[Rate, ...], _Levels, AfterValidator(_differ)] = (300.0,)
+    capacities_mbps: Levels[Rate] = (300.0,)
     """Capacity of the path as its shaper counts: 1514 B for an IP packet of 1500 B."""
-    cross_mbps: Annotated[tuple[Cross, ...], _Levels, AfterValidator(_differ)] = (0.0, 150.0)
+    cross_mbps: Levels[Cross] = (0.0, 150.0)
     """Rate of the cross traffic, counted likewise."""
-    traffic: Annotated[tuple[Traffic, ...], _Levels, AfterValidator(_differ)] = ("constant",)
+    traffic: Levels[Traffic] = ("constant",)
     """Gaps of the cross traffic: constant or exponential."""
-    delays_ms: Annotated[tuple[Annotated[float, Field(ge=0, le=10_000)], ...], _Levels, AfterValidator(_differ)] = (
-        0.0,
-    )
+    delays_ms: Levels[Annotated[float, Field(ge=0, le=10_000)]] = (0.0,)
     """Delay added to the round trip, half of it in each direction."""
-    losses: Annotated[tuple[Loss, ...], _Levels, AfterValidator(_differ)] = (0.0,)
+    losses: Levels[Loss] = (0.0,)
     """Share of the frames that is lost on the way to the receiver, behind the shaper."""
-    pacings: Annotated[tuple[Pacing, ...], _Levels, AfterValidator(_differ)] = ("auto",)
+    pacings: Levels[Pacing] = ("auto",)
     """How bursts are handed to the kernel; ``auto`` takes the fastest way."""
 
     estimates: Annotated[int, Field(ge=1, le=1000)] = 10

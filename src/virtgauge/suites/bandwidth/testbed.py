@@ -5,22 +5,162 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, TypeVar
+import os
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, Self, TypeVar
 
-from virtgauge.agent.channel import AgentError, ChannelClosedError
+from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
+from virtgauge.analysis.bandwidth import ip_bps
+from virtgauge.network.nic import Neighbour, Nic, Route
 from virtgauge.platforms.base import Guest
-from virtgauge.suites.bandwidth.cross_traffic import CrossTraffic, crossing
-from virtgauge.suites.bandwidth.loads import Running, running
 from virtgauge.suites.bandwidth.path import Conditions, Path
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
+from virtgauge.suites.loads import Running, running
 from virtgauge.suites.testbed import Stage, Testbed
 
 TESTED, RECEIVER, OTHERS, EMULATOR = "tested", "receiver", "others", "emulator"
 LISTENER_PORT = 8763
 
 _LOOK_S = 0.2
+_DISCARD_PORT = 9
+"""Of the service that discards (RFC 863); here nobody is at the address."""
+_FIFO, _SLEEPS_NS = 40, 1_000_000
+"""A sender with at least so long between packets may go before all others.  With less it hardly sleeps where wakes are
+late, keeps the receiver from their common processor, and is held back by the kernel for a twentieth of the time."""
 _Result = TypeVar("_Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """One end of the path, and the router's interface towards it; none of the addresses exists outside of a lab.
+
+    Attributes:
+        name: of that interface.
+        number: of its network.
+    """
+
+    name: str
+    number: int
+
+    @property
+    def address(self) -> str:
+        return f"10.81.{self.number}.1"
+
+    @property
+    def gateway(self) -> str:
+        return f"10.81.{self.number}.254"
+
+    @property
+    def mac(self) -> str:
+        return f"02:76:67:0b:0{self.number}:01"
+
+    @property
+    def gateway_mac(self) -> str:
+        return f"02:76:67:0b:0{self.number}:fe"
+
+    def nic(self, port: str) -> Nic:
+        """The end's only interface; ``port`` is the name of its other end."""
+        return Nic(
+            port=port,
+            mac=self.mac,
+            addresses=(f"{self.address}/24",),
+            routes=(Route("default", self.gateway),),
+            neighbours=(Neighbour(self.gateway, self.gateway_mac),),
+        )
+
+
+SENDER_END, OTHERS_END, RECEIVER_END = End(TESTED, 1), End(OTHERS, 2), End(RECEIVER, 3)
+NOWHERE, NOWHERE_NETWORK = "10.81.9.1", "10.81.9.0/24"
+"""Behind the receiver, which routes nothing: what comes for it is dropped without an answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """The host's processors: the sender apart from the path, as far as there are any.
+
+    Attributes:
+        sender: of the tested guest; None leaves it to the scheduler.
+        router: on which the path's frames are worked on; None: wherever they are sent.
+        others: of the cross traffic, the receiver and the link emulator.
+        apart: the others are on a machine of their own.
+    """
+
+    sender: tuple[int, ...] | None
+    router: int | None
+    others: int | None
+    apart: bool = False
+
+    @property
+    def crowded(self) -> bool:
+        """The others have no processor apart from the path's own."""
+        return not self.apart and (self.others is None or self.others == self.router)
+
+    @classmethod
+    def of_this_machine(cls) -> Self:
+        return cls.of(sorted(os.sched_getaffinity(0)))
+
+    @classmethod
+    def beside_a_tester(cls) -> Self:
+        """For the processors that this process may use, with receiver and others on another machine."""
+        cpus = sorted(os.sched_getaffinity(0))
+        return cls(tuple(cpus[:-1]) or None, cpus[-1] if len(cpus) > 1 else None, None, apart=True)
+
+    @classmethod
+    def of(cls, cpus: Sequence[int]) -> Self:
+        """The last processors for the path and for the others, who share one where there are fewer than three.
+
+        On a single one nothing can be kept apart.
+        """
+        match len(cpus):
+            case 0 | 1:
+                return cls(None, None, None)
+            case 2:
+                return cls(tuple(cpus[:1]), cpus[1], cpus[1])
+            case _:
+                return cls(tuple(cpus[:-2]), cpus[-1], cpus[-2])
+
+
+@contextlib.asynccontextmanager
+async def crossing(
+    channel: Channel,
+    what: str,
+    bps: float,
+    packet_bytes: int,
+    kind: str = "constant",
+    cpu: int | None = None,
+    seed: int = 1,
+) -> AsyncIterator[Running]:
+    """Cross traffic during the block, sent before all other threads where that does good and this machine lets it.
+
+    Args:
+        channel: of the agent that sends, by its load ``cross_traffic`` (docs/protocol.md).
+        what: to call it in an error.
+        bps: as the shaper counts.
+        packet_bytes: of the IP packets.
+        kind: of the gaps: ``constant`` or ``poisson``.
+        cpu: of the host; None leaves it to the scheduler.
+        seed: of exponential gaps.
+
+    Raises:
+        AgentError, ChannelClosedError, ProtocolError: it cannot be sent.
+    """
+    rate_bps = ip_bps(bps, packet_bytes)
+    fifo = _FIFO if packet_bytes * 8e9 / rate_bps >= _SLEEPS_NS else None
+    params = {"destination": f"{NOWHERE}:{_DISCARD_PORT}", "rate_bps": rate_bps, "packet_bytes": packet_bytes}
+    params |= {"kind": kind, "cpu": cpu, "seed": seed}
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def started(priority: int | None) -> Running:
+            load = running(channel, "cross_traffic", params | {"fifo": priority}, what)
+            return await stack.enter_async_context(load)
+
+        try:
+            load = await started(fifo)
+        except AgentError as error:
+            if error.code != "unsupported" or fifo is None:
+                raise
+            load = await started(None)
+        yield load
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,18 +194,9 @@ class TestbedSpec:
 
     @property
     def name(self) -> str:
-        """Unique among differing testbeds."""
         program = "shim" if self.shim else "inside"
         priority = "fifo" if self.fifo else "other"
         return f"bandwidth-{self.receiver}-{self.link}-{program}-{priority}-{self.memory_mib or 0}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Address:
-    """Where the receiver's listener is, and where cross traffic goes: behind the receiver, to nobody."""
-
-    listener: str
-    nowhere: str
 
 
 class BandwidthTestbed(Testbed):
@@ -77,7 +208,6 @@ class BandwidthTestbed(Testbed):
         receiver: where its packets are stamped.
         others: who send cross traffic.
         path: between them.
-        address: of the receiver.
         others_cpu: of the host, on which the cross traffic is sent; None leaves it to the scheduler.
     """
 
@@ -85,31 +215,19 @@ class BandwidthTestbed(Testbed):
         self,
         stage: Stage,
         spec: TestbedSpec,
-        *,
         tested: Guest,
         receiver: Guest,
         others: Guest,
         path: Path,
-        address: Address,
         others_cpu: int | None,
     ) -> None:
         super().__init__(stage)
-        self.spec = spec
+        self.spec, self.path, self.others_cpu = spec, path, others_cpu
         self.tested, self.receiver, self.others = tested, receiver, others
-        self.path, self.address, self.others_cpu = path, address, others_cpu
-        self._spoiled = False
 
     @property
     def guest(self) -> Guest:
         return self.tested
-
-    @property
-    def closed(self) -> bool:
-        return self._spoiled or super().closed
-
-    def spoil(self) -> None:
-        """Something may still be at work on it: the next trial needs a fresh testbed."""
-        self._spoiled = True
 
     @contextlib.asynccontextmanager
     async def listening(self, token: str) -> AsyncIterator[Running]:
@@ -118,31 +236,25 @@ class BandwidthTestbed(Testbed):
         Raises:
             AgentError, ChannelClosedError, ProtocolError: it does not listen.
         """
-        params = {"address": self.address.listener, "port": LISTENER_PORT, "token": token}
+        params = {"address": RECEIVER_END.address, "port": LISTENER_PORT, "token": token}
         async with running(self.receiver.channel, "bandwidth_listener", params, "the listener") as load:
             yield load
         self._heed(load)
 
     @contextlib.asynccontextmanager
-    async def crossing(self, conditions: Conditions, packet_bytes: int, seed: int) -> AsyncIterator[Running | None]:
-        """The cross traffic of these conditions; None of none.
+    async def crossing(self, conditions: Conditions, packet_bytes: int, seed: int) -> AsyncIterator[None]:
+        """The cross traffic of these conditions, where there is any.
 
         Raises:
             AgentError, ChannelClosedError, ProtocolError: it cannot be sent.
         """
         if not conditions.cross_bps:
-            yield None
+            yield
             return
-        traffic = CrossTraffic(
-            destination=self.address.nowhere,
-            bps=conditions.cross_bps,
-            packet_bytes=packet_bytes,
-            kind=conditions.traffic,
-            cpu=self.others_cpu,
-            seed=seed,
-        )
-        async with crossing(self.others.channel, traffic, "the cross traffic") as load:
-            yield load
+        channel, kind = self.others.channel, conditions.traffic
+        args = ("the cross traffic", conditions.cross_bps, packet_bytes, kind, self.others_cpu, seed)
+        async with crossing(channel, *args) as load:
+            yield
         self._heed(load)
 
     def _heed(self, load: Running) -> None:

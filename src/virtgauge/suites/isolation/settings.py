@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, Kind, kind_of
 from virtgauge.suites.isolation.blocks import is_a_block
 from virtgauge.suites.isolation.placement import Cores, allowed_cpus, placement
 from virtgauge.suites.isolation.policies import NO_POLICY, PolicyName, Receiver, refusal
 
 _MOST_CPUS = 4096
-
-
-def _differ(values: Sequence[object]) -> Sequence[object]:
-    twice = [value for value in values if values.count(value) > 1]
-    if twice:
-        raise ValueError(f"{twice[0]!r} is named twice; name it once")
-    return values
 
 
 def _is_a_benchmark(name: str) -> str:
@@ -34,12 +28,11 @@ def _is_a_load(name: str) -> str:
     return name
 
 
-_Levels = Field(min_length=1)
 Benchmark = Annotated[str, AfterValidator(_is_a_benchmark), Field(json_schema_extra={"enum": [*BENCHMARKS]})]
 Load = Annotated[str, AfterValidator(_is_a_load), Field(json_schema_extra={"enum": [*LOADS]})]
 Block = Annotated[str, AfterValidator(is_a_block)]
 Percent = Annotated[float, Field(gt=0, le=100)]
-Blocks = Annotated[tuple[Block, ...], _Levels, AfterValidator(_differ)]
+Blocks = Levels[Block]
 
 
 class IsolationSettings(BaseModel):
@@ -50,28 +43,28 @@ class IsolationSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    benchmarks: Annotated[tuple[Benchmark, ...], _Levels, AfterValidator(_differ)] = ("integer", "memory-write-integer")
+    benchmarks: Levels[Benchmark] = ("integer", "memory-write-integer")
     """What the tested guest does; see [isolation.md](isolation.md#what-is-measured)."""
     memory_blocks: Blocks = ("64MiB",)
     """Block of each thread of the memory benchmarks and of ``latency``. ``4xLLC`` is four times the last-level
     cache."""
-    loads: Annotated[tuple[Load, ...], _Levels, AfterValidator(_differ)] = ("none", "integer", "memory-write-integer")
+    loads: Levels[Load] = ("none", "integer", "memory-write-integer")
     """What the loading guest does; ``none`` is nothing."""
     load_memory_block: Block = "64MiB"
     """Block of each thread of a memory load."""
     load_cache_block: Block = "1xLLC"
     """Block of each thread of the load ``cache``."""
-    intensities: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], _Levels, AfterValidator(_differ)] = (100,)
+    intensities: Levels[Annotated[int, Field(ge=1, le=100)]] = (100,)
     """Per cent of every 20 ms in which a load works."""
-    cores: Annotated[tuple[Cores, ...], _Levels, AfterValidator(_differ)] = ("1",)
+    cores: Levels[Cores] = ("1",)
     """``1``: both guests on one CPU. ``1-apart``: each on one of its own. ``all``: both on all."""
-    cpus: Annotated[tuple[Annotated[int, Field(ge=0, lt=_MOST_CPUS)], ...], AfterValidator(_differ)] | None = None
+    cpus: Distinct[Annotated[int, Field(ge=0, lt=_MOST_CPUS)]] | None = None
     """The host's CPUs that the guests may use; all that virtgauge may use by default."""
-    policies: Annotated[tuple[PolicyName, ...], _Levels, AfterValidator(_differ)] = ("none", "limit")
+    policies: Levels[PolicyName] = ("none", "limit")
     """What binds a guest; see [policies.md](policies.md)."""
-    on: Annotated[tuple[Receiver, ...], _Levels, AfterValidator(_differ)] = ("tested",)
+    on: Levels[Receiver] = ("tested",)
     """Which guest the policy is on."""
-    shares: Annotated[tuple[Percent, ...], _Levels, AfterValidator(_differ)] = (50.0,)
+    shares: Levels[Percent] = (50.0,)
     """What a policy gives, in per cent of the guest's CPUs or of ``disk_full_mb_per_s``."""
 
     warmup_s: Annotated[float, Field(ge=0, le=600)] = 1.0

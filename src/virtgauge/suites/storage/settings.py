@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from virtgauge.errors import UsageError
+from virtgauge.suites.base import Distinct, Levels
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
 from virtgauge.suites.storage.databases.registry import DATABASES, database
 from virtgauge.suites.storage.existing import ExistingServer
@@ -47,17 +47,9 @@ def _is_a_loop(text: str) -> str:
     return text
 
 
-def _differ(values: Sequence[object]) -> Sequence[object]:
-    twice = [value for value in values if values.count(value) > 1]
-    if twice:
-        raise ValueError(f"{twice[0]!r} is named twice; name it once")
-    return values
-
-
 Database = Annotated[str, AfterValidator(_is_a_database), Field(json_schema_extra={"enum": [*DATABASES]})]
 FlushProfile = Annotated[str, AfterValidator(_is_a_flush_profile)]
 Loop = Annotated[str, AfterValidator(_is_a_loop)]
-_Levels = Field(min_length=1)
 
 
 class MixedLoad(BaseModel):
@@ -82,34 +74,32 @@ class StorageSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    databases: Annotated[tuple[Database, ...], AfterValidator(_differ)] = ("sqlite", "duckdb")
+    databases: Distinct[Database] = ("sqlite", "duckdb")
     """Databases that virtgauge starts in every guest. Embedded ones run inside the guest's load generator."""
     server: tuple[ExistingServer, ...] = ()
     """Servers that run already, measured from the host only."""
-    durability: Annotated[tuple[Durability, ...], _Levels, AfterValidator(_differ)] = (Durability.FLUSHED,)
+    durability: Levels[Durability] = (Durability.FLUSHED,)
     """What an acknowledged write has survived; see [storage.md](storage.md#levels-of-durability)."""
     period_ms: Annotated[int, Field(ge=1, le=600_000)] = FIRST_PERIOD_MS
     """Flush period of the level ``periodic``."""
-    flushes: Annotated[tuple[FlushProfile, ...], _Levels, AfterValidator(_differ)] = ("as-is",)
+    flushes: Levels[FlushProfile] = ("as-is",)
     """What a flush costs: ``as-is``, ``at-once``, ``rotational:RPM`` or ``latency:MICROSECONDS``."""
 
-    operations: Annotated[tuple[Operation, ...], _Levels, AfterValidator(_differ)] = (
+    operations: Levels[Operation] = (
         "single-write",
         "single-read",
         "multi-write",
         "multi-read",
     )
     """What is measured; see [storage.md](storage.md#what-is-measured)."""
-    clients: Annotated[tuple[Annotated[int, Field(ge=1, le=_MOST_CLIENTS)], ...], _Levels, AfterValidator(_differ)] = (
-        1,
-    )
+    clients: Levels[Annotated[int, Field(ge=1, le=_MOST_CLIENTS)]] = (1,)
     """Concurrent clients."""
-    index: Annotated[tuple[bool, ...], _Levels, AfterValidator(_differ)] = (True,)
+    index: Levels[bool] = (True,)
     """Whether the table has an index on (sensor, timestamp)."""
-    loops: Annotated[tuple[Loop, ...], _Levels, AfterValidator(_differ)] = ("closed",)
+    loops: Levels[Loop] = ("closed",)
     """``closed``: each client waits for its answer. ``open:RATE``: that many operations a second, whether or not
     earlier ones are answered."""
-    write_modes: Annotated[tuple[WriteMode, ...], _Levels, AfterValidator(_differ)] = ("default",)
+    write_modes: Levels[WriteMode] = ("default",)
     """How readings are handed over: postgresql has unnest, copy, values and pipelined, mariadb values
     and pipelined, cassandra pipelined."""
     pipeline: Annotated[int, Field(ge=2, le=4096)] = 32
@@ -136,13 +126,13 @@ class StorageSettings(BaseModel):
 
     mixed: MixedLoad = MixedLoad()
     """Settings of the operation ``mixed``."""
-    knee_of: Annotated[tuple[KneeOperation, ...], _Levels, AfterValidator(_differ)] = ("single-write",)
+    knee_of: Levels[KneeOperation] = ("single-write",)
     """Operations whose highest rate ``knee`` searches."""
     objective_ms: Annotated[float, Field(gt=0, le=600_000)] = 20.0
     """The knee is the highest rate at which 99 % of the responses take no longer."""
     knee_steps: Annotated[int, Field(ge=2, le=20)] = 7
     """Rates that the search for the knee tries."""
-    crash: Annotated[tuple[CrashOf, ...], _Levels, AfterValidator(_differ)] = ("server",)
+    crash: Levels[CrashOf] = ("server",)
     """What ``crash`` ends without warning while it writes: the server's processes, or the whole machine."""
     crash_after_s: Annotated[float, Field(ge=0.05, le=600)] = 1.0
     """Time from the first write to the crash."""

@@ -1,4 +1,4 @@
-"""Loads of the agents that a path is made with: started before an estimate, stopped after it, and heard."""
+"""Loads of an agent, under way while something is measured beside them: started before it, stopped after it, heard."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
+from virtgauge.suites.answers import documented
 
 _START_S, _STOP_S = 30.0, 30.0
 
@@ -27,7 +28,9 @@ class Running:
         self.silence: str | None = None
 
     @classmethod
-    async def start(cls, channel: Channel, name: str, params: Mapping[str, Any], what: str) -> Running:
+    async def start(
+        cls, channel: Channel, name: str, params: Mapping[str, Any], what: str, within_s: float | None = _START_S
+    ) -> Running:
         """Start a load; it works when this returns.
 
         Args:
@@ -35,27 +38,27 @@ class Running:
             name: of the load.
             params: of it.
             what: to call it in an error.
+            within_s: it starts; None leaves that to the caller.
 
         Raises:
             AgentError: it could not be started; the message names it.
             ChannelClosedError, ProtocolError: whoever was to do it is gone.
         """
         try:
-            reply = await channel.request("load_start", name=name, params=dict(params), timeout_s=_START_S)
-            return cls(channel, int(reply.value["load"]))
+            reply = await channel.request("load_start", name=name, params=dict(params), timeout_s=within_s)
         except AgentError as error:
             raise AgentError(error.code, f"{what}: {error.message}", error.errno) from error
         except TimeoutError as error:
-            raise AgentError("timeout", f"{what} did not start within {_START_S:g} s") from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"load_start of {name} has no proper number of a load: {error!r}") from error
+            raise AgentError("timeout", f"{what} did not start within {within_s:g} s") from error
+        with documented(f"the answer to load_start of {name}"):
+            return cls(channel, int(reply.value["load"]))
 
-    async def stop(self) -> None:
+    async def stop(self, within_s: float = _STOP_S) -> None:
         """Stop it.  One that is lost, refuses or does not answer has a :attr:`silence`."""
         try:
-            self.answer = (await self._channel.request("load_stop", load=self._number, timeout_s=_STOP_S)).value
+            self.answer = (await self._channel.request("load_stop", load=self._number, timeout_s=within_s)).value
         except TimeoutError:
-            self.silence = f"it did not stop within {_STOP_S:g} s"
+            self.silence = f"it did not stop within {within_s:g} s"
         except (AgentError, ChannelClosedError, ProtocolError) as error:
             self.silence = str(error)
 

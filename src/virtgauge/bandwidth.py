@@ -1,0 +1,259 @@
+"""The native estimator of available bandwidth: where its program is, how it is run, what it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Self
+
+from virtgauge.analysis.bandwidth import ETHERNET_BYTES, SHAPER_BYTES, occupied_bps
+from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
+from virtgauge.host.native_file import find_native
+from virtgauge.host.process import child_setup
+
+ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH"
+
+
+def find_bandwidth() -> Path:
+    """Find the estimator: ``$VIRTGAUGE_BANDWIDTH``, then the one inside the installed package.
+
+    Raises:
+        UnavailableError: neither exists.
+    """
+    return find_native("bandwidth", ENVIRONMENT_VARIABLE, "the bandwidth estimator", "a built one", "bandwidth")
+
+
+Event = dict[str, Any]
+
+_END_S = 10.0
+"""How long the program may take to say goodbye to the other end; it looks for a request every 50 ms."""
+
+_WRONG_USAGE = 2
+
+_ERRORS: dict[str, type[VirtgaugeError]] = {
+    "invalid": UsageError,
+    "unsupported": UnavailableError,
+    "cannot_pace": UnavailableError,
+}
+"""By the program's ``kind``; all others are work that failed."""
+
+
+@contextlib.contextmanager
+def running(words: Sequence[str]) -> Iterator[Iterator[Event]]:
+    """Run the program; gives its events, one map each, until it ends.
+
+    The program is told to end, and waited for, however the block is left; it dies with this process.
+
+    Raises:
+        UsageError: a value was refused.
+        UnavailableError: the program is missing, or the machine cannot do what was asked for (pace a rate, …).
+        VirtgaugeError: it failed otherwise: no listener, another version, no answer …
+        KeyboardInterrupt: it was told to end by somebody else, as a terminal tells all its processes.
+    """
+    command = [str(find_bandwidth()), *words]
+    with tempfile.TemporaryFile() as complaints:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, preexec_fn=child_setup()
+            )
+        except OSError as error:
+            raise UnavailableError(f"{command[0]}: cannot be started: {error.strerror}") from error
+        assert process.stdout is not None
+        try:
+            with _ending_by_signal():
+                yield _events(process, process.stdout, complaints)
+        finally:
+            _end(process)
+            process.stdout.close()
+
+
+def _events(process: subprocess.Popen[bytes], lines: IO[bytes], complaints: IO[bytes]) -> Iterator[Event]:
+    for line in lines:
+        try:
+            event: Event = json.loads(line)
+        except ValueError:
+            raise VirtgaugeError(
+                f"the bandwidth estimator said what is no JSON: {line[:80]!r}",
+                "reinstall the package, or in a source tree: virtgauge provision bandwidth",
+            ) from None
+        if event.get("event") == "error":
+            process.wait()
+            raise failure(event)
+        yield event
+    if status := process.wait():
+        complaints.seek(0)
+        said = complaints.read().decode(errors="replace").strip().partition("\n")[0].removeprefix("bandwidth: ")
+        kind = UsageError if status == _WRONG_USAGE else VirtgaugeError
+        raise kind(said or f"the bandwidth estimator ended with status {status} and said nothing")
+
+
+def failure(event: Event) -> BaseException:
+    """The error for the program's last word, whose message has what to do after its last semicolon."""
+    kind, message = str(event.get("kind")), str(event.get("message"))
+    if kind == "cancelled":
+        return KeyboardInterrupt()
+    if kind == "cannot_pace":
+        happened, _, remedy = message.partition("; shortly before, ")
+        advice = f"shortly before, {remedy}" if remedy else "choose a lower rate, or a faster way of sending (--pacing)"
+        return UnavailableError(happened, advice)
+    happened, _, remedy = message.rpartition("; ")
+    error = _ERRORS.get(kind, VirtgaugeError)
+    return error(happened, remedy) if happened else error(message)
+
+
+@contextlib.contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that the program is told to end, too."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Tell it to end, so that it says goodbye to the other end; kill it if it does not."""
+    process.terminate()  # which a process that has ended does not mind
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """An available bandwidth; rates in bit/s of IP packets.
+
+    Attributes:
+        estimator: by which it was found.
+        available_bps: the median of its searches.
+        low_bps, high_bps: the interval of that median.
+        confidence: how often such an interval is meant to hold the truth.
+        lower_bound: it ended at the highest rate that the estimator tries; the truth may be higher.
+        packet_bytes: length of the IP packets that it was found with.
+        searches: complete ones.
+        streams: all that were sent; ``discarded`` of them were not what was asked for, ``stalled`` of these because
+            the sender was interrupted.
+        sent_bytes, duration_ns: what it cost, in bytes of IP packets and in time.
+        foreign_packets: packets of others that the listener ignored.
+        clock, sleep, method: by which packets were timed and bursts handed over.
+        hptime_fallback_reason: why hptime's clock is the system's here; None where it is not.
+        user_stamps: why the listener's program stamps packets and not its kernel; None where the kernel does.
+    """
+
+    estimator: str
+    available_bps: float
+    low_bps: float
+    high_bps: float
+    confidence: float
+    lower_bound: bool
+    packet_bytes: int
+    searches: int
+    streams: int
+    discarded: int
+    stalled: int
+    sent_bytes: int
+    duration_ns: int
+    foreign_packets: int
+    clock: str
+    sleep: str
+    method: str
+    hptime_fallback_reason: str | None
+    user_stamps: str | None
+
+    @classmethod
+    def of(cls, session: Event, result: Event) -> Self:
+        """From the program's events of these names."""
+        outcome, timing = result["outcome"], result["timing"]
+        found, trace = outcome["estimate"], outcome["trace"]
+        return cls(
+            estimator=result["settings"]["estimator"],
+            available_bps=found["available_bps"],
+            low_bps=found["low_bps"],
+            high_bps=found["high_bps"],
+            confidence=found["confidence"],
+            lower_bound=found["lower_bound"],
+            packet_bytes=trace[-1]["stream"]["packet_bytes"],
+            searches=len(outcome["instants"]),
+            streams=len(trace),
+            discarded=outcome["discarded"],
+            stalled=outcome["stalled"],
+            sent_bytes=outcome["bytes"],
+            duration_ns=outcome["duration_ns"],
+            foreign_packets=outcome["foreign_packets"],
+            clock=timing["clock"],
+            sleep=timing["sleep"],
+            method=session["method"],
+            hptime_fallback_reason=timing["hptime_fallback_reason"],
+            user_stamps=session["no_kernel_stamps"],
+        )
+
+    @property
+    def wire_bps(self) -> float:
+        """The same on an Ethernet wire."""
+        return occupied_bps(self.available_bps, self.packet_bytes, ETHERNET_BYTES)
+
+    @property
+    def shaper_bps(self) -> float:
+        """The same as Linux's HTB and TBF count."""
+        return occupied_bps(self.available_bps, self.packet_bytes, SHAPER_BYTES)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        layers = {"layer": "ip", "wire_bps": self.wire_bps, "shaper_bps": self.shaper_bps}
+        return dataclasses.asdict(self) | layers
+
+
+@dataclasses.dataclass(frozen=True)
+class Rung:
+    """What one way of sending can do; rates in bit/s of IP packets, times in ns.
+
+    Attributes:
+        method: its name.
+        burst: packets that it hands over at once.
+        flat_out_bps: without pacing.
+        max_paced_bps: the highest rate that it paces; 0 if there is none.
+        gap_p50_ns, gap_p99_ns: between bursts at that rate; None without one.
+        late_p99_ns: from a burst's deadline to its handover.
+        cpu_share: of one processor, for the sending thread; waiting awake counts.
+        ccdf: gaps at that rate, ascending, with the share of all that is longer.
+    """
+
+    method: str
+    burst: int
+    flat_out_bps: float
+    max_paced_bps: float
+    gap_p50_ns: int | None
+    gap_p99_ns: int | None
+    late_p99_ns: int | None
+    cpu_share: float | None
+    ccdf: tuple[tuple[int, float], ...]
+
+    @classmethod
+    def of(cls, rung: dict[str, Any]) -> Self:
+        """From what stands in the program's event ``rung``."""
+        flat_out, paced = rung["flat_out"], rung["paced"] or {}
+        gaps, lateness = paced.get("gaps") or {}, paced.get("lateness") or {}
+        return cls(
+            method=rung["method"],
+            burst=flat_out["burst"],
+            flat_out_bps=flat_out["achieved_bps"],
+            max_paced_bps=paced.get("achieved_bps", 0.0),
+            gap_p50_ns=gaps.get("p50_ns"),
+            gap_p99_ns=gaps.get("p99_ns"),
+            late_p99_ns=lateness.get("p99_ns"),
+            cpu_share=paced.get("cpu_share"),
+            ccdf=tuple((int(gap_ns), share) for gap_ns, share in gaps.get("ccdf", ())),
+        )
