@@ -112,11 +112,11 @@ def one_run(platforms: list[str], seconds: float, *, watch: bool) -> list[dict[s
     from virtgauge.console.displays import BarDisplay
     from virtgauge.execution.run import start_run
     from virtgauge.plan.load import parse_plan
-    from virtgauge.suites.isolation import cpu_watch, trial
+    from virtgauge.suites.isolation import outside, suite
 
     if not watch:
-        cpu_watch._EVERY_S = _NEVER_S
-    watched, windows = trial.watched, []
+        outside._EVERY_S = _NEVER_S
+    watched, windows = suite.watched, []
 
     @contextlib.asynccontextmanager
     async def timed(*guests: Any) -> AsyncIterator[Any]:
@@ -125,7 +125,7 @@ def one_run(platforms: list[str], seconds: float, *, watch: bool) -> list[dict[s
             yield records
         windows.append((time.process_time_ns() - cpu_ns) / (time.monotonic_ns() - began_ns))
 
-    trial.watched = timed
+    suite.watched = timed
     sections = "".join(f'[[platform]]\nname = "{name}"\n{_PLATFORMS[name]}\n' for name in platforms)
     text = _PLAN.format(reference=platforms[0], platforms=sections, seconds=seconds, warmup_s=min(1.0, seconds))
     source = "the plan of isolation_controller.py"

@@ -13,7 +13,7 @@ from suites.isolation_testbeds import flags, pair
 
 from virtgauge.host.cgroup import Hierarchies
 from virtgauge.ledger.records import TrialStatus
-from virtgauge.suites.isolation.blocks import largest_cache_bytes
+from virtgauge.suites.isolation.benchmarks import largest_cache_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state")]
 

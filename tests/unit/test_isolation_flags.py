@@ -9,10 +9,10 @@ import pytest
 
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.suites.isolation.flags import (
+from virtgauge.suites.isolation.kernel_work import LoadResult
+from virtgauge.suites.isolation.outcome import (
     Conditions,
     GuestConditions,
-    LoaderCircumstances,
     Steal,
     flags_of,
 )
@@ -20,6 +20,10 @@ from virtgauge.suites.isolation.flags import (
 SECOND = 10**9
 QUIET = Steal(seen_ns=0, missed_ns=0, stopped_ns=0, capacity_ns=5 * SECOND)
 NONE_STOPPED, OFTEN_STOPPED = Throttling(50, 0, 0), Throttling(50, 49, 2 * SECOND)
+
+
+def load(name: str, units: int | None, error: str | None) -> LoadResult:
+    return LoadResult(name, "operations", units, None, None, error)
 
 
 def guest(name="tested", *, policy: Policy | None = None, no_effect=(), **changes: Any) -> GuestConditions:
@@ -63,21 +67,21 @@ def limited(*, received, throttling, limit=0.5, unlimited=1.0) -> dict[str, tupl
 
 def test_nothing_is_said_of_a_trial_in_which_nothing_was_wrong():
     assert flags() == {}
-    assert flags(loader=LoaderCircumstances("integer", units=10**6, error=None)) == {}
+    assert flags(loader=load("integer", 10**6, None)) == {}
     assert limited(received=0.5, throttling=OFTEN_STOPPED) == {}
 
 
 def test_a_guest_that_was_starved_by_its_neighbour_is_a_result_and_no_fault():
     starved = guest(received_cpus=0.05, entitled_cpus=0.5)
-    assert flags(guests=(starved, guest("loading")), loader=LoaderCircumstances("integer", 1, None)) == {}
+    assert flags(guests=(starved, guest("loading")), loader=load("integer", 1, None)) == {}
 
 
 @pytest.mark.parametrize(
     ("loader", "said"),
     [
-        (LoaderCircumstances("flush", 10, "writing block 7: No space left on device"), "No space left on device"),
-        (LoaderCircumstances("flush", None, "the agent went away"), "the agent went away"),
-        (LoaderCircumstances("flush", 0, None), "did nothing at all"),
+        (load("flush", 10, "writing block 7: No space left on device"), "No space left on device"),
+        (load("flush", None, "the agent went away"), "the agent went away"),
+        (load("flush", 0, None), "did nothing at all"),
     ],
 )
 def test_a_load_that_was_not_there_makes_the_trial_invalid(loader, said):

@@ -10,9 +10,8 @@ from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan
 from virtgauge.suites.base import Cell
-from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, kind_of
-from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
-from virtgauge.suites.isolation.placement import placement
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, block_bytes, kind_of, largest_cache_bytes
+from virtgauge.suites.isolation.policies import placement
 from virtgauge.suites.isolation.suite import IsolationSuite
 
 MIB = 2**20

@@ -15,12 +15,9 @@ from virtgauge.ledger.records import Histogram
 from virtgauge.suites.cpu_record import CpuRecord
 from virtgauge.suites.isolation import kernel_work
 from virtgauge.suites.isolation.benchmarks import kind_of
-from virtgauge.suites.isolation.cpu_watch import Received, Span, received
-from virtgauge.suites.isolation.entitled import Demand, entitled, entitled_without_limit
 from virtgauge.suites.isolation.kernel_work import in_nanoseconds, slices_of, work_of
-from virtgauge.suites.isolation.outside import GuestCounts, Outside
-from virtgauge.suites.isolation.placement import Placement
-from virtgauge.suites.isolation.policies import given
+from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received, Span, received
+from virtgauge.suites.isolation.policies import Demand, Placement, entitled, entitled_without_limit, given
 from virtgauge.suites.isolation.settings import IsolationSettings
 
 MS = 1_000_000
@@ -194,7 +191,7 @@ def test_what_an_agent_is_asked_for(tmp_path):
     settings = IsolationSettings(disk_file_mib=8, wake_period_us=250)
 
     def params(name, block=""):
-        return work_of(settings, kind_of(name), block=block, threads=2, folder=tmp_path, seed=7).params
+        return work_of(settings, kind_of(name), block=block, threads=2, folder=tmp_path, seed=7)
 
     assert params("integer") == {"kernel": "integer", "threads": 2, "seed": 7}
     assert params("memory-copy-simd", "3MiB")["block_bytes"] == 3 * 2**20

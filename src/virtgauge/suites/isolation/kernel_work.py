@@ -5,39 +5,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from virtgauge.agent.channel import AgentError
 from virtgauge.ledger.records import Histogram
-from virtgauge.suites.answers import decode_histogram
-from virtgauge.suites.isolation.benchmarks import Kind
-from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
+from virtgauge.suites.answers import decode_histogram, decoded
+from virtgauge.suites.isolation.benchmarks import Kind, block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.settings import IsolationSettings
+from virtgauge.suites.loads import Running
 
 _KIB, _MIB = 2**10, 2**20
 _PS_PER_NS = 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """One kernel for one guest.
-
-    Attributes:
-        params: of the agent's kernel, but for what a probe or a load needs besides.
-        block_bytes: of memory, or of one operation of a disk; None where there is neither.
-    """
-
-    params: dict[str, Any]
-    block_bytes: int | None
-
-
 def work_of(
     settings: IsolationSettings, kind: Kind, *, block: str, threads: int, folder: Path | None, seed: int
-) -> Work:
-    """The kernel of a benchmark or a load.
+) -> dict[str, Any]:
+    """The parameters of the agent's kernel for a benchmark or a load, but for what a probe or a load needs besides.
 
     Args:
         settings: of the design.
@@ -65,7 +52,7 @@ def work_of(
         if size is None:
             raise AgentError("unsupported", unknown_cache(block))
         params["block_bytes"] = size
-    return Work(params, params.get("block_bytes"))
+    return params
 
 
 def unknown_cache(block: str) -> str:
@@ -177,3 +164,43 @@ def in_nanoseconds(histogram: Histogram) -> Histogram:
         maximum=round(histogram.maximum / _PS_PER_NS),
         mean=histogram.mean / _PS_PER_NS,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadResult:
+    """What the load in the loading guest came to.
+
+    Attributes:
+        name: of the load.
+        unit, units: of work; None where it did not tell, and then it may still be at work.
+        elapsed_ns, cpu_ns: by its own guest.
+        error: why it ended before it was told to, or did not tell.
+    """
+
+    name: str
+    unit: str | None
+    units: int | None
+    elapsed_ns: int | None
+    cpu_ns: int | None
+    error: str | None = None
+
+    @classmethod
+    def of(cls, name: str, load: Running) -> Self:
+        """By the answer of a load that was stopped."""
+        error = load.silence
+        if error is None:
+            try:
+                return decoded(cls, {**load.answer, "name": name})
+            except ValueError as wrong:
+                error = f"its result is not what docs/protocol.md says: {wrong!r}"
+        return cls(name, None, None, None, None, error)
+
+    @property
+    def rate(self) -> float | None:
+        """Units a second."""
+        return self.units * 1e9 / self.elapsed_ns if self.units is not None and self.elapsed_ns else None
+
+    @property
+    def cpus(self) -> float | None:
+        """CPU time a second, as its own guest counts it."""
+        return self.cpu_ns / self.elapsed_ns if self.cpu_ns is not None and self.elapsed_ns else None

@@ -1,10 +1,16 @@
-"""What each guest is given by the policy of a cell (docs/policies.md says what each knob means)."""
+"""What each guest is given by the policy of a cell: its CPUs, its policy, and what it is entitled to by both.
+
+docs/policies.md says what each knob means.  A reservation is a weight here, so that weights and limits say all of it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Sequence
 from typing import Any, Literal
 
+from virtgauge.analysis.isolation import Claim, entitled_cpus
 from virtgauge.host.policy import (
     LARGEST_WEIGHT,
     LEAST_CPU_LIMIT,
@@ -14,7 +20,62 @@ from virtgauge.host.policy import (
     Policy,
     weight_for_share,
 )
-from virtgauge.suites.isolation.placement import Placement, allowed_cpus
+from virtgauge.suites.isolation.benchmarks import Kind
+
+Cores = Literal["1", "1-apart", "all"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where the guests are.
+
+    Attributes:
+        tested, loading: the host's CPUs of each.
+    """
+
+    tested: tuple[int, ...]
+    loading: tuple[int, ...]
+
+    @property
+    def capacity(self) -> int:
+        """CPUs of the host that one guest has, shared or not: what a share is of.
+
+        As many are the virtual processors of each guest, and the threads of each benchmark and load.
+        """
+        return len(self.tested)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the guests compete for the same CPUs."""
+        return self.tested == self.loading
+
+
+def allowed_cpus() -> tuple[int, ...]:
+    """The CPUs that this process may use."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def placement(cores: str, cpus: Sequence[int]) -> Placement:
+    """Place both guests.
+
+    Args:
+        cores: of :data:`Cores`: ``1``, both on the same CPU; ``1-apart``, each on one of its own; ``all``, both on
+            all.
+        cpus: that may be used.  The last ones are taken first, because a machine's interrupts are served by the first
+            as a rule.
+
+    Raises:
+        ValueError: there are not as many.
+    """
+    last = tuple(cpus[-1:])
+    if cores == "all":
+        return Placement(tuple(cpus), tuple(cpus))
+    if cores == "1":
+        return Placement(last, last)
+    if len(cpus) < 2:
+        raise ValueError(f"each guest needs a CPU of its own, but there is only CPU {cpus[0]}")
+    return Placement(last, tuple(cpus[-2:-1]))
+
 
 PolicyName = Literal["none", "limit", "reservation", "limit+reservation", "weight", "disk-limit"]
 Receiver = Literal["tested", "loading"]
@@ -108,3 +169,53 @@ def _changes(
         bound = round(share * disk_full_bps)
         changes["disk"] = DiskLimits(read_bps=bound, write_bps=bound)
     return changes, tuple(notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Demand:
+    """What a guest does, by its processors.
+
+    Attributes:
+        cpus: that it would use alone; None where that depends on a disk or a timer.
+        received_cpus: that it used; None where that is not known.
+    """
+
+    cpus: float | None
+    received_cpus: float | None
+
+    @classmethod
+    def of(cls, kind: Kind | None, threads: int, intensity_percent: int, received_cpus: float | None) -> Demand:
+        """Of so many threads of a kind; None is a guest that does nothing."""
+        if kind is None:
+            return cls(0.0, received_cpus)
+        return cls(threads * intensity_percent / 100 if kind.always_runs else None, received_cpus)
+
+
+def entitled(where: Placement, one: tuple[Policy, Demand], other: tuple[Policy, Demand]) -> float | None:
+    """What the first of two guests is entitled to, in whole CPUs.
+
+    A neighbour whose demand is not known is supposed to want what it used.
+
+    Returns:
+        None where the guest's own demand is not known, or nothing of the neighbour's.
+    """
+    demand, neighbour = one[1].cpus, other[1].cpus
+    if neighbour is None:
+        neighbour = other[1].received_cpus
+    if demand is None or (where.shared and neighbour is None):
+        return None
+    claims = [_claim(one[0], demand)]
+    if where.shared:
+        claims.append(_claim(other[0], neighbour or 0.0))
+    return entitled_cpus(claims, float(where.capacity))[0]
+
+
+def entitled_without_limit(where: Placement, one: tuple[Policy, Demand], other: tuple[Policy, Demand]) -> float | None:
+    """What the first would be entitled to if it had no limit."""
+    policy, demand = one
+    return entitled(where, (dataclasses.replace(policy, cpu_limit=None, reservation=None), demand), other)
+
+
+def _claim(policy: Policy, demand: float) -> Claim:
+    weight = PLAIN_WEIGHT if policy.weight is None else policy.weight
+    return Claim(demand=demand, limit=policy.cpu_limit, weight=float(weight))

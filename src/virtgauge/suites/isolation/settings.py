@@ -8,10 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from virtgauge.suites.base import Distinct, Levels
-from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, Kind, kind_of
-from virtgauge.suites.isolation.blocks import is_a_block
-from virtgauge.suites.isolation.placement import Cores, allowed_cpus, placement
-from virtgauge.suites.isolation.policies import NO_POLICY, PolicyName, Receiver, refusal
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, Kind, is_a_block, kind_of
+from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Receiver, allowed_cpus, placement, refusal
 
 _MOST_CPUS = 4096
 
@@ -147,7 +145,7 @@ class IsolationSettings(BaseModel):
             )
         if all(load == NO_LOAD for load in self.loads) and "intensities" in self.model_fields_set:
             raise ValueError('intensities is given, but loads has nothing but "none"; add a load, or leave it out')
-        threads = max(placement(cores, self.host_cpus).vcpus for cores in self.cores)
+        threads = max(placement(cores, self.host_cpus).capacity for cores in self.cores)
         uses_disk = any(kind.uses_disk for kind in self.kinds())
         if uses_disk and self.disk_mib is not None and threads * self.disk_file_mib >= self.disk_mib:
             raise ValueError(

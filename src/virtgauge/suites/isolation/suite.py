@@ -10,40 +10,44 @@ benchmarks).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
 
-from pydantic import BaseModel
-
+from virtgauge.agent.channel import AgentError, ChannelClosedError, Reply
+from virtgauge.host.policy import Applied, PolicyError
+from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.isolation.benchmarks import NO_LOAD, kind_of
-from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
-from virtgauge.suites.isolation.kernel_work import unknown_cache
-from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY
+from virtgauge.suites.isolation.benchmarks import NO_LOAD, Kind, block_bytes, kind_of, largest_cache_bytes
+from virtgauge.suites.isolation.kernel_work import Answer, LoadResult, unknown_cache, work_of
+from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
+from virtgauge.suites.isolation.outside import Outside, Span, received, watched
+from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, Given, given
 from virtgauge.suites.isolation.settings import IsolationSettings
-from virtgauge.suites.isolation.testbed import IsolationTestbed, TestbedSpec, testbed_of
-from virtgauge.suites.isolation.trial import measure_cell, timeout_s
+from virtgauge.suites.isolation.testbed import LOADING, TESTED, IsolationTestbed, TestbedSpec, testbed_of
+from virtgauge.suites.loads import Running
 from virtgauge.suites.testbed import Stage, Testbed
 
-
-def _expected_s(settings: IsolationSettings) -> float:
-    return settings.warmup_s + settings.seconds + 0.3
+_ANSWER_S, _SHARED_ANSWER_S = 60.0, 30.0
+"""For the answer of a guest, and what more it needs for each time that others have of what it has."""
+_STOP_S = 120.0
+"""A guest of a twentieth of a processor takes its time to finish a pass over its block and to check its results."""
+_FILL_BPS, _FILL_BLOCK_S = 10e6, 0.01
+"""A disk that is filled slower than so many bytes a second, and so long for each block, is given up."""
 
 
 class IsolationSuite(Suite):
     """See the module."""
 
-    name: ClassVar[str] = "isolation"
-    Settings: ClassVar[type[BaseModel]] = IsolationSettings
+    name = "isolation"
+    Settings = IsolationSettings
+    _settings: IsolationSettings
 
     def __init__(self, settings: IsolationSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._testbeds: dict[str, TestbedSpec] = {}
-
-    @classmethod
-    def create(cls, settings: Mapping[str, Any]) -> IsolationSuite:
-        return cls(IsolationSettings.model_validate(settings))
 
     def missing_prerequisites(self) -> list[str]:
         """Blocks of so many caches, where nobody knows how large those are."""
@@ -103,20 +107,9 @@ class IsolationSuite(Suite):
     def _cell(self, factors: dict[str, str]) -> Cell:
         testbed = testbed_of(self._settings, factors["cores"])
         self._testbeds[testbed.name] = testbed
-        params = {
-            **factors,
-            "intensity": int(factors["intensity"]),
-            "share": float(factors["share"]) / 100,
-        }
-        return Cell(
-            self.name,
-            "kernel",
-            factors,
-            params,
-            timeout_s(self._settings, params),
-            testbed.name,
-            _expected_s(self._settings),
-        )
+        params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
+        expected_s = self._settings.warmup_s + self._settings.seconds + 0.3
+        return Cell(self.name, "kernel", factors, params, timeout_s(self._settings, params), testbed.name, expected_s)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """Two guests, each with its disk where the design needs one."""
@@ -126,3 +119,157 @@ class IsolationSuite(Suite):
         """Measure one cell."""
         assert isinstance(testbed, IsolationTestbed)
         return await measure_cell(self._settings, testbed, cell, on_progress)
+
+
+def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
+    """When a trial is given up: generous, for a guest with a small share of the CPUs or of its disk prepares slowly."""
+    share, bps = float(params["share"]), _FILL_BPS
+    if params["policy"] == "disk-limit":
+        bps = min(bps, share * settings.disk_full_mb_per_s * 1e6)
+    names = (str(params["benchmark"]), str(params["load"]))
+    on_disk = sum(name != NO_LOAD and kind_of(name).uses_disk for name in names)
+    threads = len(settings.host_cpus) if params["cores"] == "all" else 1
+    file_bytes = settings.disk_file_mib * 2**20
+    blocks = file_bytes / (min(settings.disk_random_kib, settings.disk_sequential_kib) * 2**10)
+    fill_s = on_disk * threads * (file_bytes / bps + blocks * _FILL_BLOCK_S)
+    return settings.warmup_s + 2 * settings.seconds + _ANSWER_S + _SHARED_ANSWER_S / share + fill_s
+
+
+async def measure_cell(
+    settings: IsolationSettings, testbed: IsolationTestbed, cell: Cell, on_progress: Callable[[float], None]
+) -> Measurement:
+    """Measure one cell.
+
+    Raises:
+        AgentError: there is no figure.  ``unsupported``: the platform cannot do what the policy asks for;
+            ``out-of-memory``: a guest was killed at its memory limit; ``lost``: the loading guest is gone.
+        ChannelClosedError, ProtocolError: the tested guest was lost, for another reason.
+    """
+    params, where = cell.params, testbed.spec.where
+    benchmark = kind_of(params["benchmark"])
+    load = None if params["load"] == NO_LOAD else kind_of(params["load"])
+    seed = random.getrandbits(62)  # no part of the design
+    work = _work(settings, testbed, TESTED, benchmark, params["block"], seed)
+    policies = given(params["policy"], params["on"], params["share"], where, settings.disk_full_mb_per_s * 1e6)
+    applied = await _applied(testbed, policies)
+    before = Outside.now(testbed.tested, testbed.loading)
+    warmup_ns, slice_ns = round(settings.warmup_s * 1e9), settings.slice_ms * 1_000_000
+    times = {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
+    async with _explained(testbed, before), watched(testbed.tested, testbed.loading) as records:
+        beside = None
+        if load is not None:
+            its = _work(settings, testbed, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
+            its["intensity_percent"] = params["intensity"]
+            channel, what = testbed.loading.channel, f"the load {load.name}"
+            beside = await Running.start(channel, "kernel", its, what, within_s=None)
+        reply, load_result = await _probed(testbed, work | times, load, beside, on_progress)
+    outside = Outside.now(testbed.tested, testbed.loading).since(before)
+    with documented("the result of the probe kernel"):
+        answer = Answer.decode(reply.value, slice_ns)
+        span = Span.of_answer(reply.value, warmup_ns, reply.sent_ns, reply.finished_ns)
+        clocks = elapsed_by_clock(reply.value["clocks_start"], reply.value["clocks_end"])
+    tested, loading = (received(record, span, slice_ns) for record in records)
+    trial = Trial(
+        params=params,
+        where=where,
+        benchmark=benchmark,
+        load=load,
+        block_bytes=work.get("block_bytes"),
+        seed=seed,
+        slice_ns=slice_ns,
+        memory_mib=testbed.spec.memory_mib,
+        disk=testbed.tested.disk,
+        policies=policies,
+        applied=applied,
+        answer=answer,
+        load_result=load_result,
+        tested=tested,
+        loading=loading,
+        method=testbed.tested.accounting().method,
+        outside=outside,
+    )
+    # Blocks and files are made between the request and the first clock reading, which is no late answer.
+    prepared = benchmark.has_block or benchmark.uses_disk
+    return Measurement(
+        result=trial.result(),
+        histograms=trial.histograms(),
+        samples={},
+        flags=trial.flags(),
+        guest_clocks=clocks,
+        controller_elapsed_ns=None if prepared else reply.finished_ns - reply.sent_ns,
+        guest_steal_ns=answer.steal_ns,
+    )
+
+
+def _work(
+    settings: IsolationSettings, testbed: IsolationTestbed, name: str, kind: Kind, block: str, seed: int
+) -> dict[str, Any]:
+    disk = testbed.disks.get(name)
+    folder = None if disk is None else disk.folder
+    return work_of(settings, kind, block=block, threads=testbed.spec.where.capacity, folder=folder, seed=seed)
+
+
+async def _applied(testbed: IsolationTestbed, policies: Given) -> tuple[Applied, Applied]:
+    """Both policies in force.
+
+    Raises:
+        AgentError: ``unsupported``, with what the platform said.
+    """
+    found = []
+    for name, guest, policy in (
+        (TESTED, testbed.tested, policies.tested),
+        (LOADING, testbed.loading, policies.loading),
+    ):
+        try:
+            found.append(await guest.apply(policy))
+        except PolicyError as error:
+            raise AgentError("unsupported", f"the policy of the {name} guest cannot be applied: {error}") from error
+    return found[0], found[1]
+
+
+async def _probed(
+    testbed: IsolationTestbed,
+    params: dict[str, Any],
+    load: Kind | None,
+    beside: Running | None,
+    on_progress: Callable[[float], None],
+) -> tuple[Reply, LoadResult | None]:
+    """The benchmark's answer, and what the load came to, which is stopped also where there is no answer."""
+
+    async def stopped() -> LoadResult | None:
+        if load is None or beside is None:
+            return None
+        await beside.stop(_STOP_S)
+        result = LoadResult.of(load.name, beside)
+        if result.units is None:
+            testbed.spoil()
+        return result
+
+    try:
+        reply = await testbed.tested.channel.request(
+            "probe", name="kernel", params=params, load=None, on_progress=on_progress
+        )
+    except AgentError:
+        await stopped()
+        raise
+    return reply, await stopped()
+
+
+@contextlib.asynccontextmanager
+async def _explained(testbed: IsolationTestbed, before: Outside) -> AsyncIterator[None]:
+    """Tell why a guest was lost during the block, where that is known.
+
+    Raises:
+        AgentError: ``out-of-memory`` or ``lost``.
+    """
+    try:
+        yield
+    except ChannelClosedError as error:
+        since = Outside.now(testbed.tested, testbed.loading).since(before)
+        for name, counts in ((TESTED, since.tested), (LOADING, since.loading)):
+            if counts.kills:
+                words = out_of_memory_words(name, counts.kills, testbed.spec.memory_mib)
+                raise AgentError("out-of-memory", words) from error
+        if not testbed.tested.channel.closed:
+            raise AgentError("lost", f"the loading guest was lost: {error}") from error
+        raise

@@ -9,8 +9,8 @@ import shutil
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.mounts import make_disk_image
 from virtgauge.platforms.base import Disk, Guest, LaunchError
-from virtgauge.suites.isolation.blocks import block_bytes, largest_cache_bytes
-from virtgauge.suites.isolation.placement import Placement, placement
+from virtgauge.suites.isolation.benchmarks import block_bytes, largest_cache_bytes
+from virtgauge.suites.isolation.policies import Placement, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -46,7 +46,6 @@ class TestbedSpec:
 
     @property
     def name(self) -> str:
-        """Unique among differing testbeds."""
         cpus = "_".join(map(str, (*self.where.tested, "-", *self.where.loading)))
         return f"isolation-{self.cores}-{cpus}-{self.memory_mib}-{self.disk_mib or 0}"
 
@@ -54,23 +53,13 @@ class TestbedSpec:
 def testbed_of(settings: IsolationSettings, cores: str) -> TestbedSpec:
     """The testbed of a design's cells on such cores."""
     where = placement(cores, settings.host_cpus)
-    uses_disk = any(kind.uses_disk for kind in settings.kinds())
-    return TestbedSpec(
-        cores=cores,
-        where=where,
-        memory_mib=settings.memory_mib or _memory_mib(settings, where.vcpus),
-        disk_mib=settings.disk_mib or (_disk_mib(settings, where.vcpus) if uses_disk else None),
-    )
-
-
-def _memory_mib(settings: IsolationSettings, threads: int) -> int:
-    cache = largest_cache_bytes()
+    threads, cache = where.capacity, largest_cache_bytes()
     largest = max((block_bytes(name, cache) or 0 for name in settings.blocks()), default=0)
-    return _OWN_MIB + -(-threads * _BLOCKS * largest // _MIB)
-
-
-def _disk_mib(settings: IsolationSettings, threads: int) -> int:
-    return round(threads * settings.disk_file_mib * _DISK_OVERHEAD) + _DISK_OVERHEAD_MIB
+    memory_mib = _OWN_MIB + -(-threads * _BLOCKS * largest // _MIB)
+    disk_mib = None
+    if any(kind.uses_disk for kind in settings.kinds()):
+        disk_mib = round(threads * settings.disk_file_mib * _DISK_OVERHEAD) + _DISK_OVERHEAD_MIB
+    return TestbedSpec(cores, where, settings.memory_mib or memory_mib, settings.disk_mib or disk_mib)
 
 
 class IsolationTestbed(Testbed):
@@ -85,7 +74,6 @@ class IsolationTestbed(Testbed):
     def __init__(self, stage: Stage, spec: TestbedSpec, tested: Guest, loading: Guest, disks: dict[str, Disk]) -> None:
         super().__init__(stage)
         self.spec, self.tested, self.loading, self.disks = spec, tested, loading, disks
-        self._spoiled = False
 
     @classmethod
     async def create(cls, stage: Stage, spec: TestbedSpec) -> IsolationTestbed:
@@ -100,7 +88,7 @@ class IsolationTestbed(Testbed):
             stage.charge_kernel_threads()
 
         # A container's processors are a quota, which its CPUs bound already.
-        vcpus = spec.where.vcpus if stage.platform.is_virtual else None
+        vcpus = spec.where.capacity if stage.platform.is_virtual else None
 
         async def launch(name: str, cpus: tuple[int, ...]) -> Guest:
             return await stage.launch(
@@ -123,14 +111,6 @@ class IsolationTestbed(Testbed):
     @property
     def guest(self) -> Guest:
         return self.tested
-
-    @property
-    def closed(self) -> bool:
-        return self._spoiled or super().closed
-
-    def spoil(self) -> None:
-        """A load may still be at work: the next trial needs a fresh testbed."""
-        self._spoiled = True
 
 
 def _disk(stage: Stage, name: str, mib: int) -> Disk:
