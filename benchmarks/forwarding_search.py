@@ -17,12 +17,10 @@ from typing import Any
 from benchmark import Outcome, figure, main, progress
 
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
-from virtgauge.suites.forwarding.searches.base import Limits, Search
-from virtgauge.suites.forwarding.searches.mlrsearch import MlrSearch
-from virtgauge.suites.forwarding.searches.rfc2544 import Rfc2544Search
-from virtgauge.suites.forwarding.searches.tst009 import Tst009Search
+from virtgauge.suites.forwarding.laboratory import SimulatedLoad
+from virtgauge.suites.forwarding.mlrsearch import MlrSearch
+from virtgauge.suites.forwarding.searches import Limits, Rfc2544Search, Search, Tst009Search
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.simulated import SimulatedLoad
 
 _SEARCHES: tuple[Search, ...] = (MlrSearch(), Rfc2544Search(), Tst009Search())
 _CALM = ForwardingTruth(frame_ns=1000, byte_ns=0.5, guest_frame_ns=6000, guest_byte_ns=2)

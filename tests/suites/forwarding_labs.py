@@ -13,9 +13,9 @@ from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Platform
 from virtgauge.platforms.oci.platform import OciPlatform
 from virtgauge.platforms.qemu.platform import QemuPlatform
-from virtgauge.suites.forwarding.cell_measurement import Tally
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
+from virtgauge.suites.forwarding.suite import Tally
 from virtgauge.suites.testbed import Stage
 
 RUNC = OciPlatform(OciPlatform.Settings(runtime="runc"))

@@ -11,9 +11,9 @@ from platforms.network_checks import frames_outside
 from sampled import sampled
 from suites.forwarding_labs import PLATFORMS, RUNC, SIZE, laboratory, tally
 
-from virtgauge.suites.forwarding.cell_measurement import measure_cell
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import Sending
+from virtgauge.suites.forwarding.suite import measure_cell
+from virtgauge.suites.forwarding.trial import Load
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,7 @@ async def test_a_cpu_limit_binds_or_is_said_not_to(name, private_state):
         await counted.measure((1.0, 0.0), 1000, 0.2)
         loop = asyncio.get_running_loop()
         before, started = lab.guest.accounting().cpu_ns, loop.time()
-        await lab.measure((1.0, 0.0), SIZE, 150_000, 2.0)
+        await lab.measure(Load((1.0, 0.0), SIZE, 150_000, 2.0))
         used_s, span_s = ((lab.guest.accounting().cpu_ns or 0) - (before or 0)) / 1e9, loop.time() - started
         bound = used_s <= limit * (span_s + 0.2) * 1.5
         assert bound == (lab.unbound() is None), (used_s, span_s, lab.unbound())
@@ -95,10 +95,10 @@ async def test_a_cpu_limit_binds_or_is_said_not_to(name, private_state):
 
 async def test_a_burst_is_as_long_as_asked_and_one_frame_of_a_stream_is_timed(private_state):
     async with laboratory(RUNC) as lab:
-        burst = await lab.measure(EQUAL, SIZE, 1000, 1.0, Sending(burst=64))
+        burst = await lab.measure(Load(EQUAL, SIZE, 1000, 1.0, burst=64))
         assert burst.sent == 64
         assert burst.offered_pps > 1000
-        tagged = await lab.measure(EQUAL, SIZE, 1000, 0.5, Sending(tagged=True))
+        tagged = await lab.measure(Load(EQUAL, SIZE, 1000, 0.5, tagged=True))
         assert sum(flow.latency.n for flow in tagged.flows if flow.latency is not None) == 1
 
 
@@ -144,7 +144,7 @@ async def test_no_frame_leaves_the_laboratory(private_state):
             for switch in ("bridge", "openvswitch"):
                 async with laboratory(RUNC, switch=switch) as lab:
                     await lab.check()
-                    trial = await lab.measure(EQUAL, SIZE, 20_000, 0.5)
+                    trial = await lab.measure(Load(EQUAL, SIZE, 20_000, 0.5))
                     assert trial.sent == 10_000
             after = outside()
         finally:

@@ -9,13 +9,18 @@ import pytest
 
 from virtgauge.analysis.forwarding import equal_shares, two_level_shares
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
-from virtgauge.suites.forwarding.searches.back_to_back import back_to_back
-from virtgauge.suites.forwarding.searches.base import PARTIAL_DROP, Limits, Search, SearchError
-from virtgauge.suites.forwarding.searches.mlrsearch import MlrSearch
-from virtgauge.suites.forwarding.searches.rfc2544 import Rfc2544Search
-from virtgauge.suites.forwarding.searches.tst009 import Tst009Search
-from virtgauge.suites.forwarding.searches.worst_vector import find_worst
-from virtgauge.suites.forwarding.simulated import SimulatedLoad
+from virtgauge.suites.forwarding.laboratory import SimulatedLoad
+from virtgauge.suites.forwarding.latency import back_to_back
+from virtgauge.suites.forwarding.mlrsearch import MlrSearch
+from virtgauge.suites.forwarding.searches import (
+    PARTIAL_DROP,
+    Limits,
+    Rfc2544Search,
+    Search,
+    SearchError,
+    Tst009Search,
+    find_worst,
+)
 from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
 
 SEARCHES: list[Search] = [Rfc2544Search(), Tst009Search(), MlrSearch()]
@@ -177,13 +182,13 @@ async def test_a_search_without_a_range_is_refused():
 
 async def test_the_longest_burst_is_the_queue_and_what_is_forwarded_meanwhile():
     # 1 Mpps into 400 kpps: 60 % of a burst has to wait, and 1200 frames can
-    found = await back_to_back(load(frame_ns=2500, queue_frames=1200), 1e6, 400e3, repeats=3)
+    found = await back_to_back(load(frame_ns=2500, queue_frames=1200).burst, 1e6, 400e3, repeats=3)
     assert found.bursts == pytest.approx([2000] * 3, abs=2)
     assert found.corrected_buffer_s == pytest.approx(1200 / 1e6, rel=0.01)
 
 
 async def test_a_device_as_fast_as_the_tester_has_no_longest_burst():
-    found = await back_to_back(load(frame_ns=100), 1e6, 1e6, repeats=3)
+    found = await back_to_back(load(frame_ns=100).burst, 1e6, 1e6, repeats=3)
     assert found.corrected_buffer_s is None
     assert "highest rate" in found.reason
 

@@ -1,7 +1,7 @@
 """What the kernel's own tables say about dropped frames."""
 
-from virtgauge.suites.forwarding.cpu_plan import CpuPlan
 from virtgauge.suites.forwarding.drop_places import Frames, backlog_drops, interface_drops, ip_drops
+from virtgauge.suites.forwarding.ends import CpuPlan
 
 DEVICES = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier

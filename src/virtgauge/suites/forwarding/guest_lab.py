@@ -7,35 +7,79 @@ frame goes through is decided by its destination's hardware address alone, by on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.errors import UnavailableError
+from virtgauge.host.cgroup import QUOTA_PERIOD_US
 from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.openvswitch import OpenVSwitch
 from virtgauge.network.switch import Switch
-from virtgauge.platforms.base import LaunchError
-from virtgauge.suites.forwarding.cpu_plan import CpuPlan
+from virtgauge.platforms.base import Guest, LaunchError
 from virtgauge.suites.forwarding.drop_places import DropPlaces
-from virtgauge.suites.forwarding.ends import Ends
-from virtgauge.suites.forwarding.laboratory import ForwardingLab
-from virtgauge.suites.forwarding.limit_watch import LimitWatch
-from virtgauge.suites.forwarding.routers import (
+from virtgauge.suites.forwarding.ends import (
     RECEIVE_PORT,
     TRANSMIT_PORT,
+    CpuPlan,
+    Ends,
     egress_port,
     egress_rule,
     ingress_port,
     ingress_rule,
     launch_routers,
 )
+from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import PACED, Sending, TrialResult
+from virtgauge.suites.forwarding.trial import Load, TrialResult
 from virtgauge.suites.testbed import Stage
+
+_PERIOD_NS = QUOTA_PERIOD_US * 1000
+"""A guest may use up to two of them in a span that begins in the middle of one."""
+_BEYOND = 1.5
+"""Times what is allowed is beyond what slices and rounding explain."""
+
+
+class LimitWatch:
+    """Whether the CPU limit that the guests of a laboratory were given holds while they forward.
+
+    Where guests share the host's kernel, what routes their frames may not be theirs at all, and a kernel thread that is
+    theirs may be exempt from the quota (Linux 6.18 and later).  Then the load vector matters less than the plan means.
+
+    Attributes:
+        unbound: why the limit is not in force, in words; None while nothing shows that.
+    """
+
+    def __init__(self, guests: Sequence[Guest], limit: float | None) -> None:
+        """Watch guests with a limit in whole CPUs each; without one there is nothing to watch."""
+        self._guests, self._limit = guests, limit
+        reasons = [guest.confinement().unbound for guest in guests] if limit is not None else []
+        self.unbound: str | None = next((reason for reason in reasons if reason is not None), None)
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """A trial, after which :attr:`unbound` may be known."""
+        if self._limit is None or self.unbound is not None:
+            yield
+            return
+        before, started_ns = self._used_ns(), time.monotonic_ns()
+        yield
+        elapsed_ns, after = time.monotonic_ns() - started_ns, self._used_ns()
+        allowed_ns = self._limit * (elapsed_ns + 2 * _PERIOD_NS) * _BEYOND
+        for number, (then, now) in enumerate(zip(before, after, strict=True)):
+            if then is not None and now is not None and now - then > allowed_ns:
+                self.unbound = (
+                    f"guest {number} used {(now - then) / elapsed_ns:.2f} CPUs of its {self._limit:g}: "
+                    "this kernel does not stop the threads that route for it (Linux 6.18 and later does not)"
+                )
+
+    def _used_ns(self) -> list[int | None]:
+        return [guest.accounting().cpu_ns for guest in self._guests]
+
 
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
@@ -54,7 +98,6 @@ class GuestLab(ForwardingLab):
         self,
         stage: Stage,
         settings: ForwardingSettings,
-        *,
         cpus: CpuPlan,
         switch: Switch,
         lab: Namespace,
@@ -86,7 +129,7 @@ class GuestLab(ForwardingLab):
             raise LaunchError("network", str(error)) from error
         stage.charge(switch.cpu_ns)
         stage.charge(cpus.interrupt_threads_ns)
-        return cls(stage, settings, cpus=cpus, switch=switch, lab=lab, ends=ends)
+        return cls(stage, settings, cpus, switch, lab, ends)
 
     async def check(self) -> None:
         """A few frames for all guests: all come back, by their two rules and by no other guest's links.
@@ -147,18 +190,11 @@ class GuestLab(ForwardingLab):
 
     async def _offer(self, flows: Sequence[int]) -> TrialResult:
         shares = [float(flow in flows) / len(flows) for flow in range(self.flows)]
-        return await self.measure(shares, _CHECK_FRAME_BYTES, _CHECK_PPS * len(flows), _CHECK_S)
+        return await self.measure(Load(shares, _CHECK_FRAME_BYTES, _CHECK_PPS * len(flows), _CHECK_S))
 
-    async def measure(
-        self,
-        shares: Sequence[float],
-        frame_bytes: int,
-        rate_pps: float,
-        duration_s: float,
-        sending: Sending = PACED,
-    ) -> TrialResult:
+    async def measure(self, load: Load) -> TrialResult:
         with self._limit.trial():
-            trial = await self._ends.measure(shares, frame_bytes, rate_pps, duration_s, sending)
+            trial = await self._ends.measure(load)
         self._sent += sum(flow.sent for flow in trial.flows)
         self._arrived += trial.arrived
         return trial

@@ -1,14 +1,79 @@
-"""The forwarding laboratory as the suite sees it: something that offers loads to N guests and reads counters."""
+"""The forwarding laboratory as the suite sees it: something that offers loads to N guests and reads counters.
+
+The tester comes first: what it can do on a bare loop, before anything is said of a platform.  The simulated device is a
+laboratory too, and without an agent in between a device of the searches themselves.
+"""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+import dataclasses
+import functools
+from collections.abc import Awaitable, Callable, Sequence
 
-from virtgauge.analysis.forwarding import DropCounter
-from virtgauge.suites.forwarding.calibration import TesterCalibration, calibrate
-from virtgauge.suites.forwarding.trial import PACED, Sending, TrialResult
+from virtgauge.analysis.forwarding import DropCounter, equal_shares
+from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms.simulated.forwarding import ForwardingDevice
+from virtgauge.platforms.simulated.trials import DROPS, LOOP
+from virtgauge.suites.answers import merged
+from virtgauge.suites.forwarding.settings import ForwardingSettings
+from virtgauge.suites.forwarding.trial import FlowResult, Load, Path, Tester, TrialResult, trial_of
 from virtgauge.suites.testbed import Stage, Testbed
+
+_FIRST_TRIAL_S = 0.01
+_BACK_OFF = 0.95
+_MOST_STEPS = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class TesterCalibration:
+    """The tester with one frame size.
+
+    Attributes:
+        limit_pps: highest rate that it sends as asked and receives without loss; None: not even the lowest tried.
+        port: kind of port that it used.
+        latency_mean_ns, latency_max_ns: its own, at half of that rate; None where nothing was timed.
+        late_share: part of the frames that left late at half of that rate.
+    """
+
+    limit_pps: float | None
+    port: str
+    latency_mean_ns: float | None = None
+    latency_max_ns: float | None = None
+    late_share: float | None = None
+
+
+async def calibrate(
+    loop: Callable[[float, float], Awaitable[TrialResult]], highest_pps: float, duration_s: float
+) -> TesterCalibration:
+    """Find the tester's limit, coming from above.
+
+    Args:
+        loop: a trial on the bare loop, by rate and duration.
+        highest_pps: no higher rate is tried.
+        duration_s: of the trials that decide.
+    """
+    rate = highest_pps
+    # A short trial far beyond the limit stretches, and so tells the rate at which it was really sent.
+    first = await loop(rate, _FIRST_TRIAL_S)
+    if not first.passes(0.0):
+        rate = min(rate, first.received_pps)
+    for _ in range(_MOST_STEPS):
+        if rate * duration_s < 1:
+            break
+        trial = await loop(rate, duration_s)
+        if trial.passes(0.0):
+            half = await loop(rate / 2, duration_s)
+            latency = merged([flow.latency for flow in half.flows if flow.latency is not None])
+            return TesterCalibration(
+                limit_pps=rate,
+                port=trial.port,
+                latency_mean_ns=latency.mean / 1000 if latency else None,
+                latency_max_ns=latency.maximum / 1000 if latency else None,
+                late_share=half.late / half.sent if half.sent else None,
+            )
+        rate = min(rate, max(trial.received_pps, rate / 2)) * _BACK_OFF
+    return TesterCalibration(None, first.port)
 
 
 class ForwardingLab(Testbed, abc.ABC):
@@ -28,15 +93,8 @@ class ForwardingLab(Testbed, abc.ABC):
         """
 
     @abc.abstractmethod
-    async def measure(
-        self,
-        shares: Sequence[float],
-        frame_bytes: int,
-        rate_pps: float,
-        duration_s: float,
-        sending: Sending = PACED,
-    ) -> TrialResult:
-        """Offer a load by this vector.
+    async def measure(self, load: Load) -> TrialResult:
+        """Offer a load.
 
         Raises:
             AgentError, ChannelClosedError, ProtocolError: tester or guest failed.
@@ -64,9 +122,78 @@ class ForwardingLab(Testbed, abc.ABC):
     async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
         """The tester on its bare loop, measured once for each frame size."""
         if frame_bytes not in self._calibrations:
-
-            async def loop(rate_pps: float, seconds: float) -> TrialResult:
-                return await self.measure_loop(frame_bytes, rate_pps, seconds)
-
+            loop = functools.partial(self.measure_loop, frame_bytes)
             self._calibrations[frame_bytes] = await calibrate(loop, highest_pps, duration_s)
         return self._calibrations[frame_bytes]
+
+
+_GUEST = "guest "
+
+
+class SimulatedLab(ForwardingLab):
+    """One simulated agent that is tester, switches and guests in one; it speaks the real protocol."""
+
+    def __init__(self, settings: ForwardingSettings, stage: Stage) -> None:
+        super().__init__(stage, flows=settings.guests)
+        paths = [
+            Path("52:54:00:00:00:01", f"52:54:00:01:00:{index:02x}", "10.0.0.1", f"10.1.{index}.1")
+            for index in range(settings.guests)
+        ]
+        self._tester = Tester(self.guest.channel, settings.port, "eth0", "eth1", paths)
+        self._dropped: dict[str, int] = {}
+
+    @classmethod
+    async def create(cls, settings: ForwardingSettings, stage: Stage) -> SimulatedLab:
+        """Launch it."""
+        await stage.launch()
+        return cls(settings, stage)
+
+    async def check(self) -> None:
+        """Offer a few frames to each guest: all of them come back, and none twice."""
+        trial = await self.measure(Load(equal_shares(self.flows), 64, 100.0 * self.flows, 0.1))
+        for index, flow in enumerate(trial.flows):
+            if flow.sent == flow.lost:
+                raise LaunchError("laboratory check", f"no frame comes back through guest {index}")
+
+    async def measure(self, load: Load) -> TrialResult:
+        value = await self._tester.ask(load)
+        # The agent is switch and guests too, and so tells their drops, which a real laboratory reads at those places.
+        for place, frames in value[DROPS].items():
+            self._dropped[place] = self._dropped.get(place, 0) + frames
+        return trial_of(value, load)
+
+    async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
+        loop = dataclasses.replace(self._tester, transmit=LOOP, receive=LOOP, paths=self._tester.paths[:1])
+        return await loop.measure(Load([1.0], frame_bytes, rate_pps, duration_s))
+
+    async def drop_counters(self) -> list[DropCounter]:
+        places = ["shared path", *(f"{_GUEST}{index}" for index in range(self.flows))]
+        return [
+            DropCounter(place, self._dropped.get(place, 0), int(place.removeprefix(_GUEST)) if index else None)
+            for index, place in enumerate(places)
+        ]
+
+
+class SimulatedLoad:
+    """One load vector and frame size on a simulated device.  Latencies are not kept."""
+
+    def __init__(self, device: ForwardingDevice, shares: Sequence[float], frame_bytes: int) -> None:
+        self._device, self._shares, self._frame_bytes = device, shares, frame_bytes
+
+    async def burst(self, frames: int, rate_pps: float) -> TrialResult:
+        """Offer so many frames at once; takes no time."""
+        return await self.measure(rate_pps, frames / rate_pps)
+
+    async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
+        """Offer the load; takes no time."""
+        trial = self._device.trial(rate_pps, self._shares, self._frame_bytes, duration_s)
+        return TrialResult(
+            rate_pps=rate_pps,
+            duration_s=duration_s,
+            elapsed_s=trial.elapsed_ns / 1e9,
+            flows=tuple(FlowResult(f.sent, f.lost, f.duplicates, f.reordered) for f in trial.flows),
+            stretched=trial.stretched,
+            late=trial.late,
+            port="simulated",
+            drops=trial.drops,
+        )

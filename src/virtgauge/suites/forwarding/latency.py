@@ -1,20 +1,26 @@
-"""Latency at parts of the throughput: of every guest, and of all as equation 7 weights them."""
+"""What is measured at the throughput: latency at parts of it, and the longest burst without loss (RFC 9004)."""
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from virtgauge.analysis.forwarding import weighted_latency
+from virtgauge.analysis.forwarding import corrected_buffer_s, implied_buffer_s, weighted_latency
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.trial import TrialResult
 
+_LONGEST_S = 2.0
+"""No longer burst is tried."""
+
+Burst = Callable[[int, float], Awaitable[TrialResult]]
+
 
 @dataclasses.dataclass(frozen=True)
 class LatencyAtLoad:
-    """Trials at one load.
+    """Trials at one load: the latency of every guest, and of all as equation 7 weights them.
 
     Attributes:
         load_percent: of the throughput.
@@ -87,3 +93,58 @@ async def latency_at_loads(
             trials.append(await measure(rate, duration_s))
         found.append(LatencyAtLoad(percent, tuple(trials)))
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class BackToBack:
+    """Back-to-back frames (RFC 9004): the longest burst at the highest rate of which no frame is lost.
+
+    Attributes:
+        rate_pps: at which frames followed each other, which is what the tester did and not what it was asked for.
+        bursts: the longest without loss, of each repetition; frames.
+        implied_buffer_s, corrected_buffer_s: of the mean burst, and less what is forwarded meanwhile.
+        reason: why there is no figure.
+    """
+
+    rate_pps: float
+    bursts: tuple[int, ...] = ()
+    implied_buffer_s: float | None = None
+    corrected_buffer_s: float | None = None
+    reason: str = ""
+
+
+async def back_to_back(burst: Burst, rate_pps: float, throughput_pps: float, *, repeats: int) -> BackToBack:
+    """Find the longest burst, as often as wanted.
+
+    Args:
+        burst: sends so many frames as fast as possible; the rate is what is expected of the tester.
+        rate_pps: the tester's or the medium's highest.
+        throughput_pps: the no-drop rate; a device that forwards the highest rate has no longest burst.
+    """
+    if throughput_pps >= 0.99 * rate_pps:
+        return BackToBack(rate_pps, reason="the device forwards the highest rate that the tester can offer")
+    longest = int(rate_pps * _LONGEST_S)
+    found = [await _longest_burst(burst, rate_pps, longest) for _ in range(repeats)]
+    bursts = tuple(frames for frames, _ in found)
+    rate_pps = statistics.fmean(pps for _, pps in found)
+    if throughput_pps >= rate_pps:
+        return BackToBack(rate_pps, bursts, reason="the tester's bursts are slower than what the device forwards")
+    if max(bursts) >= longest:
+        return BackToBack(rate_pps, bursts, reason=f"bursts of {_LONGEST_S:g} s and more pass without loss")
+    mean = statistics.fmean(bursts)
+    return BackToBack(
+        rate_pps, bursts, implied_buffer_s(mean, rate_pps), corrected_buffer_s(mean, rate_pps, throughput_pps)
+    )
+
+
+async def _longest_burst(burst: Burst, rate_pps: float, longest: int) -> tuple[int, float]:
+    """Bisect the number of frames, to the frame; with the rate of the longest that passed."""
+    low, high, pps = 0, longest + 1, rate_pps
+    while high - low > 1:
+        middle = (low + high) // 2
+        trial = await burst(middle, rate_pps)
+        if trial.lost == 0:
+            low, pps = middle, trial.offered_pps
+        else:
+            high = middle
+    return low, pps

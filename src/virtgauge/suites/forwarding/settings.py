@@ -8,9 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from virtgauge.analysis import forwarding as formulas
 from virtgauge.analysis.forwarding import Shares, check_frame_bytes
-from virtgauge.suites.forwarding.searches.base import Limits, Search
-from virtgauge.suites.forwarding.searches.rfc2544 import Rfc2544Search
-from virtgauge.suites.forwarding.searches.tst009 import Tst009Search
+from virtgauge.suites.forwarding.searches import Limits, Rfc2544Search, Search, Tst009Search
 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]
 WORST = "worst"
@@ -175,7 +173,7 @@ class ForwardingSettings(BaseModel):
             return Rfc2544Search(trial_s, self.resolution)
         if self.search == "tst009":
             return Tst009Search(trial_s, self.resolution, self.verifications)
-        from virtgauge.suites.forwarding.searches.mlrsearch import MlrSearch  # half a second, which other plans spare
+        from virtgauge.suites.forwarding.mlrsearch import MlrSearch  # half a second, which other plans spare
 
         return MlrSearch(trial_s, self.duration_sum_s, self.exceed_ratio, self.resolution, self.budget_s)
 

@@ -6,18 +6,29 @@ laboratory of N guests; its throughput T|J is the highest total load with no los
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from pydantic import BaseModel
-
-from virtgauge.analysis.forwarding import jain_index
-from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.forwarding.cell_measurement import measure_cell
-from virtgauge.suites.forwarding.laboratories import set_up_laboratory
-from virtgauge.suites.forwarding.laboratory import ForwardingLab
+from virtgauge.analysis.forwarding import (
+    DropCounter,
+    LossAccounting,
+    Shares,
+    add_accountings,
+    bits_per_s,
+    close_accounting,
+    jain_index,
+    wire_frames_per_s,
+)
+from virtgauge.ledger.records import Flag
+from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
+from virtgauge.suites.forwarding.guest_lab import GuestLab
+from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab, TesterCalibration
+from virtgauge.suites.forwarding.latency import BackToBack, LatencyAtLoad, back_to_back, latency_at_loads
+from virtgauge.suites.forwarding.searches import Limits, SearchError, SearchResult, find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
+from virtgauge.suites.forwarding.trial import Load, TrialResult
 from virtgauge.suites.testbed import Stage, Testbed
 
 _OVERHEAD = 2.0
@@ -25,19 +36,17 @@ _OVERHEAD = 2.0
 _TRIAL_OVERHEAD_S = 2.0
 _SET_UP_S = 60.0
 
+_SEARCH_PART = 0.7
+"""Of a cell's time, for the progress shown."""
+_NEAR_THE_LIMIT = 0.9
+
 
 class ForwardingSuite(Suite):
     """See the module."""
 
-    name: ClassVar[str] = "forwarding"
-    Settings: ClassVar[type[BaseModel]] = ForwardingSettings
-
-    def __init__(self, settings: ForwardingSettings) -> None:
-        self._settings = settings
-
-    @classmethod
-    def create(cls, settings: Mapping[str, Any]) -> ForwardingSuite:
-        return cls(ForwardingSettings.model_validate(settings))
+    name = "forwarding"
+    Settings = ForwardingSettings
+    _settings: ForwardingSettings
 
     def needs(self) -> tuple[str, ...]:
         return ("openvswitch",) if self._settings.switch == "openvswitch" else ()
@@ -86,11 +95,247 @@ class ForwardingSuite(Suite):
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """Build the laboratory and prove that every flow reaches its own guest alone."""
-        return await set_up_laboratory(self._settings, stage)
+        lab = await (SimulatedLab if stage.platform.simulated else GuestLab).create(self._settings, stage)
+        await lab.check()
+        return lab
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Search, measure latency, and close the ledger of lost frames."""
         assert isinstance(testbed, ForwardingLab)
         return await measure_cell(
             self._settings, testbed, cell.params["vector"], cell.params["frame_bytes"], on_progress
+        )
+
+
+async def measure_cell(
+    settings: ForwardingSettings,
+    lab: ForwardingLab,
+    vector: str,
+    frame_bytes: int,
+    on_progress: Callable[[float], None],
+) -> Measurement:
+    """Measure one load vector and frame size.
+
+    Raises:
+        AgentError, ChannelClosedError, ProtocolError: as :meth:`ForwardingLab.measure`.
+    """
+    calibration = await lab.calibration(frame_bytes, settings.max_pps, settings.calibration_s)
+    base = {"calibration": dataclasses.asdict(calibration), "frame_bytes": frame_bytes, "guests": settings.guests}
+    if calibration.limit_pps is None or calibration.limit_pps <= settings.min_pps:
+        detail = "the tester cannot send and receive even the plan's lowest load on a bare loop"
+        return Measurement(base, {}, {}, (Flag("generator-limited", detail),))
+    medium_pps = wire_frames_per_s(frame_bytes, settings.medium_mbps * 1e6) if settings.medium_mbps else None
+    highest = min(calibration.limit_pps, settings.max_pps, medium_pps or calibration.limit_pps)
+    limits = Limits(settings.min_pps, max(highest, settings.min_pps * 1.01))
+    tally = await Tally.begin(lab, frame_bytes, settings.ledger_tolerance)
+    try:
+        shares, search, searched = await _search(settings, tally, vector, limits, on_progress)
+    except SearchError as error:
+        return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
+    latencies, bursts = await _at_throughput(settings, LoadOfVector(tally, shares), search, limits, on_progress)
+    late_share, unbound = _late_share(latencies), lab.unbound()
+    flags = _flags(settings, calibration, search, medium_pps, tally, late_share, unbound)
+    histograms = {name: one for at_load in latencies for name, one in at_load.histograms().items()}
+    result = base | {
+        "shares": list(shares),
+        "jain": jain_index(shares),
+        "searched_vectors": list(searched),
+        "port": tally.port,
+        **_throughputs(search, frame_bytes),
+        "latency_mode": "one_tagged" if settings.tagged_latency else "every_frame",
+        "cpu_limit_unbound": unbound,
+        "latency": [at_load.record(shares) for at_load in latencies],
+        "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
+        "loss_accounting": _ledger_record(tally.ledgers),
+        "frames_sent": tally.sent,
+        "rfc2544_complete": _is_complete(settings, search),
+    }
+    return Measurement(result, histograms, {}, tuple(flags), guest_clocks=tuple(tally.clocks.values()))
+
+
+class Tally:
+    """Offers loads to a laboratory, adds up what is sent, and closes a ledger of lost frames after every trial."""
+
+    def __init__(self, lab: ForwardingLab, frame_bytes: int, tolerance: float, counters: list[DropCounter]) -> None:
+        self._lab, self._frame_bytes, self._tolerance, self._counters = lab, frame_bytes, tolerance, counters
+        self.sent = self.duplicates = self.reordered = 0
+        self.ledgers: list[LossAccounting] = []
+        self.clocks: dict[str, Elapsed] = {}
+        self.port = ""
+
+    @classmethod
+    async def begin(cls, lab: ForwardingLab, frame_bytes: int, tolerance: float) -> Tally:
+        """From what the counters say now."""
+        return cls(lab, frame_bytes, tolerance, await lab.drop_counters())
+
+    async def measure(
+        self, shares: Shares, rate_pps: float, duration_s: float, *, burst: int = 0, tagged: bool = False
+    ) -> TrialResult:
+        """One trial."""
+        trial = await self._lab.measure(Load(shares, self._frame_bytes, rate_pps, duration_s, burst, tagged))
+        self.port = trial.port
+        self.sent += trial.sent
+        self.duplicates += sum(flow.duplicates for flow in trial.flows)
+        self.reordered += sum(flow.reordered for flow in trial.flows)
+        for one in trial.clocks:
+            sum_ = self.clocks.get(one.clock, Elapsed(one.clock, 0.0, 0.0))
+            self.clocks[one.clock] = Elapsed(
+                one.clock, sum_.elapsed_ns + one.elapsed_ns, sum_.uncertainty_ns + one.uncertainty_ns
+            )
+        self.ledgers.append(await self._ledger(trial))
+        return trial
+
+    async def _ledger(self, trial: TrialResult) -> LossAccounting:
+        before, self._counters = self._counters, await self._lab.drop_counters()
+        # A place that is known by a difference goes back when frames that were under way have passed it after all.
+        since = [
+            dataclasses.replace(now, dropped=max(now.dropped - then.dropped, 0))
+            for then, now in zip(before, self._counters, strict=True)
+        ]
+        tester = [DropCounter(f"tester: {place}", frames) for place, frames in trial.drops.items()]
+        return close_accounting([flow.lost for flow in trial.flows], [*since, *tester], tolerance_share=self._tolerance)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadOfVector:
+    """A laboratory with one load vector and frame size: the device of a search."""
+
+    tally: Tally
+    shares: Shares
+
+    async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
+        return await self.tally.measure(self.shares, rate_pps, duration_s)
+
+    async def measure_tagged(self, rate_pps: float, duration_s: float) -> TrialResult:
+        return await self.tally.measure(self.shares, rate_pps, duration_s, tagged=True)
+
+    async def burst(self, frames: int, rate_pps: float) -> TrialResult:
+        return await self.tally.measure(self.shares, rate_pps, frames / rate_pps, burst=frames)
+
+
+async def _search(
+    settings: ForwardingSettings, tally: Tally, vector: str, limits: Limits, on_progress: Callable[[float], None]
+) -> tuple[Shares, SearchResult, tuple[str, ...]]:
+    """The vector (of the worst, the one found), its search, and the vectors that were searched."""
+    method = settings.search_method()
+    if vector != WORST:
+        shares = settings.shares()[vector]
+        return shares, await method.run(LoadOfVector(tally, shares), limits), (vector,)
+    vectors = settings.two_level_shares()
+    worst = await find_worst(
+        {name: LoadOfVector(tally, shares) for name, shares in vectors.items()},
+        method,
+        limits,
+        challenge_s=settings.length_of_trial_s,
+        on_vector=lambda done: on_progress(_SEARCH_PART * done / len(vectors)),
+    )
+    return vectors[worst.name], worst.result, worst.searched
+
+
+async def _at_throughput(
+    settings: ForwardingSettings,
+    load: LoadOfVector,
+    search: SearchResult,
+    limits: Limits,
+    on_progress: Callable[[float], None],
+) -> tuple[list[LatencyAtLoad], BackToBack | None]:
+    """Latency and bursts, which are defined at the throughput alone: none without one."""
+    throughput = search.ndr.rate_pps
+    if throughput is None:
+        return [], None
+    latencies = await latency_at_loads(
+        load.measure_tagged if settings.tagged_latency else load.measure,
+        throughput,
+        (*settings.latency_loads, *settings.load_curve),
+        duration_s=settings.latency_s,
+        repeats=settings.latency_repeats,
+        highest_pps=limits.max_pps,
+        on_progress=lambda done: on_progress(_SEARCH_PART + (1 - _SEARCH_PART) * done),
+    )
+    if not settings.back_to_back:
+        return latencies, None
+    return latencies, await back_to_back(load.burst, limits.max_pps, throughput, repeats=settings.back_to_back)
+
+
+def _ledger_record(ledgers: Sequence[LossAccounting]) -> dict[str, Any]:
+    together = add_accountings(ledgers)
+    return {
+        "closed": together.closed,
+        "lost": together.lost,
+        "places": dict(together.places),
+        "unattributed": together.unattributed,
+        "excess": together.excess,
+        "unclosed_trials": sum(not ledger.closed for ledger in ledgers),
+    }
+
+
+def _late_share(latencies: Sequence[LatencyAtLoad]) -> float:
+    """In the trials up to the throughput; beyond it, a device that holds the sender up makes it late."""
+    trials = [trial for at_load in latencies if at_load.load_percent <= 100 for trial in at_load.trials]
+    sent = sum(trial.sent for trial in trials)
+    return sum(trial.late for trial in trials) / sent if sent else 0.0
+
+
+def _throughputs(search: SearchResult, frame_bytes: int) -> dict[str, Any]:
+    ndr, pdr = search.ndr, search.pdr
+    return {
+        "search": search.method,
+        "throughput_pps": ndr.rate_pps,
+        "throughput_bps": None if ndr.rate_pps is None else bits_per_s(ndr.rate_pps, frame_bytes),
+        "ndr": dataclasses.asdict(ndr),
+        "pdr": dataclasses.asdict(pdr),
+        "maximum_receive_pps": search.maximum_receive_pps,
+        "trials": len(search.points),
+        "measuring_s": search.measuring_s,
+        "stretched_trials": search.stretched,
+        "loss_curve": [dataclasses.asdict(point) for point in search.points],
+    }
+
+
+def _is_complete(settings: ForwardingSettings, search: SearchResult) -> bool:
+    """Whether durations and repeats are those of RFC 2544, sections 24 and 26.2."""
+    return (
+        search.method == "rfc2544"
+        and settings.length_of_trial_s >= 60
+        and settings.latency_s >= 120
+        and settings.latency_repeats >= 20
+        and 100 in settings.latency_loads
+        and settings.tagged_latency
+    )
+
+
+def _flags(
+    settings: ForwardingSettings,
+    calibration: TesterCalibration,
+    search: SearchResult,
+    medium_pps: float | None,
+    tally: Tally,
+    late_share: float,
+    unbound: str | None,
+) -> Iterator[Flag]:
+    """What makes the result invalid, or has to be said with it."""
+    throughput, limit = search.ndr.rate_pps, calibration.limit_pps
+    if throughput is None:
+        yield Flag("no-throughput", search.ndr.reason)
+    elif medium_pps is not None and throughput >= 0.99 * medium_pps:
+        detail = f"{throughput:,.0f} of the medium's {medium_pps:,.0f} frames/s: the device may be faster"
+        yield Flag("medium-limited", detail, fatal=False)
+    elif limit is not None and throughput >= _NEAR_THE_LIMIT * limit:
+        yield Flag("generator-limited", f"{throughput:,.0f} frames/s of the tester's own {limit:,.0f} on a bare loop")
+    if stretched := search.stretched:
+        detail = f"{stretched} of {len(search.points)} trials could not be sent in time, and counted as failed"
+        yield Flag("stretched", detail, fatal=False)
+    if late_share > settings.late_share:
+        yield Flag("late", f"{late_share:.1%} of the frames left late; {settings.late_share:.1%} is allowed")
+    if unbound is not None:
+        yield Flag("cpu-limit-unbound", unbound, fatal=False)
+    if tally.duplicates:
+        yield Flag("duplicated", f"{tally.duplicates} frames came more than once: a flow reaches two guests")
+    if tally.reordered:
+        yield Flag("reordered", f"{tally.reordered} frames came after later ones", fatal=False)
+    if not (ledger := add_accountings(tally.ledgers)).closed:
+        yield Flag(
+            "unclosed-ledger",
+            f"of {ledger.lost} lost frames no counter explains {ledger.unattributed}, "
+            f"and drop counters report {ledger.excess} that were not lost",
         )

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
+from virtgauge.agent.channel import Channel
 from virtgauge.ledger.records import Histogram
+from virtgauge.suites.answers import counted_histogram, documented, elapsed_by_clock
 from virtgauge.suites.base import Elapsed
+
+_ARRIVED = ("received", "duplicates", "foreign", "corrupted", "receiver_ring_full", "receiver_dropped")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sending:
-    """How a load is offered.
+class Load:
+    """What is offered.
 
     Attributes:
+        shares: of every flow: the load vector.
+        frame_bytes: with their check sequence.
+        rate_pps, duration_s: all flows together.
         burst: so many frames as fast as the tester can, whatever rate and duration; 0 keeps to the rate.
         tagged: only the frame in the middle of the stream is timed (RFC 2544, section 26.2), and not every one.
     """
 
+    shares: Sequence[float]
+    frame_bytes: int
+    rate_pps: float
+    duration_s: float
     burst: int = 0
     tagged: bool = False
-
-
-PACED = Sending()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,3 +127,101 @@ class Device(Protocol):
     async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
         """Offer this many frames per second, of all flows together, for so long."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Path:
+    """One flow's addresses, as sent: its destination is the guest's ingress interface, and lies behind the guest."""
+
+    source_mac: str
+    destination_mac: str
+    source: str
+    destination: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tester:
+    """An agent with two interfaces, and how its probe ``packet_trial`` (docs/protocol.md) is to use them.
+
+    Attributes:
+        channel: of the agent.
+        port: kind of port; ``auto`` leaves it to the agent.
+        transmit, receive: names of the interfaces.
+        paths: one for each flow.
+        transmit_cpu, receive_cpu: processors for the two ends; None leaves it to the kernel.
+        drain_ns: how long is waited for frames after the last was sent.
+    """
+
+    channel: Channel
+    port: str
+    transmit: str
+    receive: str
+    paths: Sequence[Path]
+    transmit_cpu: int | None = None
+    receive_cpu: int | None = None
+    drain_ns: int = 200_000_000
+
+    async def measure(self, load: Load) -> TrialResult:
+        """One trial.
+
+        Raises:
+            AgentError, ChannelClosedError, ProtocolError: as any request.
+        """
+        return trial_of(await self.ask(load), load)
+
+    async def ask(self, load: Load) -> dict[str, Any]:
+        """One trial, as the agent tells it; raises as :meth:`measure`."""
+        params = {
+            "port": self.port,
+            "transmit": self.transmit,
+            "receive": self.receive,
+            "flows": [
+                dataclasses.asdict(path) | {"weight": float(share)}
+                for path, share in zip(self.paths, load.shares, strict=True)
+            ],
+            "frame_bytes": load.frame_bytes,
+            "rate_pps": float(load.rate_pps),
+            "duration_ns": max(round(load.duration_s * 1e9), 1),
+            "burst": load.burst,
+            "drain_ns": self.drain_ns,
+            "latency": "one_tagged" if load.tagged else "all",
+            "tx_cpu": self.transmit_cpu,
+            "rx_cpu": self.receive_cpu,
+            "seed": 1,
+        }
+        return (await self.channel.request("probe", name="packet_trial", params=params)).value
+
+
+def trial_of(value: dict[str, Any], load: Load) -> TrialResult:
+    """A result of ``packet_trial``.
+
+    What the tester itself dropped: frames that its interface refused or counted as dropped on sending (the same frames,
+    where the kernel does both), and frames that came and that its receiving end had no room for.
+
+    Raises:
+        ProtocolError: it is not one.
+    """
+    with documented("the result of packet_trial"):
+        return TrialResult(
+            rate_pps=load.rate_pps,
+            duration_s=load.duration_s,
+            elapsed_s=int(value["elapsed_ns"]) / 1e9,
+            flows=tuple(
+                FlowResult(
+                    **{name: int(flow[name]) for name in ("sent", "lost", "duplicates", "reordered")},
+                    latency=counted_histogram(flow["latency"]),
+                )
+                for flow in value["flows"]
+            ),
+            stretched=bool(value["stretched"]),
+            late=int(value["late"]),
+            port=str(value["port"]),
+            drops={
+                "transmit queue": max(int(value["refused"]), int(value["transmit_counters"]["send_dropped"])),
+                "receive ring": int(value["receiver_ring_full"]),
+                "receive socket": int(value["receiver_dropped"]),
+            },
+            # not what the interface counted, which goes on while the receiving end is being closed
+            arrived=sum(int(value.get(field, 0)) for field in _ARRIVED),
+            clocks=elapsed_by_clock(value["clocks_start"], value["clocks_end"]) if "clocks_start" in value else (),
+        )

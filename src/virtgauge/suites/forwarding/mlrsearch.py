@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from MLRsearch import Config, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 
-from virtgauge.suites.forwarding.searches.base import Limits, Search, SearchError, Throughput
+from virtgauge.suites.forwarding.searches import Limits, Search, SearchError, Throughput
 from virtgauge.suites.forwarding.trial import Device, TrialResult
 
 _NEVER_BY_THE_CLOCK_S = 1e9

@@ -1,0 +1,313 @@
+"""Searches: trials on a device until the highest load is known at which no guest loses too much."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from virtgauge.suites.forwarding.trial import Device, TrialResult
+
+NO_DROP = 0.0
+"""The loss ratio of the no-drop rate (NDR)."""
+PARTIAL_DROP = 0.005
+"""The loss ratio of the partial-drop rate (PDR)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Loads between which is searched, frames per second of all flows together."""
+
+    min_pps: float
+    max_pps: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_pps < self.max_pps:
+            raise ValueError(f"a search from {self.min_pps:g} to {self.max_pps:g} frames/s has nowhere to go")
+
+
+@dataclasses.dataclass(frozen=True)
+class Throughput:
+    """The highest load with at most this loss ratio in every guest.
+
+    Attributes:
+        loss_ratio: 0 for NDR.
+        rate_pps: what the device forwarded at that load; None when even the lowest load lost more.
+        lower_pps: the load itself, which passed; None as above.
+        upper_pps: the nearest higher load that did not pass; None when the highest load passed.
+        reason: why a figure is missing.
+    """
+
+    loss_ratio: float
+    rate_pps: float | None
+    lower_pps: float | None
+    upper_pps: float | None
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class LossPoint:
+    """One trial, as a point of the loss curve."""
+
+    rate_pps: float
+    duration_s: float
+    received_pps: float
+    loss_ratio: float
+    worst_loss_ratio: float
+    stretched: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        method: name of the search.
+        ndr, pdr: no-drop rate, and with 0.5 % of loss.
+        maximum_receive_pps: highest rate at which frames came back in any trial.
+        points: every trial in order.
+    """
+
+    method: str
+    ndr: Throughput
+    pdr: Throughput
+    maximum_receive_pps: float
+    points: tuple[LossPoint, ...]
+
+    @property
+    def measuring_s(self) -> float:
+        """Seconds of offered load in all, without pauses."""
+        return sum(point.duration_s for point in self.points)
+
+    @property
+    def stretched(self) -> int:
+        """Trials that failed because the load could not be offered."""
+        return sum(point.stretched for point in self.points)
+
+
+class SearchError(Exception):
+    """The search could not come to an end."""
+
+
+class Search(abc.ABC):
+    """A method with its parameters."""
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
+        """The throughput for each loss ratio (ascending), in that order.
+
+        Raises:
+            SearchError: it did not come to an end.
+        """
+
+    @abc.abstractmethod
+    def longest_s(self, limits: Limits) -> float:
+        """Seconds of offered load that it never needs more than: what time-outs are reckoned from."""
+
+    async def run(self, device: Device, limits: Limits) -> SearchResult:
+        """NDR, PDR, the maximum receive rate and the loss curve.
+
+        Raises:
+            SearchError: it did not come to an end.
+        """
+        recorder = Recorder(device)
+        ndr, pdr = await self.find(recorder, limits, (NO_DROP, PARTIAL_DROP))
+        received = max(point.received_pps for point in recorder.points)
+        return SearchResult(self.name, ndr, pdr, received, tuple(recorder.points))
+
+
+class Recorder:
+    """A device that remembers its trials."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.points: list[LossPoint] = []
+
+    async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
+        """As the device itself."""
+        trial = await self._device.measure(rate_pps, duration_s)
+        fields = (field.name for field in dataclasses.fields(LossPoint))
+        self.points.append(LossPoint(**{name: getattr(trial, name) for name in fields}))
+        return trial
+
+
+@dataclasses.dataclass(frozen=True)
+class Rfc2544Search(Search):
+    """Bisection with long trials (RFC 2544, section 26.1): one trial, of 60 s as a rule, decides about a load.
+
+    A single rare stall of a software device fails a trial at any load whose frames it cannot queue, so that the result
+    can be a fraction of what the device forwards.  That is why it is not the default here.
+
+    Attributes:
+        trial_s: length of every trial.
+        resolution: relative distance of the bounds at which the search ends.
+    """
+
+    name: ClassVar[str] = "rfc2544"
+
+    trial_s: float = 60.0
+    resolution: float = 0.005
+
+    async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
+        trials: list[TrialResult] = []
+        return [await self._bisect(device, limits, ratio, trials) for ratio in loss_ratios]
+
+    def longest_s(self, limits: Limits) -> float:
+        return 2 * self.trial_s * (2 + bisections(limits, self.resolution))
+
+    async def _bisect(self, device: Device, limits: Limits, loss_ratio: float, trials: list[TrialResult]) -> Throughput:
+        """Bisect between what earlier trials, made for another loss ratio, already decide."""
+        if not trials:
+            trials.append(await device.measure(limits.max_pps, self.trial_s))
+        upper: float | None = min((t.rate_pps for t in trials if not t.passes(loss_ratio)), default=None)
+        passed = [t for t in trials if t.passes(loss_ratio) and (upper is None or t.rate_pps < upper)]
+        best = max(passed, key=lambda trial: trial.rate_pps, default=None)
+        while upper is not None:
+            low = best.rate_pps if best else 0.0
+            if upper - low <= self.resolution * upper or upper <= limits.min_pps:
+                break
+            trial = await device.measure(max((low + upper) / 2, limits.min_pps), self.trial_s)
+            trials.append(trial)
+            if trial.passes(loss_ratio):
+                best = trial
+            else:
+                upper = trial.rate_pps
+        return decided(loss_ratio, best, upper, limits)
+
+
+def decided(loss_ratio: float, best: TrialResult | None, upper_pps: float | None, limits: Limits) -> Throughput:
+    """The throughput when the best trial that passed and the bound above it are known."""
+    if best is None:
+        reason = f"a guest lost more than {loss_ratio:.1%}, or sending stretched, down to {limits.min_pps:g} frames/s"
+        return Throughput(loss_ratio, None, None, upper_pps, reason)
+    forwarded = best.rate_pps * (1 - best.worst_loss_ratio)
+    return Throughput(loss_ratio, forwarded, best.rate_pps, upper_pps)
+
+
+def bisections(limits: Limits, resolution: float) -> int:
+    """Halvings of the whole range until its parts are as narrow as the resolution of the lowest load."""
+    return math.ceil(math.log2(limits.max_pps / (limits.min_pps * resolution)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tst009Search(Search):
+    """Binary search with loss verification (ETSI GS NFV-TST 009, clause 12.3).
+
+    The loads are a grid.  A trial with loss is repeated before it is believed: only loss in every repetition is the
+    device's; loss that does not come again was transient, and the load counts as carried.
+
+    Attributes:
+        trial_s: length of every trial.
+        resolution: relative step of the grid.
+        verifications: how often a trial with loss is repeated at most.
+    """
+
+    name: ClassVar[str] = "tst009"
+
+    trial_s: float = 60.0
+    resolution: float = 0.005
+    verifications: int = 2
+
+    async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
+        grid = self._grid(limits)
+        lowest = 0
+        found = []
+        for ratio in loss_ratios:  # what passes with little loss passes with more: the next search starts there
+            best, upper = None, len(grid)
+            left, right = lowest, len(grid) - 1
+            while left <= right:
+                middle = (left + right) // 2
+                trial = await self._verified(device, grid[middle], ratio)
+                if trial is None:
+                    upper, right = middle, middle - 1
+                else:
+                    best, lowest, left = trial, middle, middle + 1
+            found.append(decided(ratio, best, grid[upper] if upper < len(grid) else None, limits))
+        return found
+
+    def longest_s(self, limits: Limits) -> float:
+        depth = math.ceil(math.log2(len(self._grid(limits)) + 1))
+        return 2 * depth * self.trial_s * (1 + self.verifications)
+
+    async def _verified(self, device: Device, rate_pps: float, loss_ratio: float) -> TrialResult | None:
+        """A trial that passed, the first or one of its repetitions; None when all failed."""
+        for _ in range(1 + self.verifications):
+            trial = await device.measure(rate_pps, self.trial_s)
+            if trial.passes(loss_ratio):
+                return trial
+        return None
+
+    def _grid(self, limits: Limits) -> list[float]:
+        """Loads to choose from, ascending; each is lower than the next by the resolution."""
+        ratio = 1 - self.resolution
+        count = math.floor(math.log(limits.min_pps / limits.max_pps, ratio))
+        between = [limits.max_pps * ratio**index for index in range(count, -1, -1)]
+        return [limits.min_pps, *between] if between[0] > limits.min_pps else between
+
+
+@dataclasses.dataclass(frozen=True)
+class WorstVector:
+    """The load vector by which the device forwards least.
+
+    A platform should be compared at its worst working point (Batalla et al. 2016, section 3.1), and which one that is
+    depends on the platform.  Each vector is first challenged with the lowest throughput found so far: only one that
+    does not carry it can be worse, and only then its own search is made.
+
+    Attributes:
+        name: of the worst vector.
+        result: of its search.
+        searched: names of the vectors that needed a search of their own, in order; the others carried what the
+            worst one of then did.
+    """
+
+    name: str
+    result: SearchResult
+    searched: tuple[str, ...]
+
+
+async def find_worst(
+    devices: Mapping[str, Device],
+    search: Search,
+    limits: Limits,
+    *,
+    challenge_s: float,
+    on_vector: Callable[[int], None] = lambda _: None,
+) -> WorstVector:
+    """Search the vectors in their order; those expected to be bad first need fewest searches.
+
+    Args:
+        devices: the same device by each vector.
+        challenge_s: length of the trial that spares a search; up to two more of them are made where there is loss.
+        on_vector: told how many vectors are decided.
+
+    Raises:
+        ValueError: there is no vector.
+        SearchError: a search did not come to an end.
+    """
+    worst: tuple[str, SearchResult] | None = None
+    searched: list[str] = []
+    for done, (name, device) in enumerate(devices.items()):
+        on_vector(done)
+        if worst is not None and await _carries(device, worst[1].ndr.rate_pps, challenge_s):
+            continue
+        searched.append(name)
+        result = await search.run(device, limits)
+        if worst is None or (result.ndr.rate_pps or 0.0) < (worst[1].ndr.rate_pps or 0.0):
+            worst = name, result
+    if worst is None:
+        raise ValueError("there must be at least one load vector")
+    return WorstVector(*worst, tuple(searched))
+
+
+async def _carries(device: Device, rate_pps: float | None, duration_s: float) -> bool:
+    """Whether any of three trials passes; a vector by which nothing was carried is matched by every other."""
+    if rate_pps is None:
+        return True
+    for _ in range(3):
+        if (await device.measure(rate_pps, duration_s)).passes(0.0):
+            return True
+    return False

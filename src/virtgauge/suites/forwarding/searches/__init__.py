@@ -1,1 +1,0 @@
-"""Ways of finding the highest load that a device forwards, one a file."""
