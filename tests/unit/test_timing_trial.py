@@ -8,8 +8,7 @@ import pytest
 from virtgauge.agent.channel import Reply
 from virtgauge.platforms.simulated.truth import distribution_message
 from virtgauge.suites.base import Cell
-from virtgauge.suites.timing import TimingSuite
-from virtgauge.suites.timing_trial import TimingTrial
+from virtgauge.suites.timing import TimingSuite, TimingTrial
 
 CELL = Cell(
     suite="timing",
