@@ -21,8 +21,8 @@ from benchmark import BenchmarkError, progress, ratios, spread
 from virtgauge.host.mounts import make_disk_image, mount_disk_image, unmount_disk_image
 from virtgauge.host.scope import Scope
 from virtgauge.suites.storage.client import find_sensorstore
+from virtgauge.suites.storage.databases import account, database
 from virtgauge.suites.storage.databases.base import Account, Database, Durability, Layout, Missing
-from virtgauge.suites.storage.databases.registry import account, database
 
 ADDRESS = "127.0.0.1"
 _STOP_S = 30.0

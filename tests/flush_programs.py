@@ -4,14 +4,63 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import struct
 import subprocess
 from pathlib import Path
 
-from virtgauge.suites.storage.flushes import FlushCounters, launcher_prefix
+from virtgauge.suites.storage.flushes import launcher_prefix
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "native" / "flushlab" / "tests" / "programs"
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("LD_", "VIRTGAUGE_FLUSH"))}
+
+
+_MAGIC, _SIZE, _SPACING = b"VGFLUSH1", 4096, 64
+
+
+@dataclasses.dataclass(frozen=True)
+class FlushCounters:
+    """What was counted, in the order of the file (``native/flushlab/src/counters.rs``).
+
+    Attributes:
+        fsync: calls that succeeded; so the next two.
+        fdatasync: see above.
+        msync: with ``MS_SYNC``.
+        sync_writes: writes that are flushes of their own.
+        other: ``sync_file_range`` that waits, ``syncfs``, ``sync``.
+        time_ns: how long all these took together, where that was seen.
+        failed: flushes that failed.
+        untimed: flushes whose time was not seen: as-is, of a static program.
+        dsync_opens: openings of a static program whose writes would be flushes, and are not seen.
+    """
+
+    fsync: int
+    fdatasync: int
+    msync: int
+    sync_writes: int
+    other: int
+    time_ns: int
+    failed: int
+    untimed: int
+    dsync_opens: int
+
+    @property
+    def total(self) -> int:
+        """All flushes."""
+        return self.fsync + self.fdatasync + self.msync + self.sync_writes + self.other
+
+    @classmethod
+    def decode(cls, page: bytes) -> FlushCounters:
+        """The counters in a file's bytes.
+
+        Raises:
+            ValueError: they are those of something else.
+        """
+        if len(page) != _SIZE or not page.startswith(_MAGIC):
+            raise ValueError("no file of flush counters")
+        names = [field.name for field in dataclasses.fields(cls)]
+        values = (struct.unpack_from("<Q", page, _SPACING * (index + 1))[0] for index in range(len(names)))
+        return cls(**dict(zip(names, values, strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)

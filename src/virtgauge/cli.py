@@ -93,7 +93,7 @@ def doctor(
     from virtgauge.execution.prepare import probe_platforms
     from virtgauge.plan.load import load_plan
     from virtgauge.platforms import boot_probe
-    from virtgauge.suites.storage.databases.registry import DATABASES
+    from virtgauge.suites.storage.databases import DATABASES
 
     if again:
         boot_probe.forget()

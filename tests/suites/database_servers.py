@@ -17,8 +17,8 @@ from typing import Any
 
 import virtgauge
 from virtgauge.suites.storage.client import find_sensorstore
+from virtgauge.suites.storage.databases import account
 from virtgauge.suites.storage.databases.base import Database, Durability, Found, Layout, Profile
-from virtgauge.suites.storage.databases.registry import account
 
 DATA = {"seed": 7, "sensors": 4, "step_ms": 1000}
 PATIENCE = 4.0

@@ -16,8 +16,8 @@ from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
 from virtgauge.platforms.registry import create
 from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.databases.base import Found
-from virtgauge.suites.storage.databases.registry import database
 from virtgauge.suites.storage.laboratory import StorageTestbed
 from virtgauge.suites.storage.suite import StorageSuite
 from virtgauge.suites.testbed import Stage, Testbed

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from suites.database_servers import RunningServer, answer_of, running, stream
 
+from virtgauge.suites.storage.databases import DATABASES
 from virtgauge.suites.storage.databases.base import Durability, Profile
-from virtgauge.suites.storage.databases.registry import DATABASES
 
 pytestmark = pytest.mark.slow
 

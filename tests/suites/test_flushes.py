@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from flush_programs import CLEAN, Run, bare, compile_programs, flushed, supervisors
+from flush_programs import CLEAN, FlushCounters, Run, bare, compile_programs, flushed, supervisors
 
 from virtgauge.errors import UnavailableError
 from virtgauge.suites.storage.client import find_sensorstore
@@ -21,7 +21,6 @@ from virtgauge.suites.storage.flushes import (
     LABORATORY_FAILED,
     LAUNCHER,
     LIBRARY,
-    FlushCounters,
     find_launcher,
     launcher_prefix,
 )

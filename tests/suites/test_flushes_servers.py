@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flush_programs import CLEAN, SOURCES, compile_programs, flushed, supervisors
+from flush_programs import CLEAN, SOURCES, FlushCounters, compile_programs, flushed, supervisors
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, Share
 from virtgauge.platforms.registry import create
-from virtgauge.suites.storage.flushes import LABORATORY_FAILED, FlushCounters, launcher_prefix
+from virtgauge.suites.storage.flushes import LABORATORY_FAILED, launcher_prefix
 
 pytestmark = pytest.mark.slow
 

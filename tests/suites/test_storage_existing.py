@@ -19,8 +19,8 @@ from virtgauge.host.scope import Scope
 from virtgauge.platforms.registry import create
 from virtgauge.suites.base import Measurement
 from virtgauge.suites.storage.client import StoreError
+from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.databases.base import Durability
-from virtgauge.suites.storage.databases.registry import database
 from virtgauge.suites.storage.existing import ExistingServer, allowing_drop
 from virtgauge.suites.storage.suite import StorageSuite
 from virtgauge.suites.testbed import Stage

@@ -18,8 +18,8 @@ from suites.storage_testbeds import passable_state
 
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
+from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.databases.base import Durability
-from virtgauge.suites.storage.databases.registry import database
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import virtgauge
-from virtgauge.suites.storage.databases.registry import DATABASES
+from virtgauge.suites.storage.databases import DATABASES
 
 SOURCE = Path(virtgauge.__file__).parent
 TELLING = ("report", "reference")

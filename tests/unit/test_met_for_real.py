@@ -10,7 +10,7 @@ import pytest
 
 from virtgauge.platforms.registry import KINDS
 from virtgauge.suites.registry import SUITES
-from virtgauge.suites.storage.databases.registry import DATABASES
+from virtgauge.suites.storage.databases import DATABASES
 
 ANSWERS = "test_it_answers_counts_and_is_gone"
 PLATFORMS = {

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from virtgauge.errors import UsageError
+from virtgauge.suites.storage.databases import DATABASES, account, database
 from virtgauge.suites.storage.databases.base import (
     Account,
     Database,
@@ -19,7 +20,6 @@ from virtgauge.suites.storage.databases.base import (
     make_empty,
     reaching,
 )
-from virtgauge.suites.storage.databases.registry import DATABASES, account, database
 
 ACCOUNT = Account("somebody", 4711, 4712)
 SERVERS = [product for product in DATABASES.values() if not product.embedded]
@@ -35,9 +35,7 @@ def found(folder: Path) -> Found:
     """As if it had been found, whatever is on this machine."""
     for name in ("mongod", "jamm-0.jar"):
         (folder / name).touch()
-    names = ("programs", "mongod", "jars", "java", "library", "server", "script")
-    paths = {name: folder / "mongod" if name == "mongod" else folder for name in names}
-    return Found("1.0", "a test", paths, (folder,))
+    return Found("1.0", "a test", programs=folder, java=folder, shares=(folder,))
 
 
 def layout(folder: Path, account: Account | None = ACCOUNT) -> Layout:

@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
+from virtgauge.suites.storage.client import DiskProbe, FlushCount
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import Target
-from virtgauge.suites.storage.outcomes import DiskProbe, FlushCount
 
 
 class Disk:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
+from pydantic import PlainValidator, TypeAdapter
 
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.ledger.records import Histogram
@@ -65,6 +65,10 @@ def decode_histogram(value: Mapping[str, Any]) -> Histogram:
 def counted_histogram(value: Mapping[str, Any] | None) -> Histogram | None:
     """The same; None where nothing was counted."""
     return None if value is None or int(value["n"]) == 0 else decode_histogram(value)
+
+
+CountedHistogram = Annotated[Histogram | None, PlainValidator(counted_histogram)]
+"""Likewise as a field of what is :func:`decoded`."""
 
 
 def _numbers(value: bytes | Sequence[int]) -> npt.NDArray[np.int64]:

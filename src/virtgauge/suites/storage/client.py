@@ -1,43 +1,30 @@
-"""sensorstore, the load generator for databases, by an agent."""
+"""sensorstore, the load generator for databases: where it is, how an agent runs it, and what its commands bring."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import virtgauge
 from virtgauge.agent.channel import AgentError, Channel
-from virtgauge.agent.frames import ProtocolError
-from virtgauge.errors import UnavailableError
-from virtgauge.host.native_file import how_to_build
-from virtgauge.suites.storage.outcomes import DiskProbe, FlushCount, Measured, StreamResult
-
-# The load generator's executable: where it is (``native/sensorstore``, docs/sensorstore.md).
+from virtgauge.host.native_file import find_native
+from virtgauge.suites.answers import CountedHistogram, decoded, documented
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_SENSORSTORE"
 
 
 def find_sensorstore() -> Path:
-    """Find it: ``$VIRTGAUGE_SENSORSTORE``, then the one inside the installed package.
+    """Find the executable: ``$VIRTGAUGE_SENSORSTORE``, then the one inside the installed package.
 
     Raises:
         UnavailableError: neither exists.
     """
-    override = os.environ.get(ENVIRONMENT_VARIABLE)
-    path = Path(override) if override else Path(virtgauge.__file__).parent / "native" / "sensorstore"
-    if not path.is_file():
-        raise UnavailableError(
-            f"the load generator for databases is missing: {path}",
-            how_to_build("sensorstore", ENVIRONMENT_VARIABLE, "a built sensorstore"),
-        )
-    return path.resolve()
+    what = "the load generator for databases"
+    return find_native("sensorstore", ENVIRONMENT_VARIABLE, what, "a built sensorstore", "sensorstore")
 
-
-# The load generator as the suite uses it: ``sensorstore``, run by an agent, one command at a time.
 
 _OUTPUT_LIMIT = 2_000_000
 _SPECIFICATION = "SENSORSTORE_SPECIFICATION"
@@ -71,6 +58,118 @@ class Stream:
     loop: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"kind": "closed"})
     pipeline: int = 1
     preload: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamResult:
+    """What one load came to in the measured time.
+
+    Attributes:
+        operations, rows, errors, wrong: statements; readings; statements that failed; reads that brought other
+            readings than were written.
+        first_error, first_error_kind: of the first that failed.
+        service: from the beginning of a statement to its answer, in ns; None where there was none.
+        response: from the intended beginning, of a load that has one.
+        unstarted: statements that were due and had not begun at the end.
+        per_client: statements by client.
+        slices: statements that ended in each 100 ms.
+    """
+
+    operations: int
+    rows: int
+    errors: int
+    wrong: int
+    first_error: str | None
+    first_error_kind: str | None
+    service: CountedHistogram
+    response: CountedHistogram
+    unstarted: int
+    per_client: tuple[int, ...]
+    slices: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What ``measure`` brought.
+
+    Attributes:
+        elapsed_ns: the measured span.
+        cpu_ns: of the client, user and system, in that span.
+        started_monotonic_ns: when the span began, by the CLOCK_MONOTONIC of where the client ran.
+        finished_ns: when its answer had come, by the controller's.
+        streams: in the order of the request.
+    """
+
+    elapsed_ns: int
+    cpu_ns: int
+    started_monotonic_ns: int
+    finished_ns: int
+    streams: tuple[StreamResult, ...]
+
+    @property
+    def operations(self) -> int:
+        """Of all loads together."""
+        return sum(stream.operations for stream in self.streams)
+
+    @property
+    def operations_per_s(self) -> float:
+        """The same by the span; 0 where there was none."""
+        return self.operations * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DiskProbe:
+    """Small blocks written and flushed one after another on an idle disk.
+
+    Attributes:
+        flushes: how many.
+        elapsed_ns: how long that took.
+        bursts_per_s: flushes per second of each of its parts.
+    """
+
+    flushes: int
+    elapsed_ns: float
+    bursts_per_s: tuple[float, ...]
+
+    @property
+    def flushes_per_s(self) -> float:
+        """Of all of it."""
+        return self.flushes * 1e9 / self.elapsed_ns
+
+    @property
+    def median_per_s(self) -> float:
+        """Of its bursts."""
+        return statistics.median(self.bursts_per_s)
+
+    def followed_by(self, other: DiskProbe) -> DiskProbe:
+        """Both as one."""
+        bursts = (*self.bursts_per_s, *other.bursts_per_s)
+        return DiskProbe(self.flushes + other.flushes, self.elapsed_ns + other.elapsed_ns, bursts)
+
+
+@dataclasses.dataclass(frozen=True)
+class FlushCount:
+    """What the flush laboratory has counted.
+
+    Attributes:
+        total: flushes.
+        time_ns: how long those together took whose time was seen.
+        untimed: those whose time was not.
+    """
+
+    total: int
+    time_ns: int
+    untimed: int
+
+    def since(self, before: FlushCount) -> FlushCount:
+        """What came to it."""
+        return FlushCount(self.total - before.total, self.time_ns - before.time_ns, self.untimed - before.untimed)
+
+    @property
+    def mean_ns(self) -> float | None:
+        """Of a flush; None where no time was seen."""
+        timed = self.total - self.untimed
+        return self.time_ns / timed if timed > 0 else None
 
 
 class Sensorstore:
@@ -153,16 +252,8 @@ class Sensorstore:
             "until_failure": until_failure,
         }
         value, finished_ns = await self._answer("measure", fields, warmup_s + seconds + _SHORT_S)
-        try:
-            return Measured(
-                elapsed_ns=int(value["elapsed_ns"]),
-                cpu_ns=int(value["cpu_ns"]),
-                started_monotonic_ns=int(value["started_monotonic_ns"]),
-                finished_ns=finished_ns,
-                streams=tuple(StreamResult.decode(stream) for stream in value["streams"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"what sensorstore measured is not what docs/sensorstore.md says: {error!r}") from error
+        with documented("what sensorstore measured", "docs/sensorstore.md"):
+            return decoded(Measured, {**value, "finished_ns": finished_ns})
 
     async def audit(self, data: Mapping[str, Any], streams: Sequence[Stream], acknowledged: Path) -> dict[str, Any]:
         """Compare what is there with what was acknowledged.
@@ -184,8 +275,7 @@ class Sensorstore:
             StoreError: the folder cannot be written.
         """
         fields = {"folder": str(folder), "duration_ms": round(seconds * 1000), "block_bytes": 4096}
-        value = await self._call("disk", fields, seconds + _SHORT_S, storeless=True)
-        return DiskProbe(int(value["flushes"]), float(value["elapsed_ns"]), tuple(map(float, value["bursts_per_s"])))
+        return decoded(DiskProbe, await self._call("disk", fields, seconds + _SHORT_S, storeless=True))
 
     async def flushes(self, counters: Path) -> FlushCount:
         """What was counted so far.
@@ -193,8 +283,7 @@ class Sensorstore:
         Raises:
             StoreError: nobody counts there.
         """
-        value = await self._call("flushes", {"path": str(counters)}, _SHORT_S, storeless=True)
-        return FlushCount(int(value["total"]), int(value["time_ns"]), int(value["untimed"]))
+        return decoded(FlushCount, await self._call("flushes", {"path": str(counters)}, _SHORT_S, storeless=True))
 
     async def _call(
         self, command: str, fields: Mapping[str, Any], within_s: float, *, storeless: bool = False

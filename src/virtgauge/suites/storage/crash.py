@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from virtgauge.ledger.records import Flag
 from virtgauge.suites.base import Cell, Measurement
-from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
+from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.laboratory import NOT_OURS, StorageTestbed, Target
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, data_of, described, stream_of
@@ -51,7 +50,12 @@ async def measure_crash(
     await target.client.prepare(data, index=params["index"], drop=target.may_drop, preload=0, within_s=PREPARE_S)
     on_progress(0.2)
     acknowledged.unlink(missing_ok=True)
-    writing = asyncio.ensure_future(_write(target.client, data, streams, settings, acknowledged))
+    seconds = settings.crash_after_s + _BEGUN_S + _BEYOND_S
+    writing = asyncio.ensure_future(
+        target.client.measure(
+            data, streams, warmup_s=0.0, seconds=seconds, acknowledged=acknowledged, until_failure=True
+        )
+    )
     try:
         deadline = time.monotonic() + _BEGUN_S
         while not testbed.has_acknowledged(target) and not writing.done() and time.monotonic() < deadline:
@@ -76,17 +80,6 @@ async def measure_crash(
         await target.client.drop()
     result = described(target) | {name: audited[name] for name in _AUDITED} | {"recovery_ns": recovered_ns}
     return Measurement(result, {}, {}, tuple(_flags(target, what, audited)))
-
-
-async def _write(
-    client: Sensorstore,
-    data: Mapping[str, Any],
-    streams: Sequence[Stream],
-    settings: StorageSettings,
-    acknowledged: Path,
-) -> None:
-    seconds = settings.crash_after_s + _BEGUN_S + _BEYOND_S
-    await client.measure(data, streams, warmup_s=0.0, seconds=seconds, acknowledged=acknowledged, until_failure=True)
 
 
 def _flags(target: Target, what: str, audited: Mapping[str, Any]) -> list[Flag]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from virtgauge.errors import UsageError
-from virtgauge.suites.storage.databases.registry import DATABASES, database
+from virtgauge.suites.storage.databases import DATABASES, database
 
 SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)
 """The databases that have servers."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import struct
 from pathlib import Path
 
 import virtgauge
@@ -13,8 +12,8 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.native_file import how_to_build
 from virtgauge.ledger.records import Flag
 from virtgauge.shim.library import needed_glibc, present_glibc
+from virtgauge.suites.storage.client import DiskProbe
 from virtgauge.suites.storage.laboratory import Target
-from virtgauge.suites.storage.outcomes import DiskProbe
 
 # The flush laboratory (``native/flushlab``, docs/flushes.md): where it is, the prefix of a command, the counters.
 
@@ -24,53 +23,6 @@ AS_IS = "as-is"
 """The profile with which flushes happen as the disk has them, and are counted only."""
 LABORATORY_FAILED = 125
 """Exit status where the launcher, or a program under it, cannot set the laboratory up; standard error says why."""
-
-_MAGIC, _SIZE, _SPACING = b"VGFLUSH1", 4096, 64
-
-
-@dataclasses.dataclass(frozen=True)
-class FlushCounters:
-    """What was counted, in the order of the file (``native/flushlab/src/counters.rs``).
-
-    Attributes:
-        fsync: calls that succeeded; so the next two.
-        fdatasync: see above.
-        msync: with ``MS_SYNC``.
-        sync_writes: writes that are flushes of their own.
-        other: ``sync_file_range`` that waits, ``syncfs``, ``sync``.
-        time_ns: how long all these took together, where that was seen.
-        failed: flushes that failed.
-        untimed: flushes whose time was not seen: as-is, of a static program.
-        dsync_opens: openings of a static program whose writes would be flushes, and are not seen.
-    """
-
-    fsync: int
-    fdatasync: int
-    msync: int
-    sync_writes: int
-    other: int
-    time_ns: int
-    failed: int
-    untimed: int
-    dsync_opens: int
-
-    @property
-    def total(self) -> int:
-        """All flushes."""
-        return self.fsync + self.fdatasync + self.msync + self.sync_writes + self.other
-
-    @classmethod
-    def decode(cls, page: bytes) -> FlushCounters:
-        """The counters in a file's bytes.
-
-        Raises:
-            ValueError: they are those of something else.
-        """
-        if len(page) != _SIZE or not page.startswith(_MAGIC):
-            raise ValueError("no file of flush counters")
-        names = [field.name for field in dataclasses.fields(cls)]
-        values = (struct.unpack_from("<Q", page, _SPACING * (index + 1))[0] for index in range(len(names)))
-        return cls(**dict(zip(names, values, strict=True)))
 
 
 def find_launcher() -> Path:
@@ -138,19 +90,16 @@ class DiskWatch:
 
     def figures(self) -> dict[str, float | None]:
         """For the result."""
-        return {
-            "disk_before_per_s": None if self.before is None else self.before.flushes_per_s,
-            "disk_after_per_s": None if self.after is None else self.after.flushes_per_s,
-        }
+        probes = {"disk_before_per_s": self.before, "disk_after_per_s": self.after}
+        return {name: None if probe is None else probe.flushes_per_s for name, probe in probes.items()}
 
     def flag(self, *, waits: bool) -> Flag | None:
         """That it changed; fatal where what was measured waits for it."""
         if self.before is None or self.after is None or not self.changed():
             return None
-        rates = (
-            f"{self.before.median_per_s:,.0f} flushes/s before the trial and {self.after.median_per_s:,.0f} after it"
-        )
-        return Flag("disk-changed", f"the idle disk had {rates}", fatal=waits)
+        before, after = self.before.median_per_s, self.after.median_per_s
+        text = f"the idle disk had {before:,.0f} flushes/s before the trial and {after:,.0f} after it"
+        return Flag("disk-changed", text, fatal=waits)
 
 
 async def probe_disk(target: Target, seconds: float) -> DiskProbe | None:

@@ -16,8 +16,8 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Disk, Guest, LaunchError, Share
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
+from virtgauge.suites.storage.databases import account
 from virtgauge.suites.storage.databases.base import Account, Layout
-from virtgauge.suites.storage.databases.registry import account
 from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
 from virtgauge.suites.storage.laboratory import TestbedSpec
 from virtgauge.suites.storage.server import run

@@ -14,9 +14,9 @@ from typing import Any
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.base import Cell, Measurement
+from virtgauge.suites.storage.client import StreamResult
 from virtgauge.suites.storage.flushes import probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed
-from virtgauge.suites.storage.outcomes import StreamResult
 from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
 from virtgauge.suites.storage.trial import (
     answer_flags,
@@ -35,6 +35,7 @@ _HIGHEST_SHARE = 1.25
 _ACHIEVED = 0.95
 """A rate of which less was done was not offered."""
 _SHARES = (0.5, 0.99, 0.999)
+_NO_QUANTILES: tuple[float | None, float | None, float | None] = (None, None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,19 +92,13 @@ async def find_knee(measure: Callable[[float], Awaitable[LatencyPoint]], closed_
 def latency_point(rate: float, elapsed_ns: int, result: StreamResult, objective_ms: float) -> LatencyPoint:
     """One rate's outcome, judged by the objective."""
     achieved = result.operations * 1e9 / elapsed_ns if elapsed_ns else 0.0
-    p50, p99, p999 = _quantiles_ms(result.response)
+    p50, p99, p999 = _NO_QUANTILES
+    if (h := result.response) is not None:
+        found = Distribution(h.values, h.counts, float(h.minimum), float(h.maximum), h.mean).quantiles(_SHARES)
+        p50, p99, p999 = (float(value) / 1e6 for value in found)
     answered = p99 is not None and not result.errors and not result.wrong
     met = answered and p99 is not None and p99 <= objective_ms and achieved >= _ACHIEVED * rate
     return LatencyPoint(rate, achieved, p50, p99, p999, met)
-
-
-def _quantiles_ms(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:
-    if histogram is None:
-        return None, None, None
-    h = histogram
-    found = Distribution(h.values, h.counts, float(h.minimum), float(h.maximum), h.mean).quantiles(_SHARES)
-    p50, p99, p999 = (float(value) / 1e6 for value in found)
-    return p50, p99, p999
 
 
 async def measure_knee(

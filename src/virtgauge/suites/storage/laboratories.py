@@ -13,17 +13,71 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms.simulated.trials import KILL
 from virtgauge.suites.storage.calibration import NullServer
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
-from virtgauge.suites.storage.databases.base import Database, Durability, Found, Profile, Server
-from virtgauge.suites.storage.databases.registry import DATABASES, database
+from virtgauge.suites.storage.databases import DATABASES, database
+from virtgauge.suites.storage.databases.base import Database, Durability, Found, Server
 from virtgauge.suites.storage.existing import ExistingServer
 from virtgauge.suites.storage.flushes import AS_IS, launcher_prefix
 from virtgauge.suites.storage.ground import PEER, PORT, Ground, address_peer
-from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of
-from virtgauge.suites.storage.server import ServerFiles, ServerProcess, kill_tree, noted, run_well
-from virtgauge.suites.storage.simulated import SimulatedTestbed
+from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of, profile_of
+from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run, run_well
 from virtgauge.suites.testbed import Stage
+
+_NOWHERE = Path("/simulated")
+
+
+class SimulatedTestbed(StorageTestbed):
+    """The simulated database: the load generator's commands reach it by the real protocol."""
+
+    @classmethod
+    async def create(cls, stage: Stage, spec: TestbedSpec) -> SimulatedTestbed:
+        """Launch its only agent.
+
+        Raises:
+            LaunchError: it was told not to come up.
+        """
+        await stage.launch()
+        return cls(stage, spec)
+
+    @property
+    def client_place(self) -> Hashable:
+        """The platform, which simulates it."""
+        return self.stage.platform
+
+    async def target(self, params: Mapping[str, Any]) -> Target:
+        level = Durability(params["durability"])
+        profile = profile_of(params["database"], level, params["period_ms"])
+        told = {"driver": "simulated", "options": {"level": level.value}}
+        client = self._client(told)
+        return Target(
+            label=f"simulated {params['database']}",
+            profile=dataclasses.replace(profile, options={}),
+            client=client,
+            inside=client,
+            probe=client,
+            counters=_NOWHERE,
+            disk=_NOWHERE,
+            acknowledged=_NOWHERE,
+            may_drop=True,
+            reported=await client.about(),
+        )
+
+    def _client(self, store: Mapping[str, Any]) -> Sensorstore:
+        return Sensorstore(self.guest.channel, Path("sensorstore"), store)
+
+    async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore:
+        return self._client({"driver": "none", "options": {}})
+
+    def has_acknowledged(self, target: Target) -> bool:
+        return True
+
+    async def crash(self, target: Target, what: str) -> None:
+        await run(self.guest.channel, [KILL])
+
+    async def recover(self, target: Target, what: str) -> Target:
+        return target
 
 
 class EmbeddedTestbed(StorageTestbed):
@@ -77,7 +131,6 @@ class EmbeddedTestbed(StorageTestbed):
             inside=ground.client_inside(self.guest.channel),
             probe=ground.prober(self.guest.channel, self._profile),
             counters=self._counters,
-            uncounted=None,
             disk=ground.disk,
             acknowledged=ground.shared / "acknowledged",
             may_drop=True,
@@ -150,20 +203,8 @@ class ExistingTestbed(StorageTestbed):
     async def target(self, params: Mapping[str, Any]) -> Target:
         if self._reported is None:
             self._reported = await self._client.about()
-        return Target(
-            label=f"{self._reported['version']} at {self._server.name}",
-            profile=None,
-            client=self._client,
-            inside=None,
-            probe=None,
-            counters=None,
-            uncounted=None,
-            disk=None,
-            acknowledged=None,
-            may_drop=self._server.allow_drop,
-            embedded=False,
-            reported=self._reported,
-        )
+        label = f"{self._reported['version']} at {self._server.name}"
+        return Target(label, self._client, self._server.allow_drop, self._reported)
 
     async def explain(self, error: StoreError) -> StoreError:
         if error.code != "exists":
@@ -178,13 +219,19 @@ _NULL_PORT = PORT + 1
 class ServedTestbed(StorageTestbed):
     """A guest with a database server on a disk of its own, and its client at the other end of a network path."""
 
-    def __init__(self, stage: Stage, spec: TestbedSpec, ground: Ground, lab: Namespace, description: Served) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        spec: TestbedSpec,
+        ground: Ground,
+        lab: Namespace,
+        product: Database,
+        server: Server,
+        target: Target,
+    ) -> None:
         super().__init__(stage, spec)
-        self._ground, self._lab, self._description = ground, lab, description
-        self._counters = ground.disk / "flushes"
-        self._client = Sensorstore(self.stage.peers[0].channel, ground.sensorstore, description.store)
+        self._ground, self._lab, self._product, self._server, self._target = ground, lab, product, server, target
         self._process = self._new_process()
-        self._reported: dict[str, Any] = {}
         self._null: NullServer | None = None
 
     @classmethod
@@ -214,22 +261,26 @@ class ServedTestbed(StorageTestbed):
         await address_peer(peer.channel)
         store = product.store(place, layout, profile) | {"timeout_ms": spec.timeout_ms}
         uncounted = await _why_uncounted(product, ground, stage.guests[0].channel, spec.flushes)
-        testbed = cls(
-            stage,
-            spec,
-            ground,
-            lab,
-            Served(product.label(place), profile, server, store, uncounted, product.null_protocol),
+        target = Target(
+            label=product.label(place),
+            client=Sensorstore(peer.channel, ground.sensorstore, store),
+            may_drop=True,
+            reported={},
+            profile=profile,
+            counters=ground.disk / "flushes" if uncounted is None else None,
+            uncounted=uncounted,
+            disk=ground.disk,
+            acknowledged=ground.shared / "acknowledged",
         )
+        testbed = cls(stage, spec, ground, lab, product, server, target)
         await testbed.start()
         return testbed
 
     def _new_process(self) -> ServerProcess:
-        files = ServerFiles(self._ground.shared / "server.pid", self._ground.shared / "server.log")
-        counted = self._description.uncounted is None
-        launcher = launcher_prefix(self._counters, self.spec.flushes or AS_IS) if counted else []
+        counters, shared = self._target.counters, self._ground.shared
+        launcher = launcher_prefix(counters, self.spec.flushes or AS_IS) if counters is not None else []
         factor = self._ground.timeout_factor
-        return ServerProcess(self.guest.channel, self._description.server, files, launcher, timeout_factor=factor)
+        return ServerProcess(self.guest.channel, self._server, shared, launcher, timeout_factor=factor)
 
     async def start(self) -> None:
         """Set the server up on an empty disk, and start it.
@@ -238,27 +289,19 @@ class ServedTestbed(StorageTestbed):
             StoreError: it did not come up.
         """
         await self._process.set_up()
-        self._reported = await self._process.start(self._client)
+        await self._serve()
+
+    async def _serve(self) -> None:
+        reported = await self._process.start(self._target.client)
+        self._target = dataclasses.replace(self._target, reported=reported)
 
     async def target(self, params: Mapping[str, Any]) -> Target:
-        ground, guest = self._ground, self.guest.channel
-        return Target(
-            label=self._description.label,
-            profile=self._description.profile,
-            client=self._client,
-            inside=ground.client_inside(guest),
-            probe=ground.prober(guest, self.spec.flushes or AS_IS),
-            counters=self._counters if self._description.uncounted is None else None,
-            uncounted=self._description.uncounted,
-            disk=ground.disk,
-            acknowledged=ground.shared / "acknowledged",
-            may_drop=True,
-            embedded=False,
-            reported=self._reported,
-        )
+        guest = self.guest.channel
+        probe = self._ground.prober(guest, self.spec.flushes or AS_IS)
+        return dataclasses.replace(self._target, inside=self._ground.client_inside(guest), probe=probe)
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:
-        protocol = self._description.null_protocol
+        protocol = self._product.null_protocol
         if protocol is None:
             return None
         if self._null is None:
@@ -277,7 +320,7 @@ class ServedTestbed(StorageTestbed):
             await self._ground.launch_again(self.stage)
             await address_peer(self.stage.peers[0].channel)  # with the guest, the other end of the link was gone
             self._process = self._new_process()
-        self._reported = await self._process.start(self._client)
+        await self._serve()
         return await self.target({})
 
     async def explain(self, error: StoreError) -> StoreError:
@@ -285,27 +328,6 @@ class ServedTestbed(StorageTestbed):
             return error
         words = f"{error.message}; the server has ended: {self._process.last_words()}"
         return StoreError(error.code, words)
-
-
-@dataclasses.dataclass(frozen=True)
-class Served:
-    """What a server is.
-
-    Attributes:
-        label: product and version.
-        profile: its settings of the level.
-        server: how it is run.
-        store: how it is reached.
-        uncounted: why its flushes are not; None where they are.
-        null_protocol: of the null server for its driver, where there is one.
-    """
-
-    label: str
-    profile: Profile
-    server: Server
-    store: Mapping[str, Any]
-    uncounted: str | None
-    null_protocol: str | None
 
 
 async def _why_uncounted(product: Database, ground: Ground, guest: Channel, flushes: str | None) -> str | None:

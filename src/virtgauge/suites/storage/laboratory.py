@@ -1,7 +1,5 @@
 """What a cell of the suite is measured on: which testbed, what it offers, and why a database cannot be measured here.
 
-What storage cells are measured on, and what a trial works with there.
-
 A server runs in the guest, on a data disk of its own, and is used from outside across a network path: the guest has
 one interface, whose other end is in a namespace with a peer, the client.  An embedded database has no server: the
 client runs inside the guest.  A server that is there already is used from the host.
@@ -17,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.suites.storage.client import Sensorstore, StoreError
+from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.databases.base import Durability, Found, Missing, Profile
-from virtgauge.suites.storage.databases.registry import database
 from virtgauge.suites.storage.existing import ExistingServer
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.testbed import Stage, Testbed
@@ -43,18 +41,17 @@ class TestbedSpec:
     """
 
     database: str | None
-    durability: Durability | None
     period_ms: int
-    flushes: str | None
-    existing: ExistingServer | None
     disk_mib: int
-    memory_mib: int | None
-    vcpus: int | None
     timeout_ms: int
+    durability: Durability | None = None
+    flushes: str | None = None
+    existing: ExistingServer | None = None
+    memory_mib: int | None = None
+    vcpus: int | None = None
 
     @property
     def name(self) -> str:
-        """Unique among differing testbeds."""
         if self.existing is not None:
             return f"storage-at-{self.existing.name}-{self.existing.uri}-{self.existing.table}-{self.timeout_ms}"
         what = EMBEDDED if self.database is None else f"{self.database}-{self.durability}"
@@ -68,30 +65,20 @@ def testbed_of(settings: StorageSettings, name: str, durability: Durability, flu
     embedded = database(name).embedded
     return TestbedSpec(
         database=None if embedded else name,
-        durability=None if embedded else durability,
         period_ms=settings.period_ms,
-        flushes=flushes,
-        existing=None,
         disk_mib=settings.disk_mib,
+        timeout_ms=settings.timeout_ms,
+        durability=None if embedded else durability,
+        flushes=flushes,
         memory_mib=settings.memory_mib,
         vcpus=settings.vcpus,
-        timeout_ms=settings.timeout_ms,
     )
 
 
 def testbed_at(settings: StorageSettings, server: ExistingServer) -> TestbedSpec:
     """The testbed for a server that is there already."""
-    return TestbedSpec(
-        database=server.database,
-        durability=None,
-        period_ms=settings.period_ms,
-        flushes=None,
-        existing=server,
-        disk_mib=settings.disk_mib,
-        memory_mib=None,
-        vcpus=None,
-        timeout_ms=settings.timeout_ms,
-    )
+    s = settings
+    return TestbedSpec(server.database, s.period_ms, s.disk_mib, s.timeout_ms, existing=server)
 
 
 NOTES_HEADER_BYTES = 24
@@ -120,17 +107,17 @@ class Target:
     """
 
     label: str
-    profile: Profile | None
     client: Sensorstore
-    inside: Sensorstore | None
-    probe: Sensorstore | None
-    counters: Path | None
-    uncounted: str | None
-    disk: Path | None
-    acknowledged: Path | None
     may_drop: bool
-    embedded: bool
     reported: Mapping[str, Any]
+    profile: Profile | None = None
+    inside: Sensorstore | None = None
+    probe: Sensorstore | None = None
+    counters: Path | None = None
+    uncounted: str | None = None
+    disk: Path | None = None
+    acknowledged: Path | None = None
+    embedded: bool = False
 
     def with_options(self, options: Mapping[str, str]) -> Target:
         """The same, with further options of the driver."""
@@ -153,15 +140,6 @@ class StorageTestbed(Testbed, abc.ABC):
         self.spec = spec
         self.kept_rows: Hashable = None
         self.calibrated: set[Hashable] = set()
-        self._spoiled = False
-
-    @property
-    def closed(self) -> bool:
-        return self._spoiled or super().closed
-
-    def spoil(self) -> None:
-        """A trial ended in a way that leaves the testbed in an unknown state: the next needs a fresh one."""
-        self._spoiled = True
 
     @property
     def keeps_tables(self) -> bool:
@@ -262,8 +240,8 @@ def level_of(name: str, durability: Durability, period_ms: int) -> tuple[Found, 
         StoreError: ``unsupported``: it is not here, or has no such level.
     """
     place = found(name)
-    if not isinstance(place, Found):
-        raise StoreError("unsupported", missing_prerequisite(name) or f"{name} is not here")
+    if isinstance(place, Missing):
+        raise StoreError("unsupported", missing_prerequisite(name) or place.reason)
     return place, profile_of(name, durability, period_ms)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,21 +42,20 @@ def noted(pid: Path) -> list[str]:
     return ["/bin/sh", "-c", _NOTED, "sh", str(pid)]
 
 
-def noted_and_logged(pid: Path, log: Path) -> list[str]:
-    """The same, with what it prints in another file."""
-    return ["/bin/sh", "-c", _LOGGED, "sh", str(pid), str(log)]
-
-
 async def kill_tree(guest: Channel, pid: Path) -> bool:
     """Kill a process and all of its descendants at once; False when it had ended before."""
     if not await is_alive(guest, pid):
         return False
-    return bool((await run(guest, ["/bin/sh", "-c", _KILL, "sh", str(pid)]))["exit_code"] == 0)
+    return await _does_well(guest, _KILL, pid)
 
 
 async def is_alive(guest: Channel, pid: Path) -> bool:
     """Whether the process runs."""
-    return bool((await run(guest, ["/bin/sh", "-c", _ALIVE, "sh", str(pid)]))["exit_code"] == 0)
+    return await _does_well(guest, _ALIVE, pid)
+
+
+async def _does_well(guest: Channel, script: str, pid: Path) -> bool:
+    return bool((await run(guest, ["/bin/sh", "-c", script, "sh", str(pid)]))["exit_code"] == 0)
 
 
 async def run(guest: Channel, argv: Sequence[str], within_s: float = _SHORT_S) -> Mapping[str, Any]:
@@ -102,35 +100,23 @@ _NOT_YET = {"refused", "lost", "timeout", "denied", "schema", "database"}
 """What a server that is still starting may answer."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ServerFiles:
-    """Where a server's traces are; host paths that the guest sees too.
-
-    Attributes:
-        pid: its process number, as the guest counts.
-        log: what it prints.
-    """
-
-    pid: Path
-    log: Path
-
-
 class ServerProcess:
     """One server in one guest."""
 
     def __init__(
-        self, guest: Channel, server: Server, files: ServerFiles, launcher: Sequence[str], *, timeout_factor: float
+        self, guest: Channel, server: Server, folder: Path, launcher: Sequence[str], *, timeout_factor: float
     ) -> None:
         """Prepare to run it.
 
         Args:
             guest: the agent that starts it.
             server: how.
-            files: where its traces go.
+            folder: where its traces go: its process number and what it prints; host and guest see it alike.
             launcher: what its argument vector is prefixed with.
             timeout_factor: how many times longer than on the host it may take there.
         """
-        self._guest, self._server, self._files, self._launcher = guest, server, files, tuple(launcher)
+        self._guest, self._server, self._launcher = guest, server, tuple(launcher)
+        self._pid, self._log = folder / "server.pid", folder / "server.log"
         self._time_out_s = min(server.ready_timeout_s * timeout_factor, _LONGEST_START_S)
         self._load: int | None = None
 
@@ -149,8 +135,8 @@ class ServerProcess:
         Raises:
             StoreError: it ended, or did not serve in time; with what it printed last.
         """
-        self._files.pid.unlink(missing_ok=True)
-        argv = [*noted_and_logged(self._files.pid, self._files.log), *self._launcher]
+        self._pid.unlink(missing_ok=True)
+        argv = ["/bin/sh", "-c", _LOGGED, "sh", str(self._pid), str(self._log), *self._launcher]
         argv += [*self._environment, *self._server.argv]
         reply = await self._guest.request("load_start", name="program", params={"argv": argv}, timeout_s=_STOP_S)
         self._load = int(reply.value["load"])
@@ -162,7 +148,7 @@ class ServerProcess:
                 if error.code not in _NOT_YET:
                     raise
                 last = error
-            if self._files.pid.exists() and not await self.alive():
+            if self._pid.exists() and not await self.alive():
                 raise StoreError("start", f"the server ended before it served: {self.last_words()}")
             if time.monotonic() > deadline:
                 words = f"the server did not serve within {self._time_out_s:g} s ({last.message})"
@@ -171,7 +157,7 @@ class ServerProcess:
 
     async def alive(self) -> bool:
         """Whether its first process runs."""
-        return await is_alive(self._guest, self._files.pid)
+        return await is_alive(self._guest, self._pid)
 
     async def kill(self) -> None:
         """End all of its processes without warning.
@@ -179,7 +165,7 @@ class ServerProcess:
         Raises:
             StoreError: it was no longer there.
         """
-        if not await kill_tree(self._guest, self._files.pid):
+        if not await kill_tree(self._guest, self._pid):
             raise StoreError("lost", f"the server had ended before it was to be killed: {self.last_words()}")
         await self.stop()
 
@@ -192,7 +178,7 @@ class ServerProcess:
 
     def last_words(self) -> str:
         """The last lines that it printed, in one."""
-        return last_lines(log_tail(self._files.log)) or "it printed nothing"
+        return last_lines(log_tail(self._log)) or "it printed nothing"
 
     @property
     def _environment(self) -> list[str]:

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from virtgauge.errors import UsageError
 from virtgauge.suites.base import Distinct, Levels
+from virtgauge.suites.storage.databases import DATABASES, database
 from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Durability
-from virtgauge.suites.storage.databases.registry import DATABASES, database
 from virtgauge.suites.storage.existing import ExistingServer
 
 Operation = Literal["single-write", "single-read", "multi-write", "multi-read", "mixed", "knee", "crash"]

@@ -14,16 +14,16 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, Self
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.crash import measure_crash
+from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.databases.base import Missing
-from virtgauge.suites.storage.databases.registry import database
 from virtgauge.suites.storage.existing import refuse_passwords
 from virtgauge.suites.storage.knee import measure_knee
 from virtgauge.suites.storage.laboratories import set_up_testbed
@@ -49,21 +49,22 @@ _PLAIN = (*WRITES, *READS)
 class StorageSuite(Suite):
     """See the module."""
 
-    name: ClassVar[str] = "storage"
-    Settings: ClassVar[type[BaseModel]] = StorageSettings
+    name = "storage"
+    Settings = StorageSettings
+    _settings: StorageSettings
 
     def __init__(self, settings: StorageSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._testbeds: dict[str, TestbedSpec] = {}
         self._failed_starts: Counter[tuple[int, str]] = Counter()
 
     @classmethod
-    def create(cls, settings: Mapping[str, Any]) -> StorageSuite:
+    def create(cls, settings: Mapping[str, Any]) -> Self:
         if (refusal := refuse_passwords(dict(settings))) is not None:
             error = PydanticCustomError("value_error", "{refusal}", {"refusal": refusal})
             details = InitErrorDetails(type=error, loc=("server",), input="…")
             raise ValidationError.from_exception_data(cls.name, [details])
-        return cls(StorageSettings.model_validate(settings))
+        return super().create(settings)
 
     def needs(self) -> tuple[str, ...]:
         started = [database(name) for name in self._settings.databases]
@@ -78,26 +79,26 @@ class StorageSuite(Suite):
         return [words for words in asked if words is not None]
 
     def cells(self) -> list[Cell]:
-        return [*self._started_cells(), *self._existing_cells()]
-
-    def _started_cells(self) -> Iterator[Cell]:
-        s = self._settings
-        for name, durability, flushes in itertools.product(s.databases, s.durability, s.flushes):
-            testbed = testbed_of(s, name, durability, flushes)
+        s, found = self._settings, list[Cell]()
+        for name, durability, flushes, operation in itertools.product(
+            s.databases, s.durability, s.flushes, s.operations
+        ):
             where = {"database": name, "durability": durability.value, "flushes": flushes}
-            for operation in s.operations:
-                yield from self._cells_of(testbed, where, operation)
-
-    def _existing_cells(self) -> Iterator[Cell]:
-        for server in self._settings.server:
-            where = {"database": server.name, "durability": AS_CONFIGURED, "flushes": AS_CONFIGURED}
-            for operation in self._settings.operations:
-                if operation != "crash":  # never of what was not started here
-                    yield from self._cells_of(testbed_at(self._settings, server), where, operation)
+            found += self._cells_of(testbed_of(s, name, durability, flushes), where, operation)
+        for server, operation in itertools.product(s.server, s.operations):
+            if operation != "crash":  # never of what was not started here
+                where = {"database": server.name, "durability": AS_CONFIGURED, "flushes": AS_CONFIGURED}
+                found += self._cells_of(testbed_at(s, server), where, operation)
+        return found
 
     def _cells_of(self, testbed: TestbedSpec, where: Mapping[str, str], operation: str) -> Iterator[Cell]:
         s = self._settings
         self._testbeds[testbed.name] = testbed
+        measures = s.knee_steps + 1 if operation == "knee" else 1
+        expected_s = 0.5 + 2 * s.disk_probe_s + 2 * s.calibration_s + measures * (s.warmup_s + s.seconds)
+        # Generous: of what hangs, an operation's own time-out tells sooner.
+        each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + _EACH_CELL_S
+        timeout_s = PREPARE_S + measures * each_s + s.crash_after_s
         plain = operation in _PLAIN
         kinds = {"knee": s.knee_of, "crash": s.crash}.get(operation, ("",))
         loops = s.loops if plain else ({"knee": "search", "crash": "closed"}.get(operation, "mixed"),)
@@ -132,21 +133,7 @@ class StorageSuite(Suite):
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
             }
             probe = "operations" if plain else operation
-            yield Cell(
-                self.name, probe, factors, params, self._timeout_s(operation), testbed.name, self._expected_s(operation)
-            )
-
-    def _timeout_s(self, operation: str) -> float:
-        """Generous: of what hangs, an operation's own time-out tells sooner."""
-        s = self._settings
-        measures = {"knee": s.knee_steps + 1}.get(operation, 1)
-        each_s = s.warmup_s + s.seconds + s.timeout_ms / 1000 + 2 * s.calibration_s + _EACH_CELL_S
-        return PREPARE_S + measures * each_s + s.crash_after_s
-
-    def _expected_s(self, operation: str) -> float:
-        s = self._settings
-        measures = {"knee": s.knee_steps + 1}.get(operation, 1)
-        return 0.5 + 2 * s.disk_probe_s + 2 * s.calibration_s + measures * (s.warmup_s + s.seconds)
+            yield Cell(self.name, probe, factors, params, timeout_s, testbed.name, expected_s)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """A guest with its server, disk and client; a plain guest where that cannot be, whose cells all say why."""

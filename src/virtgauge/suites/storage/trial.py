@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,11 +13,10 @@ from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.cpu_record import CpuRecord, recorded
 from virtgauge.suites.storage.calibration import client_limit_per_s, near_the_limit
-from virtgauge.suites.storage.client import UNUSABLE, StoreError, Stream
+from virtgauge.suites.storage.client import UNUSABLE, FlushCount, Measured, StoreError, Stream, StreamResult
 from virtgauge.suites.storage.databases.base import Profile
 from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
-from virtgauge.suites.storage.outcomes import FlushCount, Measured, StreamResult
 from virtgauge.suites.storage.settings import READS, StorageSettings
 
 # What a cell asks of the load generator: data, rows that are there before, streams.
@@ -44,9 +42,17 @@ def preload_of(settings: StorageSettings, params: Mapping[str, Any]) -> int:
 
 def streams_of(settings: StorageSettings, params: Mapping[str, Any]) -> list[Stream]:
     """The loads of a cell of plain operations, or of the mixed one."""
-    if params["operation"] == "mixed":
-        return _mixed(settings, params["clients"])
-    return [stream_of(settings, params, params["operation"], loop_of(params["loop"]))]
+    if params["operation"] != "mixed":
+        kind, _, rate = params["loop"].partition(":")
+        loop = open_loop(float(rate)) if kind == "open" else {"kind": "closed"}
+        return [stream_of(settings, params, params["operation"], loop)]
+    mixed, preload = settings.mixed, settings.preload
+    steady = {"kind": "open", "rate_per_s": mixed.writes_per_s, "arrivals": mixed.arrivals}
+    bursts = {"kind": "burst", "every_ms": mixed.burst_every_ms, "size": mixed.burst_reads}
+    return [
+        Stream("write", 1, params["clients"], steady, preload=preload),
+        Stream("read", settings.values, mixed.readers, bursts, preload=preload),
+    ]
 
 
 def stream_of(settings: StorageSettings, params: Mapping[str, Any], operation: str, loop: Mapping[str, Any]) -> Stream:
@@ -66,67 +72,49 @@ def open_loop(rate_per_s: float) -> dict[str, Any]:
     return {"kind": "open", "rate_per_s": rate_per_s, "arrivals": "poisson"}
 
 
-def loop_of(text: str) -> dict[str, Any]:
-    """A loop of the plan as a specification has it."""
-    kind, _, rate = text.partition(":")
-    return open_loop(float(rate)) if kind == "open" else {"kind": "closed"}
-
-
-def _mixed(settings: StorageSettings, writers: int) -> list[Stream]:
-    mixed, preload = settings.mixed, settings.preload
-    steady = {"kind": "open", "rate_per_s": mixed.writes_per_s, "arrivals": mixed.arrivals}
-    bursts = {"kind": "burst", "every_ms": mixed.burst_every_ms, "size": mixed.burst_reads}
-    return [
-        Stream("write", 1, writers, steady, preload=preload),
-        Stream("read", settings.values, mixed.readers, bursts, preload=preload),
-    ]
-
-
 # What makes a storage trial invalid, or has to be said with it.
 
 _FEWER = 0.9
 """Some of the acknowledgements of the measured span may have waited for a flush before it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Conditions:
-    """Under which a trial was made.
+def _flags(
+    settings: StorageSettings,
+    target: Target,
+    streams: Sequence[Stream],
+    measured: Measured,
+    client_limit_per_s: float | None,
+    flushes: FlushCount | None,
+    disk: DiskWatch,
+) -> Iterator[Flag]:
+    """Every flag that applies.
 
-    Attributes:
-        measured: what the loads came to.
+    Args:
         client_limit_per_s: what the client alone comes to; None where that is not known.
-        profile: the level's settings; None for a server that is there already.
-        written: statements that wrote in the measured span; 0 where something else was measured.
-        waiting: how many of them may wait for one flush together: clients × pipeline.
         flushes: counted from before the warm-up to after the end; None where nobody counts.
-        uncounted: why nobody does, where somebody was to.
-        period_ms: of a level that flushes periodically.
         disk: the idle disk, before and after.
     """
-
-    measured: Measured
-    client_limit_per_s: float | None
-    profile: Profile | None
-    written: int
-    waiting: int
-    flushes: int | None
-    uncounted: str | None
-    period_ms: int
-    disk: DiskWatch
-
-
-def flags_of(found: Conditions) -> Iterator[Flag]:
-    """Every flag that applies."""
-    yield from answer_flags(found.measured.streams)
-    limit, reached = found.client_limit_per_s, found.measured.operations_per_s
+    yield from answer_flags(measured.streams)
+    limit, reached = client_limit_per_s, measured.operations_per_s
     if near_the_limit(reached, limit):
         text = f"{reached:,.0f} of the client's own {limit:,.0f} operations/s"
         yield Flag("client-limited", f"{text}: the database may be faster", fatal=False)
-    yield from _flush_flags(found)
+    written = written_in(streams, measured)
+    if written and target.profile is not None:
+        # How many writes may wait for one flush together.
+        waiting = sum(stream.clients * stream.pipeline for stream in streams if stream.operation == "write")
+        period_ns = settings.period_ms * 1e6
+        yield from _flush_flags(target, target.profile, measured.elapsed_ns / period_ns, written, waiting, flushes)
     # What waits for no flush does not notice a change of the disk.
-    waits = found.profile is not None and found.profile.flushes_each_write and found.written > 0
-    if (changed := found.disk.flag(waits=waits)) is not None:
+    waits = target.profile is not None and target.profile.flushes_each_write and written > 0
+    if (changed := disk.flag(waits=waits)) is not None:
         yield changed
+
+
+def written_in(streams: Sequence[Stream], measured: Measured) -> int:
+    """Statements that wrote in the measured span; 0 where something else was measured."""
+    each = zip(streams, measured.streams, strict=True)
+    return sum(result.operations for stream, result in each if stream.operation == "write")
 
 
 def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
@@ -143,24 +131,25 @@ def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
         yield Flag("empty", "not a single operation was done in the time measured")
 
 
-def _flush_flags(found: Conditions) -> Iterator[Flag]:
+def _flush_flags(
+    target: Target, profile: Profile, periods: float, written: int, waiting: int, flushes: FlushCount | None
+) -> Iterator[Flag]:
     """Counted flushes that contradict the level."""
-    flushes, profile = found.flushes, found.profile
-    if found.uncounted is not None and profile is not None and found.written:
-        text = f"{found.uncounted}: whether {profile.name} flushes as its level says was not verified"
+    if target.uncounted is not None:
+        text = f"{target.uncounted}: whether {profile.name} flushes as its level says was not verified"
         yield Flag("flushes-uncounted", text, fatal=False)
-    if flushes is None or profile is None or not found.written:
+    if flushes is None:
         return
+    counted = flushes.total
     if profile.flushes_each_write:
-        least = _FEWER * found.written / found.waiting - 1
-        if flushes < least:
+        if counted < _FEWER * written / waiting - 1:
             text = (
-                f"{flushes} flushes for {found.written} writes, of which at most {found.waiting} could wait for one "
+                f"{counted} flushes for {written} writes, of which at most {waiting} could wait for one "
                 f"together: {profile.name} does not flush before it acknowledges"
             )
             yield Flag("flushes", text)
-    elif flushes > found.written / 2 and flushes > 10 + 4 * found.measured.elapsed_ns / (found.period_ms * 1e6):
-        text = f"{flushes} flushes for {found.written} writes: {profile.name} flushes more than its level says"
+    elif counted > written / 2 and counted > 10 + 4 * periods:
+        text = f"{counted} flushes for {written} writes: {profile.name} flushes more than its level says"
         yield Flag("flushes", text)
 
 
@@ -193,26 +182,13 @@ async def measure_load(
             measured = await target.client.measure(data, streams, warmup_s=settings.warmup_s, seconds=settings.seconds)
         refuse_unusable(measured)
         on_progress(0.9)
-        flushes = await flushes_since(target, flushes_before)
+        flushes_after = await flushes_of(target)
+        flushes = flushes_after.since(flushes_before) if flushes_after and flushes_before else None
         disk = await watch_disk(target, settings.disk_probe_s, disk_before)
     reached = measured.operations_per_s
     limit = await client_limit_per_s(testbed, target, data, streams[0], calibration_s, reached_per_s=reached)
-    written = sum(
-        result.operations
-        for stream, result in zip(streams, measured.streams, strict=True)
-        if stream.operation == "write"
-    )
-    found = Conditions(
-        measured=measured,
-        client_limit_per_s=limit,
-        profile=target.profile,
-        written=written,
-        waiting=sum(stream.clients * stream.pipeline for stream in streams if stream.operation == "write"),
-        flushes=None if flushes is None else flushes.total,
-        uncounted=target.uncounted,
-        period_ms=settings.period_ms,
-        disk=disk,
-    )
+    written = written_in(streams, measured)
+    flags = _flags(settings, target, streams, measured, limit, flushes, disk)
     # From before the warm-up to after the end was counted; as many a second are supposed in all of it.
     counted_share = settings.seconds / (settings.seconds + settings.warmup_s)
     result = described(target) | {
@@ -226,7 +202,7 @@ async def measure_load(
         "preload": preload,
         "sensors": settings.sensors,
     }
-    return Measurement(result, histograms_of(streams, measured), {}, tuple(flags_of(found)))
+    return Measurement(result, histograms_of(streams, measured), {}, tuple(flags))
 
 
 @contextlib.asynccontextmanager
@@ -265,12 +241,6 @@ async def flushes_of(target: Target) -> FlushCount | None:
     if target.inside is None or target.counters is None:
         return None
     return await target.inside.flushes(target.counters)
-
-
-async def flushes_since(target: Target, before: FlushCount | None) -> FlushCount | None:
-    """Those counted since then; None where nobody counts."""
-    now = await flushes_of(target)
-    return None if now is None or before is None else now.since(before)
 
 
 def refuse_unusable(measured: Measured) -> None:

@@ -3,3 +3,65 @@
 One file per database behind :class:`~virtgauge.suites.storage.databases.base.Database`.  Nothing here starts
 anything: what a guest has to run is handed out as argument vectors and files.
 """
+
+from __future__ import annotations
+
+import difflib
+import pwd
+
+from virtgauge.errors import UsageError
+from virtgauge.suites.storage.databases.base import Account, Database
+from virtgauge.suites.storage.databases.cassandra import Cassandra
+from virtgauge.suites.storage.databases.duckdb import DuckDB
+from virtgauge.suites.storage.databases.influxdb import InfluxDB
+from virtgauge.suites.storage.databases.mariadb import MariaDB
+from virtgauge.suites.storage.databases.mongodb import MongoDB
+from virtgauge.suites.storage.databases.postgresql import PostgreSQL
+from virtgauge.suites.storage.databases.questdb import QuestDB
+from virtgauge.suites.storage.databases.sqlite import SQLite
+from virtgauge.suites.storage.databases.victoriametrics import VictoriaMetrics
+
+DATABASES: dict[str, Database] = {
+    product.name: product
+    for product in (
+        SQLite(),
+        DuckDB(),
+        PostgreSQL(),
+        MariaDB(),
+        MongoDB(),
+        Cassandra(),
+        InfluxDB(),
+        VictoriaMetrics(),
+        QuestDB(),
+    )
+}
+
+
+def database(name: str) -> Database:
+    """The database of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in DATABASES:
+        close = difflib.get_close_matches(name, DATABASES, n=1)
+        raise UsageError(
+            f"{name!r} is no database that virtgauge knows" + (f"; did you mean {close[0]!r}?" if close else ""),
+            f"choose one of: {', '.join(DATABASES)}",
+        )
+    return DATABASES[name]
+
+
+def account() -> Account:
+    """Whom a root's servers run as: ``postgres`` where the machine has it, else ``nobody``.
+
+    Raises:
+        UsageError: it has neither.
+    """
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(name, entry.pw_uid, entry.pw_gid)
+    raise UsageError("there is no user postgres or nobody for a database server to run as", "add a user nobody")

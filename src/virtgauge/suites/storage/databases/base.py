@@ -64,13 +64,15 @@ class Found:
     Attributes:
         version: its own (``15.18``).
         source: where it came from, for people (``Debian's package``, ``virtgauge's cache``).
-        paths: its programs and libraries, by names that its own class knows.
+        programs: the folder of its programs, jars or library.
+        java: that runs its jars.
         shares: folders outside the system's own that it is started from; a guest has to see them under these paths.
     """
 
     version: str
     source: str
-    paths: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    programs: Path = Path()
+    java: Path | None = None
     shares: tuple[Path, ...] = ()
 
 
@@ -119,24 +121,22 @@ class Server:
     """How one server is brought up.
 
     Attributes:
+        argv: the server.  It stays in the foreground, and its process is the one that is started: no shell in between.
         files: its configuration, by path below ``Layout.config``.
         setup: commands to be run before its first start, in this order; the first refuses a folder that holds
             something.  A restart on the same data runs none of them.
-        argv: the server.  It stays in the foreground, and its process is the one that is started: no shell in between.
         env: to be added to the environment of ``setup`` and ``argv``.
         ready_timeout_s: it serves within this on the host; a slow guest needs its factor more.
         shares: as in :class:`Found`, with ``Layout.config``.
-        log: what it writes to besides standard output and error; None where it does not.
         stop_signal: ends it in order.
     """
 
-    files: Mapping[Path, str]
-    setup: Sequence[Sequence[str]]
     argv: Sequence[str]
-    ready_timeout_s: float
-    shares: tuple[Path, ...]
+    files: Mapping[Path, str] = dataclasses.field(default_factory=dict)
+    setup: Sequence[Sequence[str]] = ()
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    log: Path | None = None
+    ready_timeout_s: float = 20.0
+    shares: tuple[Path, ...] = ()
     stop_signal: signal.Signals = signal.SIGTERM
 
     def write(self, account: Account | None) -> None:
@@ -190,27 +190,36 @@ class Database(abc.ABC):
         if cls.product is not None:
             cls.name, cls.title, cls.parts = cls.product.name, cls.product.title, (cls.product.name,)
 
-    @abc.abstractmethod
     def find(self) -> Found | Missing:
-        """Look for it on this machine; downloads and starts nothing."""
+        """Look for it on this machine, in the cache if not elsewhere; downloads and starts nothing."""
+        assert self.product is not None
+        kept = self.product.find()
+        if kept is None:
+            return Missing(f"{self.title} is not in the cache", "virtgauge provision databases")
+        folder, version = kept
+        return Found(version, "virtgauge's cache", folder, shares=(folder,))
 
     @abc.abstractmethod
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """The settings of a level; where it has none, why not, in words.
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Mapping[Durability, Profile | str]:
+        """The settings of every level; of one that it has not, why not, in words.
 
         Args:
-            durability: the level.
             period_ms: of ``Durability.PERIODIC``; the others do not use it.
         """
 
+    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
+        """One of :meth:`levels`."""
+        return self.levels(period_ms)[durability]
+
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """The ``store`` of sensorstore's specifications: by TCP; without a password, as nobody else is there."""
-        return {
-            "driver": self.driver,
-            "address": layout.address,
-            "port": layout.port,
-            "options": dict(profile.options),
-        }
+        """The ``store`` of sensorstore's specifications.
+
+        That is a server by TCP, without a password, as nobody else is there; or a file on the data disk.
+        """
+        place: dict[str, Any] = {"address": layout.address, "port": layout.port}
+        if self.embedded:
+            place = {"path": str(layout.data / self.name / "readings.db")}
+        return {"driver": self.driver, **place, "options": dict(profile.options)}
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """How to bring it up with a profile.
@@ -218,7 +227,29 @@ class Database(abc.ABC):
         Raises:
             ValueError: it is embedded.
         """
-        raise ValueError(f"{self.title} has no server: sensorstore opens its file itself")
+        if self.embedded:
+            raise ValueError(f"{self.title} has no server: sensorstore opens its file itself")
+        data, account = layout.data / self.name, layout.account
+        before, programs = reaching(found.programs, account)
+        own = self.own_server(found, layout, profile, data, programs)
+        return dataclasses.replace(
+            own,
+            setup=[make_empty(data, account), *(as_account(account, argv) for argv in own.setup)],
+            argv=[*before, *as_account(account, own.argv)],
+            shares=(*found.shares, layout.config),
+        )
+
+    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
+        """What is its own of its server, not yet as the account: :meth:`server` adds what all have in common.
+
+        Args:
+            found: where it is.
+            layout: where the server lives.
+            profile: its level.
+            data: its own folder of the data disk, empty and private.
+            programs: as in ``found``, as the account sees it.
+        """
+        raise NotImplementedError
 
     def client_uri(self, uri: SplitResult, password: str) -> str | None:
         """The address of a server that runs already in the driver's own form; None where it takes the parts."""
@@ -228,37 +259,21 @@ class Database(abc.ABC):
         """With the version, for people (``PostgreSQL 15.18``)."""
         return f"{self.title} {found.version}".rstrip()
 
-    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
-        """Every level, as :meth:`level` has it."""
-        return {durability: self.level(durability, period_ms) for durability in Durability}
 
+class JavaDatabase(Database):
+    """One whose server runs on Java.  A Java outside of the system's folders has to be shared, too."""
 
-def find_cached(product: Product, **places: str) -> Found | Missing:
-    """Look for a product in the cache.
-
-    Args:
-        product: it.
-        places: of :attr:`Found.paths`, within the product's folder.
-    """
-    kept = product.find()
-    if kept is None:
-        return Missing(f"{product.title} is not in the cache", "virtgauge provision databases")
-    folder, version = kept
-    return Found(version, "virtgauge's cache", {name: folder / place for name, place in places.items()}, (folder,))
-
-
-def find_jars(product: Product) -> Found | Missing:
-    """The folder ``jars`` and the program ``java``; a Java outside of the system's folders has to be shared, too."""
-    found, java = find_cached(product, jars=""), find_java()
-    if isinstance(found, Missing):
-        return found
-    if java is None:
-        return Missing(
-            f"there is no Java {JAVA_VERSION}, on which {product.title} runs", "sudo virtgauge provision databases"
-        )
-    home = java.parent.parent
-    shares = found.shares if home.is_relative_to("/usr") else (*found.shares, home)
-    return dataclasses.replace(found, paths={**found.paths, "java": java}, shares=shares)
+    def find(self) -> Found | Missing:
+        found, java = super().find(), find_java()
+        if isinstance(found, Missing):
+            return found
+        if java is None:
+            return Missing(
+                f"there is no Java {JAVA_VERSION}, on which {self.title} runs", "sudo virtgauge provision databases"
+            )
+        home = java.parent.parent
+        shares = found.shares if home.is_relative_to("/usr") else (*found.shares, home)
+        return dataclasses.replace(found, java=java, shares=shares)
 
 
 # What the servers' command lines have in common: an empty folder, another user, programs that this user can reach.

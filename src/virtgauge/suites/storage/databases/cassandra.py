@@ -21,17 +21,12 @@ from virtgauge.provision.databases import CASSANDRA
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
     FIRST_PERIOD_MS,
-    Database,
     Durability,
     Found,
+    JavaDatabase,
     Layout,
-    Missing,
     Profile,
     Server,
-    as_account,
-    find_jars,
-    make_empty,
-    reaching,
 )
 
 _SERVER_PERIOD_MS = 10_000
@@ -92,7 +87,7 @@ _LOGGING = """\
 """
 
 
-class Cassandra(Database):
+class Cassandra(JavaDatabase):
     """See the module."""
 
     product = CASSANDRA
@@ -104,40 +99,25 @@ class Cassandra(Database):
     memory_mib = 1536
     disk_mib = 1024
 
-    def find(self) -> Found | Missing:
-        """The jars in the cache, and a Java that runs them."""
-        return find_jars(CASSANDRA)
-
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
-        match durability:
-            case Durability.NONE:
-                return Profile(
-                    name="durable_writes = false",
-                    settings={"durable_writes": "false", **_periodic(_SERVER_PERIOD_MS)},
-                    options={"durable_writes": "false"},
-                )
-            case Durability.OS:
-                return "after its process is lost, its log is read up to a mark only, which is made every 100 ms"
-            case Durability.PERIODIC:
-                return Profile("commitlog_sync: periodic", _periodic(period_ms), period_ms=period_ms)
-            case Durability.FLUSHED:
-                settings = {"durable_writes": "true", "commitlog_sync": "batch"}
-                return Profile("commitlog_sync: batch", settings, survives_kill=True, flushes_each_write=True)
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        none = {"durable_writes": "false"}
+        flushed = {"durable_writes": "true", "commitlog_sync": "batch"}
+        return {
+            Durability.NONE: Profile("durable_writes = false", _periodic(_SERVER_PERIOD_MS) | none, none),
+            Durability.OS: "after its process is lost, its log is read up to a mark only, which is made every 100 ms",
+            Durability.PERIODIC: Profile("commitlog_sync: periodic", _periodic(period_ms), period_ms=period_ms),
+            Durability.FLUSHED: Profile("commitlog_sync: batch", flushed, survives_kill=True, flushes_each_write=True),
+        }
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """By its native protocol, without a password: nobody else is in its network."""
         return super().store(found, layout, profile) | {"database": DATABASE}
 
-    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
-        """One Java process."""
-        data = layout.data / self.name
+    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         yaml, logging = layout.config / "cassandra.yaml", layout.config / "logback.xml"
-        before, jars = reaching(found.paths["jars"], layout.account)
         heap_mib = max(layout.memory_mib // 3, 256)
-        (agent,) = (path.name for path in found.paths["jars"].glob("jamm-*.jar"))
+        (agent,) = (path.name for path in found.programs.glob("jamm-*.jar"))
         java = [
-            str(found.paths["java"]),
+            str(found.java),
             f"-Xms{heap_mib}M",
             f"-Xmx{heap_mib}M",
             f"-XX:MaxDirectMemorySize={heap_mib // 2}M",
@@ -149,7 +129,7 @@ class Cassandra(Database):
             "-Djdk.attach.allowAttachSelf=true",
             *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
             *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS),
-            f"-javaagent:{jars / agent}",
+            f"-javaagent:{programs / agent}",
             f"-Djava.io.tmpdir={data}",
             f"-Djna.tmpdir={data}",
             f"-Duser.home={data}",
@@ -160,16 +140,11 @@ class Cassandra(Database):
             "-Dcassandra.skip_wait_for_gossip_to_settle=0",  # there is nobody to gossip with
             "-Dcassandra.ring_delay_ms=0",
             "-Dcassandra.superuser_setup_delay_ms=0",
-            *("-cp", f"{jars}/*"),
+            *("-cp", f"{programs}/*"),
             "org.apache.cassandra.service.CassandraDaemon",
         ]
-        return Server(
-            files={yaml: _configuration(layout, data, profile), logging: _LOGGING},
-            setup=[make_empty(data, layout.account)],
-            argv=[*before, *as_account(layout.account, java)],
-            ready_timeout_s=120.0,
-            shares=(*found.shares, layout.config),
-        )
+        files = {yaml: _configuration(layout, data, profile), logging: _LOGGING}
+        return Server(java, files, ready_timeout_s=120.0)
 
 
 def _periodic(period_ms: int) -> dict[str, str]:

@@ -9,16 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from virtgauge.provision.databases import DUCKDB, DUCKDB_LIBRARY
-from virtgauge.suites.storage.databases.base import (
-    FIRST_PERIOD_MS,
-    Database,
-    Durability,
-    Found,
-    Layout,
-    Missing,
-    Profile,
-    find_cached,
-)
+from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Database, Durability, Found, Layout, Profile
 
 
 class DuckDB(Database):
@@ -30,31 +21,16 @@ class DuckDB(Database):
     memory_mib = 512
     disk_mib = 256
 
-    def find(self) -> Found | Missing:
-        """The library in the cache."""
-        return find_cached(DUCKDB, library=DUCKDB_LIBRARY)
-
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
-        match durability:
-            case Durability.NONE:
-                return "every commit is at least in the operating system"
-            case Durability.OS:
-                return _profile("none")
-            case Durability.PERIODIC:
-                return "every commit flushes its log, or none does"
-            case Durability.FLUSHED:
-                return _profile("standard")
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        return {
+            Durability.NONE: "every commit is at least in the operating system",
+            Durability.OS: _profile("none"),
+            Durability.PERIODIC: "every commit flushes its log, or none does",
+            Durability.FLUSHED: _profile("standard"),
+        }
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """A file on the data disk."""
-        path = layout.data / self.name / "readings.db"
-        return {
-            "driver": self.driver,
-            "path": str(path),
-            "library": str(found.paths["library"]),
-            "options": dict(profile.options),
-        }
+        return super().store(found, layout, profile) | {"library": str(found.programs / DUCKDB_LIBRARY)}
 
 
 def _profile(mode: str) -> Profile:

@@ -6,6 +6,7 @@ off so that several writes share it; each of them waits all the same, so that th
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from virtgauge.provision.databases import INFLUXDB
@@ -16,13 +17,8 @@ from virtgauge.suites.storage.databases.base import (
     Durability,
     Found,
     Layout,
-    Missing,
     Profile,
     Server,
-    as_account,
-    find_cached,
-    make_empty,
-    reaching,
 )
 
 _ALWAYS_WAITS = "every write waits for a flush of its log; wal-fsync-delay only makes it wait longer"
@@ -67,27 +63,17 @@ class InfluxDB(Database):
     null_protocol = "http"
     own_system_calls = True
 
-    def find(self) -> Found | Missing:
-        """The program in the cache."""
-        return find_cached(INFLUXDB, programs="")
-
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
-        if durability is not Durability.FLUSHED:
-            return _ALWAYS_WAITS
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
         settings = {"wal-fsync-delay": "0s"}
-        return Profile("wal-fsync-delay = 0s", settings, survives_kill=True, flushes_each_write=True)
+        flushed = Profile("wal-fsync-delay = 0s", settings, survives_kill=True, flushes_each_write=True)
+        return dict.fromkeys(Durability, _ALWAYS_WAITS) | {Durability.FLUSHED: flushed}
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """By HTTP, without a password: nobody else is in its network."""
         store = super().store(found, layout, profile)
         return store | {"database": DATABASE, "options": {"make_database": "true"} | store["options"]}
 
-    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
-        """One process."""
-        data = layout.data / self.name
+    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         configuration = layout.config / "influxdb.conf"
-        before, folder = reaching(found.paths["programs"], layout.account)
         text = _CONFIGURATION.format(
             address=layout.address,
             port=layout.port,
@@ -95,11 +81,5 @@ class InfluxDB(Database):
             data=data,
             delay=profile.settings["wal-fsync-delay"],
         )
-        return Server(
-            files={configuration: text},
-            setup=[make_empty(data, layout.account)],
-            argv=[*before, *as_account(layout.account, [str(folder / "influxd"), "-config", str(configuration)])],
-            env={"HOME": str(data)},
-            ready_timeout_s=20.0,
-            shares=(*found.shares, layout.config),
-        )
+        argv = [str(programs / "influxd"), "-config", str(configuration)]
+        return Server(argv, {configuration: text}, env={"HOME": str(data)})

@@ -26,8 +26,6 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
-    as_account,
-    make_empty,
 )
 
 _LONGEST_TIMEOUT_S = 2700
@@ -50,35 +48,32 @@ class MariaDB(Database):
     def find(self) -> Found | Missing:
         """The server that is installed, with the script that makes its first tables."""
         server = shutil.which("mariadbd") or shutil.which("mariadbd", path=SYSTEM_FOLDERS)
-        script = shutil.which("mariadb-install-db")
         said = output_of([server, "--version"]) if server else None
         version = re.search(r"(\d+\.\d+\.\d+)-MariaDB", said) if said else None
-        if server is None or script is None or version is None:
+        folder = Path(server).resolve().parent.parent if server else None
+        if folder is None or version is None or not (folder / "bin" / "mariadb-install-db").exists():
             return Missing("MariaDB's server is not installed", "sudo virtgauge provision databases")
-        return Found(version[1], server, {"server": Path(server), "script": Path(script)})
+        shares = () if folder.is_relative_to("/usr") else (folder,)
+        return Found(version[1], str(folder), folder, shares=shares)
 
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
-        match durability:
-            case Durability.NONE:
-                return _profile(0, _LONGEST_TIMEOUT_S)
-            case Durability.OS:
-                return _profile(2, _LONGEST_TIMEOUT_S)
-            case Durability.PERIODIC:
-                if not _SHORTEST_PERIOD_MS <= period_ms <= _LONGEST_TIMEOUT_S * 1000:
-                    limits = f"{_SHORTEST_PERIOD_MS} to {_LONGEST_TIMEOUT_S * 1000} ms"
-                    return f"its log is flushed within {limits}, not {period_ms}"
-                return _profile(2, period_ms // 1000 - 1, period_ms)
-            case Durability.FLUSHED:
-                return _profile(1, 1)
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        longest_ms = _LONGEST_TIMEOUT_S * 1000
+        periodic: Profile | str = f"its log is flushed within {_SHORTEST_PERIOD_MS} to {longest_ms} ms, not {period_ms}"
+        if _SHORTEST_PERIOD_MS <= period_ms <= longest_ms:
+            periodic = _profile(2, period_ms // 1000 - 1, period_ms)
+        return {
+            Durability.NONE: _profile(0, _LONGEST_TIMEOUT_S),
+            Durability.OS: _profile(2, _LONGEST_TIMEOUT_S),
+            Durability.PERIODIC: periodic,
+            Durability.FLUSHED: _profile(1, 1),
+        }
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         """By TCP, with a password."""
         return super().store(found, layout, profile) | {"user": DATABASE, "password": layout.password}
 
-    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
+    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         """The script that makes the system's tables, then one process."""
-        data = layout.data / self.name
         configuration, first = layout.config / "mariadb.cnf", layout.config / "mariadb.sql"
         settings = {
             "datadir": data,
@@ -102,19 +97,23 @@ class MariaDB(Database):
             f"CREATE USER IF NOT EXISTS {user} IDENTIFIED BY '{layout.password}'",
             f"GRANT ALL ON {DATABASE}.* TO {user}",
         ]
-        # Its first tables are made without the file of statements, which needs them.
-        setup = [str(found.paths["script"]), "--no-defaults", f"--datadir={data}", f"--tmpdir={data}", "--skip-test-db"]
-        setup += ["--skip-name-resolve", "--auth-root-authentication-method=normal"]
+        # The first tables are made without the file of statements, which needs them.
+        script = [str(found.programs / "bin" / "mariadb-install-db"), "--no-defaults", f"--datadir={data}"]
+        script += [
+            f"--tmpdir={data}",
+            "--skip-test-db",
+            "--skip-name-resolve",
+            "--auth-root-authentication-method=normal",
+        ]
         return Server(
+            argv=[str(programs / "sbin" / "mariadbd"), f"--defaults-file={configuration}"],
             files={
                 configuration: "".join(["[mariadbd]\n", *(f"{name} = {value}\n" for name, value in settings.items())]),
                 first: "".join(f"{statement};\n" for statement in statements),
             },
-            setup=[make_empty(data, layout.account), as_account(layout.account, setup)],
-            argv=as_account(layout.account, [str(found.paths["server"]), f"--defaults-file={configuration}"]),
+            setup=[script],
             env={"LC_ALL": "C", "TZ": "UTC"},
             ready_timeout_s=30.0,
-            shares=(layout.config,),
         )
 
 

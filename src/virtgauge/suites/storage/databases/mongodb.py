@@ -32,9 +32,6 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
-    as_account,
-    make_empty,
-    reaching,
 )
 
 _LONGEST_INTERVAL_MS = 500
@@ -66,21 +63,18 @@ class MongoDB(Database):
         if version is None:
             return Missing(f"{program} does not start here", "sudo apt-get install libcurl4 libssl3 liblzma5")
         shares = () if program.is_relative_to("/usr") else (program.parent,)
-        return Found(version[1], str(program), {"mongod": program}, shares)
+        return Found(version[1], str(program), program.parent, shares=shares)
 
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
-        match durability:
-            case Durability.NONE:
-                return _profile("w: 0", "w0", _SERVER_PERIOD_MS)
-            case Durability.OS:
-                return "its log stays in the process until it is flushed to the device"
-            case Durability.PERIODIC:
-                if not 1 <= period_ms <= _LONGEST_INTERVAL_MS:
-                    return f"its journal can be flushed every 1 to {_LONGEST_INTERVAL_MS} ms, not {period_ms}"
-                return _profile("w: 1, j: false", "w1", period_ms, promised=True)
-            case Durability.FLUSHED:
-                return _profile("w: 1, j: true", "j", _SERVER_PERIOD_MS, each=True)
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        periodic: Profile | str = _profile("w: 1, j: false", "w1", period_ms, promised=True)
+        if not 1 <= period_ms <= _LONGEST_INTERVAL_MS:
+            periodic = f"its journal can be flushed every 1 to {_LONGEST_INTERVAL_MS} ms, not {period_ms}"
+        return {
+            Durability.NONE: _profile("w: 0", "w0", _SERVER_PERIOD_MS),
+            Durability.OS: "its log stays in the process until it is flushed to the device",
+            Durability.PERIODIC: periodic,
+            Durability.FLUSHED: _profile("w: 1, j: true", "j", _SERVER_PERIOD_MS, each=True),
+        }
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         """By TCP, with the server's own user."""
@@ -99,10 +93,8 @@ class MongoDB(Database):
         _, _, place = uri.netloc.rpartition("@")
         return uri._replace(netloc=f"{uri.username}:{quote(password, safe='')}@{place}").geturl()
 
-    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
+    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         """One process; what it has to say goes to its standard output."""
-        mongod = found.paths["mongod"]
-        data = layout.data / self.name
         key = layout.config / "mongod.key"
         configuration = layout.config / "mongod.conf"
         settings = {
@@ -122,15 +114,9 @@ class MongoDB(Database):
             "cloud": {"monitoring": {"free": {"state": "off"}}},
             "setParameter": {"diagnosticDataCollectionEnabled": False},  # it would write every second
         }
-        before, folder = reaching(mongod.parent, layout.account)
-        return Server(
-            files={key: layout.password + "\n", configuration: json.dumps(settings, indent=1) + "\n"},  # JSON is YAML
-            setup=[make_empty(data, layout.account)],
-            argv=[*before, *as_account(layout.account, [str(folder / mongod.name), "--config", str(configuration)])],
-            env={"HOME": str(data)},
-            ready_timeout_s=30.0,
-            shares=(*found.shares, layout.config),
-        )
+        files = {key: layout.password + "\n", configuration: json.dumps(settings, indent=1) + "\n"}  # JSON is YAML
+        argv = [str(programs / Path(found.source).name), "--config", str(configuration)]
+        return Server(argv, files, env={"HOME": str(data)}, ready_timeout_s=30.0)
 
 
 def _profile(name: str, concern: str, period_ms: int, *, promised: bool = False, each: bool = False) -> Profile:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import signal
+from pathlib import Path
 from typing import Any
 
 from virtgauge.provision.packages import find_postgresql
@@ -30,8 +31,6 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
-    as_account,
-    make_empty,
 )
 
 _LONGEST_DELAY_MS = 10_000
@@ -58,31 +57,26 @@ class PostgreSQL(Database):
         if folder is None or version is None:
             return Missing("PostgreSQL's server is not installed", "sudo virtgauge provision databases")
         shares = () if folder.is_relative_to("/usr") else (folder.parent,)
-        return Found(version[0], str(folder), {"programs": folder}, shares)
+        return Found(version[0], str(folder), folder, shares=shares)
 
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
-        match durability:
-            case Durability.NONE:
-                return _profile("synchronous_commit=off, fsync=off", commit=False, fsync=False)
-            case Durability.OS:
-                return _profile("fsync=off", commit=True, fsync=False)
-            case Durability.PERIODIC:
-                if not 3 <= period_ms <= 3 * _LONGEST_DELAY_MS:
-                    return f"its log writer flushes within 3 to {3 * _LONGEST_DELAY_MS} ms, not {period_ms}"
-                return _profile("synchronous_commit=off", commit=False, fsync=True, period_ms=period_ms)
-            case Durability.FLUSHED:
-                return _profile("synchronous_commit=on, fsync=on", commit=True, fsync=True)
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        periodic: Profile | str = _profile("synchronous_commit=off", commit=False, fsync=True, period_ms=period_ms)
+        if not 3 <= period_ms <= 3 * _LONGEST_DELAY_MS:
+            periodic = f"its log writer flushes within 3 to {3 * _LONGEST_DELAY_MS} ms, not {period_ms}"
+        return {
+            Durability.NONE: _profile("synchronous_commit=off, fsync=off", commit=False, fsync=False),
+            Durability.OS: _profile("fsync=off", commit=True, fsync=False),
+            Durability.PERIODIC: periodic,
+            Durability.FLUSHED: _profile("synchronous_commit=on, fsync=on", commit=True, fsync=True),
+        }
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         """By TCP, as the database's owner with a password; in the database that every server has."""
         user = {"user": DATABASE, "password": layout.password, "database": "postgres"}
         return super().store(found, layout, profile) | user
 
-    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
+    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         """initdb, then one process that forks its own."""
-        programs = found.paths["programs"]
-        data = layout.data / self.name
         password = layout.config / "postgresql.password"
         configuration = layout.config / "postgresql.conf"
         access = layout.config / "pg_hba.conf"
@@ -99,22 +93,17 @@ class PostgreSQL(Database):
             "lc_messages": "C",
             **profile.settings,
         }
-        setup = [str(programs / "initdb"), "--pgdata", str(data), "--username", DATABASE, "--pwfile", str(password)]
-        setup += ["--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"]
+        initdb = [str(found.programs / "initdb"), "--pgdata", str(data), "--username", DATABASE]
+        initdb += ["--pwfile", str(password), "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"]
         return Server(
+            argv=[str(programs / "postgres"), "-D", str(data), "-c", f"config_file={configuration}"],
             files={
                 password: layout.password + "\n",
                 configuration: "".join(f"{name} = '{value}'\n" for name, value in settings.items()),
                 access: f"host all {DATABASE} 0.0.0.0/0 scram-sha-256\n",
             },
-            setup=[make_empty(data, layout.account), as_account(layout.account, setup)],
-            argv=as_account(
-                layout.account,
-                [str(programs / "postgres"), "-D", str(data), "-c", f"config_file={configuration}"],
-            ),
+            setup=[initdb],
             env={"LC_ALL": "C", "TZ": "UTC"},
-            ready_timeout_s=20.0,
-            shares=(*found.shares, layout.config),
             stop_signal=signal.SIGINT,  # "fast": clients are sent away
         )
 

@@ -6,23 +6,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from virtgauge.provision.databases import QUESTDB
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
     FIRST_PERIOD_MS,
-    Database,
     Durability,
     Found,
+    JavaDatabase,
     Layout,
-    Missing,
     Profile,
     Server,
-    as_account,
-    find_jars,
-    make_empty,
-    reaching,
 )
 
 _LOGGING = """\
@@ -32,7 +28,7 @@ w.stdout.level=CRITICAL,ERROR
 """
 
 
-class QuestDB(Database):
+class QuestDB(JavaDatabase):
     """See the module."""
 
     product = QUESTDB
@@ -43,32 +39,20 @@ class QuestDB(Database):
     memory_mib = 1024
     disk_mib = 1024
 
-    def find(self) -> Found | Missing:
-        """The jar in the cache, and a Java that runs it."""
-        return find_jars(QUESTDB)
-
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
-        match durability:
-            case Durability.NONE:
-                return "every commit is at least in the operating system"
-            case Durability.OS:
-                return Profile("cairo.commit.mode=nosync", {"cairo.commit.mode": "nosync"}, survives_kill=True)
-            case Durability.PERIODIC:
-                return "cairo.commit.mode=async leaves it to the operating system when it flushes"
-            case Durability.FLUSHED:
-                settings = {"cairo.commit.mode": "sync"}
-                return Profile("cairo.commit.mode=sync", settings, survives_kill=True, flushes_each_write=True)
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        return {
+            Durability.NONE: "every commit is at least in the operating system",
+            Durability.OS: _profile("nosync"),
+            Durability.PERIODIC: "cairo.commit.mode=async leaves it to the operating system when it flushes",
+            Durability.FLUSHED: _profile("sync"),
+        }
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         """By PostgreSQL's protocol, with a password."""
         return super().store(found, layout, profile) | {"user": DATABASE, "password": layout.password}
 
-    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
-        """One Java process, which makes its own folders."""
-        data = layout.data / self.name
-        before, jars = reaching(found.paths["jars"], layout.account)
-        (jar,) = (path.name for path in found.paths["jars"].glob("*.jar"))
+    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
+        (jar,) = (path.name for path in found.programs.glob("*.jar"))
         settings = {
             "http.enabled": "false",
             "http.min.enabled": "false",
@@ -82,13 +66,13 @@ class QuestDB(Database):
             **profile.settings,
         }
         java = [
-            str(found.paths["java"]),
+            str(found.java),
             f"-Xmx{max(layout.memory_mib // 3, 256)}M",
             "-XX:+UseParallelGC",
             "-XX:+PerfDisableSharedMem",
             f"-Djava.io.tmpdir={data}",
             f"-Duser.home={data}",
-            *("-p", str(jars / jar)),
+            *("-p", str(programs / jar)),
             *("-m", "io.questdb/io.questdb.ServerMain"),
             *("-d", str(data)),
             "-n",  # no reaction to a hangup of a terminal
@@ -99,10 +83,9 @@ class QuestDB(Database):
         }
         folder = data / "conf"  # where it looks for both
         prepare = [["/bin/mkdir", str(folder)], ["/bin/ln", "-s", *map(str, files), str(folder)]]
-        return Server(
-            files=files,
-            setup=[make_empty(data, layout.account), *(as_account(layout.account, argv) for argv in prepare)],
-            argv=[*before, *as_account(layout.account, java)],
-            ready_timeout_s=60.0,
-            shares=(*found.shares, layout.config),
-        )
+        return Server(java, files, prepare, ready_timeout_s=60.0)
+
+
+def _profile(mode: str) -> Profile:
+    name = f"cairo.commit.mode={mode}"
+    return Profile(name, {"cairo.commit.mode": mode}, survives_kill=True, flushes_each_write=mode == "sync")

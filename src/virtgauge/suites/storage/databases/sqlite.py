@@ -9,17 +9,7 @@ A commit is in the operating system before it returns, at every level.
 
 from __future__ import annotations
 
-from typing import Any
-
-from virtgauge.suites.storage.databases.base import (
-    FIRST_PERIOD_MS,
-    Database,
-    Durability,
-    Found,
-    Layout,
-    Missing,
-    Profile,
-)
+from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Database, Durability, Found, Profile
 
 
 class SQLite(Database):
@@ -32,26 +22,17 @@ class SQLite(Database):
     memory_mib = 256
     disk_mib = 256
 
-    def find(self) -> Found | Missing:
+    def find(self) -> Found:
         """It is always there: the load generator brings it, and says its version."""
         return Found("", "compiled into the load generator")
 
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
-        match durability:
-            case Durability.NONE:
-                return "every commit is at least in the operating system"
-            case Durability.OS:
-                return _profile("off")
-            case Durability.PERIODIC:
-                return _profile("normal", period_ms)
-            case Durability.FLUSHED:
-                return _profile("full")
-
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """A file on the data disk."""
-        path = layout.data / self.name / "readings.db"
-        return {"driver": self.driver, "path": str(path), "options": dict(profile.options)}
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        return {
+            Durability.NONE: "every commit is at least in the operating system",
+            Durability.OS: _profile("off"),
+            Durability.PERIODIC: _profile("normal", period_ms),
+            Durability.FLUSHED: _profile("full"),
+        }
 
 
 def _profile(synchronous: str, period_ms: int | None = None) -> Profile:

@@ -8,6 +8,8 @@ promise of a period of eleven seconds is kept, and for a shorter one there is no
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from virtgauge.provision.databases import VICTORIAMETRICS
 from virtgauge.suites.storage.databases.base import (
     FIRST_PERIOD_MS,
@@ -15,13 +17,8 @@ from virtgauge.suites.storage.databases.base import (
     Durability,
     Found,
     Layout,
-    Missing,
     Profile,
     Server,
-    as_account,
-    find_cached,
-    make_empty,
-    reaching,
 )
 
 _PERIOD_MS = 11_000
@@ -38,29 +35,22 @@ class VictoriaMetrics(Database):
     null_protocol = "http"
     own_system_calls = True
 
-    def find(self) -> Found | Missing:
-        """The program in the cache."""
-        return find_cached(VICTORIAMETRICS, programs="")
-
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """See the module."""
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
         settings = {"flush period": f"{_PERIOD_MS} ms, its own; it cannot be set"}
-        match durability:
-            case Durability.NONE:
-                return Profile("in memory", settings)
-            case Durability.PERIODIC if period_ms >= _PERIOD_MS:
-                return Profile("flushed in the background", settings, period_ms=_PERIOD_MS)
-            case Durability.PERIODIC:
-                return f"it flushes within {_PERIOD_MS} ms, which cannot be set, and not within {period_ms}"
-            case Durability.OS | Durability.FLUSHED:
-                return "it keeps writes in memory, and flushes them in the background only"
+        periodic: Profile | str = Profile("flushed in the background", settings, period_ms=_PERIOD_MS)
+        if period_ms < _PERIOD_MS:
+            periodic = f"it flushes within {_PERIOD_MS} ms, which cannot be set, and not within {period_ms}"
+        neither = "it keeps writes in memory, and flushes them in the background only"
+        return {
+            Durability.NONE: Profile("in memory", settings),
+            Durability.OS: neither,
+            Durability.PERIODIC: periodic,
+            Durability.FLUSHED: neither,
+        }
 
-    def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
-        """One process, without a configuration file."""
-        data = layout.data / self.name
-        before, folder = reaching(found.paths["programs"], layout.account)
+    def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         argv = [
-            str(folder / "victoria-metrics"),
+            str(programs / "victoria-metrics"),
             f"-httpListenAddr={layout.address}:{layout.port}",
             f"-storageDataPath={data}",
             "-retentionPeriod=100y",  # of itself it drops what is older than a month
@@ -69,10 +59,4 @@ class VictoriaMetrics(Database):
             "-search.disableCache",
             "-loggerLevel=WARN",
         ]
-        return Server(
-            files={},
-            setup=[make_empty(data, layout.account)],
-            argv=[*before, *as_account(layout.account, argv)],
-            ready_timeout_s=20.0,
-            shares=(*found.shares, layout.config),
-        )
+        return Server(argv)
