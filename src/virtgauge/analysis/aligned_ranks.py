@@ -150,7 +150,6 @@ def _effect(values: Values, effect: tuple[int, ...], units: tuple[int, ...] | No
 
 
 def _units(values: Values, between: Collection[int] | None) -> tuple[int, ...] | None:
-    """The factors between units, once the design has been found to be one."""
     factors = values.ndim - 1
     if not 1 <= factors <= MOST_FACTORS:
         raise ValueError(f"one to {MOST_FACTORS} factors, not {factors}")

@@ -70,12 +70,10 @@ class Bound:
         return min(ends, key=lambda end: abs(end - value))
 
     def contains(self, estimate: Estimate) -> bool:
-        """Whether the whole interval lies within."""
         low, high = estimate.low, estimate.high
         return low is not None and high is not None and self.holds(low) and self.holds(high)
 
     def excludes(self, estimate: Estimate) -> bool:
-        """Whether the whole interval lies beyond one end."""
         if estimate.low is None or estimate.high is None:
             return False
         below = self.at_least is not None and estimate.high < self.at_least

@@ -47,7 +47,6 @@ class Distribution:
 
     @functools.cached_property
     def n(self) -> int:
-        """How many values were counted."""
         return int(self.counts.sum())
 
     @classmethod
@@ -76,7 +75,6 @@ class Distribution:
         return found
 
     def quantile(self, share: float) -> float:
-        """One quantile; see :meth:`quantiles`."""
         return float(self.quantiles([share])[0])
 
     @functools.cached_property

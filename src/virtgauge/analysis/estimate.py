@@ -30,7 +30,6 @@ class Estimate:
 
     @classmethod
     def missing(cls, unit: str, reason: str, n: int = 0) -> Estimate:
-        """No figure, and why."""
         return cls(None, None, None, None, n, unit, reason)
 
     @classmethod

@@ -63,7 +63,6 @@ class PairTest:
 
     @property
     def shown(self) -> bool:
-        """Whether a difference is shown at :data:`LEVEL`."""
         return self.p is not None and self.p < LEVEL
 
 
@@ -360,7 +359,6 @@ def _whole(figures: Mapping[str, float | None]) -> bool:
 
 
 def _adjusted(families: list[list[_Test]]) -> list[list[_Test]]:
-    """The same with p adjusted over all of them together."""
     adjusted = iter(ranks.holm([test.p for family in families for test in family]))
     return [[dataclasses.replace(test, p_holm=next(adjusted)) for test in family] for family in families]
 

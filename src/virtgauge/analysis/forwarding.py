@@ -202,7 +202,6 @@ class LossAccounting:
 
     @property
     def closed(self) -> bool:
-        """Whether every lost frame is attributed."""
         return max(self.unattributed, self.excess) <= self.tolerance
 
 

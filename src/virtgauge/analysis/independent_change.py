@@ -67,7 +67,6 @@ class Shifted:
 
     @property
     def least_p(self) -> float:
-        """The smallest p that any data of these sizes can give."""
         return 2 * 0.5 ** min(self.sizes) if self.paired else least_p(*self.sizes)
 
     def least_size(self, level: float) -> int:

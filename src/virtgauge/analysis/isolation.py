@@ -36,7 +36,6 @@ class Claim:
 
     @property
     def cap(self) -> float:
-        """The most that it can use."""
         return self.demand if self.limit is None else min(self.demand, self.limit)
 
 

@@ -57,13 +57,11 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The cell's name, unique within a plan."""
         levels = ",".join(f"{factor}={level}" for factor, level in self.factors.items())
         return f"{self.suite}/{self.probe}/{levels}"
 
     @property
     def figures_key(self) -> TriedCell:
-        """The cell as figures of trials are addressed."""
         return TriedCell(self.suite, self.probe, tuple(self.factors.items()))
 
 

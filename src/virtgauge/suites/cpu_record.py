@@ -29,7 +29,6 @@ class CpuRecord:
         self.read()
 
     def read(self) -> None:
-        """Take a reading now."""
         charged = self._cpu_ns()
         if charged is not None:
             self._times.append(time.monotonic_ns())

@@ -68,7 +68,6 @@ class FileLoadSettings(BaseModel):
     """Writes between two flushes to the server's storage; 0 means never."""
 
     def parameters(self) -> dict[str, int]:
-        """As the agent's load ``file_client`` takes them."""
         return {
             "threads": self.threads,
             "file_bytes": self.file_mib * 1024 * 1024,

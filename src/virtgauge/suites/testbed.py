@@ -80,7 +80,6 @@ class Stage:
         return guest
 
     def name(self, part: str) -> str:
-        """A name within the scope for a part of the testbed."""
         return f"{self._name}-{part}" if part else self._name
 
     def charge(self, cpu_ns: Callable[[], int | None]) -> None:
@@ -131,13 +130,11 @@ class Testbed:
 
     @classmethod
     async def of_one_guest(cls, stage: Stage) -> Self:
-        """A single plain guest."""
         await stage.launch()
         return cls(stage)
 
     @property
     def guest(self) -> Guest:
-        """The first guest under test."""
         return self.stage.guests[0]
 
     @property
@@ -156,5 +153,4 @@ class Testbed:
 
     @property
     def ready_ns(self) -> int:
-        """What the slowest guest took to become ready."""
         return max(guest.ready_ns for guest in self.stage.guests)

@@ -258,7 +258,6 @@ def _flags(histogram: Histogram, wanted: int, result: Mapping[str, Any]) -> tupl
 
 
 def _joined_result(slices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The scalars of several slices as those of one trial."""
     if len(slices) == 1:
         return dict(slices[0])
     samples = [float(one["n"]) for one in slices]
@@ -331,5 +330,4 @@ def _joined_samples(slices: Sequence[Measurement], counts: Sequence[int]) -> dic
 
 
 def _total(values: Sequence[Any]) -> Any:
-    """The sum; None where any is not known."""
     return None if None in values else sum(values)

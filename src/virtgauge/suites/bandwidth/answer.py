@@ -68,7 +68,6 @@ class Found:
 
     @property
     def streams(self) -> int:
-        """Trains that its searches have sent."""
         return sum(instant.streams for instant in self.instants)
 
 
@@ -137,7 +136,6 @@ class Answer:
 
     @classmethod
     def of_silence(cls, words: str) -> Self:
-        """There was no estimate, for this reason."""
         return cls(time.monotonic_ns(), silence=words)
 
     @classmethod
@@ -171,6 +169,5 @@ class Answer:
 
     @property
     def steal_ns(self) -> int | None:
-        """As the guest sees it."""
         steal = (self.usage or {}).get("steal_ns")
         return None if steal is None else int(steal)

@@ -99,7 +99,6 @@ async def _set_up_simulation(stage: Stage, spec: TestbedSpec) -> BandwidthTestbe
 async def _launch(
     stage: Stage, spec: TestbedSpec, router: Namespace, link: Link | None, where: Placement
 ) -> tuple[Guest, Guest, Guest]:
-    """Tested guest, receiver and others, at the same time."""
     beside = None if where.others is None else (where.others,)
     wanted: dict[str, Any] = {"ready_timeout_s": _READY_S}
     of_guests = wanted | {"memory_mib": spec.memory_mib}

@@ -135,7 +135,6 @@ class Trial:
         }
 
     def flags(self) -> Iterator[Flag]:
-        """What makes the trial invalid, or is to be said with it."""
         answer, found = self.answer, self.answer.found
         yield from self._fatal_flags()
         if answer.refused is not None:

@@ -52,7 +52,6 @@ class Counted:
 
     @property
     def cross_bps(self) -> float:
-        """What the others sent; nothing in no time."""
         return self.cross_bytes * 8e9 / self.span_ns if self.span_ns > 0 else 0.0
 
 
@@ -74,7 +73,6 @@ class LinkRecord:
     overrun: int = 0
 
     def result(self, conditions: Conditions) -> dict[str, Any]:
-        """As the ledger keeps it."""
         return dataclasses.asdict(self) | {"delay_ms": conditions.delay_ms, "loss": conditions.loss}
 
 

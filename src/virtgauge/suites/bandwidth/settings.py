@@ -143,7 +143,6 @@ class BandwidthSettings(BaseModel):
 
     @property
     def needs_link(self) -> bool:
-        """Whether anything is delayed or lost."""
         return any(self.delays_ms) or any(self.losses)
 
     @model_validator(mode="after")

@@ -49,7 +49,6 @@ class BandwidthSuite(Suite):
         return ("bandwidth", "shim") if "shim" in self._settings.through else ()
 
     def missing_prerequisites(self) -> list[str]:
-        """The program for ``shim``, where it is not there."""
         missing = missing_prerequisite() if "shim" in self._settings.through else None
         return [] if missing is None else [f"the bandwidth suite's cells through shim: {missing}"]
 
@@ -84,11 +83,9 @@ class BandwidthSuite(Suite):
         return Cell(self.name, "estimate", factors, params, timeout_s, testbed.name, expected_s)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
-        """The path, who sends and who receives on it."""
         return await set_up_laboratory(stage, self._testbeds[testbed])
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
-        """Measure one cell."""
         assert isinstance(testbed, BandwidthTestbed)
         return await measure_cell(self._settings, testbed, cell, on_progress)
 

@@ -297,7 +297,6 @@ class BandwidthTestbed(Testbed):
             raise
 
     def _lost(self) -> str | None:
-        """Who is gone beside the tested guest."""
         known = {id(self.receiver): "the receiver", id(self.others): "the sender of the cross traffic"}
         beside = [one for one in (*self.stage.guests, *self.stage.peers) if one is not self.tested]
         return next((known.get(id(one), "the link emulator") for one in beside if one.channel.closed), None)

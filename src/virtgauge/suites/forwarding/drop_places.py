@@ -121,7 +121,6 @@ class Frames:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """As ``/proc/net/dev`` has them."""
         each = [fields for _, fields in _interfaces(text)]
         return cls(
             taken=sum(fields[1] for fields in each),

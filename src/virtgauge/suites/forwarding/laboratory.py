@@ -144,7 +144,6 @@ class SimulatedLab(ForwardingLab):
 
     @classmethod
     async def create(cls, settings: ForwardingSettings, stage: Stage) -> SimulatedLab:
-        """Launch it."""
         await stage.launch()
         return cls(settings, stage)
 
@@ -181,11 +180,9 @@ class SimulatedLoad:
         self._device, self._shares, self._frame_bytes = device, shares, frame_bytes
 
     async def burst(self, frames: int, rate_pps: float) -> TrialResult:
-        """Offer so many frames at once; takes no time."""
         return await self.measure(rate_pps, frames / rate_pps)
 
     async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
-        """Offer the load; takes no time."""
         trial = self._device.trial(rate_pps, self._shares, self._frame_bytes, duration_s)
         return TrialResult(
             rate_pps=rate_pps,

@@ -106,7 +106,6 @@ class _Measurer:
         return self._converted(self._trial.result(), intended_duration, intended_load)
 
     def stop(self) -> None:
-        """End the search from the event loop."""
         self._stopped = True
         if self._trial is not None:
             self._trial.cancel()

@@ -78,12 +78,10 @@ class SearchResult:
 
     @property
     def measuring_s(self) -> float:
-        """Seconds of offered load in all, without pauses."""
         return sum(point.duration_s for point in self.points)
 
     @property
     def stretched(self) -> int:
-        """Trials that failed because the load could not be offered."""
         return sum(point.stretched for point in self.points)
 
 
@@ -128,7 +126,6 @@ class Recorder:
         self.points: list[LossPoint] = []
 
     async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
-        """As the device itself."""
         trial = await self._device.measure(rate_pps, duration_s)
         fields = (field.name for field in dataclasses.fields(LossPoint))
         self.points.append(LossPoint(**{name: getattr(trial, name) for name in fields}))

@@ -142,12 +142,10 @@ class ForwardingSettings(BaseModel):
 
     @property
     def strong(self) -> tuple[int, ...]:
-        """Every k of the design, ascending."""
         return tuple(sorted(set(self.k or range(1, self.guests + 1))))
 
     @property
     def length_of_trial_s(self) -> float:
-        """Of a search's trials."""
         return self.trial_s or (1.0 if self.search == "mlrsearch" else 60.0)
 
     def two_level_shares(self) -> dict[str, Shares]:
@@ -167,7 +165,6 @@ class ForwardingSettings(BaseModel):
         return named | {name: formulas.shares_of(weights) for name, weights in self.user_vectors.items()}
 
     def search_method(self) -> Search:
-        """The search with its parameters."""
         trial_s = self.length_of_trial_s
         if self.search == "rfc2544":
             return Rfc2544Search(trial_s, self.resolution)

@@ -94,13 +94,11 @@ class ForwardingSuite(Suite):
         return searches * search_s + loads * s.latency_s * s.latency_repeats + 5 * s.calibration_s
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
-        """Build the laboratory and prove that every flow reaches its own guest alone."""
         lab = await (SimulatedLab if stage.platform.simulated else GuestLab).create(self._settings, stage)
         await lab.check()
         return lab
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
-        """Search, measure latency, and close the ledger of lost frames."""
         assert isinstance(testbed, ForwardingLab)
         return await measure_cell(
             self._settings, testbed, cell.params["vector"], cell.params["frame_bytes"], on_progress
@@ -165,13 +163,11 @@ class Tally:
 
     @classmethod
     async def begin(cls, lab: ForwardingLab, frame_bytes: int, tolerance: float) -> Tally:
-        """From what the counters say now."""
         return cls(lab, frame_bytes, tolerance, await lab.drop_counters())
 
     async def measure(
         self, shares: Shares, rate_pps: float, duration_s: float, *, burst: int = 0, tagged: bool = False
     ) -> TrialResult:
-        """One trial."""
         trial = await self._lab.measure(Load(shares, self._frame_bytes, rate_pps, duration_s, burst, tagged))
         self.port = trial.port
         self.sent += trial.sent
@@ -313,7 +309,6 @@ def _flags(
     late_share: float,
     unbound: str | None,
 ) -> Iterator[Flag]:
-    """What makes the result invalid, or has to be said with it."""
     throughput, limit = search.ndr.rate_pps, calibration.limit_pps
     if throughput is None:
         yield Flag("no-throughput", search.ndr.reason)

@@ -54,7 +54,6 @@ class FlowResult:
 
     @property
     def loss_ratio(self) -> float:
-        """Lost of sent; 0 when nothing was sent."""
         return self.lost / self.sent if self.sent else 0.0
 
 
@@ -88,12 +87,10 @@ class TrialResult:
 
     @property
     def sent(self) -> int:
-        """Frames of all flows."""
         return sum(flow.sent for flow in self.flows)
 
     @property
     def lost(self) -> int:
-        """Frames of all flows."""
         return sum(flow.lost for flow in self.flows)
 
     @property
@@ -108,12 +105,10 @@ class TrialResult:
 
     @property
     def offered_pps(self) -> float:
-        """Rate at which frames really left."""
         return self.sent / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     @property
     def received_pps(self) -> float:
-        """Rate at which frames came back."""
         return (self.sent - self.lost) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     def passes(self, loss_ratio: float) -> bool:

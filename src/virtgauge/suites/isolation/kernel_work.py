@@ -92,7 +92,6 @@ class Answer:
 
     @property
     def rate(self) -> float:
-        """Units a second."""
         return self.units * 1e9 / self.elapsed_ns if self.elapsed_ns else 0.0
 
     @classmethod
@@ -186,7 +185,6 @@ class LoadResult:
 
     @classmethod
     def of(cls, name: str, load: Running) -> Self:
-        """By the answer of a load that was stopped."""
         error = load.silence
         if error is None:
             try:
@@ -197,10 +195,8 @@ class LoadResult:
 
     @property
     def rate(self) -> float | None:
-        """Units a second."""
         return self.units * 1e9 / self.elapsed_ns if self.units is not None and self.elapsed_ns else None
 
     @property
     def cpus(self) -> float | None:
-        """CPU time a second, as its own guest counts it."""
         return self.cpu_ns / self.elapsed_ns if self.cpu_ns is not None and self.elapsed_ns else None

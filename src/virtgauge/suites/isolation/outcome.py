@@ -219,7 +219,6 @@ class Trial:
 
     @property
     def guests(self) -> tuple[GuestConditions, GuestConditions]:
-        """The tested and the loading guest, with what each was entitled to."""
         threads, intensity = self.where.capacity, self.params["intensity"]
         first = (self.policies.tested, Demand.of(self.benchmark, threads, 100, self.tested.cpus))
         second = (self.policies.loading, Demand.of(self.load, threads, intensity, self.loading.cpus))
@@ -241,7 +240,6 @@ class Trial:
         return found[0], found[1]
 
     def result(self) -> dict[str, Any]:
-        """The scalars for the ledger."""
         answer, rate, steal, guests = self.answer, self.answer.rate, self.steal, self.guests
         return {
             "unit": answer.unit,
@@ -285,7 +283,6 @@ class Trial:
         }
 
     def flags(self) -> tuple[Flag, ...]:
-        """What makes the trial invalid, or is to be said with it."""
         found = Conditions(
             guests=self.guests,
             asked=self.policies.asked,
@@ -332,7 +329,6 @@ class Trial:
         }
 
     def _cached(self) -> str | None:
-        """Why the disk's figures may be those of a page cache, in words."""
         if not self.benchmark.uses_disk:
             return None
         if self.answer.direct is False:

@@ -37,7 +37,6 @@ class Span:
 
     @property
     def elapsed_ns(self) -> int:
-        """Its length."""
         return self.end_ns - self.start_ns
 
     @classmethod
@@ -110,7 +109,6 @@ class GuestCounts:
 
     @classmethod
     def of(cls, guest: Guest) -> GuestCounts:
-        """Its counters now."""
         return cls(guest.throttling(), guest.out_of_memory_kills())
 
     def since(self, earlier: GuestCounts) -> GuestCounts:
@@ -133,12 +131,10 @@ class Outside:
 
     @classmethod
     def now(cls, tested: Guest, loading: Guest, stat: Path = Path("/proc/stat")) -> Outside:
-        """Read everything."""
         ticks = tuple(int(field) for field in stat.read_text().splitlines()[0].split()[1 : _COUNTED + 1])
         return cls(GuestCounts.of(tested), GuestCounts.of(loading), ticks)
 
     def since(self, earlier: Outside) -> Outside:
-        """What was added."""
         ticks = tuple(now - then for now, then in zip(self.ticks, earlier.ticks, strict=True))
         return Outside(self.tested.since(earlier.tested), self.loading.since(earlier.loading), ticks)
 

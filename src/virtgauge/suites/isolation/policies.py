@@ -46,7 +46,6 @@ class Placement:
 
     @property
     def shared(self) -> bool:
-        """Whether the guests compete for the same CPUs."""
         return self.tested == self.loading
 
 
@@ -146,7 +145,6 @@ def refusal(policy: PolicyName, share: float, capacity: int, disk_full_bps: floa
 
 
 def _plain(cpus: tuple[int, ...]) -> Policy:
-    """Everybody's weight, on the CPUs of its own."""
     return Policy(weight=PLAIN_WEIGHT, cores=None if cpus == allowed_cpus() else cpus)
 
 

@@ -92,11 +92,9 @@ class IsolationSettings(BaseModel):
 
     @property
     def host_cpus(self) -> tuple[int, ...]:
-        """The CPUs that the guests may use."""
         return allowed_cpus() if self.cpus is None else tuple(sorted(self.cpus))
 
     def kinds(self) -> Iterator[Kind]:
-        """Every benchmark and load of the design."""
         for name in (*self.benchmarks, *self.loads):
             if name != NO_LOAD:
                 yield kind_of(name)

@@ -50,14 +50,12 @@ class IsolationSuite(Suite):
         self._testbeds: dict[str, TestbedSpec] = {}
 
     def missing_prerequisites(self) -> list[str]:
-        """Blocks of so many caches, where nobody knows how large those are."""
         cache = largest_cache_bytes()
         return [
             unknown_cache(name) for name in sorted(set(self._settings.blocks())) if block_bytes(name, cache) is None
         ]
 
     def cells(self) -> list[Cell]:
-        """The design's cells, and the reference of each benchmark."""
         found: dict[str, Cell] = {}
         for benchmark, block, cores in self._benchmarks():
             levels: list[tuple[str, int, str, str, float]] = [(NO_LOAD, 0, NO_POLICY, NOBODY, 100.0)]
@@ -82,7 +80,6 @@ class IsolationSuite(Suite):
         return list(found.values())
 
     def _benchmarks(self) -> Iterator[tuple[str, str, str]]:
-        """Benchmark, block and cores of every row of the array."""
         s = self._settings
         for benchmark, cores in itertools.product(s.benchmarks, s.cores):
             for block in s.memory_blocks if kind_of(benchmark).has_block else ("",):
@@ -112,11 +109,9 @@ class IsolationSuite(Suite):
         return Cell(self.name, "kernel", factors, params, timeout_s(self._settings, params), testbed.name, expected_s)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
-        """Two guests, each with its disk where the design needs one."""
         return await IsolationTestbed.create(stage, self._testbeds[testbed])
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
-        """Measure one cell."""
         assert isinstance(testbed, IsolationTestbed)
         return await measure_cell(self._settings, testbed, cell, on_progress)
 

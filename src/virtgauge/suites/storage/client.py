@@ -108,7 +108,6 @@ class Measured:
 
     @property
     def operations(self) -> int:
-        """Of all loads together."""
         return sum(stream.operations for stream in self.streams)
 
     @property
@@ -133,16 +132,13 @@ class DiskProbe:
 
     @property
     def flushes_per_s(self) -> float:
-        """Of all of it."""
         return self.flushes * 1e9 / self.elapsed_ns
 
     @property
     def median_per_s(self) -> float:
-        """Of its bursts."""
         return statistics.median(self.bursts_per_s)
 
     def followed_by(self, other: DiskProbe) -> DiskProbe:
-        """Both as one."""
         bursts = (*self.bursts_per_s, *other.bursts_per_s)
         return DiskProbe(self.flushes + other.flushes, self.elapsed_ns + other.elapsed_ns, bursts)
 
@@ -162,7 +158,6 @@ class FlushCount:
     untimed: int
 
     def since(self, before: FlushCount) -> FlushCount:
-        """What came to it."""
         return FlushCount(self.total - before.total, self.time_ns - before.time_ns, self.untimed - before.untimed)
 
     @property
@@ -202,7 +197,6 @@ class Sensorstore:
         self.store = store
 
     def on(self, store: Mapping[str, Any]) -> Sensorstore:
-        """The same client with another database."""
         return Sensorstore(
             self._channel, self._program, store, prefix=self._prefix, timeout_factor=self._timeout_factor
         )

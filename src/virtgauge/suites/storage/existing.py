@@ -81,7 +81,6 @@ class ExistingServer(BaseModel):
         return value
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Give it the name that reports call it by."""
         if not self.name:
             object.__setattr__(self, "name", f"{self.database}.{urllib.parse.urlsplit(self.uri).hostname}")
 

@@ -83,13 +83,11 @@ class DiskWatch:
     after: DiskProbe | None
 
     def changed(self) -> bool:
-        """Whether it was another disk afterwards."""
         if self.before is None or self.after is None:
             return False
         return disk_changed(self.before.bursts_per_s, self.after.bursts_per_s)
 
     def figures(self) -> dict[str, float | None]:
-        """For the result."""
         probes = {"disk_before_per_s": self.before, "disk_after_per_s": self.after}
         return {name: None if probe is None else probe.flushes_per_s for name, probe in probes.items()}
 

@@ -138,7 +138,6 @@ class Ground:
         return await stage.launch("again", **self.wanted)
 
     def layout(self, password: str) -> Layout:
-        """Where a server lives here."""
         return Layout(self.shared / "config", self.disk, GUEST, PORT, password, self.account)
 
     async def notifies_of_system_calls(self, guest: Channel) -> bool:
@@ -147,7 +146,6 @@ class Ground:
         return int((await run(guest, [*prefix, "/bin/true"]))["exit_code"] or 0) != LABORATORY_FAILED
 
     def client_inside(self, guest: Channel) -> Sensorstore:
-        """The load generator in the guest, without a database."""
         return Sensorstore(guest, self.sensorstore, None, timeout_factor=self.timeout_factor)
 
     def prober(self, guest: Channel, profile: str) -> Sensorstore | None:

@@ -43,7 +43,6 @@ class SimulatedTestbed(StorageTestbed):
 
     @property
     def client_place(self) -> Hashable:
-        """The platform, which simulates it."""
         return self.stage.platform
 
     async def target(self, params: Mapping[str, Any]) -> Target:
@@ -111,7 +110,6 @@ class EmbeddedTestbed(StorageTestbed):
 
     @property
     def client_place(self) -> Hashable:
-        """A guest of this platform, of this size."""
         return (self.stage.platform, self.spec.vcpus, self.spec.memory_mib)
 
     async def target(self, params: Mapping[str, Any]) -> Target:

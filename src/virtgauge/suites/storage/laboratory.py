@@ -120,7 +120,6 @@ class Target:
     embedded: bool = False
 
     def with_options(self, options: Mapping[str, str]) -> Target:
-        """The same, with further options of the driver."""
         store = dict(self.client.store or {})
         store["options"] = dict(store.get("options") or {}) | dict(options)
         return dataclasses.replace(self, client=self.client.on(store))

@@ -156,7 +156,6 @@ class ServerProcess:
             await asyncio.sleep(_POLL_S)
 
     async def alive(self) -> bool:
-        """Whether its first process runs."""
         return await is_alive(self._guest, self._pid)
 
     async def kill(self) -> None:
@@ -177,7 +176,6 @@ class ServerProcess:
                 await self._guest.request("load_stop", load=load, timeout_s=_STOP_S)
 
     def last_words(self) -> str:
-        """The last lines that it printed, in one."""
         return last_lines(log_tail(self._log)) or "it printed nothing"
 
     @property

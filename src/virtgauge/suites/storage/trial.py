@@ -134,7 +134,6 @@ def answer_flags(streams: Sequence[StreamResult]) -> Iterator[Flag]:
 def _flush_flags(
     target: Target, profile: Profile, periods: float, written: int, waiting: int, flushes: FlushCount | None
 ) -> Iterator[Flag]:
-    """Counted flushes that contradict the level."""
     if target.uncounted is not None:
         text = f"{target.uncounted}: whether {profile.name} flushes as its level says was not verified"
         yield Flag("flushes-uncounted", text, fatal=False)

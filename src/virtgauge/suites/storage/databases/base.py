@@ -186,7 +186,6 @@ class Database(abc.ABC):
     own_system_calls: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """What the cache has names itself."""
         if cls.product is not None:
             cls.name, cls.title, cls.parts = cls.product.name, cls.product.title, (cls.product.name,)
 

@@ -152,7 +152,6 @@ def _periodic(period_ms: int) -> dict[str, str]:
 
 
 def _configuration(layout: Layout, data: Path, profile: Profile) -> str:
-    """As JSON, which YAML includes."""
     log = {name: value for name, value in profile.settings.items() if name.startswith("commitlog_")}
     settings = {
         "cluster_name": "virtgauge",

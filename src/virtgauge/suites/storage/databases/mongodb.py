@@ -77,7 +77,6 @@ class MongoDB(Database):
         }
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """By TCP, with the server's own user."""
         place = f"{layout.address}:{layout.port}/{DATABASE}?authSource=local"
         return {
             "driver": self.driver,
@@ -94,7 +93,6 @@ class MongoDB(Database):
         return uri._replace(netloc=f"{uri.username}:{quote(password, safe='')}@{place}").geturl()
 
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
-        """One process; what it has to say goes to its standard output."""
         key = layout.config / "mongod.key"
         configuration = layout.config / "mongod.conf"
         settings = {

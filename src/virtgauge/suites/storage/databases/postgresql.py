@@ -50,7 +50,6 @@ class PostgreSQL(Database):
     write_modes = ("unnest", "copy", "values", "pipelined")
 
     def find(self) -> Found | Missing:
-        """The newest version that is installed."""
         folder = find_postgresql()
         said = output_of([str(folder / "postgres"), "--version"]) if folder else None
         version = re.search(r"\d+(\.\d+)*", said) if said else None
@@ -76,7 +75,6 @@ class PostgreSQL(Database):
         return super().store(found, layout, profile) | user
 
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
-        """initdb, then one process that forks its own."""
         password = layout.config / "postgresql.password"
         configuration = layout.config / "postgresql.conf"
         access = layout.config / "pg_hba.conf"
