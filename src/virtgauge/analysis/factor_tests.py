@@ -105,8 +105,7 @@ class EffectTest:
         df, df_error: degrees of freedom.
         p_ranks: of the aligned ranks.
         p_values: of the ordinary analysis of variance.  Ranks alone find too much where cells vary unequally.
-        p: the larger of the two: an effect is shown by both or not at all.
-        p_holm: that, adjusted for all such tests of the probe.
+        p_holm: the larger of the two, for an effect is shown by both or not at all, adjusted for all such tests.
         partial_eta_squared: the effect's share beside its own error, of the aligned ranks, 0…1.
     """
 
@@ -116,9 +115,12 @@ class EffectTest:
     df_error: int
     p_ranks: float
     p_values: float
-    p: float
     p_holm: float
     partial_eta_squared: float
+
+    @property
+    def p(self) -> float:
+        return max(self.p_ranks, self.p_values)
 
     @property
     def shown(self) -> bool:
@@ -170,25 +172,26 @@ def probe_factors(
     """
     ranked = {place: values for place, values in cells.items() if place[1] not in emulated}
     unranked = tuple(dict.fromkeys(place[1] for place in cells if place[1] in emulated))
-    design = _Design(ranked)
-    if not any(len(levels) > 1 for levels in design.levels.values()):
+    levels = {factor: tuple(dict.fromkeys(place[axis] for place in ranked)) for axis, factor in enumerate(FACTORS)}
+    if not any(len(found) > 1 for found in levels.values()):
         return None
     most = max((len(values) for values in ranked.values()), default=0)
     if most < FEWEST_REPETITIONS:
-        note = f"{_repetitions(most)} cannot estimate chance: these tests need {FEWEST_REPETITIONS} or more."
+        some = f"{most} repetition{'' if most == 1 else 's'}"
+        note = f"{some} cannot estimate chance: these tests need {FEWEST_REPETITIONS} or more."
         return ProbeFactors(most, (), unranked, (note,))
     notes: list[str] = []
     tests = {
         parameter: [
             test
             for factor in FACTORS
-            if len(design.levels[factor]) > 1
-            and (test := _factor_test(factor, parameter, ranked, cells, unranked, design, confidence, notes))
+            if len(levels[factor]) > 1
+            and (test := _factor_test(factor, levels[factor], parameter, ranked, cells, unranked, confidence, notes))
             is not None
         ]
         for parameter in PARAMETERS
     }
-    repetitions, effects = _effects(design, notes)
+    repetitions, effects = _effects(ranked, levels, notes)
     parameters = tuple(
         ParameterFactors(parameter, tuple(adjusted_tests), tuple(adjusted_effects))
         for parameter, adjusted_tests, adjusted_effects in zip(
@@ -201,27 +204,17 @@ def probe_factors(
 _Test = TypeVar("_Test", FactorTest, EffectTest)
 
 
-class _Design:
-    """The ranked cells as a factorial."""
-
-    def __init__(self, cells: Mapping[Place, Repetitions]) -> None:
-        self.cells = cells
-        self.levels = {
-            factor: tuple(dict.fromkeys(place[axis] for place in cells)) for axis, factor in enumerate(FACTORS)
-        }
-
-
 def _factor_test(
     factor: str,
+    levels: tuple[str, ...],
     parameter: str,
     ranked: Mapping[Place, Repetitions],
     shown: Mapping[Place, Repetitions],
     unranked: Sequence[str],
-    design: _Design,
     confidence: float,
     notes: list[str],
 ) -> FactorTest | None:
-    axis, levels = FACTORS.index(factor), design.levels[factor]
+    axis = FACTORS.index(factor)
     groups = _groups(axis, levels, parameter, ranked)
     if any(group.size == 0 for group in groups):
         notes.append(f"A {factor} has no valid value, so the {factor} was not tested.")
@@ -279,14 +272,16 @@ def _delta(
     return stratified_delta(strata, confidence)
 
 
-def _effects(design: _Design, notes: list[str]) -> tuple[int, dict[str, list[EffectTest]]]:
+def _effects(
+    cells: Mapping[Place, Repetitions], design: Mapping[str, tuple[str, ...]], notes: list[str]
+) -> tuple[int, dict[str, list[EffectTest]]]:
     """The aligned rank analysis of every parameter, over what is balanced of the design; else a note on why not."""
     none: dict[str, list[EffectTest]] = {parameter: [] for parameter in PARAMETERS}
-    levels = dict(design.levels)
+    levels = dict(design)
     everywhere = tuple(
         function
         for function in levels["function"]
-        if all((function, platform, load) in design.cells for platform in levels["platform"] for load in levels["load"])
+        if all((function, platform, load) in cells for platform in levels["platform"] for load in levels["load"])
     )
     if everywhere != levels["function"]:
         missing = [name for name in levels["function"] if name not in everywhere]
@@ -302,7 +297,7 @@ def _effects(design: _Design, notes: list[str]) -> tuple[int, dict[str, list[Eff
         platform: sorted(
             set.intersection(
                 *(
-                    {block for block, figures in design.cells[function, platform, load].items() if _whole(figures)}
+                    {block for block, figures in cells[function, platform, load].items() if _whole(figures)}
                     for function in levels["function"]
                     for load in levels["load"]
                 )
@@ -325,7 +320,7 @@ def _effects(design: _Design, notes: list[str]) -> tuple[int, dict[str, list[Eff
     for parameter in PARAMETERS:
         values: npt.NDArray[np.float64] = np.array(
             [
-                design.cells[function, platform, load][block][parameter]
+                cells[function, platform, load][block][parameter]
                 for function in levels["function"]
                 for platform in levels["platform"]
                 for load in levels["load"]
@@ -345,7 +340,6 @@ def _effects(design: _Design, notes: list[str]) -> tuple[int, dict[str, list[Eff
                 df_error=by_ranks.df_error,
                 p_ranks=by_ranks.p,
                 p_values=by_values.p,
-                p=max(by_ranks.p, by_values.p),
                 p_holm=max(by_ranks.p, by_values.p),
                 partial_eta_squared=by_ranks.partial_eta_squared,
             )
@@ -361,7 +355,3 @@ def _whole(figures: Mapping[str, float | None]) -> bool:
 def _adjusted(families: list[list[_Test]]) -> list[list[_Test]]:
     adjusted = iter(ranks.holm([test.p for family in families for test in family]))
     return [[dataclasses.replace(test, p_holm=next(adjusted)) for test in family] for family in families]
-
-
-def _repetitions(number: int) -> str:
-    return f"{number} repetition{'' if number == 1 else 's'}"

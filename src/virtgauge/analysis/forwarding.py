@@ -56,7 +56,12 @@ def two_level_shares(guests: int, strong: int, light_share: float) -> Shares:
     Raises:
         ValueError: k or q is out of range, or q would load the light guests more than the strong ones.
     """
-    _check(guests, strong, light_share)
+    if guests < 1:
+        raise ValueError(f"N = {guests}: there must be at least one guest")
+    if not 1 <= strong <= guests:
+        raise ValueError(f"k = {strong}: the number of strongly loaded guests must be from 1 to N = {guests}")
+    if not 0 <= light_share < 1:
+        raise ValueError(f"q = {light_share:g}: the light guests' part of the load must be at least 0 and below 1")
     if strong == guests:
         return equal_shares(guests)
     heavy, light = (1 - light_share) / strong, light_share / (guests - strong)
@@ -118,15 +123,6 @@ def jain_index(loads: Sequence[float]) -> float:
     if squares <= 0:
         raise ValueError("the fairness of no load at all is not defined")
     return math.fsum(loads) ** 2 / (len(loads) * squares)
-
-
-def _check(guests: int, strong: int, light_share: float) -> None:
-    if guests < 1:
-        raise ValueError(f"N = {guests}: there must be at least one guest")
-    if not 1 <= strong <= guests:
-        raise ValueError(f"k = {strong}: the number of strongly loaded guests must be from 1 to N = {guests}")
-    if not 0 <= light_share < 1:
-        raise ValueError(f"q = {light_share:g}: the light guests' part of the load must be at least 0 and below 1")
 
 
 def weighted_latency(latencies: Sequence[float], shares: Sequence[float]) -> float:

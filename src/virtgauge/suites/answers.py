@@ -94,6 +94,17 @@ def merged(histograms: Sequence[Histogram]) -> Histogram | None:
     )
 
 
+def added_up(spans: Sequence[Sequence[Elapsed]]) -> tuple[Elapsed, ...]:
+    """What passed in all spans together, by each clock that was read in all of them."""
+    found = []
+    for first in spans[0] if spans else ():
+        each = [one for span in spans for one in span if one.clock == first.clock]
+        if len(each) == len(spans):
+            elapsed_ns = sum(one.elapsed_ns for one in each)
+            found.append(Elapsed(first.clock, elapsed_ns, sum(one.uncertainty_ns for one in each)))
+    return tuple(found)
+
+
 def elapsed_by_clock(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Elapsed, ...]:
     """What passed between two ``clocks``, by each clock that was read both times.
 

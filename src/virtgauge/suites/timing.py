@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.channel import Channel, Reply
 from virtgauge.ledger.records import Flag, Histogram
-from virtgauge.suites.answers import decode_histogram, documented, elapsed_by_clock, merged
-from virtgauge.suites.base import Cell, Elapsed, Measurement, Sliced, Suite
+from virtgauge.suites.answers import added_up, decode_histogram, documented, elapsed_by_clock, merged
+from virtgauge.suites.base import Cell, Measurement, Sliced, Suite
 from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -220,7 +220,7 @@ class TimingTrial(Sliced):
             histograms={self._cell.probe: histogram},
             samples=_joined_samples(self._kept, [int(one.result["n"]) for one in self._kept]),
             flags=flags,
-            guest_clocks=_joined_clocks([one.guest_clocks for one in self._kept]),
+            guest_clocks=added_up([one.guest_clocks for one in self._kept]),
             controller_elapsed_ns=_total([one.controller_elapsed_ns for one in self._kept]),
             guest_steal_ns=_total([one.guest_steal_ns for one in self._kept]),
         )
@@ -296,17 +296,6 @@ def _joined_usage(slices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else:
             joined[name] = first
     return joined
-
-
-def _joined_clocks(slices: Sequence[Sequence[Elapsed]]) -> tuple[Elapsed, ...]:
-    """What passed by each clock in all slices together; a clock that was not read in each is left out."""
-    joined = []
-    for first in slices[0]:
-        readings = [one for clocks in slices for one in clocks if one.clock == first.clock]
-        if len(readings) == len(slices):
-            elapsed = sum(one.elapsed_ns for one in readings)
-            joined.append(Elapsed(first.clock, elapsed, sum(one.uncertainty_ns for one in readings)))
-    return tuple(joined)
 
 
 def _joined_samples(slices: Sequence[Measurement], counts: Sequence[int]) -> dict[str, npt.NDArray[np.int64]]:

@@ -231,10 +231,7 @@ class ShapedPath(Path):
     @contextlib.asynccontextmanager
     async def counting(self) -> AsyncIterator[Count]:
         dropped_before = self._dropped()
-        accounts = (
-            lambda: self._counters.read(OTHERS).rx_bytes,
-            lambda: self._counters.read(OTHERS).rx_frames,
-        )
+        accounts = (lambda: self._counters.read(OTHERS).rx_bytes, lambda: self._counters.read(OTHERS).rx_frames)
         async with recorded(*accounts, every_s=_EVERY_S) as records:
             count = _Recorded(*records)
             yield count

@@ -25,12 +25,7 @@ ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH_DYNAMIC"
 _TOKEN = "VIRTGAUGE_BANDWIDTH_TOKEN"
 _OUTPUT_LIMIT = 2_000_000
 _ANSWER_S = 30.0
-_CODES = {
-    "invalid": "bad-request",
-    "peer_lost": "peer-lost",
-    "protocol": "peer-version",
-    "clock_step": "clock-step",
-}
+_CODES = {"invalid": "bad-request", "peer_lost": "peer-lost", "protocol": "peer-version", "clock_step": "clock-step"}
 """The agent's codes by the program's kinds of failure, where they are spelt otherwise."""
 
 

@@ -168,11 +168,7 @@ class BandwidthSettings(BaseModel):
                 f"packet_bytes = {self.packet_bytes}: yaz-original begins with {_ORIGINAL_BYTES} B and halves it; "
                 "leave it out, or give the others a [[suite.bandwidth]] of their own"
             )
-        for field, concerned in (
-            ("first_gap_us", "yaz-original"),
-            ("lowest_mbps", "kite2"),
-            ("highest_mbps", "kite2"),
-        ):
+        for field, concerned in (("first_gap_us", "yaz-original"), ("lowest_mbps", "kite2"), ("highest_mbps", "kite2")):
             if field in self.model_fields_set and concerned not in names:
                 raise ValueError(f"{field} is given, but is of {concerned} alone; leave it out")
         if self.lowest_mbps is not None and self.lowest_mbps >= (self.highest_mbps or float("inf")):

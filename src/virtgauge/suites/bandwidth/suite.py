@@ -86,64 +86,59 @@ class BandwidthSuite(Suite):
         return await set_up_laboratory(stage, self._testbeds[testbed])
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
+        """Measure one cell.
+
+        Raises:
+            AgentError: there is neither an estimate nor a refusal.  ``unsupported``: the guest cannot send so;
+                ``peer-lost``, ``peer-version``: the listener is not there, or is another; ``clock-step``: a clock was
+                set meanwhile; ``lost``: somebody beside the tested guest is gone.
+            ChannelClosedError, ProtocolError: the tested guest was lost.
+        """
         assert isinstance(testbed, BandwidthTestbed)
-        return await measure_cell(self._settings, testbed, cell, on_progress)
-
-
-async def measure_cell(
-    settings: BandwidthSettings, testbed: BandwidthTestbed, cell: Cell, on_progress: Callable[[float], None]
-) -> Measurement:
-    """Measure one cell.
-
-    Raises:
-        AgentError: there is neither an estimate nor a refusal.  ``unsupported``: the guest cannot send so;
-            ``peer-lost``, ``peer-version``: the listener is not there, or is another; ``clock-step``: a clock was set
-            meanwhile; ``lost``: somebody beside the tested guest is gone.
-        ChannelClosedError, ProtocolError: the tested guest was lost.
-    """
-    conditions, path = conditions_of(settings, cell.params), testbed.path
-    token, seed = secrets.token_hex(_TOKEN_BYTES), random.getrandbits(62)  # no part of the design
-    params = estimate_params(settings, cell.params, token)
-    async with testbed.explained():
-        await path.set(conditions)
-        try:
-            before_bps = await path.measured_bps(settings.capacity_s)
-            async with (
-                testbed.listening(token) as listener,
-                testbed.crossing(conditions, settings.cross_packet_bytes, seed),
-                path.counting() as count,
-            ):
-                answer = await testbed.unless_lost(_estimated(testbed, cell, params, on_progress))
-            after_bps = await path.measured_bps(settings.capacity_s)
-        except (AgentError, ChannelClosedError, ProtocolError):
-            with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError):
-                await path.rest()  # what is at work for this trial shall not be so in the next
-            raise
-        link = await path.rest()
-    found = answer.found
-    began_ns = 0 if found is None else answer.finished_ns - found.duration_ns
-    foreign_packets = listener.answer.get("foreign_packets")
-    trial = Trial(
-        params=cell.params,
-        conditions=conditions,
-        packet_bytes=settings.packet_bytes,
-        receiver=testbed.spec.receiver,
-        answer=answer,
-        counted=count.over(began_ns, answer.finished_ns),
-        before_bps=before_bps,
-        after_bps=after_bps,
-        link=link,
-        foreign_packets=None if foreign_packets is None else int(foreign_packets),
-    )
-    return Measurement(
-        result=trial.result(),
-        histograms=trial.histograms(),
-        samples={},
-        flags=tuple(trial.flags()),
-        guest_clocks=answer.clocks,
-        controller_elapsed_ns=None,  # it calibrates between the request and its first clock reading
-        guest_steal_ns=answer.steal_ns,
-    )
+        settings = self._settings
+        conditions, path = conditions_of(settings, cell.params), testbed.path
+        token, seed = secrets.token_hex(_TOKEN_BYTES), random.getrandbits(62)  # no part of the design
+        params = estimate_params(settings, cell.params, token)
+        async with testbed.explained():
+            await path.set(conditions)
+            try:
+                before_bps = await path.measured_bps(settings.capacity_s)
+                async with (
+                    testbed.listening(token) as listener,
+                    testbed.crossing(conditions, settings.cross_packet_bytes, seed),
+                    path.counting() as count,
+                ):
+                    answer = await testbed.unless_lost(_estimated(testbed, cell, params, on_progress))
+                after_bps = await path.measured_bps(settings.capacity_s)
+            except (AgentError, ChannelClosedError, ProtocolError):
+                with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError):
+                    await path.rest()  # what is at work for this trial shall not be so in the next
+                raise
+            link = await path.rest()
+        found = answer.found
+        began_ns = 0 if found is None else answer.finished_ns - found.duration_ns
+        foreign_packets = listener.answer.get("foreign_packets")
+        trial = Trial(
+            params=cell.params,
+            conditions=conditions,
+            packet_bytes=settings.packet_bytes,
+            receiver=testbed.spec.receiver,
+            answer=answer,
+            counted=count.over(began_ns, answer.finished_ns),
+            before_bps=before_bps,
+            after_bps=after_bps,
+            link=link,
+            foreign_packets=None if foreign_packets is None else int(foreign_packets),
+        )
+        return Measurement(
+            result=trial.result(),
+            histograms=trial.histograms(),
+            samples={},
+            flags=tuple(trial.flags()),
+            guest_clocks=answer.clocks,
+            controller_elapsed_ns=None,  # it calibrates between the request and its first clock reading
+            guest_steal_ns=answer.steal_ns,
+        )
 
 
 def conditions_of(settings: BandwidthSettings, params: Mapping[str, Any]) -> Conditions:

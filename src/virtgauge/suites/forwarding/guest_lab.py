@@ -95,13 +95,7 @@ class GuestLab(ForwardingLab):
     """
 
     def __init__(
-        self,
-        stage: Stage,
-        settings: ForwardingSettings,
-        cpus: CpuPlan,
-        switch: Switch,
-        lab: Namespace,
-        ends: Ends,
+        self, stage: Stage, settings: ForwardingSettings, cpus: CpuPlan, switch: Switch, lab: Namespace, ends: Ends
     ) -> None:
         super().__init__(stage, flows=settings.guests)
         self.cpus, self.switch = cpus, switch

@@ -22,6 +22,7 @@ from virtgauge.analysis.forwarding import (
     wire_frames_per_s,
 )
 from virtgauge.ledger.records import Flag
+from virtgauge.suites.answers import added_up
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab, TesterCalibration
@@ -132,7 +133,8 @@ async def measure_cell(
         return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
     latencies, bursts = await _at_throughput(settings, LoadOfVector(tally, shares), search, limits, on_progress)
     late_share, unbound = _late_share(latencies), lab.unbound()
-    flags = _flags(settings, calibration, search, medium_pps, tally, late_share, unbound)
+    together = add_accountings(tally.ledgers)
+    flags = _flags(settings, calibration, search, medium_pps, tally, together, late_share, unbound)
     histograms = {name: one for at_load in latencies for name, one in at_load.histograms().items()}
     result = base | {
         "shares": list(shares),
@@ -144,11 +146,18 @@ async def measure_cell(
         "cpu_limit_unbound": unbound,
         "latency": [at_load.record(shares) for at_load in latencies],
         "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
-        "loss_accounting": _ledger_record(tally.ledgers),
+        "loss_accounting": {
+            "closed": together.closed,
+            "lost": together.lost,
+            "places": dict(together.places),
+            "unattributed": together.unattributed,
+            "excess": together.excess,
+            "unclosed_trials": sum(not ledger.closed for ledger in tally.ledgers),
+        },
         "frames_sent": tally.sent,
         "rfc2544_complete": _is_complete(settings, search),
     }
-    return Measurement(result, histograms, {}, tuple(flags), guest_clocks=tuple(tally.clocks.values()))
+    return Measurement(result, histograms, {}, tuple(flags), guest_clocks=added_up(tally.clocks))
 
 
 class Tally:
@@ -158,7 +167,7 @@ class Tally:
         self._lab, self._frame_bytes, self._tolerance, self._counters = lab, frame_bytes, tolerance, counters
         self.sent = self.duplicates = self.reordered = 0
         self.ledgers: list[LossAccounting] = []
-        self.clocks: dict[str, Elapsed] = {}
+        self.clocks: list[tuple[Elapsed, ...]] = []
         self.port = ""
 
     @classmethod
@@ -173,11 +182,7 @@ class Tally:
         self.sent += trial.sent
         self.duplicates += sum(flow.duplicates for flow in trial.flows)
         self.reordered += sum(flow.reordered for flow in trial.flows)
-        for one in trial.clocks:
-            sum_ = self.clocks.get(one.clock, Elapsed(one.clock, 0.0, 0.0))
-            self.clocks[one.clock] = Elapsed(
-                one.clock, sum_.elapsed_ns + one.elapsed_ns, sum_.uncertainty_ns + one.uncertainty_ns
-            )
+        self.clocks.append(trial.clocks)
         self.ledgers.append(await self._ledger(trial))
         return trial
 
@@ -253,18 +258,6 @@ async def _at_throughput(
     return latencies, await back_to_back(load.burst, limits.max_pps, throughput, repeats=settings.back_to_back)
 
 
-def _ledger_record(ledgers: Sequence[LossAccounting]) -> dict[str, Any]:
-    together = add_accountings(ledgers)
-    return {
-        "closed": together.closed,
-        "lost": together.lost,
-        "places": dict(together.places),
-        "unattributed": together.unattributed,
-        "excess": together.excess,
-        "unclosed_trials": sum(not ledger.closed for ledger in ledgers),
-    }
-
-
 def _late_share(latencies: Sequence[LatencyAtLoad]) -> float:
     """In the trials up to the throughput; beyond it, a device that holds the sender up makes it late."""
     trials = [trial for at_load in latencies if at_load.load_percent <= 100 for trial in at_load.trials]
@@ -306,6 +299,7 @@ def _flags(
     search: SearchResult,
     medium_pps: float | None,
     tally: Tally,
+    ledger: LossAccounting,
     late_share: float,
     unbound: str | None,
 ) -> Iterator[Flag]:
@@ -328,7 +322,7 @@ def _flags(
         yield Flag("duplicated", f"{tally.duplicates} frames came more than once: a flow reaches two guests")
     if tally.reordered:
         yield Flag("reordered", f"{tally.reordered} frames came after later ones", fatal=False)
-    if not (ledger := add_accountings(tally.ledgers)).closed:
+    if not ledger.closed:
         yield Flag(
             "unclosed-ledger",
             f"of {ledger.lost} lost frames no counter explains {ledger.unattributed}, "

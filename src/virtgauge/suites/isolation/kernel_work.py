@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import PlainValidator
 
 from virtgauge.agent.channel import AgentError
 from virtgauge.ledger.records import Histogram
@@ -85,7 +86,9 @@ class Answer:
     threads: int
     slices: tuple[float, ...]
     direct: bool | None
-    latency: Histogram | None
+    latency: Annotated[
+        Histogram | None, PlainValidator(lambda value: value and in_nanoseconds(decode_histogram(value)))
+    ]
     frequency_before_hz: float
     frequency_after_hz: float
     steal_ns: int | None
@@ -101,23 +104,14 @@ class Answer:
         Raises:
             KeyError, TypeError, ValueError: it is none.
         """
-        threads = value["threads"]
-        elapsed_ns, steal = int(value["elapsed_ns"]), value["usage"].get("steal_ns")
-        latency = value["latency"]
-        return cls(
-            unit=str(value["unit"]),
-            units=int(value["units"]),
-            elapsed_ns=elapsed_ns,
-            cpu_ns=int(value["cpu_ns"]),
-            missed_ns=sum(max(0, int(one["elapsed_ns"]) - int(one["cpu_ns"])) for one in threads),
-            threads=len(threads),
-            slices=slices_of(threads, elapsed_ns, slice_ns),
-            direct=None if value["direct"] is None else bool(value["direct"]),
-            latency=None if latency is None else in_nanoseconds(decode_histogram(latency)),
-            frequency_before_hz=float(value["frequency_before_hz"]),
-            frequency_after_hz=float(value["frequency_after_hz"]),
-            steal_ns=None if steal is None else int(steal),
-        )
+        threads, elapsed_ns = value["threads"], int(value["elapsed_ns"])
+        found = {
+            "threads": len(threads),
+            "missed_ns": sum(max(0, int(one["elapsed_ns"]) - int(one["cpu_ns"])) for one in threads),
+            "slices": slices_of(threads, elapsed_ns, slice_ns),
+            "steal_ns": value["usage"].get("steal_ns"),
+        }
+        return decoded(cls, {**value, **found})
 
 
 def slices_of(threads: Sequence[Mapping[str, Any]], elapsed_ns: int, slice_ns: int) -> tuple[float, ...]:

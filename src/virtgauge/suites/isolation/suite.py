@@ -112,8 +112,69 @@ class IsolationSuite(Suite):
         return await IsolationTestbed.create(stage, self._testbeds[testbed])
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
+        """Measure one cell.
+
+        Raises:
+            AgentError: there is no figure.  ``unsupported``: the platform cannot do what the policy asks for;
+                ``out-of-memory``: a guest was killed at its memory limit; ``lost``: the loading guest is gone.
+            ChannelClosedError, ProtocolError: the tested guest was lost, for another reason.
+        """
         assert isinstance(testbed, IsolationTestbed)
-        return await measure_cell(self._settings, testbed, cell, on_progress)
+        settings = self._settings
+        params, where = cell.params, testbed.spec.where
+        benchmark = kind_of(params["benchmark"])
+        load = None if params["load"] == NO_LOAD else kind_of(params["load"])
+        seed = random.getrandbits(62)  # no part of the design
+        work = _work(settings, testbed, TESTED, benchmark, params["block"], seed)
+        policies = given(params["policy"], params["on"], params["share"], where, settings.disk_full_mb_per_s * 1e6)
+        applied = await _applied(testbed, policies)
+        before = Outside.now(testbed.tested, testbed.loading)
+        warmup_ns, slice_ns = round(settings.warmup_s * 1e9), settings.slice_ms * 1_000_000
+        times = {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
+        async with _explained(testbed, before), watched(testbed.tested, testbed.loading) as records:
+            beside = None
+            if load is not None:
+                its = _work(settings, testbed, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
+                its["intensity_percent"] = params["intensity"]
+                channel, what = testbed.loading.channel, f"the load {load.name}"
+                beside = await Running.start(channel, "kernel", its, what, within_s=None)
+            reply, load_result = await _probed(testbed, work | times, load, beside, on_progress)
+        outside = Outside.now(testbed.tested, testbed.loading).since(before)
+        with documented("the result of the probe kernel"):
+            answer = Answer.decode(reply.value, slice_ns)
+            span = Span.of_answer(reply.value, warmup_ns, reply.sent_ns, reply.finished_ns)
+            clocks = elapsed_by_clock(reply.value["clocks_start"], reply.value["clocks_end"])
+        tested, loading = (received(record, span, slice_ns) for record in records)
+        trial = Trial(
+            params=params,
+            where=where,
+            benchmark=benchmark,
+            load=load,
+            block_bytes=work.get("block_bytes"),
+            seed=seed,
+            slice_ns=slice_ns,
+            memory_mib=testbed.spec.memory_mib,
+            disk=testbed.tested.disk,
+            policies=policies,
+            applied=applied,
+            answer=answer,
+            load_result=load_result,
+            tested=tested,
+            loading=loading,
+            method=testbed.tested.accounting().method,
+            outside=outside,
+        )
+        # Blocks and files are made between the request and the first clock reading, which is no late answer.
+        prepared = benchmark.has_block or benchmark.uses_disk
+        return Measurement(
+            result=trial.result(),
+            histograms=trial.histograms(),
+            samples={},
+            flags=trial.flags(),
+            guest_clocks=clocks,
+            controller_elapsed_ns=None if prepared else reply.finished_ns - reply.sent_ns,
+            guest_steal_ns=answer.steal_ns,
+        )
 
 
 def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
@@ -128,72 +189,6 @@ def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
     blocks = file_bytes / (min(settings.disk_random_kib, settings.disk_sequential_kib) * 2**10)
     fill_s = on_disk * threads * (file_bytes / bps + blocks * _FILL_BLOCK_S)
     return settings.warmup_s + 2 * settings.seconds + _ANSWER_S + _SHARED_ANSWER_S / share + fill_s
-
-
-async def measure_cell(
-    settings: IsolationSettings, testbed: IsolationTestbed, cell: Cell, on_progress: Callable[[float], None]
-) -> Measurement:
-    """Measure one cell.
-
-    Raises:
-        AgentError: there is no figure.  ``unsupported``: the platform cannot do what the policy asks for;
-            ``out-of-memory``: a guest was killed at its memory limit; ``lost``: the loading guest is gone.
-        ChannelClosedError, ProtocolError: the tested guest was lost, for another reason.
-    """
-    params, where = cell.params, testbed.spec.where
-    benchmark = kind_of(params["benchmark"])
-    load = None if params["load"] == NO_LOAD else kind_of(params["load"])
-    seed = random.getrandbits(62)  # no part of the design
-    work = _work(settings, testbed, TESTED, benchmark, params["block"], seed)
-    policies = given(params["policy"], params["on"], params["share"], where, settings.disk_full_mb_per_s * 1e6)
-    applied = await _applied(testbed, policies)
-    before = Outside.now(testbed.tested, testbed.loading)
-    warmup_ns, slice_ns = round(settings.warmup_s * 1e9), settings.slice_ms * 1_000_000
-    times = {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
-    async with _explained(testbed, before), watched(testbed.tested, testbed.loading) as records:
-        beside = None
-        if load is not None:
-            its = _work(settings, testbed, LOADING, load, settings.block_of_load(load.name) or "", seed + 1)
-            its["intensity_percent"] = params["intensity"]
-            channel, what = testbed.loading.channel, f"the load {load.name}"
-            beside = await Running.start(channel, "kernel", its, what, within_s=None)
-        reply, load_result = await _probed(testbed, work | times, load, beside, on_progress)
-    outside = Outside.now(testbed.tested, testbed.loading).since(before)
-    with documented("the result of the probe kernel"):
-        answer = Answer.decode(reply.value, slice_ns)
-        span = Span.of_answer(reply.value, warmup_ns, reply.sent_ns, reply.finished_ns)
-        clocks = elapsed_by_clock(reply.value["clocks_start"], reply.value["clocks_end"])
-    tested, loading = (received(record, span, slice_ns) for record in records)
-    trial = Trial(
-        params=params,
-        where=where,
-        benchmark=benchmark,
-        load=load,
-        block_bytes=work.get("block_bytes"),
-        seed=seed,
-        slice_ns=slice_ns,
-        memory_mib=testbed.spec.memory_mib,
-        disk=testbed.tested.disk,
-        policies=policies,
-        applied=applied,
-        answer=answer,
-        load_result=load_result,
-        tested=tested,
-        loading=loading,
-        method=testbed.tested.accounting().method,
-        outside=outside,
-    )
-    # Blocks and files are made between the request and the first clock reading, which is no late answer.
-    prepared = benchmark.has_block or benchmark.uses_disk
-    return Measurement(
-        result=trial.result(),
-        histograms=trial.histograms(),
-        samples={},
-        flags=trial.flags(),
-        guest_clocks=clocks,
-        controller_elapsed_ns=None if prepared else reply.finished_ns - reply.sent_ns,
-        guest_steal_ns=answer.steal_ns,
-    )
 
 
 def _work(

@@ -15,13 +15,14 @@ from virtgauge.agent.channel import Channel
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.platforms.base import LaunchError
+from virtgauge.suites.loads import Running
 from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.testbed import Stage
 
 # A server of a driver's protocol that answers at once and stores nothing: what the client alone can do.
 
-_READY_S, _POLL_S, _SHORT_S = 10.0, 0.02, 30.0
+_READY_S, _POLL_S = 10.0, 0.02
 
 
 class NullServer:
@@ -31,7 +32,7 @@ class NullServer:
         self._agent, self._program = agent, program
         self._specification = {"protocol": protocol, "address": address, "port": port}
         self._data: Any = None
-        self._load: int | None = None
+        self._load: Running | None = None
 
     @classmethod
     async def launch(
@@ -61,8 +62,8 @@ class NullServer:
             return here
         await self.stop()
         argv = [str(self._program), "null", json.dumps({**specification, "data": data})]
-        reply = await self._agent.request("load_start", name="program", params={"argv": argv}, timeout_s=_SHORT_S)
-        self._load, self._data = int(reply.value["load"]), data
+        self._load = await Running.start(self._agent, "program", {"argv": argv}, "the null server")
+        self._data = data
         deadline = time.monotonic() + _READY_S
         while True:
             try:
@@ -78,7 +79,7 @@ class NullServer:
         """End it.  Idempotent."""
         load, self._load = self._load, None
         if load is not None:
-            await self._agent.request("load_stop", load=load, timeout_s=_SHORT_S)
+            await load.stop()
 
 
 # The client first: what it comes to against a server that stores nothing, before anything is said of a database.

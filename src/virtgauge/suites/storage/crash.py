@@ -22,14 +22,7 @@ _BEYOND_S = 60.0
 """The load would go on so long; the crash ends it."""
 _ENDED_S = 30.0
 _BEGUN_S, _POLL_S = 60.0, 0.02
-_AUDITED = (
-    "acknowledged_rows",
-    "missing_rows",
-    "wrong_rows",
-    "unacknowledged_rows",
-    "first_missing",
-    "newest_lost_ms",
-)
+_AUDITED = ("acknowledged_rows", "missing_rows", "wrong_rows", "unacknowledged_rows", "first_missing", "newest_lost_ms")
 
 
 async def measure_crash(

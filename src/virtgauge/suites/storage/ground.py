@@ -80,13 +80,7 @@ class Ground:
         return cls(shared, disk, image, program, whom, stage.platform.timeout_factor, {})
 
     async def launch(
-        self,
-        stage: Stage,
-        spec: TestbedSpec,
-        *,
-        memory_mib: int,
-        shares: Sequence[Path],
-        lab: Namespace | None = None,
+        self, stage: Stage, spec: TestbedSpec, *, memory_mib: int, shares: Sequence[Path], lab: Namespace | None = None
     ) -> Guest:
         """Launch the guest: with a link into the lab, where there is one.
 

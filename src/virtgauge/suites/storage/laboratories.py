@@ -158,9 +158,7 @@ class EmbeddedTestbed(StorageTestbed):
         if what == "machine":
             await self._ground.launch_again(self.stage)
         return dataclasses.replace(
-            target,
-            client=self._client(target.client.store),
-            inside=self._ground.client_inside(self.guest.channel),
+            target, client=self._client(target.client.store), inside=self._ground.client_inside(self.guest.channel)
         )
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError
-from virtgauge.agent.frames import ProtocolError
+from virtgauge.agent.channel import Channel
 from virtgauge.platforms.attempt import log_tail
+from virtgauge.suites.loads import Running
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Server
 
@@ -93,7 +92,6 @@ def last_lines(text: str, lines: int = 6) -> str:
 # A database server in a guest: set up, started through the flush launcher, watched, killed and started again.
 
 _POLL_S = 0.1
-_STOP_S = 30.0
 _LONGEST_START_S = 900.0
 """Cassandra takes four minutes in a virtual machine whose processor is emulated; what takes longer is stuck."""
 _NOT_YET = {"refused", "lost", "timeout", "denied", "schema", "database"}
@@ -118,7 +116,7 @@ class ServerProcess:
         self._guest, self._server, self._launcher = guest, server, tuple(launcher)
         self._pid, self._log = folder / "server.pid", folder / "server.log"
         self._time_out_s = min(server.ready_timeout_s * timeout_factor, _LONGEST_START_S)
-        self._load: int | None = None
+        self._load: Running | None = None
 
     async def set_up(self) -> None:
         """Run what comes before the first start.
@@ -138,8 +136,7 @@ class ServerProcess:
         self._pid.unlink(missing_ok=True)
         argv = ["/bin/sh", "-c", _LOGGED, "sh", str(self._pid), str(self._log), *self._launcher]
         argv += [*self._environment, *self._server.argv]
-        reply = await self._guest.request("load_start", name="program", params={"argv": argv}, timeout_s=_STOP_S)
-        self._load = int(reply.value["load"])
+        self._load = await Running.start(self._guest, "program", {"argv": argv}, "the server")
         deadline = time.monotonic() + self._time_out_s
         while True:
             try:
@@ -172,8 +169,7 @@ class ServerProcess:
         """End it in order, or what is left of it.  Idempotent."""
         load, self._load = self._load, None
         if load is not None:
-            with contextlib.suppress(AgentError, ChannelClosedError, ProtocolError, TimeoutError):
-                await self._guest.request("load_stop", load=load, timeout_s=_STOP_S)
+            await load.stop()
 
     def last_words(self) -> str:
         return last_lines(log_tail(self._log)) or "it printed nothing"

@@ -85,12 +85,7 @@ class StorageSettings(BaseModel):
     flushes: Levels[FlushProfile] = ("as-is",)
     """What a flush costs: ``as-is``, ``at-once``, ``rotational:RPM`` or ``latency:MICROSECONDS``."""
 
-    operations: Levels[Operation] = (
-        "single-write",
-        "single-read",
-        "multi-write",
-        "multi-read",
-    )
+    operations: Levels[Operation] = ("single-write", "single-read", "multi-write", "multi-read")
     """What is measured; see [storage.md](storage.md#what-is-measured)."""
     clients: Levels[Annotated[int, Field(ge=1, le=_MOST_CLIENTS)]] = (1,)
     """Concurrent clients."""

@@ -111,9 +111,5 @@ def _profile(name: str, *, commit: bool, fsync: bool, period_ms: int | None = No
     if period_ms is not None:
         settings["wal_writer_delay"] = f"{period_ms // 3}ms"
     return Profile(
-        name=name,
-        settings=settings,
-        survives_kill=commit,
-        flushes_each_write=commit and fsync,
-        period_ms=period_ms,
+        name=name, settings=settings, survives_kill=commit, flushes_each_write=commit and fsync, period_ms=period_ms
     )
