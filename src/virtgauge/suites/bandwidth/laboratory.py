@@ -49,7 +49,7 @@ from virtgauge.suites.bandwidth.testbed import (
     TestbedSpec,
     crossing,
 )
-from virtgauge.suites.cpu_record import CpuRecord, recorded
+from virtgauge.suites.cpu_record import recorded
 from virtgauge.suites.testbed import Stage
 
 _READY_S = 120.0
@@ -230,30 +230,22 @@ class ShapedPath(Path):
 
     @contextlib.asynccontextmanager
     async def counting(self) -> AsyncIterator[Count]:
-        dropped_before = self._dropped()
+        dropped_before, began_ns = self._dropped(), time.monotonic_ns()
+        ended_ns = dropped = 0
+
+        def over(start_ns: int, end_ns: int) -> Counted:
+            start, end = max(start_ns, began_ns), min(end_ns, ended_ns)
+            sent, frames = (record.between(start, end) or 0 for record in records)
+            return Counted(sent, frames, dropped, max(end - start, 0))
+
         accounts = (lambda: self._counters.read(OTHERS).rx_bytes, lambda: self._counters.read(OTHERS).rx_frames)
         async with recorded(*accounts, every_s=_EVERY_S) as records:
-            count = _Recorded(*records)
-            yield count
-            count.ended_ns = time.monotonic_ns()
-        count.dropped = self._dropped() - dropped_before
+            yield over
+            ended_ns = time.monotonic_ns()
+        dropped = self._dropped() - dropped_before
 
     def _dropped(self) -> int:
         try:
             return dropped_frames(self._router, RECEIVER)
         except NetworkError as error:
             raise AgentError("lost", f"the path's shaper was lost: {error.message}") from error
-
-
-class _Recorded(Count):
-    """Counters that were read at short intervals."""
-
-    def __init__(self, frame_bytes: CpuRecord, frames: CpuRecord) -> None:
-        self._bytes, self._frames = frame_bytes, frames
-        self._began_ns = self.ended_ns = time.monotonic_ns()
-        self.dropped = 0
-
-    def over(self, start_ns: int, end_ns: int) -> Counted:
-        start, end = max(start_ns, self._began_ns), min(end_ns, self.ended_ns)
-        counted = [record.between(start, end) or 0 for record in (self._bytes, self._frames)]
-        return Counted(counted[0], counted[1], self.dropped, max(end - start, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
@@ -76,12 +76,8 @@ class LinkRecord:
         return dataclasses.asdict(self) | {"delay_ms": conditions.delay_ms, "loss": conditions.loss}
 
 
-class Count(abc.ABC):
-    """What is counted from some moment on."""
-
-    @abc.abstractmethod
-    def over(self, start_ns: int, end_ns: int) -> Counted:
-        """What was counted from one moment of the controller's CLOCK_MONOTONIC to another."""
+Count = Callable[[int, int], Counted]
+"""What was counted from one moment of the controller's CLOCK_MONOTONIC to another."""
 
 
 class Path(abc.ABC):
@@ -135,7 +131,15 @@ class SimulatedPath(Path):
 
     @contextlib.asynccontextmanager
     async def counting(self) -> AsyncIterator[Count]:
-        yield _SimulatedCount(self._link)
+        before = self._link.counters()
+
+        def over(start_ns: int, end_ns: int) -> Counted:
+            """In simulated time, which is that of the estimate alone."""
+            now = self._link.counters()
+            sent, frames = now.cross_bytes - before.cross_bytes, now.cross_frames - before.cross_frames
+            return Counted(sent, frames, 0, now.passed_ns - before.passed_ns)
+
+        yield over
 
     async def rest(self) -> LinkRecord:
         conditions = self._conditions
@@ -143,20 +147,3 @@ class SimulatedPath(Path):
         emulated = conditions.delay_ms > 0 or conditions.loss > 0
         lateness_ns = self._link.truth.emulator_late_ns if emulated else None
         return LinkRecord("emulator" if emulated else conditions.shaper, 0, 0, lateness_ns)
-
-
-class _SimulatedCount(Count):
-    """What the others have sent in simulated time, which is that of the estimate alone."""
-
-    def __init__(self, link: SimulatedLink) -> None:
-        self._link = link
-        self._before = link.counters()
-
-    def over(self, start_ns: int, end_ns: int) -> Counted:
-        before, now = self._before, self._link.counters()
-        return Counted(
-            now.cross_bytes - before.cross_bytes,
-            now.cross_frames - before.cross_frames,
-            0,
-            now.passed_ns - before.passed_ns,
-        )

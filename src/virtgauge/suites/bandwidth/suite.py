@@ -124,7 +124,7 @@ class BandwidthSuite(Suite):
             packet_bytes=settings.packet_bytes,
             receiver=testbed.spec.receiver,
             answer=answer,
-            counted=count.over(began_ns, answer.finished_ns),
+            counted=count(began_ns, answer.finished_ns),
             before_bps=before_bps,
             after_bps=after_bps,
             link=link,
