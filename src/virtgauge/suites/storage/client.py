@@ -167,39 +167,26 @@ class FlushCount:
         return self.time_ns / timed if timed > 0 else None
 
 
+@dataclasses.dataclass(frozen=True)
 class Sensorstore:
     """The executable, run by one agent for one database; docs/sensorstore.md describes its commands.
 
     Attributes:
-        store: what it talks to; None for commands that need no database.
+        channel: of the agent.
+        program: the executable, as that agent sees it.
+        store: of the specifications: what it talks to; None for commands that need no database.
+        prefix: a launcher and its arguments, for what writes to a disk itself.
+        timeout_factor: how many times longer than on the host things may take there.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        program: Path,
-        store: Mapping[str, Any] | None,
-        *,
-        prefix: Sequence[str] = (),
-        timeout_factor: float = 1.0,
-    ) -> None:
-        """Take over where it runs.
-
-        Args:
-            channel: of the agent.
-            program: the executable, as that agent sees it.
-            store: of the specifications.
-            prefix: a launcher and its arguments, for what writes to a disk itself.
-            timeout_factor: how many times longer than on the host things may take there.
-        """
-        self._channel, self._program, self._prefix = channel, program, tuple(prefix)
-        self._timeout_factor = timeout_factor
-        self.store = store
+    channel: Channel
+    program: Path
+    store: Mapping[str, Any] | None
+    prefix: Sequence[str] = ()
+    timeout_factor: float = 1.0
 
     def on(self, store: Mapping[str, Any]) -> Sensorstore:
-        return Sensorstore(
-            self._channel, self._program, store, prefix=self._prefix, timeout_factor=self._timeout_factor
-        )
+        return dataclasses.replace(self, store=store)
 
     async def about(self) -> dict[str, Any]:
         """Version and settings; one attempt.
@@ -245,9 +232,9 @@ class Sensorstore:
             "acknowledged": None if acknowledged is None else str(acknowledged),
             "until_failure": until_failure,
         }
-        value, finished_ns = await self._answer("measure", fields, warmup_s + seconds + _SHORT_S)
+        value = await self._call("measure", fields, warmup_s + seconds + _SHORT_S)
         with documented("what sensorstore measured", "docs/sensorstore.md"):
-            return decoded(Measured, {**value, "finished_ns": finished_ns})
+            return decoded(Measured, value)
 
     async def audit(self, data: Mapping[str, Any], streams: Sequence[Stream], acknowledged: Path) -> dict[str, Any]:
         """Compare what is there with what was acknowledged.
@@ -282,24 +269,18 @@ class Sensorstore:
     async def _call(
         self, command: str, fields: Mapping[str, Any], within_s: float, *, storeless: bool = False
     ) -> dict[str, Any]:
-        return (await self._answer(command, fields, within_s, storeless=storeless))[0]
-
-    async def _answer(
-        self, command: str, fields: Mapping[str, Any], within_s: float, *, storeless: bool = False
-    ) -> tuple[dict[str, Any], int]:
-        within_s *= self._timeout_factor
+        """What a command tells, with ``finished_ns``: when that had come, by the controller's clock."""
+        within_s *= self.timeout_factor
         specification = dict(fields) if storeless else {"store": self.store, **fields}
-        reply = await self._channel.request(
+        reply = await self.channel.request(
             "run",
-            argv=[*self._prefix, str(self._program), command],
+            argv=[*self.prefix, str(self.program), command],
             env={_SPECIFICATION: json.dumps(specification)},  # arguments are for everybody to see
             timeout_ms=round(within_s * 1000),
             output_limit=_OUTPUT_LIMIT,
             timeout_s=within_s + _SHORT_S,
         )
-        return self._decoded(command, reply.value, within_s), reply.finished_ns
-
-    def _decoded(self, command: str, ended: Mapping[str, Any], within_s: float) -> dict[str, Any]:
+        ended = reply.value
         if ended["timed_out"]:
             raise StoreError("timeout", f"sensorstore {command} was not done within {within_s:g} s")
         try:
@@ -312,7 +293,7 @@ class Sensorstore:
             said = bytes(ended["stderr"]).decode(errors="replace").strip()[-400:]
             how = f"signal {ended['signal']}" if ended["signal"] is not None else f"status {ended['exit_code']}"
             raise StoreError("client", f"sensorstore {command} ended with {how}: {self._without_secrets(said)}")
-        return value
+        return value | {"finished_ns": reply.finished_ns}
 
     def _without_secrets(self, text: str) -> str:
         password = str((self.store or {}).get("password") or "")

@@ -8,7 +8,6 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtgauge.agent.channel import Channel
 from virtgauge.errors import VirtgaugeError
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
@@ -256,7 +255,12 @@ class ServedTestbed(StorageTestbed):
         peer = await stage.launch_peer("client", lab=lab)
         await address_peer(peer.channel)
         store = product.store(place, layout, profile) | {"timeout_ms": spec.timeout_ms}
-        uncounted = await _why_uncounted(product, ground, stage.guests[0].channel, spec.flushes)
+        uncounted = None
+        if product.own_system_calls and not await ground.notifies_of_system_calls(stage.guests[0].channel):
+            uncounted = f"{product.title} makes its system calls directly, and the guest's kernel does not report them"
+            if spec.flushes not in (None, AS_IS):  # a flush is to cost what another device's would
+                words = f"its flushes cannot be made to cost what {spec.flushes} says; measure it with {AS_IS}"
+                raise StoreError("unsupported", f"{uncounted}: {words}")
         target = Target(
             label=product.label(place),
             client=Sensorstore(peer.channel, ground.sensorstore, store),
@@ -269,7 +273,8 @@ class ServedTestbed(StorageTestbed):
             acknowledged=ground.shared / "acknowledged",
         )
         testbed = cls(stage, spec, ground, lab, product, server, target)
-        await testbed.start()
+        await testbed._process.set_up()
+        await testbed._serve()
         return testbed
 
     def _new_process(self) -> ServerProcess:
@@ -277,15 +282,6 @@ class ServedTestbed(StorageTestbed):
         launcher = launcher_prefix(counters, self.spec.flushes or AS_IS) if counters is not None else []
         factor = self._ground.timeout_factor
         return ServerProcess(self.guest.channel, self._server, shared, launcher, timeout_factor=factor)
-
-    async def start(self) -> None:
-        """Set the server up on an empty disk, and start it.
-
-        Raises:
-            StoreError: it did not come up.
-        """
-        await self._process.set_up()
-        await self._serve()
 
     async def _serve(self) -> None:
         reported = await self._process.start(self._target.client)
@@ -324,21 +320,6 @@ class ServedTestbed(StorageTestbed):
             return error
         words = f"{error.message}; the server has ended: {self._process.last_words()}"
         return StoreError(error.code, words)
-
-
-async def _why_uncounted(product: Database, ground: Ground, guest: Channel, flushes: str | None) -> str | None:
-    """Why the server's flushes cannot be counted in this guest; None where they can.
-
-    Raises:
-        StoreError: ``unsupported``: they have to be, because a flush is to cost what another device's would.
-    """
-    if not product.own_system_calls or await ground.notifies_of_system_calls(guest):
-        return None
-    words = f"{product.title} makes its system calls directly, and the guest's kernel does not report them"
-    if flushes not in (None, AS_IS):
-        text = f"{words}: its flushes cannot be made to cost what {flushes} says; measure it with {AS_IS}"
-        raise StoreError("unsupported", text)
-    return words
 
 
 async def set_up_testbed(stage: Stage, spec: TestbedSpec) -> StorageTestbed:
