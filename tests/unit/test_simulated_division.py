@@ -38,10 +38,10 @@ def test_the_closed_form_for_two_is_what_water_filling_comes_to():
     random = np.random.default_rng(7)
     for _ in range(500):
         capacity = random.uniform(0.5, 4)
-        floors = random.uniform(0, capacity / 2, 2) * random.integers(0, 2, 2)
         demands, limits, weights = random.uniform(0, 4, 2), random.uniform(0.1, 4, 2), random.uniform(1, 500, 2)
-        wants = [Want(*values) for values in zip(demands, limits, floors, weights, strict=True)]
-        claims = [Claim(*values) for values in zip(demands, limits, floors, weights, strict=True)]
+        known = list(zip(demands, limits, weights, strict=True))
+        wants = [Want(demand, limit, weight=weight) for demand, limit, weight in known]
+        claims = [Claim(*values) for values in known]
         assert divided(*wants, capacity) == pytest.approx(tuple(entitled_cpus(claims, capacity)), abs=1e-9)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ def decoded(kind: type[_Record], value: Mapping[str, Any]) -> _Record:
     Raises:
         ValueError: one is missing, or of another type.
     """
-    record: _Record = _adapter(kind).validate_python(value)
+    record: _Record = _adapter(cast(Any, kind)).validate_python(value)
     return record
 
 
