@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.suites.isolation.kernel_work import LoadResult
 from virtgauge.suites.isolation.outcome import (
-    Conditions,
     GuestConditions,
     Steal,
     flags_of,
@@ -35,14 +33,13 @@ def guest(name="tested", *, policy: Policy | None = None, no_effect=(), **change
     return GuestConditions(name=name, applied=applied, **known)
 
 
-CLEAN = Conditions(
+CLEAN: dict[str, Any] = dict(
     guests=(guest(), guest("loading")),
     asked=(),
     elapsed_ns=5 * SECOND,
-    loader=None,
+    load=None,
     steal=QUIET,
-    frequency_before_hz=3e9,
-    frequency_after_hz=3e9,
+    frequencies_hz=(3e9, 3e9),
     buffered=False,
     cached=None,
     memory_mib=256,
@@ -51,7 +48,7 @@ CLEAN = Conditions(
 
 def flags(**changes: Any) -> dict[str, tuple[bool, str]]:
     """Fatal or not and the words, by name."""
-    return {flag.name: (flag.fatal, flag.detail) for flag in flags_of(dataclasses.replace(CLEAN, **changes))}
+    return {flag.name: (flag.fatal, flag.detail) for flag in flags_of(**CLEAN | changes)}
 
 
 def limited(*, received, throttling, limit=0.5, unlimited=1.0) -> dict[str, tuple[bool, str]]:
@@ -67,13 +64,13 @@ def limited(*, received, throttling, limit=0.5, unlimited=1.0) -> dict[str, tupl
 
 def test_nothing_is_said_of_a_trial_in_which_nothing_was_wrong():
     assert flags() == {}
-    assert flags(loader=load("integer", 10**6, None)) == {}
+    assert flags(load=load("integer", 10**6, None)) == {}
     assert limited(received=0.5, throttling=OFTEN_STOPPED) == {}
 
 
 def test_a_guest_that_was_starved_by_its_neighbour_is_a_result_and_no_fault():
     starved = guest(received_cpus=0.05, entitled_cpus=0.5)
-    assert flags(guests=(starved, guest("loading")), loader=load("integer", 1, None)) == {}
+    assert flags(guests=(starved, guest("loading")), load=load("integer", 1, None)) == {}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +82,7 @@ def test_a_guest_that_was_starved_by_its_neighbour_is_a_result_and_no_fault():
     ],
 )
 def test_a_load_that_was_not_there_makes_the_trial_invalid(loader, said):
-    fatal, detail = flags(loader=loader)["loader-died"]
+    fatal, detail = flags(load=loader)["loader-died"]
     assert fatal
     assert "flush" in detail
     assert said in detail
@@ -122,7 +119,7 @@ def test_a_limit_that_never_stopped_anybody_is_told_only_where_it_had_to():
 def test_only_knobs_that_the_cell_asks_for_are_told_to_have_no_effect():
     reasons = ("cpu_limit: it has no use for more", "cores: they are all that the machine has")
     one = guest(policy=Policy(cpu_limit=1.0, weight=100), no_effect=reasons, throttling=OFTEN_STOPPED)
-    found = list(flags_of(dataclasses.replace(CLEAN, guests=(one, guest("loading")), asked=("cpu_limit",))))
+    found = list(flags_of(**CLEAN | {"guests": (one, guest("loading")), "asked": ("cpu_limit",)}))
     assert [(flag.name, flag.fatal, flag.detail) for flag in found] == [
         ("policy-no-effect", False, "tested: cpu_limit: it has no use for more")
     ]
@@ -146,12 +143,12 @@ def test_bounds_that_do_not_hold_for_buffered_writes_are_told_where_writes_are_b
 
 
 def test_a_change_of_the_clock_frequency_by_more_than_three_per_cent_is_told():
-    assert flags(frequency_after_hz=2.92e9) == {}
-    fatal, detail = flags(frequency_after_hz=1.5e9)["frequency-changed"]
+    assert flags(frequencies_hz=(3e9, 2.92e9)) == {}
+    fatal, detail = flags(frequencies_hz=(3e9, 1.5e9))["frequency-changed"]
     assert not fatal
     assert detail == "3.00 GHz before the trial, 1.50 GHz after it"
-    assert "frequency-changed" in flags(frequency_after_hz=3.1e9)
-    assert flags(frequency_before_hz=0.0) == {}  # not known
+    assert "frequency-changed" in flags(frequencies_hz=(3e9, 3.1e9))
+    assert flags(frequencies_hz=(0.0, 3e9)) == {}  # not known
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ A flag says what makes a trial invalid, or has to be said with it.  That a guest
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
@@ -15,8 +15,8 @@ from virtgauge.host.policy import Applied, DiskLimits
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.isolation.benchmarks import Kind
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult
-from virtgauge.suites.isolation.outside import Outside, Received
-from virtgauge.suites.isolation.policies import Demand, Given, Placement, entitled, entitled_without_limit
+from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
+from virtgauge.suites.isolation.policies import Claimant, Demand, Given, Placement, entitled, entitled_without_limit
 from virtgauge.suites.isolation.testbed import LOADING, TESTED
 
 _PERIOD_NS = QUOTA_PERIOD_US * 1000
@@ -77,61 +77,52 @@ class Steal:
         return (self.seen_ns or 0) + self.missed_ns < _VISIBLE * self.stopped_ns
 
 
-@dataclasses.dataclass(frozen=True)
-class Conditions:
-    """Under which a trial was made.
+def flags_of(
+    *,
+    guests: tuple[GuestConditions, GuestConditions],
+    asked: tuple[str, ...],
+    elapsed_ns: int,
+    load: LoadResult | None,
+    steal: Steal,
+    frequencies_hz: tuple[float, float],
+    buffered: bool,
+    cached: str | None,
+    memory_mib: int,
+) -> Iterator[Flag]:
+    """Every flag that applies to a trial.
 
-    Attributes:
+    Args:
         guests: both.
         asked: the knobs that the cell's policy asks for (``cpu_limit``, ``disk`` …).
         elapsed_ns: measured.
-        loader: None without a load.
+        load: None without one.
         steal: of the tested guest.
-        frequency_before_hz, frequency_after_hz: of the tested guest's processor.
+        frequencies_hz: of the tested guest's processor, before and after.
         buffered: whether the guests' file system has no direct I/O.
         cached: why the tested guest's disk is not measured past every page cache; None where it is, or has no part.
         memory_mib: limit of each guest's memory.
     """
-
-    guests: tuple[GuestConditions, GuestConditions]
-    asked: tuple[str, ...]
-    elapsed_ns: int
-    loader: LoadResult | None
-    steal: Steal
-    frequency_before_hz: float
-    frequency_after_hz: float
-    buffered: bool
-    cached: str | None
-    memory_mib: int
-
-
-def flags_of(found: Conditions) -> Iterator[Flag]:
-    """Every flag that applies."""
-    yield from _fatal(found)
-    for guest in found.guests:
-        yield from _policy_flags(guest, found)
-    before, after = found.frequency_before_hz, found.frequency_after_hz
+    if load is not None and load.error is not None:
+        yield Flag("loader-died", f"the load {load.name} ended early: {load.error}")
+    elif load is not None and not load.units:
+        yield Flag("loader-died", f"the load {load.name} did nothing at all")
+    for guest in guests:
+        if guest.kills:
+            yield Flag("out-of-memory", out_of_memory_words(guest.name, guest.kills, memory_mib))
+    # Where there is no direct I/O, drivers say what becomes of writes by themselves.
+    concerned = {*asked, *(["disk writes"] if buffered and "disk" in asked else [])}
+    for guest in guests:
+        yield from _policy_flags(guest, concerned, elapsed_ns)
+    before, after = frequencies_hz
     if before > 0 and abs(after / before - 1) > _FREQUENCY:
         text = f"{before / 1e9:.2f} GHz before the trial, {after / 1e9:.2f} GHz after it"
         yield Flag("frequency-changed", text, fatal=False)
-    if found.steal.blind:
-        assert found.steal.stopped_ns is not None
-        stopped = found.steal.stopped_ns / found.steal.capacity_ns
+    if steal.blind and steal.stopped_ns is not None:
+        stopped = steal.stopped_ns / steal.capacity_ns
         text = f"the tested guest was stopped for {stopped:.0%} of its time, which it sees little or nothing of"
         yield Flag("guest-blind", text, fatal=False)
-    if found.cached is not None:
-        yield Flag("disk-cached", found.cached, fatal=False)
-
-
-def _fatal(found: Conditions) -> Iterator[Flag]:
-    loader = found.loader
-    if loader is not None and loader.error is not None:
-        yield Flag("loader-died", f"the load {loader.name} ended early: {loader.error}")
-    elif loader is not None and not loader.units:
-        yield Flag("loader-died", f"the load {loader.name} did nothing at all")
-    for guest in found.guests:
-        if guest.kills:
-            yield Flag("out-of-memory", out_of_memory_words(guest.name, guest.kills, found.memory_mib))
+    if cached is not None:
+        yield Flag("disk-cached", cached, fatal=False)
 
 
 def out_of_memory_words(name: str, kills: int, memory_mib: int) -> str:
@@ -140,20 +131,18 @@ def out_of_memory_words(name: str, kills: int, memory_mib: int) -> str:
     return f"the host's kernel killed {processes} of the {name} guest at its memory limit of {memory_mib} MiB"
 
 
-def _policy_flags(guest: GuestConditions, found: Conditions) -> Iterator[Flag]:
-    concerned = set(found.asked)
-    if guest.applied.declared.weight is not None:
-        concerned.discard("reservation")  # brought about by that weight (policies.py), which is judged as such
-    if found.buffered and "disk" in concerned:
-        concerned.add("disk writes")  # those that are buffered, as drivers say it
+def _policy_flags(guest: GuestConditions, concerned: Collection[str], elapsed_ns: int) -> Iterator[Flag]:
+    # A reservation is brought about by a weight (policies.py), which is judged as such.
+    by_weight = guest.applied.declared.weight is not None
     for reason in guest.applied.no_effect:
-        if reason.split(":")[0] in concerned:
+        knob = reason.split(":")[0]
+        if knob in concerned and not (by_weight and knob == "reservation"):
             yield Flag("policy-no-effect", f"{guest.name}: {reason}", fatal=False)
     limit, received = guest.applied.declared.cpu_limit, guest.received_cpus
     if limit is None or received is None:
         return
-    allowed_ns = limit * (_UNBOUND * found.elapsed_ns + 2 * _PERIOD_NS)
-    if received * found.elapsed_ns > allowed_ns:
+    allowed_ns = limit * (_UNBOUND * elapsed_ns + 2 * _PERIOD_NS)
+    if received * elapsed_ns > allowed_ns:
         text = f"the {guest.name} guest received {received:.2f} CPUs in spite of its limit of {limit:g}"
         yield Flag("limit-unbound", text, fatal=False)
     # Where others held it back as far, the limit had nothing to stop.
@@ -219,25 +208,23 @@ class Trial:
 
     @property
     def guests(self) -> tuple[GuestConditions, GuestConditions]:
-        threads, intensity = self.where.capacity, self.params["intensity"]
-        first = (self.policies.tested, Demand.of(self.benchmark, threads, 100, self.tested.cpus))
-        second = (self.policies.loading, Demand.of(self.load, threads, intensity, self.loading.cpus))
-        found = []
-        for number, (name, one, other, counts) in enumerate(
-            ((TESTED, first, second, self.outside.tested), (LOADING, second, first, self.outside.loading))
-        ):
-            found.append(
-                GuestConditions(
-                    name=name,
-                    applied=self.applied[number],
-                    received_cpus=one[1].received_cpus,
-                    entitled_cpus=entitled(self.where, one, other),
-                    unlimited_cpus=entitled_without_limit(self.where, one, other),
-                    throttling=counts.throttling,
-                    kills=counts.kills,
-                )
+        threads, given, seen = self.where.capacity, self.policies, self.outside
+        first = (given.tested, Demand.of(self.benchmark, threads, 100, self.tested.cpus))
+        second = (given.loading, Demand.of(self.load, threads, self.params["intensity"], self.loading.cpus))
+
+        def guest(name: str, applied: Applied, one: Claimant, other: Claimant, counts: GuestCounts) -> GuestConditions:
+            return GuestConditions(
+                name=name,
+                applied=applied,
+                received_cpus=one[1].received_cpus,
+                entitled_cpus=entitled(self.where, one, other),
+                unlimited_cpus=entitled_without_limit(self.where, one, other),
+                throttling=counts.throttling,
+                kills=counts.kills,
             )
-        return found[0], found[1]
+
+        tested, loading = self.applied
+        return guest(TESTED, tested, first, second, seen.tested), guest(LOADING, loading, second, first, seen.loading)
 
     def result(self) -> dict[str, Any]:
         answer, rate, steal, guests = self.answer, self.answer.rate, self.steal, self.guests
@@ -282,20 +269,18 @@ class Trial:
             "out_of_memory_kills": {guest.name: guest.kills for guest in guests},
         }
 
-    def flags(self) -> tuple[Flag, ...]:
-        found = Conditions(
+    def flags(self) -> Iterator[Flag]:
+        return flags_of(
             guests=self.guests,
             asked=self.policies.asked,
             elapsed_ns=self.answer.elapsed_ns,
-            loader=self.load_result,
+            load=self.load_result,
             steal=self.steal,
-            frequency_before_hz=self.answer.frequency_before_hz,
-            frequency_after_hz=self.answer.frequency_after_hz,
+            frequencies_hz=(self.answer.frequency_before_hz, self.answer.frequency_after_hz),
             buffered=self.answer.direct is False,
             cached=self._cached(),
             memory_mib=self.memory_mib,
         )
-        return tuple(flags_of(found))
 
     def histograms(self) -> dict[str, Histogram]:
         """Latencies under the benchmark's family: ``disk`` or ``wake``."""

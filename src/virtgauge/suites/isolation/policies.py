@@ -116,13 +116,29 @@ def given(policy: PolicyName, on: str, share: float, where: Placement, disk_full
     Raises:
         UsageError: a value that no kernel accepts.
     """
-    tested, loading = _plain(where.tested), _plain(where.loading)
-    changes, notes = _changes(policy, share, where.capacity, disk_full_bps)
-    if on == "tested":
-        tested = dataclasses.replace(tested, **changes)
-    elif on == "loading":
-        loading = dataclasses.replace(loading, **changes)
-    return Given(tested, loading, tuple(changes), notes)
+    changes: dict[str, Any] = {}
+    notes = []
+    if policy in _LIMITS:
+        changes["cpu_limit"] = share * where.capacity
+    if policy in _WEIGHS:
+        changes["weight"] = weight_for_share(share)
+    if policy in _RESERVES:
+        changes["reservation"] = share * where.capacity
+        notes.append(
+            f"reservation: {share:.0%} by a weight of {changes['weight']} beside {PLAIN_WEIGHT}, which is a floor "
+            "among these two guests alone; where the platform has reservations, one of that size"
+        )
+    if policy == "disk-limit":
+        bound = round(share * disk_full_bps)
+        changes["disk"] = DiskLimits(read_bps=bound, write_bps=bound)
+    tested, loading = (
+        dataclasses.replace(
+            Policy(weight=PLAIN_WEIGHT, cores=None if cpus == allowed_cpus() else cpus),
+            **(changes if on == name else {}),
+        )
+        for name, cpus in (("tested", where.tested), ("loading", where.loading))
+    )
+    return Given(tested, loading, tuple(changes), tuple(notes))
 
 
 def refusal(policy: PolicyName, share: float, capacity: int, disk_full_bps: float) -> str | None:
@@ -142,31 +158,6 @@ def refusal(policy: PolicyName, share: float, capacity: int, disk_full_bps: floa
     if policy == "disk-limit" and share * disk_full_bps < 1:
         return f"{share:.3%} of {disk_full_bps:g} bytes a second is less than one"
     return None
-
-
-def _plain(cpus: tuple[int, ...]) -> Policy:
-    return Policy(weight=PLAIN_WEIGHT, cores=None if cpus == allowed_cpus() else cpus)
-
-
-def _changes(
-    policy: PolicyName, share: float, capacity: int, disk_full_bps: float
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    changes: dict[str, Any] = {}
-    notes: list[str] = []
-    if policy in _LIMITS:
-        changes["cpu_limit"] = share * capacity
-    if policy in _WEIGHS:
-        changes["weight"] = weight_for_share(share)
-    if policy in _RESERVES:
-        changes["reservation"] = share * capacity
-        notes.append(
-            f"reservation: {share:.0%} by a weight of {changes['weight']} beside {PLAIN_WEIGHT}, which is a floor "
-            "among these two guests alone; where the platform has reservations, one of that size"
-        )
-    if policy == "disk-limit":
-        bound = round(share * disk_full_bps)
-        changes["disk"] = DiskLimits(read_bps=bound, write_bps=bound)
-    return changes, tuple(notes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +180,11 @@ class Demand:
         return cls(threads * intensity_percent / 100 if kind.always_runs else None, received_cpus)
 
 
-def entitled(where: Placement, one: tuple[Policy, Demand], other: tuple[Policy, Demand]) -> float | None:
+Claimant = tuple[Policy, Demand]
+"""A guest beside another."""
+
+
+def entitled(where: Placement, one: Claimant, other: Claimant) -> float | None:
     """What the first of two guests is entitled to, in whole CPUs.
 
     A neighbour whose demand is not known is supposed to want what it used.
@@ -208,7 +203,7 @@ def entitled(where: Placement, one: tuple[Policy, Demand], other: tuple[Policy, 
     return entitled_cpus(claims, float(where.capacity))[0]
 
 
-def entitled_without_limit(where: Placement, one: tuple[Policy, Demand], other: tuple[Policy, Demand]) -> float | None:
+def entitled_without_limit(where: Placement, one: Claimant, other: Claimant) -> float | None:
     """What the first would be entitled to if it had no limit."""
     policy, demand = one
     return entitled(where, (dataclasses.replace(policy, cpu_limit=None, reservation=None), demand), other)

@@ -170,7 +170,7 @@ class IsolationSuite(Suite):
             result=trial.result(),
             histograms=trial.histograms(),
             samples={},
-            flags=trial.flags(),
+            flags=tuple(trial.flags()),
             guest_clocks=clocks,
             controller_elapsed_ns=None if prepared else reply.finished_ns - reply.sent_ns,
             guest_steal_ns=answer.steal_ns,
