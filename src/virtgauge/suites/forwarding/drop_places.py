@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from virtgauge.analysis.forwarding import DropCounter
@@ -105,14 +105,9 @@ async def _inside(guest: Guest) -> dict[str, str]:
     return {path: (held or b"").decode(errors="replace") for path, held in reply.value["files"].items()}
 
 
-def interface_drops(text: str) -> dict[str, int]:
-    """Frames dropped at each Ethernet interface, received and sent, as ``/proc/net/dev`` has them."""
-    return {name: sum(fields[index] for index in (2, 3, 4, 10, 11, 12)) for name, fields in _interfaces(text)}
-
-
 @dataclasses.dataclass(frozen=True)
 class Frames:
-    """Frames of all Ethernet interfaces of a guest: taken, dropped instead, sent, dropped instead."""
+    """Frames of Ethernet interfaces of a guest: taken, dropped instead, sent, dropped instead."""
 
     taken: int
     refused: int
@@ -121,22 +116,25 @@ class Frames:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        each = [fields for _, fields in _interfaces(text)]
-        return cls(
-            taken=sum(fields[1] for fields in each),
-            refused=sum(fields[2] + fields[3] + fields[4] for fields in each),
-            sent=sum(fields[9] for fields in each),
-            unsent=sum(fields[10] + fields[11] + fields[12] for fields in each),
-        )
+        """Of all interfaces, as ``/proc/net/dev`` has them."""
+        each = _interfaces(text).values()
+        return cls(*(sum(frames[place] for frames in each) for place in range(4)))
 
 
-def _interfaces(text: str) -> Iterator[tuple[str, list[int]]]:
+def interface_drops(text: str) -> dict[str, int]:
+    """Frames dropped at each Ethernet interface, received and sent, as ``/proc/net/dev`` has them."""
+    return {name: refused + unsent for name, (_, refused, _, unsent) in _interfaces(text).items()}
+
+
+def _interfaces(text: str) -> dict[str, tuple[int, int, int, int]]:
+    found = {}
     for line in text.splitlines()[2:]:
         name, _, figures = line.partition(":")
         fields = [int(figure) for figure in figures.split()]
         # bytes packets errs drop fifo frame compressed multicast | bytes packets errs drop fifo …
         if len(fields) >= 13 and name.strip() != "lo":
-            yield name.strip(), fields
+            found[name.strip()] = fields[1], sum(fields[2:5]), fields[9], sum(fields[10:13])
+    return found
 
 
 def backlog_drops(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from typing import Self
@@ -163,25 +164,13 @@ class Ends:
 
     def __init__(self, settings: ForwardingSettings, tester: Guest, cpus: CpuPlan) -> None:
         self.timeout_factor = 1.0
-        self._tester = Tester(
-            channel=tester.channel,
-            port=settings.port,
-            transmit="eth0",
-            receive="eth1",
-            paths=[Path(_TRANSMIT_MAC, ingress_mac(n), SOURCE, DESTINATION) for n in range(settings.guests)],
-            transmit_cpu=cpus.transmit,
-            receive_cpu=cpus.receive,
+        tested = functools.partial(
+            Tester, tester.channel, settings.port, transmit_cpu=cpus.transmit, receive_cpu=cpus.receive
         )
-        self._loop = Tester(
-            channel=tester.channel,
-            port=settings.port,
-            transmit="eth2",
-            receive=_LOOP_END,
-            paths=[Path(_LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)],
-            transmit_cpu=cpus.transmit,
-            receive_cpu=cpus.receive,
-            drain_ns=_LOOP_DRAIN_NS,
-        )
+        paths = [Path(_TRANSMIT_MAC, ingress_mac(n), SOURCE, DESTINATION) for n in range(settings.guests)]
+        loop = [Path(_LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
+        self._tester = tested("eth0", "eth1", paths)
+        self._loop = tested("eth2", _LOOP_END, loop, drain_ns=_LOOP_DRAIN_NS)
 
     @classmethod
     async def launch(cls, settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> Self:

@@ -59,6 +59,13 @@ class ForwardingSuite(Suite):
     def _cell(self, vector: str, frame_bytes: int) -> Cell:
         s = self._settings
         shares = s.shares().get(vector)
+        searches = len(s.strong) if vector == WORST else 1
+        latency_s = len({*s.latency_loads, *s.load_curve}) * s.latency_s * s.latency_repeats
+        longest_s = searches * s.search_method().longest_s(s.limits()) + 40 * s.calibration_s
+        longest_s += latency_s + 45 * s.back_to_back
+        trials = longest_s / min(s.length_of_trial_s, s.latency_s)
+        # Of a search some ten trials; of mlrsearch, which repeats them, about four times what decides of one load.
+        search_s = 4 * s.duration_sum_s if s.search == "mlrsearch" else 10 * s.length_of_trial_s
         return Cell(
             suite=self.name,
             probe="throughput",
@@ -72,27 +79,10 @@ class ForwardingSuite(Suite):
                 "search": s.search,
             },
             params={"vector": vector, "frame_bytes": frame_bytes},
-            timeout_s=self._timeout_s(vector),
+            timeout_s=_OVERHEAD * longest_s + _TRIAL_OVERHEAD_S * trials + _SET_UP_S,
             testbed=f"forwarding-{s.guests}-{s.switch}-{s.cpu_limit or 0:g}-{s.memory_mib or 0}-{s.port}",
-            expected_s=self._expected_s(vector),
+            expected_s=searches * search_s + latency_s + 5 * s.calibration_s,
         )
-
-    def _timeout_s(self, vector: str) -> float:
-        s = self._settings
-        method = s.search_method()
-        searches = len(s.strong) if vector == WORST else 1
-        load_s = searches * method.longest_s(s.limits()) + 40 * s.calibration_s
-        load_s += len({*s.latency_loads, *s.load_curve}) * s.latency_s * s.latency_repeats + 45 * s.back_to_back
-        trials = load_s / min(s.length_of_trial_s, s.latency_s)
-        return _OVERHEAD * load_s + _TRIAL_OVERHEAD_S * trials + _SET_UP_S
-
-    def _expected_s(self, vector: str) -> float:
-        """Of a search some ten trials; of mlrsearch, which repeats them, about four times what decides of one load."""
-        s = self._settings
-        search_s = 4 * s.duration_sum_s if s.search == "mlrsearch" else 10 * s.length_of_trial_s
-        searches = len(s.strong) if vector == WORST else 1
-        loads = len({*s.latency_loads, *s.load_curve})
-        return searches * search_s + loads * s.latency_s * s.latency_repeats + 5 * s.calibration_s
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         lab = await (SimulatedLab if stage.platform.simulated else GuestLab).create(self._settings, stage)

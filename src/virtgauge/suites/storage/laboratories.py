@@ -32,11 +32,6 @@ class SimulatedTestbed(StorageTestbed):
 
     @classmethod
     async def create(cls, stage: Stage, spec: TestbedSpec) -> SimulatedTestbed:
-        """Launch its only agent.
-
-        Raises:
-            LaunchError: it was told not to come up.
-        """
         await stage.launch()
         return cls(stage, spec)
 
@@ -91,11 +86,6 @@ class EmbeddedTestbed(StorageTestbed):
 
     @classmethod
     async def create(cls, stage: Stage, spec: TestbedSpec) -> EmbeddedTestbed:
-        """Launch the guest with its disk.
-
-        Raises:
-            LaunchError: it did not come up.
-        """
         ground = Ground.prepare(stage, spec)
         products = [product for product in DATABASES.values() if product.embedded]
         places = [place for product in products if isinstance(place := found(product.name), Found)]
@@ -171,12 +161,6 @@ class ExistingTestbed(StorageTestbed):
 
     @classmethod
     async def create(cls, stage: Stage, spec: TestbedSpec) -> ExistingTestbed:
-        """Launch the client's agent.
-
-        Raises:
-            StoreError: ``unsupported`` on any platform but the host, or where its password is not to be had.
-            LaunchError: the agent did not come up.
-        """
         assert spec.existing is not None
         if not stage.platform.is_host:
             words = f"the server {spec.existing.name} is an existing server: it is measured from the host only"
@@ -231,13 +215,6 @@ class ServedTestbed(StorageTestbed):
 
     @classmethod
     async def create(cls, stage: Stage, spec: TestbedSpec) -> ServedTestbed:
-        """Launch guest and peer, and start the server.
-
-        Raises:
-            StoreError: ``unsupported``: there is no such server or level here; or the server did not come up.
-            LaunchError: guest or peer did not.
-            AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent failed.
-        """
         assert spec.database is not None and spec.durability is not None
         place, profile = level_of(spec.database, spec.durability, spec.period_ms)
         product = database(spec.database)

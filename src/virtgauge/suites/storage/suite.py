@@ -115,21 +115,15 @@ class StorageSuite(Suite):
                 "loop": loop,
                 "write_mode": mode,
             }
-            if operation == "knee":
-                factors["of"] = kind
-            if operation == "crash":
-                factors["crash"] = kind
+            if operation in ("knee", "crash"):
+                factors["of" if operation == "knee" else "crash"] = kind
             params = {
-                "database": where["database"],
-                "durability": where["durability"],
+                **{name: factors[name] for name in ("database", "durability", "operation", "loop", "write_mode")},
                 "period_ms": s.period_ms,
-                "operation": operation,
                 "of": kind if operation == "knee" else "",
                 "crash": kind if operation == "crash" else "",
                 "clients": clients,
                 "index": index,
-                "loop": loop,
-                "write_mode": mode,
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
             }
             probe = "operations" if plain else operation
