@@ -10,7 +10,7 @@ from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import load_plan, parse_plan
 from virtgauge.suites.base import Cell
-from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, block_bytes, kind_of, largest_cache_bytes
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, NO_LOAD, block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.policies import placement
 from virtgauge.suites.isolation.suite import IsolationSuite
 
@@ -206,19 +206,17 @@ def test_a_block_that_nobody_can_tell_the_size_of_is_said_before_the_run(monkeyp
 def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():
     for name in (*BENCHMARKS, *LOADS):
         if name != NO_LOAD:
-            kind = kind_of(name)
+            kind = KINDS[name]
             assert kind.name == name
             assert kind.kernel["kernel"]
-    assert kind_of("integer").value(1757e3, 1, None) == pytest.approx(1000)  # DMIPS
-    assert kind_of("floating").value(100.0, 1, None) == pytest.approx(10)  # MWIPS
-    assert kind_of("memory-copy-simd").value(5e9, 2, 64 * MIB) == pytest.approx(5000)  # MB/s
-    assert kind_of("latency").value(2e7, 2, 64 * MIB) == pytest.approx(100)  # ns, of two threads
-    assert kind_of("latency").value(0.0, 1, 64 * MIB) is None
-    assert kind_of("disk-sequential-read").value(5e7, 1, 65536) == pytest.approx(50)  # MB/s
-    assert kind_of("disk-random-write-flush").value(409600.0, 1, 4096) == pytest.approx(100)  # operations/s
-    assert kind_of("wake").value(999.0, 1, None) == 999.0
-    with pytest.raises(ValueError, match="no-such"):
-        kind_of("no-such")
+    assert KINDS["integer"].value(1757e3, 1, None) == pytest.approx(1000)  # DMIPS
+    assert KINDS["floating"].value(100.0, 1, None) == pytest.approx(10)  # MWIPS
+    assert KINDS["memory-copy-simd"].value(5e9, 2, 64 * MIB) == pytest.approx(5000)  # MB/s
+    assert KINDS["latency"].value(2e7, 2, 64 * MIB) == pytest.approx(100)  # ns, of two threads
+    assert KINDS["latency"].value(0.0, 1, 64 * MIB) is None
+    assert KINDS["disk-sequential-read"].value(5e7, 1, 65536) == pytest.approx(50)  # MB/s
+    assert KINDS["disk-random-write-flush"].value(409600.0, 1, 4096) == pytest.approx(100)  # operations/s
+    assert KINDS["wake"].value(999.0, 1, None) == 999.0
 
 
 def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():

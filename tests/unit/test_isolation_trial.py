@@ -14,7 +14,7 @@ from virtgauge.host.policy import DiskLimits, Policy
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.cpu_record import CpuRecord
 from virtgauge.suites.isolation import kernel_work
-from virtgauge.suites.isolation.benchmarks import kind_of
+from virtgauge.suites.isolation.benchmarks import KINDS
 from virtgauge.suites.isolation.kernel_work import in_nanoseconds, slices_of, work_of
 from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received, Span, received
 from virtgauge.suites.isolation.policies import Demand, Placement, entitled, entitled_without_limit, given
@@ -104,10 +104,10 @@ def test_without_its_limit_a_guest_would_have_what_its_weight_gives():
 
 
 def test_demand_is_known_of_threads_that_never_wait():
-    assert Demand.of(kind_of("integer"), 2, 100, None).cpus == 2
-    assert Demand.of(kind_of("cache"), 2, 25, None).cpus == 0.5
-    assert Demand.of(kind_of("flush"), 2, 100, 0.1) == Demand(None, 0.1)
-    assert Demand.of(kind_of("wake"), 1, 100, None).cpus is None
+    assert Demand.of(KINDS["integer"], 2, 100, None).cpus == 2
+    assert Demand.of(KINDS["cache"], 2, 25, None).cpus == 0.5
+    assert Demand.of(KINDS["flush"], 2, 100, 0.1) == Demand(None, 0.1)
+    assert Demand.of(KINDS["wake"], 1, 100, None).cpus is None
     assert Demand.of(None, 4, 0, 0.0).cpus == 0.0
 
 
@@ -191,7 +191,7 @@ def test_what_an_agent_is_asked_for(tmp_path):
     settings = IsolationSettings(disk_file_mib=8, wake_period_us=250)
 
     def params(name, block=""):
-        return work_of(settings, kind_of(name), block=block, threads=2, folder=tmp_path, seed=7)
+        return work_of(settings, KINDS[name], block=block, threads=2, folder=tmp_path, seed=7)
 
     assert params("integer") == {"kernel": "integer", "threads": 2, "seed": 7}
     assert params("memory-copy-simd", "3MiB")["block_bytes"] == 3 * 2**20
@@ -206,7 +206,7 @@ def test_what_an_agent_is_asked_for(tmp_path):
 def test_blocks_of_so_many_caches_need_a_host_that_tells_their_size(monkeypatch):
     monkeypatch.setattr(kernel_work, "largest_cache_bytes", lambda: None)
     with pytest.raises(AgentError, match="4xLLC") as caught:
-        work_of(IsolationSettings(), kind_of("latency"), block="4xLLC", threads=1, folder=None, seed=1)
+        work_of(IsolationSettings(), KINDS["latency"], block="4xLLC", threads=1, folder=None, seed=1)
     assert caught.value.code == "unsupported"
 
 

@@ -297,7 +297,11 @@ def _effects(
         platform: sorted(
             set.intersection(
                 *(
-                    {block for block, figures in cells[function, platform, load].items() if _whole(figures)}
+                    {
+                        block
+                        for block, figures in cells[function, platform, load].items()
+                        if None not in map(figures.get, PARAMETERS)
+                    }
                     for function in levels["function"]
                     for load in levels["load"]
                 )
@@ -346,10 +350,6 @@ def _effects(
             for by_ranks, by_values in zip(aligned_rank_anova(logs, between), anova(logs, between), strict=True)
         ]
     return n, effects
-
-
-def _whole(figures: Mapping[str, float | None]) -> bool:
-    return all(figures[parameter] is not None for parameter in PARAMETERS)
 
 
 def _adjusted(families: list[list[_Test]]) -> list[list[_Test]]:

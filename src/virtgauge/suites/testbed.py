@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -13,6 +14,11 @@ from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Guest, GuestSpec, Platform
 from virtgauge.platforms.host import HostPlatform
 from virtgauge.platforms.remote.platform import RemoteHost
+
+
+def allowed_cpus() -> tuple[int, ...]:
+    """The CPUs of this machine that this process may use."""
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 class Stage:

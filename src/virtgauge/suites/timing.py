@@ -80,15 +80,15 @@ class TimingSuite(Suite):
     _settings: TimingSettings
 
     def cells(self) -> list[Cell]:
-        return [*self._timer_cells(), *self._sleep_cells()]
+        s = self._settings
+        timers = [
+            self._cell("timer_cost", {"function": function, "load": load}, {"function": function, "samples": s.reads})
+            for function, load in itertools.product(s.timers, s.loads)
+        ]
+        return [*timers, *self._sleep_cells()]
 
     def needs(self) -> tuple[str, ...]:
         return ("ganesha",) if "io" in self._settings.loads else ()
-
-    def _timer_cells(self) -> Iterator[Cell]:
-        for function, load in itertools.product(self._settings.timers, self._settings.loads):
-            params = {"function": function, "samples": self._settings.reads}
-            yield self._cell("timer_cost", {"function": function, "load": load}, params)
 
     def _sleep_cells(self) -> Iterator[Cell]:
         s = self._settings

@@ -50,7 +50,7 @@ from virtgauge.suites.bandwidth.testbed import (
     crossing,
 )
 from virtgauge.suites.cpu_record import recorded
-from virtgauge.suites.testbed import Stage
+from virtgauge.suites.testbed import Stage, allowed_cpus
 
 _READY_S = 120.0
 _NUD_PERMANENT = 0x80
@@ -67,7 +67,7 @@ async def set_up_laboratory(stage: Stage, spec: TestbedSpec) -> BandwidthTestbed
     """
     if stage.platform.simulated:
         return await _set_up_simulation(stage, spec)
-    where = Placement.of_this_machine() if stage.remote is None else Placement.beside_a_tester()
+    where = Placement.of(allowed_cpus()) if stage.remote is None else Placement.beside_a_tester()
     try:
         router = Namespace(stage.scope, stage.name("router"), forwarding=True)
         stage.at_end(router.close)

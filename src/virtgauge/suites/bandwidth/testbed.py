@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import os
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
@@ -16,7 +15,7 @@ from virtgauge.platforms.base import Guest
 from virtgauge.suites.bandwidth.path import Conditions, Path
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.loads import Running, running
-from virtgauge.suites.testbed import Stage, Testbed
+from virtgauge.suites.testbed import Stage, Testbed, allowed_cpus
 
 TESTED, RECEIVER, OTHERS, EMULATOR = "tested", "receiver", "others", "emulator"
 LISTENER_PORT = 8763
@@ -96,14 +95,10 @@ class Placement:
         return not self.apart and (self.others is None or self.others == self.router)
 
     @classmethod
-    def of_this_machine(cls) -> Self:
-        return cls.of(sorted(os.sched_getaffinity(0)))
-
-    @classmethod
     def beside_a_tester(cls) -> Self:
         """For the processors that this process may use, with receiver and others on another machine."""
-        cpus = sorted(os.sched_getaffinity(0))
-        return cls(tuple(cpus[:-1]) or None, cpus[-1] if len(cpus) > 1 else None, None, apart=True)
+        cpus = allowed_cpus()
+        return cls(cpus[:-1] or None, cpus[-1] if len(cpus) > 1 else None, None, apart=True)
 
     @classmethod
     def of(cls, cpus: Sequence[int]) -> Self:

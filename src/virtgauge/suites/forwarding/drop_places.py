@@ -19,7 +19,6 @@ from virtgauge.host.process import boot_id
 from virtgauge.network.links import LinkCount, link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.switch import RuleCount, Switch
-from virtgauge.platforms.base import Guest
 from virtgauge.suites.testbed import Stage
 
 _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/snmp"
@@ -43,7 +42,10 @@ class DropPlaces:
         Raises:
             AgentError, ChannelClosedError, ProtocolError, TimeoutError: a guest or the tester did not answer.
         """
-        inside = await asyncio.gather(*(_inside(guest) for guest in self._stage.guests))
+        paths = [_DEVICES, _BACKLOG, _IP, _BOOT]
+        asked = (one.channel.request("read", paths=paths, timeout_s=_READ_S) for one in self._stage.guests)
+        held = [reply.value["files"] for reply in await asyncio.gather(*asked)]
+        inside = [{path: (text or b"").decode(errors="replace") for path, text in files.items()} for files in held]
         counts = link_counts(self.lab)
         counters = self._bridges(counts)
         for flow, files in enumerate(inside):
@@ -98,11 +100,6 @@ def _by_difference(
 def _flow_of(port: str) -> int | None:
     digits = port.removeprefix("in").removeprefix("out")
     return int(digits) if digits.isdigit() else None
-
-
-async def _inside(guest: Guest) -> dict[str, str]:
-    reply = await guest.channel.request("read", paths=[_DEVICES, _BACKLOG, _IP, _BOOT], timeout_s=_READ_S)
-    return {path: (held or b"").decode(errors="replace") for path, held in reply.value["files"].items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from virtgauge.network.switch import Rule
 from virtgauge.platforms.base import Guest
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Load, Path, Tester, TrialResult
-from virtgauge.suites.testbed import Stage
+from virtgauge.suites.testbed import Stage, allowed_cpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +36,6 @@ class CpuPlan:
     shared: bool
 
     @classmethod
-    def of_this_machine(cls) -> Self:
-        return cls.of(sorted(os.sched_getaffinity(0)))
-
-    @classmethod
     def of(cls, cpus: Sequence[int]) -> Self:
         """Two CPUs for the tester and the rest for the guests; with fewer than four, one for each side.
 
@@ -56,8 +52,7 @@ class CpuPlan:
     @classmethod
     def beside(cls, tester: Sequence[int]) -> Self:
         """The plan for guests on this machine and a tester on another, whose CPUs are given."""
-        own = sorted(os.sched_getaffinity(0))
-        return cls(tester[0], tester[min(1, len(tester) - 1)], tuple(own), shared=False)
+        return cls(tester[0], tester[min(1, len(tester) - 1)], allowed_cpus(), shared=False)
 
     @property
     def tester(self) -> tuple[int, ...] | None:

@@ -36,7 +36,7 @@ from virtgauge.suites.forwarding.ends import (
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Load, TrialResult
-from virtgauge.suites.testbed import Stage
+from virtgauge.suites.testbed import Stage, allowed_cpus
 
 _PERIOD_NS = QUOTA_PERIOD_US * 1000
 """A guest may use up to two of them in a span that begins in the middle of one."""
@@ -112,7 +112,7 @@ class GuestLab(ForwardingLab):
         Raises:
             LaunchError: something did not come up.
         """
-        cpus = CpuPlan.of_this_machine() if stage.remote is None else CpuPlan.beside(stage.remote.cpus)
+        cpus = CpuPlan.of(allowed_cpus()) if stage.remote is None else CpuPlan.beside(stage.remote.cpus)
         try:
             lab = Namespace(stage.scope, stage.name("lab"))
             stage.at_end(lab.close)

@@ -14,17 +14,6 @@ from typing import Literal
 
 Family = Literal["cpu", "memory", "latency", "disk", "wake", "cache", "fork"]
 
-_MEMORY = ("read", "write", "copy")
-_ELEMENTS = ("integer", "float", "simd")
-_ORDERS = ("sequential", "random")
-_OPERATIONS = ("read", "write", "write-flush")
-
-MEMORY_BENCHMARKS = tuple(f"memory-{access}-{element}" for access, element in itertools.product(_MEMORY, _ELEMENTS))
-DISK_BENCHMARKS = tuple(f"disk-{order}-{operation}" for order, operation in itertools.product(_ORDERS, _OPERATIONS))
-BENCHMARKS = ("integer", "floating", *MEMORY_BENCHMARKS, "latency", *DISK_BENCHMARKS, "wake")
-NO_LOAD = "none"
-LOADS = (NO_LOAD, "integer", "floating", *MEMORY_BENCHMARKS, *DISK_BENCHMARKS, "cache", "fork", "flush")
-
 _DHRYSTONES_OF_A_VAX = 1757.0
 _CYCLES_OF_A_MWIPS = 10.0
 
@@ -38,14 +27,17 @@ class Kind:
         family: what it works with.
         kernel: the agent's, with the parameters that say what it does (docs/protocol.md).
         value_unit: what its figure is told in.
-        always_runs: its threads never wait, so that they would take all the CPU time there is.
     """
 
     name: str
     family: Family
     kernel: dict[str, str]
     value_unit: str
-    always_runs: bool
+
+    @property
+    def always_runs(self) -> bool:
+        """Whether its threads never wait, so that they would take all the CPU time there is."""
+        return self.family not in ("disk", "wake")
 
     @property
     def has_block(self) -> bool:
@@ -76,36 +68,39 @@ class Kind:
         return rate / divisors.get(self.value_unit, 1.0)
 
 
-def kind_of(name: str) -> Kind:
-    """A benchmark or a load by its name.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    match name.split("-", 2):
-        case ["integer"]:
-            return Kind(name, "cpu", {"kernel": "integer"}, "DMIPS", always_runs=True)
-        case ["floating"]:
-            return Kind(name, "cpu", {"kernel": "floating"}, "MWIPS", always_runs=True)
-        case ["memory", access, element] if access in _MEMORY and element in _ELEMENTS:
-            kernel = {"kernel": "memory", "access": access, "element": element}
-            return Kind(name, "memory", kernel, "MB/s", always_runs=True)
-        case ["latency"]:
-            return Kind(name, "latency", {"kernel": "latency"}, "ns", always_runs=True)
-        case ["disk", order, operation] if order in _ORDERS and operation in _OPERATIONS:
-            kernel = {"kernel": "disk", "order": order, "operation": operation}
-            unit = "MB/s" if order == "sequential" else "operations/s"
-            return Kind(name, "disk", kernel, unit, always_runs=False)
-        case ["flush"]:  # small writes anywhere, each of which waits for the disk
-            kernel = {"kernel": "disk", "order": "random", "operation": "write-flush"}
-            return Kind(name, "disk", kernel, "operations/s", always_runs=False)
-        case ["wake"]:
-            return Kind(name, "wake", {"kernel": "wake"}, "wake-ups/s", always_runs=False)
-        case ["cache"]:
-            return Kind(name, "cache", {"kernel": "cache"}, "lines/s", always_runs=True)
-        case ["fork"]:
-            return Kind(name, "fork", {"kernel": "fork"}, "processes/s", always_runs=True)
-    raise ValueError(f"there is neither benchmark nor load named {name!r}")
+_MEMORY = [
+    Kind(f"memory-{access}-{element}", "memory", {"kernel": "memory", "access": access, "element": element}, "MB/s")
+    for access, element in itertools.product(("read", "write", "copy"), ("integer", "float", "simd"))
+]
+_DISK = [
+    Kind(f"disk-{order}-{operation}", "disk", {"kernel": "disk", "order": order, "operation": operation}, unit)
+    for order, unit in (("sequential", "MB/s"), ("random", "operations/s"))
+    for operation in ("read", "write", "write-flush")
+]
+_ALIKE = [
+    Kind("integer", "cpu", {"kernel": "integer"}, "DMIPS"),
+    Kind("floating", "cpu", {"kernel": "floating"}, "MWIPS"),
+    *_MEMORY,
+]
+_BENCHMARKS = [
+    *_ALIKE,
+    Kind("latency", "latency", {"kernel": "latency"}, "ns"),
+    *_DISK,
+    Kind("wake", "wake", {"kernel": "wake"}, "wake-ups/s"),
+]
+_LOADS = [
+    *_ALIKE,
+    *_DISK,
+    Kind("cache", "cache", {"kernel": "cache"}, "lines/s"),
+    Kind("fork", "fork", {"kernel": "fork"}, "processes/s"),
+    # Small writes anywhere, each of which waits for the disk.
+    Kind("flush", "disk", {"kernel": "disk", "order": "random", "operation": "write-flush"}, "operations/s"),
+]
+NO_LOAD = "none"
+BENCHMARKS = tuple(kind.name for kind in _BENCHMARKS)
+LOADS = (NO_LOAD, *(kind.name for kind in _LOADS))
+KINDS = {kind.name: kind for kind in (*_BENCHMARKS, *_LOADS)}
+"""Benchmarks and loads by their names, without :data:`NO_LOAD`."""
 
 
 # Blocks of memory by their names: ``64MiB``, or ``4xLLC``, so many times the host's largest cache.

@@ -6,7 +6,6 @@ docs/policies.md says what each knob means.  A reservation is a weight here, so 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from virtgauge.host.policy import (
     weight_for_share,
 )
 from virtgauge.suites.isolation.benchmarks import Kind
+from virtgauge.suites.testbed import allowed_cpus
 
 Cores = Literal["1", "1-apart", "all"]
 
@@ -47,11 +47,6 @@ class Placement:
     @property
     def shared(self) -> bool:
         return self.tested == self.loading
-
-
-def allowed_cpus() -> tuple[int, ...]:
-    """The CPUs that this process may use."""
-    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def placement(cores: str, cpus: Sequence[int]) -> Placement:

@@ -8,8 +8,9 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from virtgauge.suites.base import Distinct, Levels
-from virtgauge.suites.isolation.benchmarks import BENCHMARKS, LOADS, NO_LOAD, Kind, is_a_block, kind_of
-from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Receiver, allowed_cpus, placement, refusal
+from virtgauge.suites.isolation.benchmarks import BENCHMARKS, KINDS, LOADS, NO_LOAD, Kind, is_a_block
+from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Receiver, placement, refusal
+from virtgauge.suites.testbed import allowed_cpus
 
 _MOST_CPUS = 4096
 
@@ -95,14 +96,12 @@ class IsolationSettings(BaseModel):
         return allowed_cpus() if self.cpus is None else tuple(sorted(self.cpus))
 
     def kinds(self) -> Iterator[Kind]:
-        for name in (*self.benchmarks, *self.loads):
-            if name != NO_LOAD:
-                yield kind_of(name)
+        return (KINDS[name] for name in (*self.benchmarks, *self.loads) if name != NO_LOAD)
 
     def blocks(self) -> Iterator[str]:
         """Every block of memory that they need, by its name; some more than once."""
         for name in self.benchmarks:
-            if kind_of(name).has_block:
+            if KINDS[name].has_block:
                 yield from self.memory_blocks
         for name in self.loads:
             if (block := self.block_of_load(name)) is not None:
@@ -110,8 +109,8 @@ class IsolationSettings(BaseModel):
 
     def block_of_load(self, name: str) -> str | None:
         """A load's block of memory; None where it needs none."""
-        family = None if name == NO_LOAD else kind_of(name).family
-        return {"memory": self.load_memory_block, "cache": self.load_cache_block}.get(family or "")
+        family = KINDS[name].family if name != NO_LOAD else ""
+        return {"memory": self.load_memory_block, "cache": self.load_cache_block}.get(family)
 
     @model_validator(mode="after")
     def _fits_this_machine(self) -> IsolationSettings:
@@ -136,7 +135,9 @@ class IsolationSettings(BaseModel):
         given = [policy for policy in self.policies if policy != NO_POLICY]
         if not given and "shares" in self.model_fields_set:
             raise ValueError('shares is given, but policies has nothing but "none"; add one, or leave shares out')
-        if "disk-limit" in self.policies and not self._disk_limit_can_hold():
+        does = {"tested": self.benchmarks, "loading": self.loads}
+        disk_limit_can_hold = any(KINDS[name].uses_disk for on in self.on for name in does[on] if name != NO_LOAD)
+        if "disk-limit" in self.policies and not disk_limit_can_hold:
             raise ValueError(
                 'policies: "disk-limit" bounds the disk of whom it is on, and nothing there uses one; '
                 "add a disk benchmark (on tested) or a disk load (on loading), or leave it out"
@@ -153,7 +154,3 @@ class IsolationSettings(BaseModel):
         if self.slice_ms > self.seconds * 1000:
             raise ValueError(f"slice_ms = {self.slice_ms}: a trial of {self.seconds:g} s has no slice of that length")
         return self
-
-    def _disk_limit_can_hold(self) -> bool:
-        names = {"tested": self.benchmarks, "loading": self.loads}
-        return any(kind_of(name).uses_disk for on in self.on for name in names[on] if name != NO_LOAD)

@@ -20,7 +20,7 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError, Reply
 from virtgauge.host.policy import Applied, PolicyError
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
-from virtgauge.suites.isolation.benchmarks import NO_LOAD, Kind, block_bytes, kind_of, largest_cache_bytes
+from virtgauge.suites.isolation.benchmarks import KINDS, NO_LOAD, Kind, block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult, unknown_cache, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
 from virtgauge.suites.isolation.outside import Outside, Span, received, watched
@@ -61,7 +61,8 @@ class IsolationSuite(Suite):
             levels: list[tuple[str, int, str, str, float]] = [(NO_LOAD, 0, NO_POLICY, NOBODY, 100.0)]
             levels += [
                 (load, intensity, *policy)
-                for load, intensity in self._loads()
+                for load in self._settings.loads
+                for intensity in ((0,) if load == NO_LOAD else self._settings.intensities)
                 for policy in self._policies(benchmark, load)
             ]
             for load, intensity, policy, on, share in levels:
@@ -82,13 +83,8 @@ class IsolationSuite(Suite):
     def _benchmarks(self) -> Iterator[tuple[str, str, str]]:
         s = self._settings
         for benchmark, cores in itertools.product(s.benchmarks, s.cores):
-            for block in s.memory_blocks if kind_of(benchmark).has_block else ("",):
+            for block in s.memory_blocks if KINDS[benchmark].has_block else ("",):
                 yield benchmark, block, cores
-
-    def _loads(self) -> Iterator[tuple[str, int]]:
-        for load in self._settings.loads:
-            for intensity in (0,) if load == NO_LOAD else self._settings.intensities:
-                yield load, intensity
 
     def _policies(self, benchmark: str, load: str) -> Iterator[tuple[str, str, float]]:
         """Policy, receiver and share; a limit of the disk only of a guest that uses it."""
@@ -98,7 +94,7 @@ class IsolationSuite(Suite):
                 continue
             for on, share in itertools.product(self._settings.on, self._settings.shares):
                 does = benchmark if on == "tested" else load
-                if policy != "disk-limit" or (does != NO_LOAD and kind_of(does).uses_disk):
+                if policy != "disk-limit" or (does != NO_LOAD and KINDS[does].uses_disk):
                     yield policy, on, share
 
     def _cell(self, factors: dict[str, str]) -> Cell:
@@ -122,8 +118,7 @@ class IsolationSuite(Suite):
         assert isinstance(testbed, IsolationTestbed)
         settings = self._settings
         params, where = cell.params, testbed.spec.where
-        benchmark = kind_of(params["benchmark"])
-        load = None if params["load"] == NO_LOAD else kind_of(params["load"])
+        benchmark, load = KINDS[params["benchmark"]], KINDS.get(params["load"])
         seed = random.getrandbits(62)  # no part of the design
         work = _work(settings, testbed, TESTED, benchmark, params["block"], seed)
         policies = given(params["policy"], params["on"], params["share"], where, settings.disk_full_mb_per_s * 1e6)
@@ -183,7 +178,7 @@ def timeout_s(settings: IsolationSettings, params: Mapping[str, Any]) -> float:
     if params["policy"] == "disk-limit":
         bps = min(bps, share * settings.disk_full_mb_per_s * 1e6)
     names = (str(params["benchmark"]), str(params["load"]))
-    on_disk = sum(name != NO_LOAD and kind_of(name).uses_disk for name in names)
+    on_disk = sum(name != NO_LOAD and KINDS[name].uses_disk for name in names)
     threads = len(settings.host_cpus) if params["cores"] == "all" else 1
     file_bytes = settings.disk_file_mib * 2**20
     blocks = file_bytes / (min(settings.disk_random_kib, settings.disk_sequential_kib) * 2**10)

@@ -84,9 +84,9 @@ async def run_well(guest: Channel, what: str, argv: Sequence[str], within_s: flo
         raise StoreError("setup", f"{what}: {last_lines(printed) or 'failed in silence'}")
 
 
-def last_lines(text: str, lines: int = 6) -> str:
+def last_lines(text: str) -> str:
     """The end of what something printed, in one line."""
-    return " | ".join(line.strip() for line in text.strip().splitlines()[-lines:] if line.strip())
+    return " | ".join(line.strip() for line in text.strip().splitlines()[-6:] if line.strip())
 
 
 # A database server in a guest: set up, started through the flush launcher, watched, killed and started again.

@@ -36,37 +36,23 @@ _TIMEOUTS = ("read_request_timeout", "range_request_timeout", "write_request_tim
 _TIMEOUT_S = 600
 
 # conf/jvm-server.options and conf/jvm17-server.options of Cassandra 5.0, less what is for operators.
-_EXPORTS = (
-    "java.base/jdk.internal.misc",
-    "java.management.rmi/com.sun.jmx.remote.internal.rmi",
-    "java.rmi/sun.rmi.registry",
-    "java.rmi/sun.rmi.server",
-    "java.rmi/sun.rmi.transport.tcp",
-    "java.sql/java.sql",
-    "java.base/java.lang.ref",
-    "java.base/java.lang.reflect",
-    "jdk.unsupported/sun.misc",
-    "jdk.compiler/com.sun.tools.javac.file",
-)
-_OPENS = (
-    "java.base/java.lang.module",
-    "java.base/java.lang.reflect",
-    "java.base/java.lang",
-    "java.base/java.net",
-    "java.base/java.nio",
-    "java.base/java.io",
-    "java.base/java.util",
-    "java.base/java.util.concurrent",
-    "java.base/java.util.concurrent.atomic",
-    "java.base/jdk.internal.loader",
-    "java.base/jdk.internal.math",
-    "java.base/jdk.internal.module",
-    "java.base/jdk.internal.ref",
-    "java.base/jdk.internal.reflect",
-    "java.base/jdk.internal.util.jar",
-    "java.base/sun.nio.ch",
-    "jdk.management/com.sun.management.internal",
-)
+_EXPORTS: dict[str, tuple[str, ...]] = {
+    "java.base": ("jdk.internal.misc", "java.lang.ref", "java.lang.reflect"),
+    "java.management.rmi": ("com.sun.jmx.remote.internal.rmi",),
+    "java.rmi": ("sun.rmi.registry", "sun.rmi.server", "sun.rmi.transport.tcp"),
+    "java.sql": ("java.sql",),
+    "jdk.unsupported": ("sun.misc",),
+    "jdk.compiler": ("com.sun.tools.javac.file",),
+}
+_OPENS: dict[str, tuple[str, ...]] = {
+    "java.base": (
+        *("java.lang.module", "java.lang.reflect", "java.lang", "java.net", "java.nio", "java.io"),
+        *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.loader"),
+        *("jdk.internal.math", "jdk.internal.module", "jdk.internal.ref", "jdk.internal.reflect"),
+        *("jdk.internal.util.jar", "sun.nio.ch"),
+    ),
+    "jdk.management": ("com.sun.management.internal",),
+}
 _COLLECTOR = (
     "-XX:+UseG1GC",
     "-XX:+ParallelRefProcEnabled",
@@ -127,8 +113,8 @@ class Cassandra(JavaDatabase):
             "-XX:+PerfDisableSharedMem",  # it would map a file in /tmp, and stall on that
             "-Djava.net.preferIPv4Stack=true",
             "-Djdk.attach.allowAttachSelf=true",
-            *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
-            *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS),
+            *(f"--add-exports={module}/{one}=ALL-UNNAMED" for module, packages in _EXPORTS.items() for one in packages),
+            *(f"--add-opens={module}/{one}=ALL-UNNAMED" for module, packages in _OPENS.items() for one in packages),
             f"-javaagent:{programs / agent}",
             f"-Djava.io.tmpdir={data}",
             f"-Djna.tmpdir={data}",
