@@ -18,6 +18,16 @@ from virtgauge.host.native_file import find_native
 from virtgauge.host.process import child_setup
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH"
+Event = dict[str, Any]
+_END_S = 10.0
+"""How long the program may take to say goodbye to the other end; it looks for a request every 50 ms."""
+_WRONG_USAGE = 2
+_ERRORS: dict[str, type[VirtgaugeError]] = {
+    "invalid": UsageError,
+    "unsupported": UnavailableError,
+    "cannot_pace": UnavailableError,
+}
+"""By the program's ``kind``; all others are work that failed."""
 
 
 def find_bandwidth() -> Path:
@@ -27,21 +37,6 @@ def find_bandwidth() -> Path:
         UnavailableError: neither exists.
     """
     return find_native("bandwidth", ENVIRONMENT_VARIABLE, "the bandwidth estimator", "a built one", "bandwidth")
-
-
-Event = dict[str, Any]
-
-_END_S = 10.0
-"""How long the program may take to say goodbye to the other end; it looks for a request every 50 ms."""
-
-_WRONG_USAGE = 2
-
-_ERRORS: dict[str, type[VirtgaugeError]] = {
-    "invalid": UsageError,
-    "unsupported": UnavailableError,
-    "cannot_pace": UnavailableError,
-}
-"""By the program's ``kind``; all others are work that failed."""
 
 
 @contextlib.contextmanager

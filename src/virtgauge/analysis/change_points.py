@@ -31,6 +31,12 @@ PERMUTATIONS = 9999
 _AT_ONCE = 4_000_000
 """Values that are worked on together; it bounds the memory."""
 _SLACK = 1e-9
+MOVING_RANGE_FACTOR = 1 / (math.sqrt(2) * 0.6744897501960817)
+"""From the median of the moving ranges of normal values to their standard deviation: 1/(√2·Φ⁻¹(¾))."""
+LIMIT = 4.5
+"""Standard deviations from level to level that are no change yet.  Shewhart's three are for one place.  Here every
+stretch is tried, and where days vary normally the largest difference exceeds 4.5 in about one of twenty series of 4 to
+50 runs that do not change."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,14 +141,6 @@ def _permuted(doubled_ranks: tuple[int, ...], sizes: tuple[int, ...], seed: int,
         for number in [min(rows, permutations - start)]
     ]
     return np.sort(np.concatenate(largest))
-
-
-MOVING_RANGE_FACTOR = 1 / (math.sqrt(2) * 0.6744897501960817)
-"""From the median of the moving ranges of normal values to their standard deviation: 1/(√2·Φ⁻¹(¾))."""
-LIMIT = 4.5
-"""Standard deviations from level to level that are no change yet.  Shewhart's three are for one place.  Here every
-stretch is tried, and where days vary normally the largest difference exceeds 4.5 in about one of twenty series of 4 to
-50 runs that do not change."""
 
 
 def step_limit(levels: Sequence[float], before: int, after: int) -> float:

@@ -22,6 +22,10 @@ draw than of the system."""
 
 _COARSE_SHARE, _NEIGHBOUR_SHARE = 0.1, 0.01
 """From which share of all values on a bin is a step of a coarse clock, and a neighbouring bin its next step."""
+FENCE = 1.5
+"""Interquartile ranges from the quartiles (J. W. Tukey 1977, "Exploratory Data Analysis", section 2D)."""
+LEAST_VALUES = 20
+"""Quartiles of fewer are themselves too uncertain to say what lies far beyond them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,12 +191,6 @@ def ccdf(distribution: Distribution, points: int = 300) -> tuple[npt.NDArray[np.
     # A body that is spread in value but not in share (a shoulder) would lose its shape: even steps over the bins.
     keep[np.linspace(0, values.size - 1, room).astype(np.int64)] = True
     return values[keep], shares[keep]
-
-
-FENCE = 1.5
-"""Interquartile ranges from the quartiles (J. W. Tukey 1977, "Exploratory Data Analysis", section 2D)."""
-LEAST_VALUES = 20
-"""Quartiles of fewer are themselves too uncertain to say what lies far beyond them."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ SMALLEST_FRAME_BYTES = 64
 LARGEST_FRAME_BYTES = 1518
 WIRE_OVERHEAD_BYTES = 20
 """Preamble, start of frame and the smallest gap between frames: what a frame takes on an Ethernet beside itself."""
+Shares = tuple[float, ...]
 
 
 def wire_frames_per_s(frame_bytes: int, medium_bits_per_s: float) -> float:
@@ -40,9 +41,6 @@ def check_frame_bytes(frame_bytes: int) -> None:
             f"{frame_bytes} bytes: an Ethernet frame with its check sequence has "
             f"{SMALLEST_FRAME_BYTES} to {LARGEST_FRAME_BYTES}"
         )
-
-
-Shares = tuple[float, ...]
 
 
 def two_level_shares(guests: int, strong: int, light_share: float) -> Shares:
@@ -156,13 +154,6 @@ def corrected_buffer_s(burst_frames: float, maximum_frames_per_s: float, through
     return implied - implied * throughput_frames_per_s / maximum_frames_per_s
 
 
-# Where lost frames went: every one is set against a counter that admits to have dropped it.
-#
-# The tester counts losses by flow; rings, backlogs, switch ports and guests count what they dropped.  The ledger
-# closes when both agree.  When it does not, frames vanished at a place that nobody watches, or the counters saw traffic
-# that is not ours; either way the figures cannot be trusted.
-
-
 @dataclasses.dataclass(frozen=True)
 class DropCounter:
     """What one place dropped between two readings.
@@ -180,7 +171,11 @@ class DropCounter:
 
 @dataclasses.dataclass(frozen=True)
 class LossAccounting:
-    """Losses and their places.
+    """Where lost frames went: every one is set against a counter that admits to have dropped it.
+
+    The tester counts losses by flow; rings, backlogs, switch ports and guests count what they dropped.  The ledger
+    closes when both agree.  When it does not, frames vanished at a place that nobody watches, or the counters saw
+    traffic that is not ours; either way the figures cannot be trusted.
 
     Attributes:
         lost: frames that the tester missed, of all flows.

@@ -19,6 +19,10 @@ NEAR = 0.8
 """A resource that is busy for this share of the time, or more, is the limit (ours)."""
 CLIENT_NEAR = 0.5
 """A rate beyond this share of what the client reaches against a server that does nothing is the client's as well."""
+FACTOR = 2.0
+"""A disk whose flushes became so much faster or slower is another one."""
+CHANCE = 0.001
+"""How often at most bursts that are independent look like that although nothing has changed."""
 
 
 class Limit(enum.StrEnum):
@@ -170,12 +174,6 @@ def durability_share(mixed: float, equal: float) -> float | None:
     if mixed <= 1:
         return None
     return min(1.0, max(0.0, 1 - math.log(max(equal, 1.0)) / math.log(mixed)))
-
-
-FACTOR = 2.0
-"""A disk whose flushes became so much faster or slower is another one."""
-CHANCE = 0.001
-"""How often at most bursts that are independent look like that although nothing has changed."""
 
 
 def disk_changed(before: Sequence[float], after: Sequence[float]) -> bool:

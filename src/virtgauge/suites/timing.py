@@ -37,6 +37,11 @@ _OWN_SLACK = {"hptime", "highpertimer", "spin"}
 _SET_UP_S = 30.0  # for the load to start and stop and the answer to arrive, on a crowded guest
 _READ_NS, _WAKE_NS, _OVERHEAD_S = 60, (60_000, 5_000_000), 0.1
 """What a read takes, what a sleep takes beyond its target (idle; beside a load of the CPU), and a trial beside both."""
+_RAW = {"distribution", "clocks_start", "clocks_end"}
+_SUMMED = {
+    *("backward", "interrupted", "elapsed_ns", "cpu_ns", "steal_ns"),
+    *("voluntary_switches", "involuntary_switches", "major_faults"),
+}
 
 
 class TimingSettings(BaseModel):
@@ -156,13 +161,6 @@ class TimingSuite(Suite):
         finally:
             trial.file_load = await testbed.stop(client)
         return trial.joined()
-
-
-_RAW = {"distribution", "clocks_start", "clocks_end"}
-_SUMMED = {
-    *("backward", "interrupted", "elapsed_ns", "cpu_ns", "steal_ns"),
-    *("voluntary_switches", "involuntary_switches", "major_faults"),
-}
 
 
 class TimingTrial(Sliced):

@@ -12,6 +12,7 @@ from virtgauge.suites.answers import counted_histogram, decoded
 from virtgauge.suites.base import Elapsed
 
 MEGA = 1e6
+_RATES = {"mbps": "available", "low": "low", "high": "high"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +33,6 @@ class Instant:
         told = dataclasses.asdict(self)
         rates = {name: told.pop(f"{key}_bps") / MEGA for name, key in _RATES.items()}
         return rates | told
-
-
-_RATES = {"mbps": "available", "low": "low", "high": "high"}
 
 
 @dataclasses.dataclass(frozen=True)

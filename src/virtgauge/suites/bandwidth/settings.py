@@ -25,6 +25,10 @@ _MOST_MBPS = 34_000.0
 SYSTEM, HPTIME = "system", "hptime"
 CLOCKS = (SYSTEM, "gettimeofday", HPTIME)
 SLEEPS = (SYSTEM, "usleep", HPTIME)
+Rate = Annotated[float, Field(ge=1, le=_MOST_MBPS)]
+Cross = Annotated[float, Field(ge=0, lt=_MOST_MBPS)]
+Loss = Annotated[float, Field(ge=0, lt=0.5)]
+PacketBytes = Annotated[int, Field(ge=64, le=1500)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +69,6 @@ def _is_a_timing(name: str) -> str:
 
 
 TimingName = Annotated[str, AfterValidator(_is_a_timing)]
-Rate = Annotated[float, Field(ge=1, le=_MOST_MBPS)]
-Cross = Annotated[float, Field(ge=0, lt=_MOST_MBPS)]
-Loss = Annotated[float, Field(ge=0, lt=0.5)]
-PacketBytes = Annotated[int, Field(ge=64, le=1500)]
 
 
 class BandwidthSettings(BaseModel):

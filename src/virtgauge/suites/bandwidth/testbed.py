@@ -27,6 +27,8 @@ _FIFO, _SLEEPS_NS = 40, 1_000_000
 """A sender with at least so long between packets may go before all others.  With less it hardly sleeps where wakes are
 late, keeps the receiver from their common processor, and is held back by the kernel for a twentieth of the time."""
 _Result = TypeVar("_Result")
+NOWHERE, NOWHERE_NETWORK = "10.81.9.1", "10.81.9.0/24"
+"""Behind the receiver, which routes nothing: what comes for it is dropped without an answer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +71,6 @@ class End:
 
 
 SENDER_END, OTHERS_END, RECEIVER_END = End(TESTED, 1), End(OTHERS, 2), End(RECEIVER, 3)
-NOWHERE, NOWHERE_NETWORK = "10.81.9.1", "10.81.9.0/24"
-"""Behind the receiver, which routes nothing: what comes for it is dropped without an answer."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,16 @@ from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Load, Path, Tester, TrialResult
 from virtgauge.suites.testbed import Stage, allowed_cpus
 
+# Addresses that no one has: a kernel that owned one would answer every frame that nobody waits for.
+SOURCE, DESTINATION = "10.76.255.1", "10.77.255.1"
+# The tester's ports on br0 and br1, and the hardware address that the guests send to.
+TRANSMIT_PORT, RECEIVE_PORT, RECEIVE_MAC = "tx", "rx", "02:76:67:00:00:02"
+_LAUNCHED_AT_A_TIME = 4
+_READY_S = 60.0
+_LOOP_END = "loop"
+_TRANSMIT_MAC, _LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03"
+_LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
+
 
 @dataclasses.dataclass(frozen=True)
 class CpuPlan:
@@ -64,16 +74,6 @@ class CpuPlan:
         """CPU time of the kernel's threads that work off what senders left; no guest is charged with it."""
         ticks = [cpu_ticks(pid) or 0 for pid in all_pids() if (process_name(pid) or "").startswith("ksoftirqd/")]
         return sum(ticks) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
-
-
-# Addresses that no one has: a kernel that owned one would answer every frame that nobody waits for.
-SOURCE, DESTINATION = "10.76.255.1", "10.77.255.1"
-
-# The tester's ports on br0 and br1, and the hardware address that the guests send to.
-TRANSMIT_PORT, RECEIVE_PORT, RECEIVE_MAC = "tx", "rx", "02:76:67:00:00:02"
-
-_LAUNCHED_AT_A_TIME = 4
-_READY_S = 60.0
 
 
 async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> None:
@@ -143,11 +143,6 @@ def _interfaces(number: int) -> tuple[Nic, Nic]:
             neighbours=(Neighbour(DESTINATION, RECEIVE_MAC),),
         ),
     )
-
-
-_LOOP_END = "loop"
-_TRANSMIT_MAC, _LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03"
-_LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
 
 
 class Ends:

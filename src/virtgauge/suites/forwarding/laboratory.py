@@ -23,6 +23,7 @@ from virtgauge.suites.testbed import Stage, Testbed
 _FIRST_TRIAL_S = 0.01
 _BACK_OFF = 0.95
 _MOST_STEPS = 40
+_GUEST = "guest "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +126,6 @@ class ForwardingLab(Testbed, abc.ABC):
             loop = functools.partial(self.measure_loop, frame_bytes)
             self._calibrations[frame_bytes] = await calibrate(loop, highest_pps, duration_s)
         return self._calibrations[frame_bytes]
-
-
-_GUEST = "guest "
 
 
 class SimulatedLab(ForwardingLab):

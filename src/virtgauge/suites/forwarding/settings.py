@@ -13,6 +13,7 @@ from virtgauge.suites.forwarding.searches import Limits, Rfc2544Search, Search, 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]
 WORST = "worst"
 """Stands for the vector by which the device forwards least, to be found among the two-level ones."""
+Percent = Annotated[float, Field(gt=0, le=400)]
 
 
 def _is_a_frame(value: int) -> int:
@@ -20,7 +21,6 @@ def _is_a_frame(value: int) -> int:
     return value
 
 
-Percent = Annotated[float, Field(gt=0, le=400)]
 FrameBytes = Annotated[int, AfterValidator(_is_a_frame)]
 
 

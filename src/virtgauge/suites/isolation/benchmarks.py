@@ -14,6 +14,10 @@ from typing import Literal
 
 Family = Literal["cpu", "memory", "latency", "disk", "wake", "cache", "fork"]
 
+_SIZE = re.compile(r"([1-9][0-9]{0,6})(KiB|MiB|GiB)")
+_CACHES = re.compile(r"([1-9][0-9]{0,2}(?:\.[0-9])?|0\.[1-9])xLLC")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+LEAST_BYTES, LARGEST_BYTES = 2**20, 2**36
 _DHRYSTONES_OF_A_VAX = 1757.0
 _CYCLES_OF_A_MWIPS = 10.0
 
@@ -103,14 +107,6 @@ KINDS = {kind.name: kind for kind in (*_BENCHMARKS, *_LOADS)}
 """Benchmarks and loads by their names, without :data:`NO_LOAD`."""
 
 
-# Blocks of memory by their names: ``64MiB``, or ``4xLLC``, so many times the host's largest cache.
-
-_SIZE = re.compile(r"([1-9][0-9]{0,6})(KiB|MiB|GiB)")
-_CACHES = re.compile(r"([1-9][0-9]{0,2}(?:\.[0-9])?|0\.[1-9])xLLC")
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-LEAST_BYTES, LARGEST_BYTES = 2**20, 2**36
-
-
 def largest_cache_bytes(caches: Path = Path("/sys/devices/system/cpu")) -> int | None:
     """The largest cache of any one processor of this host, by its kernel; None where that does not tell."""
     found = []
@@ -124,7 +120,7 @@ def largest_cache_bytes(caches: Path = Path("/sys/devices/system/cpu")) -> int |
 
 
 def is_a_block(text: str) -> str:
-    """Check a block's name; for pydantic.
+    """Check a block's name: ``64MiB``, or ``4xLLC``, so many times the host's largest cache.
 
     Raises:
         ValueError: it is none, or one of a size that no benchmark takes.

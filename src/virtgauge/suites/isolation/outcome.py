@@ -29,6 +29,8 @@ _FREQUENCY = 0.03
 _STOPPED = 0.03
 _VISIBLE = 0.5
 """A guest that sees less than this part of the time in which it was stopped is blind to it."""
+_THROUGH_HOST_CACHE = ("page cache", "cache=writeback")
+"""How :attr:`virtgauge.platforms.base.Guest.disk` names a disk whose image is read and written through it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,10 +155,6 @@ def _policy_flags(guest: GuestConditions, concerned: Collection[str], elapsed_ns
             f"at its limit of {limit:g}"
         )
         yield Flag("never-throttled", text, fatal=False)
-
-
-_THROUGH_HOST_CACHE = ("page cache", "cache=writeback")
-"""How :attr:`virtgauge.platforms.base.Guest.disk` names a disk whose image is read and written through it."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,8 @@ from virtgauge.suites.cpu_record import CpuRecord, recorded
 _EVERY_S = 0.1
 _TAIL_NS = 20_000_000
 """Between the end of the agent's span and its answer: it measures the frequency, twenty times for a millisecond."""
+_IO_WAIT, _COUNTED = 4, 8
+"""Of the first line of /proc/stat (proc_stat(5)): user nice system idle iowait irq softirq steal."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +96,6 @@ def received(record: CpuRecord, span: Span, slice_ns: int) -> Received:
 def watched(*guests: Guest) -> contextlib.AbstractAsyncContextManager[list[CpuRecord]]:
     """Records of each guest's CPU time during the block."""
     return recorded(*(lambda guest=guest: guest.accounting().cpu_ns for guest in guests), every_s=_EVERY_S)
-
-
-_IO_WAIT, _COUNTED = 4, 8
-"""Of the first line of /proc/stat (proc_stat(5)): user nice system idle iowait irq softirq steal."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,14 @@ from virtgauge.suites.isolation.benchmarks import Kind
 from virtgauge.suites.testbed import allowed_cpus
 
 Cores = Literal["1", "1-apart", "all"]
+PolicyName = Literal["none", "limit", "reservation", "limit+reservation", "weight", "disk-limit"]
+Receiver = Literal["tested", "loading"]
+NO_POLICY: PolicyName = "none"
+NOBODY = "none"
+"""Who gets no policy."""
+_LIMITS = ("limit", "limit+reservation")
+_RESERVES = ("reservation", "limit+reservation")
+_WEIGHS = ("reservation", "limit+reservation", "weight")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,17 +77,6 @@ def placement(cores: str, cpus: Sequence[int]) -> Placement:
     if len(cpus) < 2:
         raise ValueError(f"each guest needs a CPU of its own, but there is only CPU {cpus[0]}")
     return Placement(last, tuple(cpus[-2:-1]))
-
-
-PolicyName = Literal["none", "limit", "reservation", "limit+reservation", "weight", "disk-limit"]
-Receiver = Literal["tested", "loading"]
-NO_POLICY: PolicyName = "none"
-NOBODY = "none"
-"""Who gets no policy."""
-
-_LIMITS = ("limit", "limit+reservation")
-_RESERVES = ("reservation", "limit+reservation")
-_WEIGHS = ("reservation", "limit+reservation", "weight")
 
 
 @dataclasses.dataclass(frozen=True)

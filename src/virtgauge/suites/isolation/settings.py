@@ -13,6 +13,9 @@ from virtgauge.suites.isolation.policies import NO_POLICY, Cores, PolicyName, Re
 from virtgauge.suites.testbed import allowed_cpus
 
 _MOST_CPUS = 4096
+Block = Annotated[str, AfterValidator(is_a_block)]
+Percent = Annotated[float, Field(gt=0, le=100)]
+Blocks = Levels[Block]
 
 
 def _is_a_benchmark(name: str) -> str:
@@ -29,9 +32,6 @@ def _is_a_load(name: str) -> str:
 
 Benchmark = Annotated[str, AfterValidator(_is_a_benchmark), Field(json_schema_extra={"enum": [*BENCHMARKS]})]
 Load = Annotated[str, AfterValidator(_is_a_load), Field(json_schema_extra={"enum": [*LOADS]})]
-Block = Annotated[str, AfterValidator(is_a_block)]
-Percent = Annotated[float, Field(gt=0, le=100)]
-Blocks = Levels[Block]
 
 
 class IsolationSettings(BaseModel):

@@ -20,13 +20,20 @@ from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.testbed import Stage
 
-# A server of a driver's protocol that answers at once and stores nothing: what the client alone can do.
-
 _READY_S, _POLL_S = 10.0, 0.02
+NEAR_THE_LIMIT = 0.5
+"""A database that comes to more than this part of the client's limit may be faster than what is seen of it."""
+_WARMUP_SHARE = 0.2
+_known: weakref.WeakKeyDictionary[Scope, dict[Hashable, float]] = weakref.WeakKeyDictionary()
+"""Limits by run, which has a scope of its own, and by what was asked where: clients outside of the guests, and their
+null servers, are the host's on every platform, and what one testbed finds holds for all."""
 
 
 class NullServer:
-    """One, in a peer of its own within the lab.  Its answers follow from the data, so it is started for each."""
+    """A server of a driver's protocol that answers at once and stores nothing, in a peer of its own within the lab.
+
+    Its answers follow from the data, so it is started for each.
+    """
 
     def __init__(self, agent: Channel, program: Path, protocol: str, address: str, port: int) -> None:
         self._agent, self._program = agent, program
@@ -80,17 +87,6 @@ class NullServer:
         load, self._load = self._load, None
         if load is not None:
             await load.stop()
-
-
-# The client first: what it comes to against a server that stores nothing, before anything is said of a database.
-
-NEAR_THE_LIMIT = 0.5
-"""A database that comes to more than this part of the client's limit may be faster than what is seen of it."""
-_WARMUP_SHARE = 0.2
-
-_known: weakref.WeakKeyDictionary[Scope, dict[Hashable, float]] = weakref.WeakKeyDictionary()
-"""Limits by run, which has a scope of its own, and by what was asked where: clients outside of the guests, and their
-null servers, are the host's on every platform, and what one testbed finds holds for all."""
 
 
 def near_the_limit(operations_per_s: float, client_limit_per_s: float | None) -> bool:

@@ -14,6 +14,12 @@ from virtgauge.host.native_file import find_native
 from virtgauge.suites.answers import CountedHistogram, decoded, documented
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_SENSORSTORE"
+_OUTPUT_LIMIT = 2_000_000
+_SPECIFICATION = "SENSORSTORE_SPECIFICATION"
+_SHORT_S = 60.0
+"""For a command that measures nothing, beside what its own statements may take."""
+UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
+"""Kinds of failure after which there is no figure: the database is not there, not ours, full or stuck."""
 
 
 def find_sensorstore() -> Path:
@@ -24,15 +30,6 @@ def find_sensorstore() -> Path:
     """
     what = "the load generator for databases"
     return find_native("sensorstore", ENVIRONMENT_VARIABLE, what, "a built sensorstore", "sensorstore")
-
-
-_OUTPUT_LIMIT = 2_000_000
-_SPECIFICATION = "SENSORSTORE_SPECIFICATION"
-_SHORT_S = 60.0
-"""For a command that measures nothing, beside what its own statements may take."""
-
-UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
-"""Kinds of failure after which there is no figure: the database is not there, not ours, full or stuck."""
 
 
 class StoreError(AgentError):

@@ -1,4 +1,4 @@
-"""Flushes: how they are counted and made dearer, and what one costs on the disk itself."""
+"""Flushes: how they are counted and made dearer (docs/flushes.md), and what one costs on the disk itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from virtgauge.shim.library import needed_glibc, present_glibc
 from virtgauge.suites.storage.client import DiskProbe
 from virtgauge.suites.storage.laboratory import Target
 
-# The flush laboratory (``native/flushlab``, docs/flushes.md): where it is, the prefix of a command, the counters.
-
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_FLUSHLAB"
 LAUNCHER, LIBRARY = "virtgauge-flushes", "libvirtgauge_flushes.so"
 AS_IS = "as-is"
 """The profile with which flushes happen as the disk has them, and are counted only."""
 LABORATORY_FAILED = 125
 """Exit status where the launcher, or a program under it, cannot set the laboratory up; standard error says why."""
+_LONGER = (2, 4)
+"""A disk that seems to be another one is probed again, so many times as long: it may have been at work still."""
 
 
 def find_launcher() -> Path:
@@ -63,12 +63,6 @@ def launcher_prefix(counters: Path, profile: str, *, static: bool = False) -> li
     """
     how = ["--static"] if static else []
     return [str(find_launcher()), "--counters", str(counters), "--profile", profile, *how, "--"]
-
-
-# The idle data disk before and after a trial: how often a second it flushes, and whether it is still the same disk.
-
-_LONGER = (2, 4)
-"""A disk that seems to be another one is probed again, so many times as long: it may have been at work still."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run
 from virtgauge.suites.testbed import Stage
 
 _NOWHERE = Path("/simulated")
+_NULL_PORT = PORT + 1
 
 
 class SimulatedTestbed(StorageTestbed):
@@ -190,9 +191,6 @@ class ExistingTestbed(StorageTestbed):
             return error
         remedy = "it has not been touched; to have it dropped, set allow_drop = true, or start with --allow-drop"
         return StoreError(error.code, f"{error.message}: {remedy}")
-
-
-_NULL_PORT = PORT + 1
 
 
 class ServedTestbed(StorageTestbed):

@@ -21,14 +21,15 @@ from virtgauge.suites.storage.existing import ExistingServer
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.testbed import Stage, Testbed
 
-# Which testbed a cell needs.  Whatever two testbeds differ in is in the name, so that designs can share one.
-
 EMBEDDED = "embedded"
+NOTES_HEADER_BYTES = 24
+"""Of the file in which a client notes what was acknowledged; then come the notes."""
+NOT_OURS = "what runs here was not started by virtgauge, and is never ended by it"
 
 
 @dataclasses.dataclass(frozen=True)
 class TestbedSpec:
-    """A guest with what is measured in it.
+    """A guest with what is measured in it.  Whatever two differ in is in the name, so that designs can share one.
 
     Attributes:
         database: whose server it runs; None where embedded databases run in it, one after the other.
@@ -79,12 +80,6 @@ def testbed_at(settings: StorageSettings, server: ExistingServer) -> TestbedSpec
     """The testbed for a server that is there already."""
     s = settings
     return TestbedSpec(server.database, s.period_ms, s.disk_mib, s.timeout_ms, existing=server)
-
-
-NOTES_HEADER_BYTES = 24
-"""Of the file in which a client notes what was acknowledged; then come the notes."""
-
-NOT_OURS = "what runs here was not started by virtgauge, and is never ended by it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,9 +207,6 @@ class NoTestbed(StorageTestbed):
 
     async def target(self, params: Mapping[str, Any]) -> Target:
         raise StoreError(self._failure.code, self._failure.message)
-
-
-# What keeps a cell from being measured on this machine, found out before anything is started for it.
 
 
 @functools.cache

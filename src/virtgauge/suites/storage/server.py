@@ -1,4 +1,4 @@
-"""A server's process in a guest: set up, started, watched, killed."""
+"""Processes in a guest, known by a file with their number that a shell has written before it became them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from virtgauge.platforms.attempt import log_tail
 from virtgauge.suites.loads import Running
 from virtgauge.suites.storage.client import Sensorstore, StoreError
 from virtgauge.suites.storage.databases.base import Server
-
-# Processes of a guest that are known by a file with their number: written by a shell that hands its process over.
 
 _SHORT_S = 30.0
 _OUTPUT_LIMIT = 20_000
@@ -34,6 +32,11 @@ kill -s KILL $(tree "$(cat "$1")")
 """
 # A process that has ended is there as a zombie until the agent collects it.
 _ALIVE = 'grep -qs "^State:[[:space:]]*[RSDTtIPW]" "/proc/$(cat "$1")/status"'
+_POLL_S = 0.1
+_LONGEST_START_S = 900.0
+"""Cassandra takes four minutes in a virtual machine whose processor is emulated; what takes longer is stuck."""
+_NOT_YET = {"refused", "lost", "timeout", "denied", "schema", "database"}
+"""What a server that is still starting may answer."""
 
 
 def noted(pid: Path) -> list[str]:
@@ -89,17 +92,8 @@ def last_lines(text: str) -> str:
     return " | ".join(line.strip() for line in text.strip().splitlines()[-6:] if line.strip())
 
 
-# A database server in a guest: set up, started through the flush launcher, watched, killed and started again.
-
-_POLL_S = 0.1
-_LONGEST_START_S = 900.0
-"""Cassandra takes four minutes in a virtual machine whose processor is emulated; what takes longer is stuck."""
-_NOT_YET = {"refused", "lost", "timeout", "denied", "schema", "database"}
-"""What a server that is still starting may answer."""
-
-
 class ServerProcess:
-    """One server in one guest."""
+    """One server in one guest: set up, started through the flush launcher, watched, killed and started again."""
 
     def __init__(
         self, guest: Channel, server: Server, folder: Path, launcher: Sequence[str], *, timeout_factor: float

@@ -19,9 +19,11 @@ from virtgauge.suites.storage.flushes import DiskWatch, probe_disk, watch_disk
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.storage.settings import READS, StorageSettings
 
-# What a cell asks of the load generator: data, rows that are there before, streams.
-
 _STEP_MS = 1000
+_FEWER = 0.9
+"""Some of the acknowledgements of the measured span may have waited for a flush before it."""
+PREPARE_S = 900.0
+"""The longest that preloading may take on the host."""
 
 
 def data_of(settings: StorageSettings) -> dict[str, Any]:
@@ -70,12 +72,6 @@ def stream_of(settings: StorageSettings, params: Mapping[str, Any], operation: s
 def open_loop(rate_per_s: float) -> dict[str, Any]:
     """So many operations a second, independent of one another."""
     return {"kind": "open", "rate_per_s": rate_per_s, "arrivals": "poisson"}
-
-
-# What makes a storage trial invalid, or has to be said with it.
-
-_FEWER = 0.9
-"""Some of the acknowledgements of the measured span may have waited for a flush before it."""
 
 
 def _flags(
@@ -150,12 +146,6 @@ def _flush_flags(
     elif counted > written / 2 and counted > 10 + 4 * periods:
         text = f"{counted} flushes for {written} writes: {profile.name} flushes more than its level says"
         yield Flag("flushes", text)
-
-
-# One cell of the storage suite: an empty database, its rows, the load, and what all sides did meanwhile.
-
-PREPARE_S = 900.0
-"""The longest that preloading may take on the host."""
 
 
 async def measure_load(

@@ -19,6 +19,17 @@ DATABASE = "virtgauge"
 """Of the user and of the database (keyspace) that a server started here has."""
 FIRST_PERIOD_MS = 100
 """How often a level that flushes periodically does, where a plan does not say."""
+_SHELL, _SETPRIV = "/bin/sh", "/usr/bin/setpriv"
+_MAKE_EMPTY = """\
+mkdir -p -- "$1" || exit
+if [ -n "$(ls -A -- "$1")" ]; then
+    echo "$1 already holds something; it is left as it is" >&2
+    exit 1
+fi
+chmod 700 -- "$1" && { [ -z "$2" ] || chown -- "$2" "$1"; }
+"""
+_FOLDER_OPEN = 'exec 3<"$0" && exec "$@"'
+_OPEN_FOLDER = Path("/proc/self/fd/3")
 
 
 class Durability(enum.StrEnum):
@@ -273,23 +284,6 @@ class JavaDatabase(Database):
         home = java.parent.parent
         shares = found.shares if home.is_relative_to("/usr") else (*found.shares, home)
         return dataclasses.replace(found, java=java, shares=shares)
-
-
-# What the servers' command lines have in common: an empty folder, another user, programs that this user can reach.
-
-_SHELL, _SETPRIV = "/bin/sh", "/usr/bin/setpriv"
-
-_MAKE_EMPTY = """\
-mkdir -p -- "$1" || exit
-if [ -n "$(ls -A -- "$1")" ]; then
-    echo "$1 already holds something; it is left as it is" >&2
-    exit 1
-fi
-chmod 700 -- "$1" && { [ -z "$2" ] || chown -- "$2" "$1"; }
-"""
-
-_FOLDER_OPEN = 'exec 3<"$0" && exec "$@"'
-_OPEN_FOLDER = Path("/proc/self/fd/3")
 
 
 def make_empty(folder: Path, account: Account | None) -> list[str]:
