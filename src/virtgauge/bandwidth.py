@@ -132,7 +132,6 @@ class Estimate:
     """An available bandwidth; rates in bit/s of IP packets.
 
     Attributes:
-        estimator: by which it was found.
         available_bps: the median of its searches.
         low_bps, high_bps: the interval of that median.
         confidence: how often such an interval is meant to hold the truth.
@@ -216,7 +215,6 @@ class Rung:
     """What one way of sending can do; rates in bit/s of IP packets, times in ns.
 
     Attributes:
-        method: its name.
         burst: packets that it hands over at once.
         flat_out_bps: without pacing.
         max_paced_bps: the highest rate that it paces; 0 if there is none.

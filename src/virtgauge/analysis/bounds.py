@@ -92,7 +92,6 @@ class Decision:
         violations: repetitions beyond the bound.
         more: about how many more repetitions would decide it; 0 when it is decided, None when more than
             :data:`MOST_MORE`.
-        reason: in words.
     """
 
     outcome: Outcome
@@ -137,7 +136,6 @@ def median_at_any_time(values: Sequence[float], unit: str, confidence: float) ->
 
     Args:
         values: one for each independent repetition, in ``unit``.
-        unit: of the values.
         confidence: that the interval holds the true median at every number of repetitions.
     """
     n = len(values)
@@ -167,9 +165,6 @@ def decide(
 
     Args:
         values: one a repetition, in ``unit``.
-        bound: in the same unit.
-        unit: of the figures.
-        confidence: of the verdict.
         cells: how many cells the requirement covers.
         every: bound each repetition rather than their median.
         any_time_valid: repetitions are added until it is decided, so that the interval must hold whenever one stops.

@@ -64,8 +64,6 @@ def candidate(groups: Sequence[Values], seed: int, permutations: int = PERMUTATI
 
     Args:
         groups: in order, each with one value at least.
-        seed: of the permutations.
-        permutations: how many.
 
     Raises:
         ValueError: fewer than two groups, an empty one, or a value that is no finite number.
@@ -87,7 +85,6 @@ def segments(groups: Sequence[Values], level: float, seed: int, permutations: in
     """Where a series changes: the indices of the last group of each part but the last, ascending.
 
     Args:
-        groups: in order.
         level: the largest p that counts for the whole series; each cut divides it among the parts.
         seed, permutations: see :func:`candidate`.
     """

@@ -67,7 +67,6 @@ class Comparison:
         band: the A/A band as a factor ≥ 1: ratios within [1/band, band] also occur between identical arms; None when
             the A/A pair gave no interval.
         judgement: whether the test arm's figure is higher or lower, or no difference has been shown.
-        reason: why, in words.
     """
 
     ratio: Estimate
@@ -89,7 +88,6 @@ class Difference:
         estimate: test − base, in the measure's unit.
         band: how far identical arms seem apart, in the same unit; None when that is not known.
         judgement: whether the tested figure is higher or lower, or no difference has been shown.
-        reason: why, in words.
     """
 
     estimate: Estimate
@@ -152,7 +150,6 @@ def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nomi
 
     Args:
         test, reference: one value a block, same unit.
-        nominal: the confidence wanted.
     """
     blocks = sorted(test.keys() & reference.keys())
     if not blocks:
@@ -234,8 +231,6 @@ def compare_differences(
     Args:
         test, base: one value a block, in ``unit``.
         band: see :func:`band_of`.
-        unit: of both.
-        nominal: the confidence wanted.
     """
     estimate = paired_difference(test, base, unit, nominal)
     judgement, reason = _judge(estimate, band, nominal, by_ratio=False)

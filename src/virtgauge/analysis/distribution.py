@@ -164,10 +164,6 @@ def ccdf(distribution: Distribution, points: int = 300) -> tuple[npt.NDArray[np.
     the body; the first point, the last bins and the largest value always stay.  The last point's share is that of
     one value, at the exact maximum (nothing lies beyond it, and zero has no place on a logarithmic axis).
 
-    Args:
-        distribution: what to draw.
-        points: at most this many.
-
     Returns:
         ``values`` ascending and ``shares`` falling, both of shape (≤ points,).
     """

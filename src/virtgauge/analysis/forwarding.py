@@ -160,7 +160,6 @@ class DropCounter:
 
     Attributes:
         place: ``br0 port to guest 3``, ``guest 3 backlog``, ``tester receive ring`` …
-        dropped: frames.
         flow: the one whose frames alone pass there; None where all flows do.
     """
 

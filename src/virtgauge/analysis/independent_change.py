@@ -114,8 +114,6 @@ def shifted(base: Sequence[float], other: Sequence[float], unit: str, nominal: f
 
     Args:
         base, other: one value a repetition, in ``unit``.
-        unit: of both.
-        nominal: the confidence wanted.
     """
     sizes = len(base), len(other)
     difference = shift_estimate(base, other, unit, nominal)
@@ -134,8 +132,6 @@ def paired_shifted(base: Mapping[int, float], other: Mapping[int, float], unit: 
 
     Args:
         base, other: one value a block, in ``unit``.
-        unit: of both.
-        nominal: the confidence wanted.
     """
     blocks = sorted(base.keys() & other.keys())
     differences = [other[block] - base[block] for block in blocks]
@@ -153,7 +149,6 @@ def judge(change: Shifted, p_adjusted: float | None, bounds: Bounds) -> Judged:
     """What may be said of a change; see the module.
 
     Args:
-        change: as measured.
         p_adjusted: of the whole family of comparisons.
         bounds: that it is held against.
     """

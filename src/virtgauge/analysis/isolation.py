@@ -44,7 +44,6 @@ def entitled_cpus(claims: Sequence[Claim], capacity: float) -> list[float]:
 
     Args:
         claims: of all the guests that share the processors.
-        capacity: processors that they share.
 
     Raises:
         ValueError: a capacity that is not positive.
@@ -75,7 +74,6 @@ def smallest_setting(points: Sequence[tuple[float, float]], target: float) -> fl
 
     Args:
         points: share and efficiency at it (for instance the lower end of its interval), in any order.
-        target: efficiency needed.
 
     Returns:
         The share, or None where the largest one misses the target, or there is none at all.

@@ -69,7 +69,6 @@ class Explanation:
     """The limit of a rate.
 
     Attributes:
-        limit: what it is.
         shares: of the time (or of the limit) that each known resource was used, whatever the limit is: ``flushes``,
             ``client``, ``server CPU``; of a round trip the parts ``flush``, ``server``, ``client`` and ``rest``.
         operations_per_flush: above 1 where a flush serves several (group commit); None without flushes.

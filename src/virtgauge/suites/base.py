@@ -39,7 +39,6 @@ class Cell:
     """One measurement with every factor but the platform and the repetition fixed.
 
     Attributes:
-        suite, probe: what is measured.
         factors: level by factor, as text, in a fixed order: they name the cell.
         params: what the suite needs to measure it.
         timeout_s: a trial that has not ended by then is failed and its guest is ended.

@@ -97,11 +97,7 @@ class FileService:
 
 
 class FileTestbed(Testbed):
-    """A guest with a file service, and a peer that can use it.
-
-    Attributes:
-        service: what serves.
-    """
+    """A guest with a file service, and a peer that can use it."""
 
     def __init__(self, stage: Stage, service: FileService) -> None:
         super().__init__(stage)

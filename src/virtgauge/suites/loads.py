@@ -34,9 +34,6 @@ class Running:
         """Start a load; it works when this returns.
 
         Args:
-            channel: of whoever does it.
-            name: of the load.
-            params: of it.
             what: to call it in an error.
             within_s: it starts; None leaves that to the caller.
 

@@ -25,7 +25,6 @@ class Stage:
     """Launches what a testbed consists of, and ends all of it together.
 
     Attributes:
-        platform: under test.
         machine: whose counters judge what is measured here.
         scope: whatever is made on the host belongs to it.
         guests: launched on the platform under test, in the order of their launch.
@@ -40,11 +39,8 @@ class Stage:
         """Begin with nothing.
 
         Args:
-            platform: under test.
-            scope: of the controller.
             agent: for guests and peers alike.
             name: unique within the scope; the names of guests, peers and networks begin with it.
-            remote: as the attribute.
         """
         self.platform, self.scope, self.remote = platform, scope, remote
         self.machine = platform.machine()

@@ -43,7 +43,6 @@ class Found:
         available_bps: the median of the searches.
         low_bps, high_bps, confidence: the interval of that median.
         lower_bound: it ended at the highest rate that the estimator tries; the truth may be higher.
-        instants: the searches.
         capacity_hint_bps: the rate at which back-to-back packets came; None where the estimator does not look.
         bytes: of IP packets, that were sent.
         duration_ns: of all searches together.
@@ -76,7 +75,6 @@ class Refused:
     Attributes:
         max_paced_bps: the highest rate that it was seen to pace; 0 if none was.
         carried_bps: the highest of those that the path carried; None where nobody looked.
-        message: why, in words.
     """
 
     max_paced_bps: float
@@ -113,7 +111,6 @@ class Answer:
         gaps, lateness: of all bursts: gaps as thousandths of what was planned, and how late each left, in ns.
         hptime_fallback_reason: why hptime answers from the system's clock; None where it does not.
         usage: of the agent's probe; None of a program.
-        clocks: of the guest.
         preloaded: by a library; None without one.
     """
 
@@ -146,7 +143,6 @@ class Answer:
             value: the probe's result, or the program's last word.
             finished_ns: when it had come.
             refusal: in place of its ``outcome``.
-            known: further fields.
 
         Raises:
             KeyError, TypeError, ValueError: it is none.

@@ -161,8 +161,6 @@ class ShapedPath(Path):
     """The path of real guests: shaped by the kernel at the router's way to the receiver, counted at its interfaces.
 
     Args:
-        router: of the laboratory.
-        counters: of the router.
         link: behind the shaper; None where there is none.
         others: who can flood the path.
         crowded: who sends cross traffic has no processor apart from the one that works on the path's frames.

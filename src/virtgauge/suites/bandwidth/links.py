@@ -63,7 +63,6 @@ class Link(abc.ABC):
     """See the module.
 
     Attributes:
-        kind: for the record.
         namespace: that frames pass.
         remote_port: its interface towards the receiver.
     """

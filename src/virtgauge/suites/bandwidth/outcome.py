@@ -32,11 +32,8 @@ class Trial:
     """What was seen of a trial.
 
     Attributes:
-        params: of the cell.
         conditions: of the path, as it was told to be.
-        packet_bytes: of the probes.
         receiver: ``host`` or ``guest``.
-        answer: of the estimator.
         counted: of the others, over the time of the estimate.
         before_bps, after_bps: what the path let pass of a flood, as its shaper counts; None where that was not seen.
         link: what made the path.

@@ -33,8 +33,6 @@ async def ask(channel: Channel, params: Mapping[str, Any], on_progress: Callable
     """Have it estimated by the agent.
 
     Args:
-        channel: of the guest.
-        params: of the probe.
         on_progress: is told the share that is done.
 
     Raises:
@@ -89,7 +87,6 @@ async def run(channel: Channel, params: Mapping[str, Any], *, preload: bool, wit
     """Have it estimated by the program.
 
     Args:
-        channel: of the guest.
         params: of the agent's probe ``bandwidth``, which are made the program's words.
         preload: put the shim over it.
         within_s: after which it is killed.

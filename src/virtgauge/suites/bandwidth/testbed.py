@@ -36,7 +36,6 @@ class End:
     """One end of the path, and the router's interface towards it; none of the addresses exists outside of a lab.
 
     Attributes:
-        name: of that interface.
         number: of its network.
     """
 
@@ -131,7 +130,6 @@ async def crossing(
         channel: of the agent that sends, by its load ``cross_traffic`` (docs/protocol.md).
         what: to call it in an error.
         bps: as the shaper counts.
-        packet_bytes: of the IP packets.
         kind: of the gaps: ``constant`` or ``poisson``.
         cpu: of the host; None leaves it to the scheduler.
         seed: of exponential gaps.
@@ -198,11 +196,9 @@ class BandwidthTestbed(Testbed):
     """See the module.
 
     Attributes:
-        spec: what it was built from.
         tested: in which the estimator runs.
         receiver: where its packets are stamped.
         others: who send cross traffic.
-        path: between them.
         others_cpu: of the host, on which the cross traffic is sent; None leaves it to the scheduler.
     """
 

@@ -85,12 +85,7 @@ class LimitWatch:
 
 
 class GuestLab(ForwardingLab):
-    """See the module.
-
-    Attributes:
-        cpus: who runs where.
-        switch: both bridges.
-    """
+    """See the module."""
 
     def __init__(
         self, stage: Stage, settings: ForwardingSettings, cpus: CpuPlan, switch: Switch, lab: Namespace, ends: Ends

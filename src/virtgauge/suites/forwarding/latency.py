@@ -24,7 +24,6 @@ class LatencyAtLoad:
 
     Attributes:
         load_percent: of the throughput.
-        trials: the repeats.
     """
 
     load_percent: float
@@ -78,11 +77,7 @@ async def latency_at_loads(
     highest_pps: float,
     on_progress: Callable[[float], None],
 ) -> list[LatencyAtLoad]:
-    """One after the other, from the lowest load to the highest; loads beyond the highest rate are left out.
-
-    Args:
-        measure: a trial by rate and duration.
-    """
+    """One after the other, from the lowest load to the highest; loads beyond the highest rate are left out."""
     possible = [percent for percent in sorted(set(percents)) if throughput_pps * percent / 100 <= highest_pps * 1.0001]
     found = []
     for index, percent in enumerate(possible):

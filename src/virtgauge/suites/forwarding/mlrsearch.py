@@ -28,7 +28,6 @@ class MlrSearch(Search):
     """See the module.
 
     Attributes:
-        trial_s: length of a full trial.
         duration_sum_s: trial time after which a load is decided.
         exceed_ratio: part of that time which may be bad.
         resolution: relative distance of the bounds at which the search ends.

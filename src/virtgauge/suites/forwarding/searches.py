@@ -64,10 +64,8 @@ class SearchResult:
     """What a search found.
 
     Attributes:
-        method: name of the search.
         ndr, pdr: no-drop rate, and with 0.5 % of loss.
         maximum_receive_pps: highest rate at which frames came back in any trial.
-        points: every trial in order.
     """
 
     method: str
@@ -140,7 +138,6 @@ class Rfc2544Search(Search):
     can be a fraction of what the device forwards.  That is why it is not the default here.
 
     Attributes:
-        trial_s: length of every trial.
         resolution: relative distance of the bounds at which the search ends.
     """
 
@@ -198,7 +195,6 @@ class Tst009Search(Search):
     device's; loss that does not come again was transient, and the load counts as carried.
 
     Attributes:
-        trial_s: length of every trial.
         resolution: relative step of the grid.
         verifications: how often a trial with loss is repeated at most.
     """
@@ -255,8 +251,6 @@ class WorstVector:
     does not carry it can be worse, and only then its own search is made.
 
     Attributes:
-        name: of the worst vector.
-        result: of its search.
         searched: names of the vectors that needed a search of their own, in order; the others carried what the
             worst one of then did.
     """
@@ -277,7 +271,6 @@ async def find_worst(
     """Search the vectors in their order; those expected to be bad first need fewest searches.
 
     Args:
-        devices: the same device by each vector.
         challenge_s: length of the trial that spares a search; up to two more of them are made where there is loss.
         on_vector: told how many vectors are decided.
 

@@ -39,7 +39,6 @@ class FlowResult:
     """One flow, that is, one guest.
 
     Attributes:
-        sent: frames.
         lost: frames that never came back.
         duplicates: further copies of frames that had come.
         reordered: frames that came after a later one.
@@ -64,7 +63,6 @@ class TrialResult:
     Attributes:
         rate_pps, duration_s: as asked, all flows together.
         elapsed_s: what sending took.
-        flows: by guest.
         stretched: sending took longer than asked, so the load was never offered.  Where the device runs in the
             sender's context its losses show in no other way: such a trial has failed.
         late: frames that left later than their place in the load allows.
@@ -139,10 +137,7 @@ class Tester:
     """An agent with two interfaces, and how its probe ``packet_trial`` (docs/protocol.md) is to use them.
 
     Attributes:
-        channel: of the agent.
         port: kind of port; ``auto`` leaves it to the agent.
-        transmit, receive: names of the interfaces.
-        paths: one for each flow.
         transmit_cpu, receive_cpu: processors for the two ends; None leaves it to the kernel.
         drain_ns: how long is waited for frames after the last was sent.
     """

@@ -28,7 +28,6 @@ class Kind:
 
     Attributes:
         name: in plans and cells.
-        family: what it works with.
         kernel: the agent's, with the parameters that say what it does (docs/protocol.md).
         value_unit: what its figure is told in.
     """
@@ -58,7 +57,6 @@ class Kind:
 
         Args:
             rate: the kernel's units a second, of all threads together.
-            threads: that worked.
             block_bytes: of one operation of a disk, or of the memory.
 
         Returns:

@@ -28,8 +28,6 @@ def work_of(
     """The parameters of the agent's kernel for a benchmark or a load, but for what a probe or a load needs besides.
 
     Args:
-        settings: of the design.
-        kind: what it is.
         block: of memory, by its name; without meaning for others.
         threads: that do it.
         folder: on the guest's disk; None where it has none.
@@ -70,7 +68,6 @@ class Answer:
         elapsed_ns: of the longest thread.
         cpu_ns: of all threads, by the guest's own account.
         missed_ns: time in which they did not run, by the same account.
-        threads: that worked.
         slices: units a second, of all threads together, in slices of equal length.
         direct: of a disk, whether the guest's page cache was left out.
         latency: of a disk's operations, or how late a timer was, in nanoseconds.
@@ -164,7 +161,6 @@ class LoadResult:
     """What the load in the loading guest came to.
 
     Attributes:
-        name: of the load.
         unit, units: of work; None where it did not tell, and then it may still be at work.
         elapsed_ns, cpu_ns: by its own guest.
         error: why it ended before it was told to, or did not tell.

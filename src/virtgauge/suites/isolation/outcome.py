@@ -94,15 +94,11 @@ def flags_of(
     """Every flag that applies to a trial.
 
     Args:
-        guests: both.
         asked: the knobs that the cell's policy asks for (``cpu_limit``, ``disk`` …).
-        elapsed_ns: measured.
         load: None without one.
-        steal: of the tested guest.
         frequencies_hz: of the tested guest's processor, before and after.
         buffered: whether the guests' file system has no direct I/O.
         cached: why the tested guest's disk is not measured past every page cache; None where it is, or has no part.
-        memory_mib: limit of each guest's memory.
     """
     if load is not None and load.error is not None:
         yield Flag("loader-died", f"the load {load.name} ended early: {load.error}")
@@ -162,16 +158,11 @@ class Trial:
     """What was seen of a trial that has an answer.
 
     Attributes:
-        params: of the cell.
-        where: both guests' CPUs.
         benchmark, load: what they did; no load is None.
         block_bytes: of the benchmark's memory, or of one operation on its disk.
         slice_ns: of the slices of work and of CPU time.
-        memory_mib: of each guest.
         disk: how the tested guest's disk is reached, in words; None without one.
         policies, applied: asked for, and what became of it: of the tested and the loading guest.
-        answer: of the benchmark.
-        load_result: of the load.
         tested, loading: CPU time from outside, over the measured span.
         method: where that comes from.
         outside: what the host's kernel counted from before the load began until it had stopped.

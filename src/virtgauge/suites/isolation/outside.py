@@ -49,8 +49,6 @@ class Span:
         it had finished: a little after the end.
 
         Args:
-            value: the probe's result.
-            warmup_ns: asked for.
             sent_ns, finished_ns: request and answer by the controller's clock.
 
         Raises:

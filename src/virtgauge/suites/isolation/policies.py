@@ -99,10 +99,8 @@ def given(policy: PolicyName, on: str, share: float, where: Placement, disk_full
     """The policies of both guests.
 
     Args:
-        policy: of the cell.
         on: who gets it: ``tested``, ``loading`` or :data:`NOBODY`.
         share: of the CPUs that a guest may run on, or of the disk; above 0, at most 1.
-        where: the guests' CPUs.
         disk_full_bps: bytes a second that a share of 1 is of.
 
     Raises:

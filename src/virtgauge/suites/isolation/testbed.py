@@ -33,9 +33,7 @@ class TestbedSpec:
     """Two guests that are alike.
 
     Attributes:
-        cores: of the cell.
         where: the CPUs of both.
-        memory_mib: of each guest.
         disk_mib: of each guest's disk; None where nothing uses one.
     """
 
@@ -66,8 +64,6 @@ class IsolationTestbed(Testbed):
     """See the module.
 
     Attributes:
-        spec: what it was built from.
-        tested, loading: the guests.
         disks: of each guest, by its name; empty where nothing uses one.
     """
 

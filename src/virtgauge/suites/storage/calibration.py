@@ -110,9 +110,7 @@ async def client_limit_per_s(
 
     Args:
         testbed: with the database and the null server.
-        target: the database in question.
         data: what reads are answered from.
-        stream: the load.
         seconds: of measuring; 0 for not at all.
         reached_per_s: what the database has come to.
 

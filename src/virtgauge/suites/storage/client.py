@@ -43,7 +43,6 @@ class Stream:
     Attributes:
         operation: ``write`` or ``read``.
         values: readings per statement.
-        clients: threads.
         loop: as the specification has it.
         pipeline: statements sent before the first answer is waited for.
         preload: readings of each sensor that are there.
@@ -90,7 +89,6 @@ class Measured:
     """What ``measure`` brought.
 
     Attributes:
-        elapsed_ns: the measured span.
         cpu_ns: of the client, user and system, in that span.
         started_monotonic_ns: when the span began, by the CLOCK_MONOTONIC of where the client ran.
         finished_ns: when its answer had come, by the controller's.
@@ -118,7 +116,6 @@ class DiskProbe:
     """Small blocks written and flushed one after another on an idle disk.
 
     Attributes:
-        flushes: how many.
         elapsed_ns: how long that took.
         bursts_per_s: flushes per second of each of its parts.
     """
@@ -169,7 +166,6 @@ class Sensorstore:
     """The executable, run by one agent for one database; docs/sensorstore.md describes its commands.
 
     Attributes:
-        channel: of the agent.
         program: the executable, as that agent sees it.
         store: of the specifications: what it talks to; None for commands that need no database.
         prefix: a launcher and its arguments, for what writes to a disk itself.

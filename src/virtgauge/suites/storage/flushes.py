@@ -67,11 +67,7 @@ def launcher_prefix(counters: Path, profile: str, *, static: bool = False) -> li
 
 @dataclasses.dataclass(frozen=True)
 class DiskWatch:
-    """Two probes of a data disk; None where it is not ours, or nothing flushes to it.
-
-    Attributes:
-        before, after: the trial.
-    """
+    """Probes of a data disk before and after a trial; None where it is not ours, or nothing flushes to it."""
 
     before: DiskProbe | None
     after: DiskProbe | None

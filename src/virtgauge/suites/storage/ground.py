@@ -37,11 +37,7 @@ class Ground:
     Attributes:
         shared: a folder that host and guest see under the same path, and both can write.
         disk: the data disk, as the guest sees it.
-        image: its file.
-        sensorstore: the load generator.
         account: whom servers run as; None where the agent is not root.
-        timeout_factor: of this platform.
-        wanted: what the guest was launched with.
     """
 
     shared: Path
@@ -85,8 +81,6 @@ class Ground:
         """Launch the guest: with a link into the lab, where there is one.
 
         Args:
-            stage: launches it.
-            spec: of the testbed.
             memory_mib: what it needs, where it has memory of its own and the plan does not say.
             shares: folders of the host that it has to see.
             lab: where its link leads.

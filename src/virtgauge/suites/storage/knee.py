@@ -43,8 +43,6 @@ class LatencyPoint:
     """One rate; response times are None where nothing was answered.
 
     Attributes:
-        rate_per_s: operations offered.
-        achieved_per_s: operations done.
         p50_ms, p99_ms, p999_ms: of the response times.
         met: whether the objective was.
     """
@@ -74,9 +72,7 @@ async def find_knee(measure: Callable[[float], Awaitable[LatencyPoint]], closed_
     """Bisect the rate, by ratio, between bounds that follow from the closed loop's.
 
     Args:
-        measure: one rate.
         closed_per_s: what the closed loop comes to.
-        steps: rates to be tried.
     """
     low, high = closed_per_s * _LOWEST_SHARE, closed_per_s * _HIGHEST_SHARE
     points: list[LatencyPoint] = []

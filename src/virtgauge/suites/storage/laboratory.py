@@ -33,12 +33,8 @@ class TestbedSpec:
 
     Attributes:
         database: whose server it runs; None where embedded databases run in it, one after the other.
-        durability: of that server.
-        period_ms: of the level ``periodic``.
         flushes: flush profile; None where nothing here decides about it.
         existing: a server that is there already, in place of all that.
-        disk_mib, memory_mib, vcpus: of the guest.
-        timeout_ms: of an operation.
     """
 
     database: str | None
@@ -87,9 +83,7 @@ class Target:
     """One database at one level, ready for a trial.
 
     Attributes:
-        label: product and version.
         profile: the level's settings; None for a server that is there already.
-        client: talks to it.
         inside: the load generator in the guest, for its disk and its counters; None where there is no guest of ours.
         probe: likewise, to flush its disk; None also where a profile stands for the disk.
         counters: of flushes, as the guest sees the file; None where nobody counts.
@@ -124,7 +118,6 @@ class StorageTestbed(Testbed, abc.ABC):
     """See the module.
 
     Attributes:
-        spec: what it was built from.
         kept_rows: which rows the table that a trial has left holds; None where there is none to be read again.
         calibrated: what the client was asked when it was calibrated on this testbed; kept by the calibration.
     """
@@ -157,7 +150,6 @@ class StorageTestbed(Testbed, abc.ABC):
         """A client of the same driver whose server stores nothing; None where there is no such server.
 
         Args:
-            target: the database in question.
             data: what its reads are answered from.
 
         Raises:

@@ -101,8 +101,6 @@ class ServerProcess:
         """Prepare to run it.
 
         Args:
-            guest: the agent that starts it.
-            server: how.
             folder: where its traces go: its process number and what it prints; host and guest see it alike.
             launcher: what its argument vector is prefixed with.
             timeout_factor: how many times longer than on the host it may take there.

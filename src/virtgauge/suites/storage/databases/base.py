@@ -253,9 +253,6 @@ class Database(abc.ABC):
         """What is its own of its server, not yet as the account: :meth:`server` adds what all have in common.
 
         Args:
-            found: where it is.
-            layout: where the server lives.
-            profile: its level.
             data: its own folder of the data disk, empty and private.
             programs: as in ``found``, as the account sees it.
         """
