@@ -67,15 +67,6 @@ class FileLoadSettings(BaseModel):
     flush_every: Annotated[int, Field(ge=0, le=1_000_000)] = 16
     """Writes between two flushes to the server's storage; 0 means never."""
 
-    def parameters(self) -> dict[str, int]:
-        return {
-            "threads": self.threads,
-            "file_bytes": self.file_mib * 1024 * 1024,
-            "block_bytes": self.block_kib * 1024,
-            "write_percent": self.write_percent,
-            "flush_every": self.flush_every,
-        }
-
 
 @dataclasses.dataclass(frozen=True)
 class FileService:
@@ -84,16 +75,16 @@ class FileService:
     Attributes:
         name: for people and for the record (``nfs-ganesha 4.3 (VFS)``).
         protocol, port, key: of the agent's load ``file_client``.
-        load: its number in the guest's agent.
         fallback: why the services that come first do not serve here; None when the first one does.
+        load: its number in the guest's agent, once it was started.
     """
 
     name: str
     protocol: str
     port: int
     key: str
-    load: int
     fallback: str | None
+    load: int = 0
 
 
 class FileTestbed(Testbed):
@@ -103,21 +94,17 @@ class FileTestbed(Testbed):
         super().__init__(stage)
         self.service = service
 
-    @property
-    def _peer(self) -> Channel:
-        return self.stage.peers[0].channel
-
     async def start(self, settings: FileLoadSettings) -> int:
         """Start the client; it is in full swing when this returns its number.
 
         Raises:
             AgentError: the service does not serve.
         """
-        return await _start_client(self._peer, self.service, settings, _READY_S)
+        return await _start_client(self.stage.peers[0].channel, self.service, settings, _READY_S)
 
     async def stop(self, client: int) -> dict[str, Any]:
         """Stop the client: what it and the service came to, as docs/protocol.md says of ``load`` in a file cell."""
-        done = (await self._peer.request("load_stop", load=client, timeout_s=_STOP_S)).value
+        done = (await self.stage.peers[0].channel.request("load_stop", load=client, timeout_s=_STOP_S)).value
         seconds = done["elapsed_ns"] * 1e-9
         return {
             "name": "io",
@@ -179,10 +166,14 @@ async def _find_service(
             try:
                 return await _try_ganesha(guest, peer, ganesha, filesystem, folder, "; ".join(reasons) or None)
             except (AgentError, TimeoutError) as error:
-                reasons.append(f"nfs-ganesha ({filesystem}) does not: {_words(error)}")
+                words = error.message if isinstance(error, AgentError) else "it did not answer in time"
+                reasons.append(f"nfs-ganesha ({filesystem}) does not: {words}")
                 if isinstance(error, AgentError) and error.errno == errno.ENOENT:  # no such program in this guest
                     break
-    return await _start_own(guest, peer, folder, "; ".join(reasons))
+    key = secrets.token_hex(16)
+    params = {"address": _GUEST, "port": _OWN_PORT, "token": key, "folder": str(folder / "own")}
+    service = FileService("agent file service", "agent", _OWN_PORT, key, "; ".join(reasons))
+    return await _served(guest, peer, "file_server", params, service, _READY_S)
 
 
 async def _try_ganesha(
@@ -196,26 +187,21 @@ async def _try_ganesha(
     libraries = ":".join(map(str, ganesha.libraries))
     server = [str(ganesha.program), "-F", "-f", str(folder / _CONFIGURATION), "-L", str(folder / _LOG)]
     argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", *server, "-p", str(folder / "pid"), "-N", "NIV_WARN"]
-    started = await guest.request("load_start", name="program", params={"argv": argv}, timeout_s=_STOP_S)
     name = f"nfs-ganesha {ganesha.version} ({filesystem})"
-    service = FileService(name, "nfs4", _NFS_PORT, _EXPORT, int(started.value["load"]), fallback)
-    return await _proven(guest, peer, service, _ATTEMPT_S)
+    service = FileService(name, "nfs4", _NFS_PORT, _EXPORT, fallback)
+    return await _served(guest, peer, "program", {"argv": argv}, service, _ATTEMPT_S)
 
 
-async def _start_own(guest: Channel, peer: Channel, folder: Path, fallback: str) -> FileService:
-    key = secrets.token_hex(16)
-    params = {"address": _GUEST, "port": _OWN_PORT, "token": key, "folder": str(folder / "own")}
-    started = await guest.request("load_start", name="file_server", params=params, timeout_s=_STOP_S)
-    service = FileService("agent file service", "agent", _OWN_PORT, key, int(started.value["load"]), fallback)
-    return await _proven(guest, peer, service, _READY_S)
-
-
-async def _proven(guest: Channel, peer: Channel, service: FileService, within_s: float) -> FileService:
-    """The service, once files were written to it and read back right.
+async def _served(
+    guest: Channel, peer: Channel, load: str, params: dict[str, Any], service: FileService, within_s: float
+) -> FileService:
+    """The service of this load, once files were written to it and read back right.
 
     Raises:
         AgentError: it does not serve within the time; it has been stopped.
     """
+    started = await guest.request("load_start", name=load, params=params, timeout_s=_STOP_S)
+    service = dataclasses.replace(service, load=int(started.value["load"]))
     small = FileLoadSettings(threads=2, file_mib=1, write_percent=30, flush_every=4)
     try:
         client = await _start_client(peer, service, small, within_s)
@@ -231,7 +217,12 @@ async def _proven(guest: Channel, peer: Channel, service: FileService, within_s:
 
 
 async def _start_client(peer: Channel, service: FileService, settings: FileLoadSettings, within_s: float) -> int:
-    params = settings.parameters() | {
+    params = {
+        "threads": settings.threads,
+        "file_bytes": settings.file_mib * 1024 * 1024,
+        "block_bytes": settings.block_kib * 1024,
+        "write_percent": settings.write_percent,
+        "flush_every": settings.flush_every,
         "service": service.protocol,
         "address": _GUEST,
         "port": service.port,
@@ -266,7 +257,3 @@ EXPORT {{
 }}
 MEM {{ Inode_Size = {_MEMORY_FILE_BYTES}; }}
 """
-
-
-def _words(error: AgentError | TimeoutError) -> str:
-    return error.message if isinstance(error, AgentError) else "it did not answer in time"
