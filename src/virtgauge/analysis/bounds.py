@@ -31,6 +31,7 @@ and Best-Arm Identification", Bernoulli 28(3): 1704-1728.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import enum
 import functools
@@ -115,14 +116,9 @@ def log_evidence(k: int, n: int) -> float:
 def decisive_count(n: int, confidence: float) -> int | None:
     """How many of n values must lie on one side of a bound for the median to lie there; None where n are too few."""
     threshold = math.log(2 / (1 - confidence))
-    low, high = n // 2, n + 1  # log_evidence rises with k
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if log_evidence(middle, n) >= threshold:
-            high = middle
-        else:
-            low = middle
-    return high if high <= n else None
+    # It rises with the count.
+    count = bisect.bisect_left(range(n + 1), threshold, lo=n // 2 + 1, key=lambda count: log_evidence(count, n))
+    return count if count <= n else None
 
 
 @functools.cache

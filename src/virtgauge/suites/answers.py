@@ -22,10 +22,10 @@ _adapter = functools.cache(TypeAdapter)
 
 @contextlib.contextmanager
 def documented(what: str, where: str = "docs/protocol.md") -> Iterator[None]:
-    """Read an answer in the block.
+    """Read an answer in the block: what decodes one has a KeyError, TypeError or ValueError for what it is not.
 
     Raises:
-        ProtocolError: it is not what the document says; KeyError, TypeError and ValueError mean that.
+        ProtocolError: it is not what the document says.
     """
     try:
         yield
@@ -44,11 +44,7 @@ def decoded(kind: type[_Record], value: Mapping[str, Any]) -> _Record:
 
 
 def decode_histogram(value: Mapping[str, Any]) -> Histogram:
-    """A ``distribution``, its bins and counts as bytes or as lists.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is not one.
-    """
+    """A ``distribution``, its bins and counts as bytes or as lists."""
     values, counts = _numbers(value["values"]), _numbers(value["counts"])
     if len(values) != len(counts) or np.any(np.diff(values) <= 0) or int(counts.sum()) != int(value["n"]):
         raise ValueError("bins do not ascend, or do not add up to n")
@@ -106,11 +102,7 @@ def added_up(spans: Sequence[Sequence[Elapsed]]) -> tuple[Elapsed, ...]:
 
 
 def elapsed_by_clock(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Elapsed, ...]:
-    """What passed between two ``clocks``, by each clock that was read both times.
-
-    Raises:
-        KeyError, TypeError, ValueError: they are none.
-    """
+    """What passed between two ``clocks``, by each clock that was read both times."""
     uncertainty = float(start["bracket_ns"]) + float(end["bracket_ns"])
     return tuple(
         Elapsed(clock=clock, elapsed_ns=float(end[field]) - float(start[field]), uncertainty_ns=uncertainty)

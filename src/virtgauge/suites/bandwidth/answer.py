@@ -143,9 +143,6 @@ class Answer:
             value: the probe's result, or the program's last word.
             finished_ns: when it had come.
             refusal: in place of its ``outcome``.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is none.
         """
         outcome, paced = None if refusal is not None else value["outcome"], value["limits"]["max_paced_bps"]
         return cls(

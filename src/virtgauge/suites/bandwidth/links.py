@@ -46,11 +46,7 @@ class LinkTold:
 
     @classmethod
     def of_emulator(cls, answer: Mapping[str, Any]) -> Self:
-        """From what the load ``link_emulator`` came to.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is no such answer.
-        """
+        """From what the load ``link_emulator`` came to."""
         ways = [way for way in (answer, answer["back"]) if way is not None]
         lateness = answer["lateness"]
         return cls(

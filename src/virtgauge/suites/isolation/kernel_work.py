@@ -96,11 +96,7 @@ class Answer:
 
     @classmethod
     def decode(cls, value: Mapping[str, Any], slice_ns: int) -> Answer:
-        """Read a result.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is none.
-        """
+        """Read a result."""
         threads, elapsed_ns = value["threads"], int(value["elapsed_ns"])
         found = {
             "threads": len(threads),

@@ -50,9 +50,6 @@ class Span:
 
         Args:
             sent_ns, finished_ns: request and answer by the controller's clock.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is no such result.
         """
         began, ended = int(value["clocks_start"]["monotonic_ns"]), int(value["clocks_end"]["monotonic_ns"])
         ahead = 0 if sent_ns <= began <= ended <= finished_ns else finished_ns - _TAIL_NS - ended

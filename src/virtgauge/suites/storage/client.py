@@ -165,6 +165,9 @@ class FlushCount:
 class Sensorstore:
     """The executable, run by one agent for one database; docs/sensorstore.md describes its commands.
 
+    Each of them raises a :class:`StoreError` where it fails, or where the database does: it is not there, does not let
+    us in, has a table (``exists``) that may not be dropped …
+
     Attributes:
         program: the executable, as that agent sees it.
         store: of the specifications: what it talks to; None for commands that need no database.
@@ -182,19 +185,11 @@ class Sensorstore:
         return dataclasses.replace(self, store=store)
 
     async def about(self) -> dict[str, Any]:
-        """Version and settings; one attempt.
-
-        Raises:
-            StoreError: nothing listens, or it does not let us in.
-        """
+        """Version and settings; one attempt."""
         return await self._call("about", {}, _SHORT_S)
 
     async def prepare(self, data: Mapping[str, Any], *, index: bool, drop: bool, preload: int, within_s: float) -> int:
-        """Make the empty table and put ``preload`` readings of each sensor there; how many there are.
-
-        Raises:
-            StoreError: ``exists`` where there is a table that may not be dropped; or what else the database says.
-        """
+        """Make the empty table and put ``preload`` readings of each sensor there; how many there are."""
         fields = {"index": index, "drop": drop, "data": data, "preload": preload}
         return int((await self._call("prepare", fields, within_s))["rows"])
 
@@ -212,11 +207,7 @@ class Sensorstore:
         acknowledged: Path | None = None,
         until_failure: bool = False,
     ) -> Measured:
-        """Run the loads at the same time, and count after the warm-up.
-
-        Raises:
-            StoreError: it could not even begin.
-        """
+        """Run the loads at the same time, and count after the warm-up."""
         fields = {
             "data": data,
             "streams": [dataclasses.asdict(stream) for stream in streams],
@@ -230,11 +221,7 @@ class Sensorstore:
             return decoded(Measured, value)
 
     async def audit(self, data: Mapping[str, Any], streams: Sequence[Stream], acknowledged: Path) -> dict[str, Any]:
-        """Compare what is there with what was acknowledged.
-
-        Raises:
-            StoreError: it cannot be read.
-        """
+        """Compare what is there with what was acknowledged."""
         fields = {
             "data": data,
             "streams": [dataclasses.asdict(stream) for stream in streams],
@@ -243,20 +230,12 @@ class Sensorstore:
         return await self._call("audit", fields, 4 * _SHORT_S)
 
     async def disk(self, folder: Path, seconds: float) -> DiskProbe:
-        """Flush a small block again and again on an otherwise idle disk.
-
-        Raises:
-            StoreError: the folder cannot be written.
-        """
+        """Flush a small block again and again on an otherwise idle disk."""
         fields = {"folder": str(folder), "duration_ms": round(seconds * 1000), "block_bytes": 4096}
         return decoded(DiskProbe, await self._call("disk", fields, seconds + _SHORT_S, storeless=True))
 
     async def flushes(self, counters: Path) -> FlushCount:
-        """What was counted so far.
-
-        Raises:
-            StoreError: nobody counts there.
-        """
+        """What was counted so far."""
         return decoded(FlushCount, await self._call("flushes", {"path": str(counters)}, _SHORT_S, storeless=True))
 
     async def _call(
