@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,18 @@ def traces(tag: str) -> list[str]:
     state = Path(os.environ["VIRTGAUGE_STATE"])
     if (state / tag).exists():
         found.append(f"folder {state / tag}")
+    return found
+
+
+def left_behind(tag: str, within_s: float = 10.0) -> list[str]:
+    """The traces that stay.
+
+    A guest of another test that copied the mounts of this machine meanwhile holds a file system, and the loop device
+    below it, until that guest ends.
+    """
+    ends = time.monotonic() + within_s
+    while (found := traces(tag)) and time.monotonic() < ends:
+        time.sleep(0.1)
     return found
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from platforms.conftest import running, traces
+from platforms.conftest import left_behind, running, traces
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import ChannelClosedError
@@ -172,9 +172,6 @@ def check_a_killed_controller_is_reclaimed(
             controller.send_signal(signal.SIGKILL)
     lines = reclaim_dead()
     assert any(line.startswith(f"{tag}:") for line in lines), lines
-    deadline = time.monotonic() + remote_side_s
-    while (left := traces(tag)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == []
+    assert left_behind(tag, remote_side_s) == []
     assert not any(line.startswith(f"{tag}:") for line in reclaim_dead())
     return tag

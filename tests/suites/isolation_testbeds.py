@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
-from platforms.conftest import require, traces
+from platforms.conftest import left_behind, require
 from platforms.disk_checks import PLATFORMS
 
 from virtgauge.agent.binary import find_agent
@@ -71,9 +71,11 @@ async def pair(name: str, **design: Any) -> AsyncIterator[Pair]:
         finally:
             await stage.close()
             assert not list((scratch_root() / scope.tag).glob("testbed-*")), "a disk is left"
-            assert traces(f"{scope.tag}/testbed") == []
+            left = left_behind(f"{scope.tag}/testbed")
+            assert not left, left
         tag = scope.tag
-    assert traces(tag) == []
+    left = left_behind(tag)
+    assert not left, left
 
 
 def flags(outcome: Outcome) -> set[str]:

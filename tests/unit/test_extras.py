@@ -67,6 +67,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_its_extra(mon
     assert str(raised.value) == "asking an archive needs duckdb, not installed here\n  → pip install 'virtgauge[query]'"
 
 
+@pytest.mark.slow
 def test_a_plain_installation_has_the_commands_measures_and_reports(tmp_path):
     plan = tmp_path / "plan.toml"
     plan.write_text(
@@ -114,6 +115,7 @@ NEEDY = [
 ]
 
 
+@pytest.mark.slow
 def test_what_needs_an_extra_ends_at_once_with_the_command_that_installs_it(tmp_path):
     (tmp_path / "attached.toml").write_text(ATTACHED)
     (tmp_path / "fleet.toml").write_text(FLEET)

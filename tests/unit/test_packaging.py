@@ -66,6 +66,7 @@ def imported_modules() -> set[str]:
     return found - set(sys.stdlib_module_names) - {"virtgauge"}
 
 
+@pytest.mark.slow
 def test_every_library_that_the_package_imports_is_installed_with_it_or_with_an_extra() -> None:
     optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     extras = {requirement_name(requirement) for extra in optional.values() for requirement in extra}
