@@ -208,9 +208,13 @@ def compare(
     """Compare a test arm with the reference, guarded by the A/A pair's ratio ``aa`` of the same measure."""
     ratio = paired_ratio(test, reference, nominal)
     difference = paired_difference(test, reference, unit, nominal)
-    band = aa_band(aa)
-    judgement, reason = _judge(ratio, band, nominal, by_ratio=True)
-    return Comparison(ratio, difference, band, judgement, reason)
+    judgement, reason = judge_ratio(ratio, aa, nominal)
+    return Comparison(ratio, difference, aa_band(aa), judgement, reason)
+
+
+def judge_ratio(ratio: Estimate, aa: Estimate | None, nominal: float) -> tuple[Judgement, str]:
+    """What a ratio says, guarded by the A/A pair's ratio, and why."""
+    return _judge(ratio, aa_band(aa), nominal, by_ratio=True)
 
 
 def band_of(identical: Sequence[Estimate]) -> float | None:

@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from virtgauge.analysis.bounds import Outcome
-from virtgauge.analysis.comparison import Judgement, compare, paired_ratio
+from virtgauge.analysis.comparison import Judgement, judge_ratio, paired_ratio
 from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.ledger.records import ArmRecord
@@ -98,8 +98,8 @@ def _by_measure(requirement: BoundRequirement, table: ResultTable) -> Ranking:
     }
 
     def judgement(one: str, other: str, cell: Cell) -> Judgement:
-        figures = values(one, cell), values(other, cell)
-        return compare(*figures, identical[cell], measure.quantity.unit, nominal).judgement
+        ratio = paired_ratio(values(one, cell), values(other, cell), nominal)
+        return judge_ratio(ratio, identical[cell], nominal)[0]
 
     good = Judgement.LOWER if requirement.better is Better.LOWER else Judgement.HIGHER
     beats: dict[tuple[str, str], bool] = {}

@@ -26,8 +26,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from virtgauge.errors import UsageError, VirtgaugeError, printable
 from virtgauge.ledger.bins import pack, unpack
@@ -311,14 +309,16 @@ class Ledger:
         self._db.execute(f"INSERT INTO statistics VALUES ({','.join('?' * len(told))})", told)
 
     def _write_samples(self, trial_id: int, samples: Mapping[str, npt.NDArray[np.int64]]) -> None:
+        from pyarrow import array, concat_tables, parquet, table  # slow to import, and most runs keep no samples
+
         path = self.samples_path(trial_id)
-        table = pa.concat_tables(
-            pa.table({"series": pa.array([series] * len(values)).dictionary_encode(), "value": values})
+        rows = concat_tables(
+            table({"series": array([series] * len(values)).dictionary_encode(), "value": values})
             for series, values in samples.items()
         )
         partial = path.with_suffix(".partial")
         try:
-            pq.write_table(table, partial, compression="zstd")
+            parquet.write_table(rows, partial, compression="zstd")
             _sync(partial)
             partial.rename(path)
             _sync(path.parent)
@@ -394,15 +394,19 @@ class Ledger:
         path = self.samples_path(trial_id)
         if not path.exists():
             return []
-        return [str(name) for name in pq.ParquetFile(path).read(["series"])["series"].unique().to_pylist()]
+        from pyarrow.parquet import ParquetFile
+
+        return [str(name) for name in ParquetFile(path).read(["series"])["series"].unique().to_pylist()]
 
     def samples(self, trial_id: int, series: str) -> npt.NDArray[np.int64]:
         """A trial's raw values; empty when none were kept."""
         path = self.samples_path(trial_id)
         if not path.exists():
             return np.empty(0, dtype=np.int64)
+        from pyarrow.parquet import ParquetFile
+
         # By buffers: Arrow's own filters and conversions load pandas where there is one, which takes a second.
-        table = pq.ParquetFile(path).read()
+        table = ParquetFile(path).read()
         names = table["series"].combine_chunks()
         if series not in (known := names.dictionary.to_pylist()):
             return np.empty(0, dtype=np.int64)
