@@ -166,9 +166,8 @@ async def _serve(words: IO[str]) -> None:
     import contextlib
 
     from virtgauge.execution.progress import ProgressDisplay
-    from virtgauge.fleet.cluster import own_cluster
-    from virtgauge.fleet.starters import local_workers
-    from virtgauge.fleet.tls import TlsFiles
+    from virtgauge.fleet.cluster import TlsFiles, own_cluster
+    from virtgauge.fleet.workers import local_workers
     from virtgauge.plan.fleet import FleetSection
 
     fleet = FleetSection.model_validate({"hosts": [{"name": "here"}], "workers": "here"})

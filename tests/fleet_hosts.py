@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from virtgauge.fleet.tls import TlsFiles
+from virtgauge.fleet.cluster import TlsFiles
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 
@@ -19,7 +19,7 @@ NORTH, SOUTH = "10.99.7.1", "10.99.7.2"
 _SCHEDULER = """
 import asyncio, sys
 from virtgauge.fleet.cluster import own_cluster
-from virtgauge.fleet.tls import TlsFiles
+from virtgauge.fleet.cluster import TlsFiles
 
 async def serve():
     async with own_cluster(sys.argv[1], TlsFiles(*sys.argv[2:])) as (_, address):

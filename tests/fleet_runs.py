@@ -16,10 +16,8 @@ from virtgauge import __version__
 from virtgauge.agent.binary import find_agent
 from virtgauge.fleet import run as fleet_run
 from virtgauge.fleet import work
-from virtgauge.fleet.cluster import WorkerLostError
-from virtgauge.fleet.identity import MachineIdentity
-from virtgauge.fleet.messages import Signature
-from virtgauge.fleet.tls import TlsFiles
+from virtgauge.fleet.cluster import TlsFiles, WorkerLostError
+from virtgauge.fleet.messages import MachineIdentity, Signature
 from virtgauge.plan.model import Plan
 
 Fault = Callable[[bytes], bytes]
@@ -101,7 +99,7 @@ def in_process(cluster: FakeCluster) -> Any:
 
     security = TlsFiles.temporary().security()
     ends = [security.get_listen_args("worker"), security.get_connection_args("worker")]
-    own_end = work.OwnEnd("127.0.0.1", *(end["ssl_context"] for end in ends))
+    own_end = ("127.0.0.1", *(end["ssl_context"] for end in ends))
     with (
         mock.patch.object(fleet_run, "_cluster", opened),
         mock.patch.object(work, "_signature", cluster.signature),

@@ -16,12 +16,10 @@ from virtgauge.console.fleet import app
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.fleet import cluster as clusters
 from virtgauge.fleet import work
-from virtgauge.fleet.cluster import WorkerLostError, existing_cluster, own_cluster
-from virtgauge.fleet.identity import MachineIdentity
-from virtgauge.fleet.messages import Enlistment, Enrolment, pack, unpack
+from virtgauge.fleet.cluster import TlsFiles, WorkerLostError, existing_cluster, own_cluster
+from virtgauge.fleet.messages import Enlistment, Enrolment, MachineIdentity, pack, unpack
 from virtgauge.fleet.run import start_fleet
-from virtgauge.fleet.tls import TlsFiles
-from virtgauge.fleet.worker_process import make_worker
+from virtgauge.fleet.workers import make_worker
 from virtgauge.host.process import all_pids, environment_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetSection
@@ -60,7 +58,7 @@ async def test_only_tls_is_spoken_and_only_its_newest_version():
     assert files.security().require_encryption
     async with own_cluster("127.0.0.1", files) as (cluster, address):
         assert address.startswith("tls://127.0.0.1:")
-        assert isinstance(cluster, clusters.DaskCluster)
+        assert isinstance(cluster, clusters.Cluster)
         assert not await cluster.present("north")
         host, _, port = address.removeprefix("tls://").rpartition(":")
         old = ssl.create_default_context()

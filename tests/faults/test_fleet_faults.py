@@ -8,7 +8,7 @@ import time
 import pytest
 from fleet_runs import FakeCluster, go_on
 
-from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.fleet.messages import MachineIdentity
 from virtgauge.host.process import ProcessIdentity, environment_of, stat_fields, tree_pids
 from virtgauge.ledger.records import BLOCKS_PER_HOST
 from virtgauge.ledger.store import LEDGER_NAME, Ledger

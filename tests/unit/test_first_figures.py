@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from virtgauge.execution.first_figures import first_figures
-from virtgauge.execution.prepare import check_plan
+from virtgauge.execution.prepare import check_plan, first_figures
 from virtgauge.plan.load import load_plan, parse_plan
 from virtgauge.plan.model import Plan
 

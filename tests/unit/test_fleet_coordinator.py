@@ -16,12 +16,10 @@ from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import OccupiedError
 from virtgauge.fleet import run as fleet_run
 from virtgauge.fleet import work
+from virtgauge.fleet.batches import Slots, fleet_status
 from virtgauge.fleet.cluster import WorkerLostError
-from virtgauge.fleet.identity import MachineIdentity
-from virtgauge.fleet.messages import Refusal, pack
+from virtgauge.fleet.messages import MachineIdentity, Refusal, pack
 from virtgauge.fleet.roster import DistrustError
-from virtgauge.fleet.slots import Slots
-from virtgauge.fleet.status import fleet_status
 from virtgauge.host.tag import cache_root
 from virtgauge.ledger.host_view import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER

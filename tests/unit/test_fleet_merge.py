@@ -8,7 +8,7 @@ import pytest
 from fleet_runs import FakeCluster, execute, fleet_plan
 
 from virtgauge.execution.prepare import check_plan
-from virtgauge.fleet.merge import Merger
+from virtgauge.fleet.coordinator import Merger
 from virtgauge.fleet.messages import BatchAnswer, ForeignMessageError, Refusal, pack, unpack
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.schedule import schedule_block

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from virtgauge import __version__
-from virtgauge.fleet.identity import MachineIdentity
-from virtgauge.fleet.messages import Enrolment, Signature
+from virtgauge.fleet.messages import Enrolment, MachineIdentity, Signature
 from virtgauge.fleet.roster import DistrustError, Roster
 from virtgauge.plan.fleet import FleetHost, FleetSection
 

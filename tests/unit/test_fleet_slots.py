@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from virtgauge.fleet.slots import Slots
+from virtgauge.fleet.batches import Slots
 
 HOSTS = ("a", "b", "c", "d", "e")
 

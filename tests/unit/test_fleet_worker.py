@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from virtgauge.errors import ExitCode, UsageError
-from virtgauge.fleet import worker_process
+from virtgauge.fleet import workers as processes
+from virtgauge.fleet.cluster import TlsFiles
 from virtgauge.fleet.messages import BatchAnswer, Enrolment, ForeignMessageError, Refusal, pack, unpack
-from virtgauge.fleet.tls import TlsFiles
-from virtgauge.fleet.worker_process import facing, read_credentials, serve
+from virtgauge.fleet.workers import facing, read_credentials, serve
 
 FILES = TlsFiles("ca", "certificate", "key")
 
@@ -27,7 +27,7 @@ def workers(monkeypatch):
             started.append(subprocess.Popen(["sh", "-c", script]))
             return started[-1].pid
 
-        monkeypatch.setattr(worker_process, "_start", start)
+        monkeypatch.setattr(processes, "_start", start)
         return started
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from virtgauge.execution.takes import RunPatience
-from virtgauge.execution.trial import run_trial
+from virtgauge.execution.trial import RunPatience, run_trial
 from virtgauge.host.load import CpuSnapshot, WatchedMachine
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.plan.model import ValidityLimits

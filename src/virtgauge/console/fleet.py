@@ -58,7 +58,7 @@ def resume(
 @app.command(epilog="Example: virtgauge fleet status runs/fleet")
 def status(folder: RunFolder) -> None:
     """Say how far each host is, and what has happened to it; also while the run is under way."""
-    from virtgauge.fleet.status import fleet_status
+    from virtgauge.fleet.batches import fleet_status
     from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.results.formatting import printable
 
@@ -107,8 +107,8 @@ def worker(
 
     Whoever holds a certificate of the cluster can run programs here as this user.
     """
-    from virtgauge.fleet.tls import TlsFiles
-    from virtgauge.fleet.worker_process import read_credentials, serve
+    from virtgauge.fleet.cluster import TlsFiles
+    from virtgauge.fleet.workers import read_credentials, serve
 
     if not scheduler.startswith("tls://"):
         raise UsageError(

@@ -47,8 +47,7 @@ def set_up(plan: Plan, source: str, folder: Path, style: ProgressStyle) -> None:
         UsageError: the plan is refused; nothing was started.
         OccupiedError: something measures on this machine.
     """
-    from virtgauge.execution.first_figures import FOLDER, first_figures
-    from virtgauge.execution.prepare import check_plan
+    from virtgauge.execution.prepare import FIRST_FIGURES, check_plan, first_figures
     from virtgauge.provision.parts import named
 
     design = check_plan(plan, source)
@@ -59,7 +58,7 @@ def set_up(plan: Plan, source: str, folder: Path, style: ProgressStyle) -> None:
         if before is not None and style is not ProgressStyle.NONE:
             _provide([part for part in parts if part.early], display, style)
             parts = [part for part in parts if not part.early]
-            _tell(before, design, folder / FOLDER, display, style)
+            _tell(before, design, folder / FIRST_FIGURES, display, style)
         _provide(parts, display, style)
 
 

@@ -8,7 +8,7 @@ import datetime
 import fcntl
 import os
 import signal
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from virtgauge.host.load import ambient_load
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import STATE_VARIABLE, state_root
-from virtgauge.ledger.records import Flag, Manifest
+from virtgauge.ledger.records import ArmRecord, Flag, HostRecord, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
@@ -71,9 +71,24 @@ def start_run(
     # For the record, with the bounds of its profiles: another version's may differ.
     plan = plan.model_copy(update={"require": plan.requirements, "profile": ()})
     agent = find_agent()
+
+    async def work() -> bool:
+        arms = await probe_arms(plan, design.platforms)
+        refuse_missing(arms, required)
+        for arm in arms:
+            if not arm.record.usable and arm.record.role != "aa":
+                fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
+                display.show(Notice(f"skipped {arm.record.name}: {arm.record.reason}{fix}"))
+        for words in design.undecidable():
+            display.show(Notice(words))
+        await warn_of_surroundings(plan, design, arms, display)
+        manifest = manifest_of(folder.name, plan, agent, (arm.record for arm in arms))
+        with begun(folder, manifest, f"virtgauge {__version__}") as ledger:
+            return await _execute(plan, design, arms, agent, ledger, display, ())
+
     with machine_to_ourselves():
         report_reclaimed(display)
-        return asyncio.run(interruptible(_start(plan, design, agent, folder, display, required), folder))
+        return asyncio.run(interruptible(work(), folder))
 
 
 def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: bool = False) -> bool:
@@ -93,31 +108,31 @@ def resume_run(folder: Path, display: ProgressDisplay, *, accept_changed_host: b
         design = check_plan(plan, source)
         agent = find_agent()
         carried = _compare_host(manifest, agent, ledger, accept=accept_changed_host)
+
+        async def work() -> bool:
+            usable_then = {arm.name for arm in manifest.arms if arm.usable}
+            arms = [arm for arm in await probe_arms(plan, design.platforms) if arm.record.name in usable_then]
+            for arm in arms:
+                if not arm.record.usable:
+                    text = f"{arm.record.name} can no longer be used: {arm.record.reason}"
+                    ledger.add_event("arm-lost", text)
+                    display.show(Notice(text))
+            ledger.add_event("resumed", f"virtgauge {__version__}")
+            return await _execute(plan, design, arms, agent, ledger, display, carried)
+
         with machine_to_ourselves(), run_to_ourselves(folder):
             report_reclaimed(display)
             ledger.discard_unfinished_samples()
-            work = _resume(manifest, plan, design, agent, ledger, display, carried)
-            return asyncio.run(interruptible(work, folder))
+            return asyncio.run(interruptible(work(), folder))
 
 
-async def _start(
-    plan: Plan, design: Design, agent: AgentBinary, folder: Path, display: ProgressDisplay, required: Collection[str]
-) -> bool:
-    arms = await probe_arms(plan, design.platforms)
-    refuse_missing(arms, required)
-    for arm in arms:
-        if not arm.record.usable and arm.record.role != "aa":
-            fix = f" (to enable it: {arm.record.fix})" if arm.record.fix else ""
-            display.show(Notice(f"skipped {arm.record.name}: {arm.record.reason}{fix}"))
-    for words in design.undecidable():
-        display.show(Notice(words))
-    if not all(arm.platform.simulated for arm in arms):
-        for words in design.missing_prerequisites():
-            display.show(Notice(f"skipped: {words}"))
-        await warn_of_ambient_load(plan, display)
+def manifest_of(
+    run_id: str, plan: Plan, agent: AgentBinary, arms: Iterable[ArmRecord], hosts: Sequence[HostRecord] = ()
+) -> Manifest:
+    """What a run that begins now is."""
     assert plan.seed is not None
-    manifest = Manifest(
-        run_id=folder.name,
+    return Manifest(
+        run_id=run_id,
         created_at=utc_now(),
         tool_version=__version__,
         plan_name=plan.name,
@@ -126,16 +141,26 @@ async def _start(
         confidence=plan.confidence,
         agent_sha256=agent.sha256,
         fingerprint=fingerprint(),
-        arms=tuple(arm.record for arm in arms),
+        arms=tuple(arms),
+        hosts=tuple(hosts),
     )
+
+
+@contextlib.contextmanager
+def begun(folder: Path, manifest: Manifest, words: str) -> Iterator[Ledger]:
+    """A new run's folder and ledger, which nobody else writes to."""
     with Ledger.create(folder, manifest) as ledger, run_to_ourselves(folder):
         (folder / "plan.toml").write_text(manifest.plan_text)
-        ledger.add_event("started", f"virtgauge {__version__}")
-        return await _execute(plan, design, arms, agent, ledger, display, ())
+        ledger.add_event("started", words)
+        yield ledger
 
 
-async def warn_of_ambient_load(plan: Plan, display: ProgressDisplay) -> None:
-    """Say so when this machine is busier than valid trials allow."""
+async def warn_of_surroundings(plan: Plan, design: Design, arms: Sequence[Arm], display: ProgressDisplay) -> None:
+    """Say what the suites lack here, and when this machine is busier than valid trials allow."""
+    if all(arm.platform.simulated for arm in arms):
+        return
+    for words in design.missing_prerequisites():
+        display.show(Notice(f"skipped: {words}"))
     ambient = await ambient_load()
     if ambient.share > plan.validity.foreign_load:
         busiest = f", most of it by {', '.join(ambient.busiest)}" if ambient.busiest else ""
@@ -145,26 +170,6 @@ async def warn_of_ambient_load(plan: Plan, display: ProgressDisplay) -> None:
                 f"trials with more than {plan.validity.foreign_load:.0%} foreign load are invalid and repeated"
             )
         )
-
-
-async def _resume(
-    manifest: Manifest,
-    plan: Plan,
-    design: Design,
-    agent: AgentBinary,
-    ledger: Ledger,
-    display: ProgressDisplay,
-    carried: tuple[Flag, ...],
-) -> bool:
-    usable_then = {arm.name for arm in manifest.arms if arm.usable}
-    arms = [arm for arm in await probe_arms(plan, design.platforms) if arm.record.name in usable_then]
-    for arm in arms:
-        if not arm.record.usable:
-            text = f"{arm.record.name} can no longer be used: {arm.record.reason}"
-            ledger.add_event("arm-lost", text)
-            display.show(Notice(text))
-    ledger.add_event("resumed", f"virtgauge {__version__}")
-    return await _execute(plan, design, arms, agent, ledger, display, carried)
 
 
 async def _execute(

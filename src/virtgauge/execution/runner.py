@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from virtgauge.agent.binary import AgentBinary
@@ -27,8 +27,7 @@ from virtgauge.execution.progress import (
     TrialProgress,
 )
 from virtgauge.execution.remaining import RemainingTime, RememberedCosts, Stopwatch, costs_file
-from virtgauge.execution.takes import RunPatience
-from virtgauge.execution.trial import Outcome, run_trial
+from virtgauge.execution.trial import Outcome, RunPatience, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import SCHEDULED, Flag, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, utc_now
@@ -355,3 +354,30 @@ def _said(undecided: Sequence[Verdict]) -> str:
 
 def _not_measured(error: str) -> Outcome:
     return Outcome(TrialStatus.FAILED, (), {}, {}, error, elapsed_ns=0, guest_lost=True)
+
+
+class PiecewiseRunner(Runner):
+    """A runner whose batches somebody else chooses; what is done is derived from the ledger all the same."""
+
+    async def run_one(
+        self, batch: Batch[Cell], known: Iterable[tuple[str, int, TrialStatus]] = (), remote: RemoteHost | None = None
+    ) -> list[TrialRecord]:
+        """Measure what is missing of a batch.
+
+        Args:
+            batch: of the plan's schedule.
+            known: key, attempt and status of trials that another ledger has.
+            remote: the other machine on which its testers are; None where they are here.
+
+        Returns:
+            all of the batch's trials in this ledger, earlier attempts among them.
+
+        Raises:
+            RemoteHostLostError: that machine does not answer any more; what had finished is in the ledger.
+        """
+        self._remote = remote
+        for key, attempt, status in known:
+            self._count(key, attempt, status)
+        await self._run_batch(batch)
+        keys = {batch.trial_key(cell) for cell in batch.cells}
+        return [trial for trial in self._ledger.trials() if trial.key in keys]

@@ -1,58 +1,106 @@
 """The dask.distributed cluster: an existing one, or one that lives as long as the run.
 
-What is said to workers goes through it; who they are and what they answer is judged elsewhere.
+What is said to workers goes through it; who they are and what they answer is judged elsewhere.  Its members prove
+themselves by certificates, over TLS 1.3 only, and keep still: by default a process of a cluster wakes fifty times a
+second to check on its own loop, twice to look at the load, twice to tell the scheduler, and a hundred times to profile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from virtgauge.errors import UnavailableError, VirtgaugeError
+from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.fleet import work
-from virtgauge.fleet.quiet import SLOT, configure
-from virtgauge.fleet.tls import TlsFiles
 from virtgauge.plan.fleet import FleetSection
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
     from distributed.security import Security
 
-CONNECT_S = 30.0
+
+@dataclasses.dataclass(frozen=True)
+class TlsFiles:
+    """An authority, a certificate that it signed, and its key: paths of PEM files, or PEM itself."""
+
+    ca: str
+    certificate: str
+    key: str
+
+    def security(self) -> Security:
+        """For every role: whoever holds a certificate of a cluster may do anything in it."""
+        import ssl
+
+        from distributed.security import Security
+
+        roles: dict[str, str] = {}
+        for role in ("client", "scheduler", "worker"):
+            roles |= {f"tls_{role}_cert": self.certificate, f"tls_{role}_key": self.key}
+        security = Security(
+            require_encryption=True, tls_ca_file=self.ca, tls_min_version=ssl.TLSVersion.TLSv1_3, **roles
+        )
+        try:
+            security.get_connection_args("client")
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(
+                f"certificate, key or authority cannot be used: {error}", "give PEM files that fit each other"
+            ) from error
+        return security
+
+    @classmethod
+    def temporary(cls) -> TlsFiles:
+        """New ones that exist in memory only: one certificate for everybody, and no authority that could sign more."""
+        from distributed.security import Security
+
+        made = Security.temporary()
+        return cls(made.tls_ca_file, made.tls_client_cert, made.tls_client_key)
+
+
+SLOT = "host"
+"""The resource of which every worker has one and every batch takes one."""
+HEARTBEAT_S = 30.0
+"""A worker's; that one has died is known by its closed connection."""
+
+_SETTINGS = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "30s",
+    "distributed.admin.tick.cycle": "30s",
+    "distributed.admin.tick.limit": "1h",
+    "distributed.admin.system-monitor.interval": "30s",
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.client.scheduler-info-interval": "30s",
+}
+
+
+def configure() -> None:
+    """Set it, before anything of dask.distributed is made; what it would log, the run says in its own words."""
+    import dask
+    import distributed
+
+    dask.config.set(_SETTINGS)
+    for name in (distributed.__name__, "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+_CONNECT_S = 30.0
 _POLL_S = 1.0
 _STOP_S = 60.0
-
-Work = Callable[[bytes], Awaitable[bytes]]
 
 
 class WorkerLostError(VirtgaugeError):
     """The worker went away before it answered."""
 
 
-class Cluster(Protocol):
-    """What the coordinator needs of a cluster."""
-
-    async def present(self, worker: str) -> bool:
-        """Whether a worker of that name is connected."""
-
-    async def call(self, worker: str, function: Work, data: bytes) -> object:
-        """Have a worker do something in its slot; whatever it answers.
-
-        Raises:
-            WorkerLostError: it is not connected, or went away meanwhile.
-        """
-
-    async def stop(self, token: str) -> None:
-        """End the run's sessions that are under way."""
-
-    async def leave(self, token: str) -> list[str]:
-        """Tell the workers that were called that the run is over; what they remark."""
-
-
-class DaskCluster:
+class Cluster:
     """A cluster by its client."""
 
     def __init__(self, client: Client) -> None:
@@ -61,6 +109,7 @@ class DaskCluster:
         self._numbers = itertools.count()
 
     async def present(self, worker: str) -> bool:
+        """Whether a worker of that name is connected."""
         return worker in await self._addresses()
 
     async def _addresses(self) -> dict[str, str]:
@@ -72,7 +121,12 @@ class DaskCluster:
             if one.get("resources", {}).get(SLOT) == 1
         }
 
-    async def call(self, worker: str, function: Work, data: bytes) -> object:
+    async def call(self, worker: str, function: Callable[[bytes], Awaitable[bytes]], data: bytes) -> object:
+        """Have a worker do something in its slot; whatever it answers.
+
+        Raises:
+            WorkerLostError: it is not connected, or went away meanwhile.
+        """
         from distributed import KilledWorker
 
         address = (await self._addresses()).get(worker)
@@ -102,9 +156,11 @@ class DaskCluster:
             future.release()
 
     async def stop(self, token: str) -> None:
+        """End the run's sessions that are under way."""
         await self._tell(work.stop, token)
 
     async def leave(self, token: str) -> list[str]:
+        """Tell the workers that were called that the run is over; what they remark."""
         found = await self._tell(work.leave, token)
         return [str(words) for remarks in found if isinstance(remarks, list) for words in remarks]
 
@@ -119,7 +175,7 @@ class DaskCluster:
 
 
 @contextlib.asynccontextmanager
-async def existing_cluster(fleet: FleetSection) -> AsyncIterator[DaskCluster]:
+async def existing_cluster(fleet: FleetSection) -> AsyncIterator[Cluster]:
     """The plan's cluster.
 
     Raises:
@@ -130,11 +186,11 @@ async def existing_cluster(fleet: FleetSection) -> AsyncIterator[DaskCluster]:
     assert fleet.scheduler is not None
     files = TlsFiles(str(fleet.ca), str(fleet.certificate), str(fleet.key))
     async with _client(fleet.scheduler, files.security()) as client:
-        yield DaskCluster(client)
+        yield Cluster(client)
 
 
 @contextlib.asynccontextmanager
-async def own_cluster(address: str, files: TlsFiles) -> AsyncIterator[tuple[DaskCluster, str]]:
+async def own_cluster(address: str, files: TlsFiles) -> AsyncIterator[tuple[Cluster, str]]:
     """A scheduler in this process, for the time of a run; and where it listens."""
     configure()
     from distributed import Scheduler
@@ -146,7 +202,7 @@ async def own_cluster(address: str, files: TlsFiles) -> AsyncIterator[tuple[Dask
     async with scheduler:
         scheduler.http_server.stop()  # nothing of ours is served there
         async with _client(scheduler.address, security) as client:
-            yield DaskCluster(client), scheduler.address
+            yield Cluster(client), scheduler.address
 
 
 @contextlib.asynccontextmanager
@@ -155,7 +211,7 @@ async def _client(address: str, security: Security) -> AsyncIterator[Client]:
 
     try:
         client = await Client(
-            address, security=security, asynchronous=True, set_as_default=False, timeout=CONNECT_S, name="virtgauge"
+            address, security=security, asynchronous=True, set_as_default=False, timeout=_CONNECT_S, name="virtgauge"
         )
     except (OSError, TimeoutError) as error:
         raise UnavailableError(

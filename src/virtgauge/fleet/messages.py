@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgpack
@@ -16,9 +17,62 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from virtgauge.errors import VirtgaugeError, printable
-from virtgauge.fleet.identity import MachineIdentity
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
 from virtgauge.ledger.store import Ledger
+
+
+@dataclasses.dataclass(frozen=True)
+class MachineIdentity:
+    """The signs of one machine during one boot; None where a sign cannot be read."""
+
+    machine_id: str | None
+    boot_id: str | None
+    product_uuid: str | None
+
+    @classmethod
+    def read(cls, root: Path = Path("/")) -> MachineIdentity:
+        """This machine's.
+
+        Args:
+            root: where ``etc``, ``proc`` and ``sys`` are; other than / only in tests.
+        """
+        return cls(
+            machine_id=_sign(root / "etc/machine-id"),
+            boot_id=_sign(root / "proc/sys/kernel/random/boot_id"),
+            product_uuid=_sign(root / "sys/class/dmi/id/product_uuid"),
+        )
+
+    def shares_machine_with(self, other: MachineIdentity) -> bool:
+        """Whether both are certainly one machine: of one boot, or where that is unknown, of one firmware or disk."""
+        for mine, theirs in (
+            (self.boot_id, other.boot_id),
+            (self.product_uuid, other.product_uuid),
+            (self.machine_id, other.machine_id),
+        ):
+            if mine is not None and theirs is not None:
+                return mine == theirs
+        return False
+
+    def difference_from(self, earlier: MachineIdentity) -> str | None:
+        """What shows, in words, that this is not the machine it was; None where nothing does.
+
+        Another boot is none: a host may have been restarted.
+        """
+        for name, now, then in (
+            ("machine ID", self.machine_id, earlier.machine_id),
+            ("product UUID", self.product_uuid, earlier.product_uuid),
+        ):
+            if now != then:
+                return f"its {name} was {then or 'unreadable'} and is {now or 'unreadable'} now"
+        return None
+
+
+def _sign(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip().lower() or None
+    except OSError:
+        return None
+
 
 FORMAT = 2
 """Of all messages here; raised when one changes."""

@@ -1,12 +1,28 @@
-"""Who measures on which host, and whether its answers may be believed."""
+"""Who measures on which host, and whether its answers may be believed: asked before anything is measured, and again."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 from virtgauge import __version__
-from virtgauge.errors import VirtgaugeError
-from virtgauge.fleet.identity import MachineIdentity
-from virtgauge.fleet.messages import Enrolment, Signature
-from virtgauge.plan.fleet import FleetHost, FleetSection
+from virtgauge.errors import UnavailableError, VirtgaugeError
+from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.fleet import work
+from virtgauge.fleet.cluster import Cluster, WorkerLostError
+from virtgauge.fleet.messages import (
+    Assistance,
+    Assisting,
+    Enlistment,
+    Enrolment,
+    ForeignMessageError,
+    MachineIdentity,
+    Signature,
+    Tester,
+    pack,
+    unpack,
+)
+from virtgauge.plan.fleet import FleetHost, FleetPair, FleetSection
 
 
 class DistrustError(VirtgaugeError):
@@ -91,3 +107,105 @@ class Roster:
                 f"{self._agent_sha256[:12]} here",
                 "install the same build on every host of the fleet",
             )
+
+
+_LOOK_S = 1.0
+
+FAILURES_OF_A_HOST = (UnavailableError, DistrustError, ForeignMessageError)
+"""What keeps one host from taking part, and none of the others."""
+
+
+class HostLostError(VirtgaugeError):
+    """A host is set aside: nothing more is measured on it in this run, until it is resumed."""
+
+
+class HostEnrolment:
+    """Asks workers who they are, until all are there or the time is up."""
+
+    def __init__(self, fleet: FleetSection, roster: Roster, cluster: Cluster, display: ProgressDisplay) -> None:
+        self._fleet, self._roster, self._cluster, self._display = fleet, roster, cluster, display
+
+    async def enrol(self, host: FleetHost, plan_text: str) -> Enrolment:
+        """Wait for a host's worker, ask it, and take it on.
+
+        Raises:
+            UnavailableError: it does not come within the time that the plan gives it, stays busy, or cannot measure
+                the plan.
+            DistrustError, ForeignMessageError: it is not what it must be.
+        """
+        until = time.monotonic() + self._fleet.wait_s
+        told: set[str] = set()
+        while True:
+            try:
+                if not await self._cluster.present(host.worker):
+                    raise WorkerLostError(f"no worker named {host.worker!r} is connected")
+                data = pack(Enlistment(plan_text))
+                answer = unpack(await self._cluster.call(host.worker, work.enlist, data), Enrolment, worker_of(host))
+                if isinstance(answer, Enrolment):
+                    self._roster.enrol(host, answer)
+                    for words in answer.notices:
+                        self._display.show(Notice(f"host {host.name}: {words}"))
+                    return answer
+                if not answer.busy:
+                    raise UnavailableError(f"host {host.name!r}: {answer.message}", answer.remedy)
+                reason = answer.message
+            except WorkerLostError as error:
+                reason = error.message
+            if time.monotonic() >= until:
+                raise UnavailableError(
+                    f"host {host.name!r} is not available within {self._fleet.wait_s:g} s: {reason}",
+                    f"on that host: virtgauge fleet worker --scheduler … --name {host.worker}",
+                )
+            if reason not in told:
+                self._display.show(Notice(f"waiting for host {host.name}: {reason}", warning=False))
+                told.add(reason)
+            await asyncio.sleep(_LOOK_S)
+
+
+def worker_of(host: FleetHost) -> str:
+    """How errors speak of a worker."""
+    return f"the worker of host {host.name!r}"
+
+
+class Testers:
+    """The hosts that are a tester's in this run."""
+
+    def __init__(
+        self,
+        fleet: FleetSection,
+        roster: Roster,
+        cluster: Cluster,
+        enrolment: HostEnrolment,
+        plan_text: str,
+        token: str,
+    ) -> None:
+        self._hosts = {host.name: host for host in fleet.hosts}
+        self._losses = fleet.losses
+        self._roster, self._cluster, self._enrolment = roster, cluster, enrolment
+        self._plan_text, self._token = plan_text, token
+
+    async def ready(self, pair: FleetPair) -> Tester:
+        """Have the pair's tester be launched whenever the guests' host asks for it; the slots of both are claimed.
+
+        Raises:
+            HostLostError: its worker was lost more often than the plan allows.
+            UnavailableError, DistrustError, ForeignMessageError: it cannot, or must not be believed.
+        """
+        host = self._hosts[pair.tester]
+        for _ in range(self._losses + 1):
+            try:
+                data = await self._cluster.call(host.worker, work.assist, pack(Assistance(self._token)))
+            except WorkerLostError:
+                await self._enrolment.enrol(host, self._plan_text)
+                continue
+            answer = unpack(data, Assisting, worker_of(host))
+            if isinstance(answer, Assisting):
+                self._roster.check(host, answer.signature)
+                cables = tuple((cable.guests, cable.tester) for cable in pair.cables)
+                return Tester(host.name, answer.address, answer.port, answer.secret, answer.cpus, cables)
+            if not answer.busy:
+                raise UnavailableError(f"the tester's host {host.name!r}: {answer.message}", answer.remedy)
+            await self._enrolment.enrol(host, self._plan_text)
+        raise HostLostError(
+            f"the worker of the tester's host {host.name!r} was lost {self._losses + 1} times in one batch"
+        )

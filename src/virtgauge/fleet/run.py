@@ -14,19 +14,15 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
-from virtgauge.execution.run import interruptible, run_to_ourselves
+from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ourselves
 from virtgauge.extras import require
-from virtgauge.fleet.cluster import Cluster, existing_cluster, own_cluster
+from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
 from virtgauge.fleet.coordinator import Coordinator
-from virtgauge.fleet.enrolment import FAILURES_OF_A_HOST, HostEnrolment
-from virtgauge.fleet.identity import MachineIdentity
-from virtgauge.fleet.messages import Enrolment
-from virtgauge.fleet.roster import Roster
-from virtgauge.fleet.starters import local_workers, ssh_workers
-from virtgauge.fleet.tls import TlsFiles
-from virtgauge.host.fingerprint import fingerprint
-from virtgauge.ledger.records import ONE_MACHINE, TESTER, ArmRecord, HostRecord, Manifest
-from virtgauge.ledger.store import Ledger, utc_now
+from virtgauge.fleet.messages import Enrolment, MachineIdentity
+from virtgauge.fleet.roster import FAILURES_OF_A_HOST, HostEnrolment, Roster
+from virtgauge.fleet.workers import local_workers, ssh_workers
+from virtgauge.ledger.records import ONE_MACHINE, TESTER, ArmRecord, HostRecord
+from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetSection, Start
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
@@ -42,14 +38,40 @@ def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay)
         InterruptedRunError: by a signal; :func:`resume_fleet` goes on.
     """
     require("fleet", "a fleet")
-    fleet = _checked(plan, source)
+    fleet = plan.fleet
+    if fleet is None:
+        raise UsageError(f"{source}: the plan has no [fleet]", "name its hosts there; `virtgauge run` measures here")
+    if plan.budget is not None:
+        raise UsageError(
+            f"{source}: budget: a fleet measures a fixed number of repetitions on every host",
+            "leave [budget] out, and set repetitions",
+        )
     design = check_plan(plan, source)
     # For the record, with the bounds of its profiles: another version's may differ.
     plan = plan.model_copy(update={"require": plan.requirements, "profile": ()})
     if (folder / "ledger.sqlite").exists():
         raise UsageError(f"{folder} already holds a run", f"choose another folder, or `{RESUME}` it")
     agent = find_agent()
-    return asyncio.run(interruptible(_start(plan, fleet, design, agent, folder, display), folder, RESUME))
+
+    async def work() -> bool:
+        async with _cluster(fleet, display) as cluster:
+            roster = Roster(fleet, agent.sha256)
+            enrolment = HostEnrolment(fleet, roster, cluster, display)
+            plan_text = plan.to_toml()
+            enrolled = {host.name: await enrolment.enrol(host, plan_text) for host in fleet.hosts}
+            measured = {host.name for host in fleet.hosts if host.measured}
+            arms = merged_arms({name: enrolment for name, enrolment in enrolled.items() if name in measured})
+            hosts = _host_records(enrolled, measured, arms, display)
+            manifest = manifest_of(folder.name, plan, agent, arms, hosts)
+            with begun(folder, manifest, f"virtgauge {__version__}, {len(hosts)} hosts") as ledger:
+                if fleet.one_machine:
+                    words = "several hosts of this fleet may be one machine: a try, no comparison"
+                    ledger.add_event(ONE_MACHINE, words)
+                for pair in fleet.pair:
+                    ledger.add_event(TESTER, pair.words)
+                return await _execute(plan, design, ledger, hosts, roster, cluster, display)
+
+    return asyncio.run(interruptible(work(), folder, RESUME))
 
 
 def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
@@ -81,52 +103,6 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
             ledger.discard_unfinished_samples()
             work = _resume(plan, plan.fleet, design, agent, ledger, display)
             return asyncio.run(interruptible(work, folder, RESUME))
-
-
-def _checked(plan: Plan, source: str) -> FleetSection:
-    if plan.fleet is None:
-        raise UsageError(f"{source}: the plan has no [fleet]", "name its hosts there; `virtgauge run` measures here")
-    if plan.budget is not None:
-        raise UsageError(
-            f"{source}: budget: a fleet measures a fixed number of repetitions on every host",
-            "leave [budget] out, and set repetitions",
-        )
-    return plan.fleet
-
-
-async def _start(
-    plan: Plan, fleet: FleetSection, design: Design, agent: AgentBinary, folder: Path, display: ProgressDisplay
-) -> bool:
-    plan_text = plan.to_toml()
-    async with _cluster(fleet, display) as cluster:
-        roster = Roster(fleet, agent.sha256)
-        enrolment = HostEnrolment(fleet, roster, cluster, display)
-        enrolled = {host.name: await enrolment.enrol(host, plan_text) for host in fleet.hosts}
-        measured = {host.name for host in fleet.hosts if host.measured}
-        arms = merged_arms({name: enrolment for name, enrolment in enrolled.items() if name in measured})
-        hosts = _host_records(plan, enrolled, measured, arms, display)
-        assert plan.seed is not None
-        manifest = Manifest(
-            run_id=folder.name,
-            created_at=utc_now(),
-            tool_version=__version__,
-            plan_name=plan.name,
-            plan_text=plan_text,
-            seed=plan.seed,
-            confidence=plan.confidence,
-            agent_sha256=agent.sha256,
-            fingerprint=fingerprint(),
-            arms=arms,
-            hosts=hosts,
-        )
-        with Ledger.create(folder, manifest) as ledger, run_to_ourselves(folder):
-            (folder / "plan.toml").write_text(plan_text)
-            ledger.add_event("started", f"virtgauge {__version__}, {len(hosts)} hosts")
-            if fleet.one_machine:
-                ledger.add_event(ONE_MACHINE, "several hosts of this fleet may be one machine: a try, no comparison")
-            for pair in fleet.pair:
-                ledger.add_event(TESTER, pair.words)
-            return await _execute(plan, design, ledger, hosts, roster, cluster, display)
 
 
 async def _resume(
@@ -165,7 +141,10 @@ async def _execute(
     cluster: Cluster,
     display: ProgressDisplay,
 ) -> bool:
-    token = _token(ledger.manifest())
+    manifest = ledger.manifest()
+    # What tells this run from every other on its workers.
+    text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
+    token = hashlib.sha256(text.encode()).hexdigest()[:16]
     coordinator = Coordinator(
         plan=plan,
         design=design,
@@ -208,12 +187,6 @@ async def _cluster(fleet: FleetSection, display: ProgressDisplay) -> AsyncIterat
         yield cluster
 
 
-def _token(manifest: Manifest) -> str:
-    """What tells this run from every other on its workers."""
-    text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def merged_arms(enrolled: Mapping[str, Enrolment]) -> tuple[ArmRecord, ...]:
     """The arms of a fleet: an arm is usable where any host can use it, and described by the first that can.
 
@@ -227,7 +200,6 @@ def merged_arms(enrolled: Mapping[str, Enrolment]) -> tuple[ArmRecord, ...]:
 
 
 def _host_records(
-    plan: Plan,
     enrolled: Mapping[str, Enrolment],
     measured: Collection[str],
     arms: Sequence[ArmRecord],

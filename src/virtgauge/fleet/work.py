@@ -1,4 +1,4 @@
-"""What a worker does when it is asked: say who it is, measure a batch, stop, and leave.
+"""What a worker does when it is asked: say who it is, measure a batch, launch testers for others, stop, and leave.
 
 All of it runs on the worker's event loop and so in its main thread, for guests are killed with the thread that started
 them.  What was measured is kept in a ledger of the worker's own until the coordinator has it and the run ends: a
@@ -8,19 +8,18 @@ batch that was cut short goes on where it was, and one whose answer was lost is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import os
 import ssl
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Self
 
 from virtgauge import __version__
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import VirtgaugeError
 from virtgauge.execution.prepare import check_plan, probe_arms
-from virtgauge.execution.progress import Notice
-from virtgauge.execution.run import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_ambient_load
-from virtgauge.fleet.assistance import Assistant, remote_host
-from virtgauge.fleet.identity import MachineIdentity
+from virtgauge.execution.run import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_surroundings
 from virtgauge.fleet.messages import (
     Assignment,
     Assistance,
@@ -28,6 +27,7 @@ from virtgauge.fleet.messages import (
     BatchAnswer,
     Enlistment,
     Enrolment,
+    MachineIdentity,
     Refusal,
     Signature,
     pack,
@@ -35,8 +35,51 @@ from virtgauge.fleet.messages import (
 )
 from virtgauge.fleet.workplace import PLAN_SOURCE, Notices, Workplace, forget
 from virtgauge.host.fingerprint import fingerprint
+from virtgauge.host.reclaim import reclaim_dead
+from virtgauge.host.scope import Scope
 from virtgauge.plan.load import parse_plan
-from virtgauge.platforms.remote.platform import RemoteHostLostError
+from virtgauge.platforms.remote.platform import RemoteHost, RemoteHostLostError
+from virtgauge.platforms.remote.server import PeerServer
+
+
+class Assistant:
+    """The machine's lock, a scope, and a server of peers."""
+
+    def __init__(self, token: str, server: PeerServer, opened: contextlib.ExitStack) -> None:
+        self.token, self._server, self._opened = token, server, opened
+
+    @classmethod
+    async def open(cls, token: str, address: str, context: ssl.SSLContext) -> Self:
+        """Listen for requests.
+
+        Args:
+            token: of the fleet's run.
+            address: of this machine, to listen at.
+            context: that those who ask have to prove themselves by.
+
+        Raises:
+            OccupiedError: something else measures on this machine.
+            OSError: nobody can listen at that address.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(machine_to_ourselves())
+            reclaim_dead()
+            scope = stack.enter_context(Scope())
+            server = await PeerServer.start(address, context, scope, find_agent(), idle_s=_IDLE_S, on_idle=_close_soon)
+            return cls(token, server, stack.pop_all())
+
+    def answer(self, signature: Signature) -> Assisting:
+        """For whoever asked."""
+        cpus = tuple(sorted(os.sched_getaffinity(0)))
+        return Assisting(signature, self._server.address, self._server.port, self._server.secret, cpus)
+
+    async def close(self) -> None:
+        """End all peers, and give the machine back."""
+        try:
+            await asyncio.shield(self._server.close())
+        finally:
+            self._opened.close()
+
 
 _SENDER = "the coordinator"
 _IDLE_S = 30.0
@@ -120,26 +163,14 @@ def _signature() -> Signature:
     return Signature(str(get_worker().name), MachineIdentity.read(), __version__, find_agent().sha256)
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnEnd:
-    """How this worker is reached by others of its fleet, and proves itself to them.
-
-    Attributes:
-        address: of this machine.
-        server, client: what connections are made with, from others and to others.
-    """
-
-    address: str
-    server: ssl.SSLContext
-    client: ssl.SSLContext
-
-
-def _own_end() -> OwnEnd:
+def _own_end() -> tuple[str, ssl.SSLContext, ssl.SSLContext]:
+    """This machine's address, and what connections from others and to others are made with."""
     from distributed import get_worker
 
     worker = get_worker()
-    contexts = [worker.security.get_listen_args("worker"), worker.security.get_connection_args("worker")]
-    return OwnEnd(worker.ip, *(one["ssl_context"] for one in contexts))
+    security = worker.security
+    ends = security.get_listen_args("worker"), security.get_connection_args("worker")
+    return worker.ip, ends[0]["ssl_context"], ends[1]["ssl_context"]
 
 
 async def _enlist(data: bytes) -> Enrolment | Refusal:
@@ -154,10 +185,7 @@ async def _enlist(data: bytes) -> Enrolment | Refusal:
         with machine_to_ourselves():
             report_reclaimed(display)
             arms = await probe_arms(plan, design.platforms)
-            if not all(arm.platform.simulated for arm in arms):
-                for words in design.missing_prerequisites():
-                    display.show(Notice(f"skipped: {words}"))
-                await warn_of_ambient_load(plan, display)
+            await warn_of_surroundings(plan, design, arms, display)
     except OccupiedError as error:
         return Refusal(error.message, error.remedy, busy=True)
     return Enrolment(_signature(), fingerprint(), tuple(arm.record for arm in arms), tuple(display.taken()))
@@ -175,7 +203,9 @@ async def _measure(data: bytes) -> BatchAnswer | Refusal:
             return Refusal(error.message, error.remedy, busy=True)
     place = _state.place
     _stay()
-    remote = None if assignment.tester is None else remote_host(assignment.tester, _own_end().client)
+    remote = None
+    if (at := assignment.tester) is not None:
+        remote = RemoteHost(at.host, at.address, at.port, at.secret, _own_end()[2], at.cpus, cables=at.cables)
     try:
         return await place.measure(assignment, _signature(), remote)
     except RemoteHostLostError as error:
@@ -189,15 +219,13 @@ async def _assist(data: bytes) -> Assisting | Refusal:
     if isinstance(request, Refusal):
         return request
     await close()
-    own = _own_end()
+    address, context, _ = _own_end()
     try:
-        _state.assistant = await Assistant.open(
-            request.token, own.address, own.server, idle_s=_IDLE_S, on_idle=_close_soon
-        )
+        _state.assistant = await Assistant.open(request.token, address, context)
     except OccupiedError as error:
         return Refusal(error.message, error.remedy, busy=True)
     except OSError as error:
-        return Refusal(f"no tester can be asked for at {own.address}: {error}", None)
+        return Refusal(f"no tester can be asked for at {address}: {error}", None)
     return _state.assistant.answer(_signature())
 
 

@@ -10,19 +10,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from virtgauge import __version__
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError
-from virtgauge.execution.piecewise import PiecewiseRunner
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
-from virtgauge.execution.run import machine_to_ourselves, report_reclaimed, run_to_ourselves
+from virtgauge.execution.run import machine_to_ourselves, manifest_of, report_reclaimed, run_to_ourselves
+from virtgauge.execution.runner import PiecewiseRunner
 from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
-from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import cache_root
-from virtgauge.ledger.records import GuestRecord, Manifest, TrialRecord, TrialStatus
-from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
+from virtgauge.ledger.records import GuestRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.store import LEDGER_NAME, Ledger
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch, schedule_block
@@ -169,20 +167,7 @@ def _own_ledger(assignment: Assignment, plan: Plan, agent: AgentBinary, arms: Se
     if (folder / LEDGER_NAME).exists():
         ledger = Ledger.open(folder)
     else:
-        assert plan.seed is not None
-        manifest = Manifest(
-            run_id=assignment.token,
-            created_at=utc_now(),
-            tool_version=__version__,
-            plan_name=plan.name,
-            plan_text=assignment.plan_text,
-            seed=plan.seed,
-            confidence=plan.confidence,
-            agent_sha256=agent.sha256,
-            fingerprint=fingerprint(),
-            arms=tuple(arm.record for arm in arms),
-        )
-        ledger = Ledger.create(folder, manifest)
+        ledger = Ledger.create(folder, manifest_of(assignment.token, plan, agent, (arm.record for arm in arms)))
     with ledger:
         if ledger.manifest().agent_sha256 != agent.sha256:
             raise UsageError("the agent here is not the one that this run began with", "install that version again")

@@ -1,0 +1,223 @@
+"""The batches of a fleet: on which host each is measured, whose slots it takes, and how far all of them are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+
+from virtgauge.errors import UsageError
+from virtgauge.execution.prepare import Design, check_plan
+from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, HostRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.store import Ledger
+from virtgauge.plan.fleet import FleetPair
+from virtgauge.plan.load import parse_plan
+from virtgauge.plan.model import Plan
+from virtgauge.plan.schedule import Batch, schedule_block
+from virtgauge.suites.base import Cell
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A batch and where it takes place.
+
+    Attributes:
+        host: that the batch is measured on, and whose trials it brings.
+        pair: of the plan, that says which other host its tester is on; None where that is this one.
+    """
+
+    batch: Batch[Cell]
+    host: str
+    pair: FleetPair | None = None
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The hosts that must be free."""
+        return (self.host,) if self.pair is None else (self.host, self.pair.tester)
+
+
+def placed_batches(plan: Plan, design: Design, host: HostRecord, arms: Mapping[str, ArmRecord]) -> Iterator[Placed]:
+    """All batches of a host, in order: its blocks are numbered apart from every other host's."""
+    assert plan.seed is not None
+    pairs = plan.fleet.pair if plan.fleet is not None else ()
+    for repetition in range(plan.repetitions):
+        batches = schedule_block(
+            plan.seed,
+            host.first_block + repetition,
+            host.arms,
+            design.cells,
+            lambda cell, arm: design.is_for(cell, arms[arm]),
+        )
+        for batch in batches:
+            yield Placed(batch, host.name, _pair(batch, host.name, pairs))
+
+
+def _pair(batch: Batch[Cell], host: str, pairs: Sequence[FleetPair]) -> FleetPair | None:
+    suite = batch.cells[0].suite
+    return next((pair for pair in pairs if (pair.suite, pair.guests) == (suite, host)), None)
+
+
+class Slots:
+    """The slots of a fleet's hosts, for the tasks of one event loop."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._hosts = frozenset(hosts)
+        self._taken: set[str] = set()
+        self._queue: list[tuple[frozenset[str], asyncio.Future[None]]] = []
+
+    @contextlib.asynccontextmanager
+    async def claim(self, *hosts: str) -> AsyncIterator[None]:
+        """Hold the slots of these hosts; waits until all of them are free at once.
+
+        Raises:
+            ValueError: no host, or one that the fleet has not.
+        """
+        wanted = frozenset(hosts)
+        if not wanted or not wanted <= self._hosts:
+            raise ValueError(f"cannot claim {sorted(wanted - self._hosts) or 'nothing'} of {sorted(self._hosts)}")
+        await self._wait(wanted)
+        try:
+            yield
+        finally:
+            self._taken -= wanted
+            self._grant()
+
+    async def _wait(self, wanted: frozenset[str]) -> None:
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        place = (wanted, granted)
+        self._queue.append(place)
+        self._grant()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():  # given in the same turn of the loop
+                self._taken -= wanted
+            else:
+                self._queue.remove(place)
+            self._grant()
+            raise
+
+    def _grant(self) -> None:
+        blocked = set(self._taken)
+        for place in list(self._queue):
+            wanted, granted = place
+            if not wanted & blocked:
+                self._queue.remove(place)
+                self._taken |= wanted
+                granted.set_result(None)
+            blocked |= wanted  # those behind must not pass by on a slot that this one has or waits for
+
+
+_SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
+
+
+@dataclasses.dataclass
+class Progress:
+    """What the merged ledger says of the trials of a fleet, by key."""
+
+    attempts: int
+    known: defaultdict[str, dict[int, TrialStatus]]
+
+    @classmethod
+    def read(cls, ledger: Ledger, attempts: int) -> Progress:
+        """As it stands."""
+        progress = cls(attempts, defaultdict(dict))
+        for trial in ledger.trials():
+            progress.add(trial)
+        return progress
+
+    def add(self, trial: TrialRecord) -> None:
+        self.known[trial.key][trial.attempt] = trial.status
+
+    def is_done(self, key: str) -> bool:
+        """Whether no further attempt is needed, or allowed."""
+        found = self.known.get(key, {})
+        return any(status in _SETTLED for status in found.values()) or max(found, default=0) >= self.attempts
+
+    def done(self, placed: Placed) -> int:
+        """Cells of a batch that need no more."""
+        return sum(self.is_done(placed.batch.trial_key(cell)) for cell in placed.batch.cells)
+
+    def is_complete(self, placed: Placed) -> bool:
+        return self.done(placed) == len(placed.batch.cells)
+
+    def of(self, placed: Placed) -> tuple[tuple[str, int, str], ...]:
+        """Key, attempt and status of what is known of a batch."""
+        keys = [placed.batch.trial_key(cell) for cell in placed.batch.cells]
+        return tuple((key, n, status.value) for key in keys for n, status in self.known.get(key, {}).items())
+
+
+_COURSE = {
+    "started": "under way, or ended without a word",
+    "resumed": "under way, or ended without a word",
+    "interrupted": "interrupted; `virtgauge fleet resume` goes on",
+    "ended incomplete": "ended incomplete; `virtgauge fleet resume` goes on",
+    "completed": "complete",
+}
+_OF_HOSTS = ("worker-lost", "worker-back", "tester-lost", "host-busy", "host-set-aside", ONE_MACHINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostStanding:
+    """One host.
+
+    Attributes:
+        done, total: cells of its batches that need no more, of all.
+        last: when the last trial that came from it began; None before the first.
+    """
+
+    name: str
+    done: int
+    total: int
+    valid: int
+    not_valid: int
+    failed_guests: int
+    last: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class FleetStatus:
+    """A fleet: its hosts, what happened to them, and the run's course in words."""
+
+    hosts: tuple[HostStanding, ...]
+    events: tuple[EventRecord, ...]
+    course: str
+
+
+def fleet_status(ledger: Ledger) -> FleetStatus:
+    """As the ledger has it now.
+
+    Raises:
+        UsageError: it is the ledger of one host.
+    """
+    manifest = ledger.manifest()
+    if not manifest.hosts:
+        raise UsageError(f"{ledger.folder} is the run of one host", "`virtgauge report` shows it")
+    plan = parse_plan(manifest.plan_text, f"{ledger.folder}/plan.toml")
+    design = check_plan(plan, f"{ledger.folder}/plan.toml")
+    arms = {arm.name: arm for arm in manifest.arms}
+    progress, trials, guests = Progress.read(ledger, plan.attempts), ledger.trials(), ledger.guests()
+
+    def of(host: HostRecord) -> HostStanding:
+        batches = list(placed_batches(plan, design, host, arms))
+        own = [trial for trial in trials if host.owns(trial.block)]
+        valid = sum(trial.status is TrialStatus.VALID for trial in own)
+        return HostStanding(
+            name=host.name,
+            done=sum(progress.done(placed) for placed in batches),
+            total=sum(len(placed.batch.cells) for placed in batches),
+            valid=valid,
+            not_valid=len(own) - valid,
+            failed_guests=sum(guest.error is not None for guest in guests if host.owns(guest.block)),
+            last=own[-1].started_at[:19].replace("T", " ") if own else None,
+        )
+
+    events = ledger.events()
+    course = [event.kind for event in events if event.kind in _COURSE]
+    return FleetStatus(
+        hosts=tuple(of(host) for host in manifest.hosts),
+        events=tuple(event for event in events if event.kind in _OF_HOSTS),
+        course=_COURSE[course[-1]] if course else "not begun",
+    )
