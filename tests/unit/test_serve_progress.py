@@ -9,11 +9,9 @@ from synthetic import manifest, synthetic_ledger, trial
 
 from virtgauge.ledger.records import SCHEDULED, Flag, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.serve.formatting import plain
-from virtgauge.serve.found import find_runs
 from virtgauge.serve.live import RunWatch
 from virtgauge.serve.overview import Overviews, State
-from virtgauge.serve.verdicts import VerdictCounts
+from virtgauge.serve.runs import find_runs, plain
 
 REQUIRES = """
 name = "quick"
@@ -109,7 +107,7 @@ def test_a_real_run_says_how_much_it_has_to_do(tmp_path, private_state, any_agen
     assert found.overview.state is State.COMPLETE
     assert found.overview.scheduled == found.overview.tally.settled == 2 * 2 * 2
     assert found.overview.share == 1.0
-    assert [table.name for table in found.figures] == ["timing.timer_cost.p50", "timing.timer_cost.p99"]
+    assert [table.measure.full_name for table in found.figures] == ["timing.timer_cost.p50", "timing.timer_cost.p99"]
 
 
 def test_the_guest_under_way_is_named(run):
@@ -128,15 +126,14 @@ def test_verdicts_are_counted_when_a_run_has_ended_and_none_is_under_way(tmp_pat
     synthetic_ledger(tmp_path / "now", blocks=1, design=TIMERS, run=fields, finished=False).close()
 
     def counted():
-        return {line.name: line.verdicts for line in Overviews().of_all(find_runs([tmp_path])).values()}
+        return {line.run.folder.name: line.verdicts for line in Overviews().of_all(find_runs([tmp_path])).values()}
 
     with under_way(tmp_path / "now"):
         assert counted() == {"whole": None, "now": None}
     found = counted()
     assert found["now"] is None
-    assert isinstance(found["whole"], VerdictCounts)
-    assert found["whole"].failed >= 1  # gVisor's clock takes half a microsecond
-    assert found["whole"].passed >= 1  # and the host's nine nanoseconds
+    assert found["whole"]["fail"] >= 1  # gVisor's clock takes half a microsecond
+    assert found["whole"]["pass"] >= 1  # and the host's nine nanoseconds
 
 
 def test_texts_are_cut_and_steer_nothing():

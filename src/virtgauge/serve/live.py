@@ -4,44 +4,98 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.errors import VirtgaugeError
 from virtgauge.ledger.read_only import ReadOnlyLedger
-from virtgauge.ledger.records import EventRecord, GuestRecord, Manifest, TrialRecord
-from virtgauge.serve.figures import FigureTable, RunningFigures
-from virtgauge.serve.formatting import duration_text, instant, moment, plain
-from virtgauge.serve.found import FoundRun, Stamp, same_ledger
-from virtgauge.serve.overview import Overview, Overviews, State
-from virtgauge.serve.tally import Tally
+from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord
+from virtgauge.ledger.store import Ledger
+from virtgauge.measures.catalogue import headline_measures
+from virtgauge.results.columns import Cell
+from virtgauge.results.measure import Measure
+from virtgauge.results.table import ResultTable
+from virtgauge.serve.overview import Overview, Overviews, State, Tally
+from virtgauge.serve.runs import FoundRun, Stamp, instant, moment, plain, same_ledger
 
 _EVENTS = 8
 _GENTLY = 100
 """Trials whose figures are taken in at one look while a run is under way: hundredths of a second of a processor."""
+_ROWS = 60
+"""Of one measure on the page; the report has them all."""
 
 
-@dataclasses.dataclass(frozen=True)
-class InvalidTrial:
-    """A trial that does not count, and why."""
+class FigureTable(NamedTuple):
+    """One measure.
 
-    ended: str
-    arm: str
-    what: str
-    repetition: int
-    attempt: int
-    status: str
-    reason: str
+    Attributes:
+        common: the levels that all rows share.
+        arms: of the columns.
+        rows: the first so many, each with the levels in which rows differ, and a median for every arm that has one.
+        further: how many there are beyond.
+    """
+
+    measure: Measure
+    common: str
+    arms: Sequence[ArmRecord]
+    rows: list[tuple[str, list[Estimate | None]]]
+    further: int
 
 
-@dataclasses.dataclass(frozen=True)
-class PlatformLine:
-    """An arm of the plan: what it is, or why it could not be used."""
+class RunningFigures:
+    """Running medians: what the headline measures say so far, per arm and cell, each repetition one value.
 
-    label: str
-    kind: str
-    notes: tuple[str, ...]
-    reason: str
-    fix: str
+    Only the repetitions in which trials ended since the last look are read, so a look at a long run costs no more.
+    """
+
+    def __init__(self, confidence: float) -> None:
+        self._confidence = confidence
+        self._blocks: defaultdict[tuple[str, Cell, str], dict[int, float]] = defaultdict(dict)
+        self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
+        self._cells: defaultdict[str, dict[Cell, None]] = defaultdict(dict)
+
+    def add(self, ledger: Ledger, trials: Sequence[TrialRecord]) -> None:
+        """Take in the repetitions in which trials ended since the last time."""
+        if not trials:
+            return
+        blocks = [trial.block for trial in trials]
+        ledger.blocks = min(blocks), max(blocks)
+        table = ResultTable(ledger)
+        measures = [measure for measure in headline_measures() if measure.suite in table.suites]
+        table.read(measures)
+        for measure in measures:
+            for cell, arm in itertools.product(table.cells(measure.suite), table.trials.arms):
+                if values := table.values(measure, cell, arm):
+                    place = measure.full_name, cell, arm
+                    self._blocks[place].update(values)
+                    self._estimates.pop(place, None)
+                    self._cells[measure.full_name][cell] = None
+
+    def tables(self, arms: Sequence[ArmRecord]) -> list[FigureTable]:
+        """A table for every measure that has a figure, in the order of the catalogue."""
+        return [self._table(measure, arms) for measure in headline_measures() if self._cells.get(measure.full_name)]
+
+    def _table(self, measure: Measure, arms: Sequence[ArmRecord]) -> FigureTable:
+        cells = list(self._cells[measure.full_name])
+        shared = set.intersection(*(set(cell.levels) for cell in cells)) if len(cells) > 1 else set()
+        probes = {cell.probe for cell in cells}
+        rows = []
+        for cell in cells[:_ROWS]:
+            levels = [f"{factor} {level}" for factor, level in cell.levels if (factor, level) not in shared]
+            named = [cell.probe, *levels] if len(probes) > 1 or not levels else levels
+            rows.append((", ".join(named), [self._estimate(measure, cell, arm.name) for arm in arms]))
+        common = [f"{factor} {level}" for factor, level in cells[0].levels if (factor, level) in shared]
+        return FigureTable(measure, ", ".join(common), arms, rows, max(0, len(cells) - _ROWS))
+
+    def _estimate(self, measure: Measure, cell: Cell, arm: str) -> Estimate | None:
+        place = measure.full_name, cell, arm
+        if place not in self._estimates and (values := self._blocks.get(place)):
+            self._estimates[place] = median_estimate([*values.values()], measure.quantity.unit, self._confidence)
+        return self._estimates.get(place)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,26 +104,26 @@ class LiveRun:
 
     Attributes:
         overview: as in the list.
+        labels: of the arms, by name.
         now: what is under way as far as the ledger says: the last guest that was started; empty of an ended run.
         last: the last trial that ended.
         remaining: expected time to the end; empty where it is not known.
-        platforms: of the plan.
         figures: the running medians.
         taken: up to which trial they are; while a run is under way, those of a long one are read little by little.
         invalid: the last trials that do not count, the newest first.
-        course: the last events, the newest first: moment, kind and detail.
+        course: the last events, the newest first.
         problem: why there is nothing more; empty when all is well.
     """
 
     overview: Overview
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     now: str = ""
-    last: str = ""
+    last: TrialRecord | None = None
     remaining: str = ""
-    platforms: tuple[PlatformLine, ...] = ()
-    figures: tuple[FigureTable, ...] = ()
+    figures: Sequence[FigureTable] = ()
     taken: int = 0
-    invalid: tuple[InvalidTrial, ...] = ()
-    course: tuple[tuple[str, str, str], ...] = ()
+    invalid: Sequence[TrialRecord] = ()
+    course: Sequence[EventRecord] = ()
     problem: str = ""
 
 
@@ -107,56 +161,38 @@ class RunWatch:
         return self._seen
 
     def _read(self, overview: Overview) -> LiveRun:
-        if overview.state is State.UNREADABLE:
+        if overview.tally is None:
             return LiveRun(overview, problem=overview.problem)
         try:
             with ReadOnlyLedger.open(self._run.folder) as ledger:
-                return self._read_ledger(overview, ledger)
+                return self._read_ledger(overview, overview.tally, ledger)
         except VirtgaugeError as error:
             problem = error.message
         except Exception as error:  # the file may be anything; the page says what is wrong with it
             problem = f"its ledger cannot be read: {type(error).__name__}: {error}"
         self._restart()
-        return LiveRun(overview, problem=plain(problem))
+        return LiveRun(overview, problem=problem)
 
-    def _read_ledger(self, overview: Overview, ledger: ReadOnlyLedger) -> LiveRun:
+    def _read_ledger(self, overview: Overview, tally: Tally, ledger: ReadOnlyLedger) -> LiveRun:
         manifest, events = ledger.manifest(), ledger.events()
-        tally = overview.tally or Tally()
         labels = {arm.name: plain(arm.label) for arm in manifest.arms}
         trials = ledger.trials(self._newest, _GENTLY if self._overviews.measuring else -1)
         if self._figures is None:
             self._figures = RunningFigures(overview.confidence)
         self._figures.add(ledger, trials)
         self._newest = trials[-1].trial_id if trials else self._newest
-        last = ledger.trial(tally.newest) if tally.newest else None
         running = overview.state is State.RUNNING
-        arms = [arm for arm in manifest.arms if arm.usable]
         return LiveRun(
             overview=overview,
+            labels=labels,
             now=_now(ledger.last_guest(), labels, overview) if running else "",
-            last=_trial_words(last, labels) if last else "",
+            last=ledger.trial(tally.newest) if tally.newest else None,
             remaining=_remaining(overview, tally, events) if running else "",
-            platforms=_platforms(manifest),
-            figures=self._figures.tables(arms),
+            figures=self._figures.tables([arm for arm in manifest.arms if arm.usable]),
             taken=self._newest,
-            invalid=tuple(_invalid(ledger.trial(number), labels) for number in reversed(tally.invalid)),
-            course=tuple(
-                (moment(event.at), plain(event.kind, 40), plain(event.detail)) for event in reversed(events[-_EVENTS:])
-            ),
+            invalid=[ledger.trial(number) for number in reversed(tally.invalid)],
+            course=events[: -_EVENTS - 1 : -1],
         )
-
-
-def _invalid(trial: TrialRecord, labels: dict[str, str]) -> InvalidTrial:
-    reason = trial.error or next((f"{flag.name}: {flag.detail}" for flag in trial.flags if flag.fatal), "")
-    return InvalidTrial(
-        ended=moment(_end(trial) or trial.started_at),
-        arm=labels.get(trial.arm, plain(trial.arm)),
-        what=_what(trial),
-        repetition=trial.block + 1,
-        attempt=trial.attempt,
-        status=plain(trial.status.value),
-        reason=plain(reason),
-    )
 
 
 def _remaining(overview: Overview, tally: Tally, events: Sequence[EventRecord]) -> str:
@@ -165,34 +201,44 @@ def _remaining(overview: Overview, tally: Tally, events: Sequence[EventRecord]) 
     if began is None or not overview.scheduled:
         return ""
     since = instant(began)
-    starts = [start for start in map(instant, tally.begun) if start >= since]
+    starts = [start for start in map(instant, tally.begun.values()) if start >= since]
     if len(starts) < 2:
         return ""
     # Whole repetitions are alike; within one, arms and cells take their own times.
     per_block_s = (starts[-1] - starts[0]).total_seconds() / (len(starts) - 1)
-    trials_per_block = overview.scheduled / max(overview.repetitions or 1, tally.blocks)
+    trials_per_block = overview.scheduled / max(overview.repetitions or 1, len(tally.begun))
     left_s = (overview.scheduled - tally.settled) / trials_per_block * per_block_s
-    return f"about {duration_text(left_s)}" if left_s > 0 else ""
+    return f"about {_duration_text(left_s)}" if left_s > 0 else ""
 
 
-def _end(trial: TrialRecord) -> datetime.datetime | None:
+def _duration_text(seconds: float) -> str:
+    """About how long: ``40 s``, ``12 min``, ``3 h 20 min``."""
+    if seconds < 90:
+        return f"{max(round(seconds, -1), 10):.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+
+
+def ended(trial: TrialRecord) -> str:
+    """When a trial ended; where that cannot be told, when it began."""
     try:
-        return instant(trial.started_at) + datetime.timedelta(microseconds=trial.elapsed_ns / 1000)
+        return moment(instant(trial.started_at) + datetime.timedelta(microseconds=trial.elapsed_ns / 1000))
     except (ValueError, OverflowError):
-        return None
+        return moment(trial.started_at)
 
 
-def _what(trial: TrialRecord) -> str:
+def measured(trial: TrialRecord) -> str:
+    """What a trial measured: ``timing timer_cost: function rdtsc, load idle``."""
     levels = ", ".join(f"{factor} {level}" for factor, level in trial.factors.items())
-    return plain(f"{trial.suite} {trial.probe}: {levels}")
+    return f"{trial.suite} {trial.probe}: {levels}"
 
 
-def _trial_words(trial: TrialRecord, labels: dict[str, str]) -> str:
-    arm = labels.get(trial.arm, plain(trial.arm))
-    return f"{moment(_end(trial) or trial.started_at)}: {arm}, repetition {trial.block + 1}, {_what(trial)}"
+def why_not_valid(trial: TrialRecord) -> str:
+    """Why a trial does not count."""
+    return trial.error or next((f"{flag.name}: {flag.detail}" for flag in trial.flags if flag.fatal), "")
 
 
-def _now(guest: GuestRecord | None, labels: dict[str, str], overview: Overview) -> str:
+def _now(guest: GuestRecord | None, labels: Mapping[str, str], overview: Overview) -> str:
     """The trial under way is not in the ledger; the guest that it is made on is."""
     if guest is None:
         return "the first guest is being started"
@@ -202,19 +248,3 @@ def _now(guest: GuestRecord | None, labels: dict[str, str], overview: Overview) 
         f"{labels.get(guest.arm, plain(guest.arm))}, repetition {guest.block + 1}{of}: {what}; "
         f"guest started at {moment(guest.launched_at)} UTC"
     )
-
-
-def _platforms(manifest: Manifest) -> tuple[PlatformLine, ...]:
-    lines = []
-    for arm in manifest.arms:
-        notes = [word for word, holds in (("reference", arm.role == "reference"), ("emulated", arm.emulated)) if holds]
-        lines.append(
-            PlatformLine(
-                label=plain(arm.label),
-                kind=plain(arm.kind),
-                notes=tuple(notes),
-                reason="" if arm.usable else plain(arm.reason),
-                fix="" if arm.usable else plain(arm.fix or ""),
-            )
-        )
-    return tuple(lines)

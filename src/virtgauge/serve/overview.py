@@ -1,24 +1,28 @@
-"""A run in one line: what it is, how far it is, and whether it goes on."""
+"""A run in one line: what it is, how far it is, whether it goes on, and which of its requirements are met."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import itertools
+import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 
 from virtgauge.errors import VirtgaugeError
-from virtgauge.ledger.read_only import ReadOnlyLedger
-from virtgauge.ledger.records import SCHEDULED, EventRecord, Manifest
-from virtgauge.serve.formatting import moment, plain
-from virtgauge.serve.found import Controller, FoundRun, Stamp, controller_of, same_ledger
-from virtgauge.serve.tally import Tally, TrialCounter
-from virtgauge.serve.verdicts import VerdictBook, VerdictCounts
+from virtgauge.ledger.read_only import Attempt, ReadOnlyLedger
+from virtgauge.ledger.records import SCHEDULED, EventRecord, Manifest, TrialStatus
+from virtgauge.serve.runs import Controller, FoundRun, Stamp, controller_of, same_ledger
 
 COURSE = ("started", "resumed", "interrupted", "completed", "ended incomplete")
 """The kinds of events that say where a run stands; the last of them holds."""
 _DEFAULT_ATTEMPTS = 3
+_SPOILT_SHOWN = 10
+_SETTLING = frozenset({TrialStatus.VALID.value, TrialStatus.UNSUPPORTED.value})
+_SPOILT = frozenset({TrialStatus.INVALID.value, TrialStatus.FAILED.value})
+_JUDGING_S = 1.0
+"""To judge takes the figures of all trials: so long in one look at the list; what is left is judged in the next."""
 
 
 class State(enum.StrEnum):
@@ -32,38 +36,70 @@ class State(enum.StrEnum):
     UNREADABLE = "unreadable"
 
 
+class Tally:
+    """The trials of a run, counted as they come.
+
+    Args:
+        attempts: how often a trial is tried in all, as the run's plan says.
+
+    Attributes:
+        statuses: how many trials ended so.
+        newest: number of the last trial; 0 without one.
+        invalid: numbers of the last trials that do not count, ascending.
+        begun: by repetition, when its first trial was started, as the ledger has it.
+    """
+
+    def __init__(self, attempts: int) -> None:
+        self._attempts = attempts
+        self._settled: set[str] = set()
+        self.statuses: Counter[str] = Counter()
+        self.newest = 0
+        self.invalid: deque[int] = deque(maxlen=_SPOILT_SHOWN)
+        self.begun: dict[int, str] = {}
+
+    def add(self, attempts: Iterable[Attempt]) -> None:
+        """Count those that came after the newest."""
+        for one in attempts:
+            self.newest = one.trial_id
+            self.statuses[one.status] += 1
+            self.begun.setdefault(one.block, one.started_at)
+            if one.status in _SETTLING or one.number >= self._attempts:
+                self._settled.add(one.key)
+            if one.status in _SPOILT:
+                self.invalid.append(one.trial_id)
+
+    @property
+    def not_valid(self) -> int:
+        """Invalid or failed attempts; kept, shown and repeated."""
+        return sum(self.statuses[status] for status in _SPOILT)
+
+    @property
+    def settled(self) -> int:
+        """Cells of the design that need no further attempt."""
+        return len(self._settled)
+
+
 @dataclasses.dataclass(frozen=True)
 class Overview:
     """One line of the list.
 
     Attributes:
-        run: its identifier and folder.
-        state: see :class:`State`.
-        name, plan, created: for people; ``created`` is empty of a ledger that cannot be read.
-        order: of the list, the newest first: ISO 8601 or empty.
-        platforms: labels of the usable arms, without the A/A arm.
-        skipped: labels of those that could not be used.
-        tally: of trials; None when it cannot be read.
+        manifest, tally: None of a ledger that cannot be read.
         repetitions: that the plan asks for.
         scheduled: how many trials the run is to make, where it says so.
         confidence: of the intervals asked for.
-        verdicts: on the run's requirements, once they were reckoned.
+        verdicts: how many requirements on platforms have which outcome; None until they were judged, or without any.
         problem: why it cannot be read.
     """
 
     run: FoundRun
     state: State
-    name: str
-    plan: str = ""
-    created: str = ""
-    order: str = ""
-    platforms: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    manifest: Manifest | None = None
     tally: Tally | None = None
     repetitions: int | None = None
     scheduled: int | None = None
     confidence: float = 0.95
-    verdicts: VerdictCounts | None = None
+    verdicts: Mapping[str, int] | None = None
     problem: str = ""
 
     @property
@@ -74,86 +110,82 @@ class Overview:
         return min(1.0, self.tally.settled / self.scheduled)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Known:
-    """A line, what its ledger looked like from outside when it was read, and the counts to go on from."""
-
-    stamp: Stamp
-    overview: Overview
-    counter: TrialCounter | None
-
-
 class Overviews:
     """Lines of the list, each read again only when its run has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
-        self._verdicts = VerdictBook()
+        self._known: dict[str, tuple[Stamp, Overview]] = {}
+        self._verdicts: dict[str, tuple[Stamp, Mapping[str, int] | None]] = {}
         self.measuring = False
         """Whether any run was under way when all were looked at last."""
 
     def of(self, run: FoundRun) -> Overview:
         """The line of one run; one that cannot be read says why."""
         stamp = run.stamp()
-        known = self._known.get(run.run_id)
-        if known is None or known.stamp != stamp:
-            counter = known.counter if known is not None and same_ledger(known.stamp, stamp) else None
-            known = _Known(stamp, *_read_overview(run, counter))
-            self._known[run.run_id] = known
-        overview = known.overview
-        if overview.state is State.UNFINISHED:
-            return dataclasses.replace(overview, state=_unfinished(run))
-        return dataclasses.replace(overview, verdicts=self._verdicts.of(run))
+        read, line = self._known.get(run.run_id, ((), None))
+        if line is None or read != stamp:
+            line = _read_overview(run, line.tally if line is not None and same_ledger(read, stamp) else None)
+            self._known[run.run_id] = stamp, line
+        if line.state is State.UNFINISHED:
+            states = {Controller.AT_WORK: State.RUNNING, Controller.GONE: State.INTERRUPTED}
+            return dataclasses.replace(line, state=states.get(controller_of(run.folder), State.UNFINISHED))
+        judged, verdicts = self._verdicts.get(run.run_id, ((), None))
+        return dataclasses.replace(line, verdicts=verdicts if judged == stamp else None)
 
     def of_all(self, runs: Mapping[str, FoundRun]) -> dict[str, Overview]:
         """The lines of these runs by identifier; what was known of others is forgotten."""
-        self._known = {run_id: self._known[run_id] for run_id in runs if run_id in self._known}
-        self._verdicts.keep_only(runs)
+        self._known = {run_id: known for run_id, known in self._known.items() if run_id in runs}
+        self._verdicts = {run_id: known for run_id, known in self._verdicts.items() if run_id in runs}
         lines = {run_id: self.of(run) for run_id, run in runs.items()}
-        ended = [line.run for line in lines.values() if line.state in (State.COMPLETE, State.INCOMPLETE)]
         self.measuring = any(line.state is State.RUNNING for line in lines.values())
-        if self.measuring or not self._verdicts.judge(ended):
-            return lines
-        return {run_id: self.of(run) for run_id, run in runs.items()}
+        if not self.measuring and self._judge(
+            line.run for line in lines.values() if line.state in (State.COMPLETE, State.INCOMPLETE)
+        ):
+            return {run_id: self.of(run) for run_id, run in runs.items()}
+        return lines
+
+    def _judge(self, runs: Iterable[FoundRun]) -> bool:
+        """Judge those of these runs that were not, for about a second; whether there were any."""
+        ends, any_judged = time.monotonic() + _JUDGING_S, False
+        for run in runs:
+            stamp = run.stamp()
+            if self._verdicts.get(run.run_id, ((), None))[0] != stamp:
+                self._verdicts[run.run_id] = stamp, _count_verdicts(run)
+                any_judged = True
+                if time.monotonic() > ends:
+                    break
+        return any_judged
 
 
-def _unfinished(run: FoundRun) -> State:
-    states = {Controller.AT_WORK: State.RUNNING, Controller.GONE: State.INTERRUPTED}
-    return states.get(controller_of(run.folder), State.UNFINISHED)
+def _count_verdicts(run: FoundRun) -> Mapping[str, int] | None:
+    from virtgauge.report.decisions.model import decisions_of
+    from virtgauge.results.table import ResultTable
+
+    try:
+        with ReadOnlyLedger.open(run.folder) as ledger:
+            decisions = decisions_of(ResultTable(ledger))
+    except Exception:  # a damaged or foreign file; the line of the run says so where it matters
+        return None
+    outcomes = ("not judged" if one.outcome is None else one.outcome.value for one in decisions.verdicts)
+    return Counter(outcomes) if decisions.requirements else None
 
 
-def _read_overview(run: FoundRun, counter: TrialCounter | None) -> tuple[Overview, TrialCounter | None]:
+def _read_overview(run: FoundRun, tally: Tally | None) -> Overview:
     """A run's line from its ledger; ``UNFINISHED`` stands for every run that has not ended."""
-    name = plain(run.folder.name)
     try:
         with ReadOnlyLedger.open(run.folder) as ledger:
             manifest, events = ledger.manifest(), ledger.events()
             attempts, repetitions = _of_plan(manifest)
-            counter = counter or TrialCounter(attempts)
-            counter.add(ledger.attempts(after=counter.newest))
-            line = _overview(run, name, manifest, events)
-            return dataclasses.replace(line, tally=counter.tally(), repetitions=repetitions), counter
+            tally = tally or Tally(attempts)
+            tally.add(ledger.attempts(after=tally.newest))
+            return Overview(
+                run, state_of(events), manifest, tally, repetitions, _scheduled(events), float(manifest.confidence)
+            )
     except VirtgaugeError as error:
         problem = error.message
     except Exception as error:  # whatever a damaged or foreign file makes of the reader, the list goes on
         problem = f"its ledger cannot be read: {type(error).__name__}: {error}"
-    return Overview(run, State.UNREADABLE, name, problem=plain(problem)), None
-
-
-def _overview(run: FoundRun, name: str, manifest: Manifest, events: Sequence[EventRecord]) -> Overview:
-    arms = [arm for arm in manifest.arms if arm.role != "aa"]
-    return Overview(
-        run=run,
-        state=state_of(events),
-        name=name,
-        plan=plain(manifest.plan_name),
-        created=moment(manifest.created_at),
-        order=plain(manifest.created_at),
-        platforms=tuple(plain(arm.label) for arm in arms if arm.usable),
-        skipped=tuple(plain(arm.label) for arm in arms if not arm.usable),
-        scheduled=_scheduled(events),
-        confidence=float(manifest.confidence),
-    )
+    return Overview(run, State.UNREADABLE, problem=problem)
 
 
 def state_of(events: Sequence[EventRecord]) -> State:
@@ -167,7 +199,7 @@ def _of_plan(manifest: Manifest) -> tuple[int, int | None]:
     try:
         plan = tomllib.loads(manifest.plan_text)
     except tomllib.TOMLDecodeError:
-        return _DEFAULT_ATTEMPTS, None
+        plan = {}
     attempts, repetitions = plan.get("attempts"), plan.get("repetitions")
     return (
         attempts if isinstance(attempts, int) else _DEFAULT_ATTEMPTS,

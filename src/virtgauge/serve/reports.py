@@ -1,7 +1,7 @@
 """The reports: a run's own file where it is up to date, else made for this once, in a process of its own.
 
 Nothing is written to a run's folder.  Making a report takes a processor for seconds, so none is made while a run is
-under way, and only one at a time.
+under way, and only one at a time, by ``python -m virtgauge.serve.reports FOLDER``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import stat
 import sys
 from collections import OrderedDict
@@ -16,12 +17,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
-from virtgauge.serve.formatting import plain
-from virtgauge.serve.found import REPORT_NAME, FoundRun, Stamp
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.serve.runs import REPORT_NAME, FoundRun, Stamp, plain
 
 LARGEST_PAGE = 256 * 2**20
 _KEPT_BYTES = 96 * 2**20
 _TIME_LIMIT_S = 180.0
+_MEMORY = 8 * 2**30
+_PROCESSOR_S = 300
 
 
 def stored_report(run: FoundRun) -> BinaryIO | None:
@@ -83,7 +86,7 @@ class ReportBuilder:
         # In a session of its own, so that Ctrl-C reaches the server only, which then ends it; -P keeps modules of the
         # folder that the server was started in from being taken for the library's.
         self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "virtgauge.serve.report_process", os.fsencode(folder)),
+            *(sys.executable, "-P", "-m", "virtgauge.serve.reports", os.fsencode(folder)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -109,3 +112,28 @@ class ReportBuilder:
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+
+
+def main() -> None:
+    """Write the report on the run whose folder is the only argument to standard output.
+
+    It reads the ledger only, comes after everything else on the machine, and may take so much memory and time.
+    """
+    os.nice(19)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (_PROCESSOR_S, _PROCESSOR_S))
+    folder = Path(sys.argv[1])
+    try:
+        with ReadOnlyLedger.open(folder, limit_s=_PROCESSOR_S) as ledger:
+            from virtgauge import report  # takes a second, and none of it where there is no ledger
+
+            page = report.render_html(report.build(ledger))
+    except VirtgaugeError as error:
+        sys.exit(error.message)
+    except Exception as error:  # of a ledger that may be anything
+        sys.exit(f"{type(error).__name__}: {error}")
+    sys.stdout.buffer.write(page.encode(errors="replace"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,22 +1,270 @@
-"""The server: one process, one port, read-only."""
+"""The server: one process, one port, read-only; and what each address of it answers.
+
+The rules of access come first, the same headers are on everything, and there is GET and HEAD only.  Pages are made by
+Jinja2 with autoescaping, whatever a run says as plain text; they have the report's style and one small script.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
+import sys
 from collections.abc import Callable, Sequence
+from importlib import resources
 from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
+from urllib.parse import urlencode
 
+import jinja2
+from markupsafe import Markup
 from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
-from tornado.web import Application
+from tornado.web import Application, HTTPError, RequestHandler
 
-from virtgauge.errors import UsageError
-from virtgauge.serve.access import Access
-from virtgauge.serve.handlers import Asset, IndexPage, ReportPage, RunPage, UnknownPage
+from virtgauge.errors import UsageError, VirtgaugeError
+from virtgauge.results.formatting import interval_text
+from virtgauge.serve.access import Access, came_from_elsewhere
+from virtgauge.serve.live import ended, measured, why_not_valid
+from virtgauge.serve.overview import State
+from virtgauge.serve.reports import has_stored_report, stored_report
+from virtgauge.serve.runs import moment, plain
 from virtgauge.serve.showing import ASK_EVERY_S, Showing
 
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""Of the server's own pages: their script and style, and requests to the server itself."""
+
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Of a report, beside the one that it brings: a file that somebody else made is no page of this server, has no part in
+what this server knows, and connects to nothing."""
+
+_TONES = dict.fromkeys((State.INCOMPLETE, State.INTERRUPTED, State.UNFINISHED), "warn") | {
+    State.RUNNING: "running",
+    State.COMPLETE: "good",
+    State.UNREADABLE: "bad",
+}
+_LISTED = 300
+"""Runs on the page of all runs: the newest."""
 _RUN = r"/run/([0-9a-f]{16})"
+_CHUNK = 256 * 1024
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else plain(value),
+    )
+    made.globals |= {
+        "tones": _TONES,
+        "State": State,
+        "moment": moment,
+        "ended": ended,
+        "measured": measured,
+        "why_not_valid": why_not_valid,
+        "interval_text": interval_text,
+    }
+    return made
+
+
+class Page(RequestHandler):
+    """Base of all.
+
+    Args of ``initialize``:
+        showing: the runs.
+        access: the rules.
+    """
+
+    policy: ClassVar[str] = POLICY
+
+    def initialize(self, showing: Showing, access: Access) -> None:
+        self.showing, self.access = showing, access
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        self.set_header("Content-Security-Policy", self.policy)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("X-Frame-Options", "DENY")
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.set_header("Cache-Control", "no-store")
+
+    def prepare(self) -> None:
+        """Host, token, origin, method, in this order: who may not look learns nothing else.
+
+        Raises:
+            HTTPError: refused.
+        """
+        if not self.access.knows_host(self.request.headers.get("Host")):
+            raise HTTPError(403, reason="Unknown Host")
+        if self.access.token is not None:
+            given = self.request.query_arguments.get("token", [])
+            if any(self.access.accepts_token(one) for one in given):
+                self._admit()
+                return
+            if not self.access.accepts_session(self.get_cookie(self._cookie_name())):
+                raise HTTPError(401)
+        if came_from_elsewhere(self.request.headers):
+            raise HTTPError(403, reason="Asked For By Another Site")
+        if self.request.method not in ("GET", "HEAD"):
+            raise HTTPError(405)
+
+    def _admit(self) -> None:
+        """The token was right: a cookie for it, and the same address without it."""
+        self.set_cookie(self._cookie_name(), self.access.session, httponly=True, samesite="Strict", path="/")
+        others = [(name, value) for name, values in self.request.query_arguments.items() for value in values]
+        query = urlencode([pair for pair in others if pair[0] != "token"])
+        # Of two slashes at the beginning a browser would make another machine's address.
+        path = "/" + self.request.path.lstrip("/\\")
+        self.redirect(path + (f"?{query}" if query else ""), status=303)
+
+    def _cookie_name(self) -> str:
+        # Cookies know no ports: two servers on one machine keep theirs apart by name.
+        return f"virtgauge-{self.showing.port}"
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        if status_code == 405:
+            self.set_header("Allow", "GET, HEAD")
+        hint = {401: "\nOpen the address with ?token=… that the server printed.\n"}.get(status_code, "\n")
+        self.finish(f"{status_code} {self._reason}{hint}")
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """A refusal is no news; a defect is one line, for texts of a run might steer the terminal."""
+        if not isinstance(value, HTTPError | StreamClosedError):
+            print(f"virtgauge serve: {plain(self.request.path)}: {plain(repr(value))}", file=sys.stderr)
+
+    async def show(self, template: str, *, running: bool | None = None, **values: Any) -> None:
+        """A page; with ``running`` it asks for itself again, seldom of what has ended."""
+        every_ms = None if running is None else round(1000 * self.showing.ask_every_s * (1 if running else 2.5))
+        await self.finish(_environment().get_template(template).render(every_ms=every_ms, **values))
+
+    async def show_message(self, status: int, title: str, text: str, remedy: str = "") -> None:
+        """A page that says why something cannot be shown."""
+        self.set_status(status)
+        await self.show("message.html", title=title, text=text, remedy=remedy)
+
+    async def show_gone(self) -> None:
+        """There is no such run, or no longer."""
+        await self.show_message(404, "No such run", "It is not in the folders that are served, or no longer.")
+
+
+class UnknownPage(Page):
+    """Every address that is none."""
+
+    async def get(self) -> None:
+        await self.show_message(404, "Nothing here", "This address names nothing.")
+
+    head = get
+
+
+class IndexPage(Page):
+    """All runs."""
+
+    async def get(self) -> None:
+        runs = await self.showing.overviews()
+        # The newest first, those under way before all others.
+        runs.sort(
+            key=lambda one: (
+                one.state is State.RUNNING,
+                "" if one.manifest is None else str(one.manifest.created_at),
+                one.run.folder.name,
+            ),
+            reverse=True,
+        )
+        await self.show(
+            "index.html",
+            running=any(one.state is State.RUNNING for one in runs),
+            runs=runs[:_LISTED],
+            further=max(0, len(runs) - _LISTED),
+            folders=self.showing.folders,
+        )
+
+    head = get
+
+
+class RunPage(Page):
+    """One run, as it happens."""
+
+    async def get(self, run_id: str) -> None:
+        live = await self.showing.live(run_id)
+        if live is None:
+            await self.show_gone()
+            return
+        one = live.overview
+        reportable = one.state not in (State.RUNNING, State.UNREADABLE) and (
+            has_stored_report(one.run) or not await self.showing.measuring()
+        )
+        await self.show("run.html", running=one.state is State.RUNNING, live=live, one=one, reportable=reportable)
+
+    head = get
+
+
+class ReportPage(Page):
+    """A run's report: the file where it is up to date, else one made for this."""
+
+    policy = REPORT_POLICY
+
+    async def get(self, run_id: str) -> None:
+        run = await self.showing.find(run_id)
+        if run is None:
+            await self.show_gone()
+            return
+        stored = stored_report(run)
+        if stored is not None:
+            with stored:
+                while chunk := stored.read(_CHUNK):
+                    self.write(chunk)
+                    await self.flush()
+            return
+        page = self.showing.reports.kept(run)
+        if page is None and await self.showing.measuring():
+            await self.show_message(
+                *(409, "Not now", "A run is under way on this machine, and making a report would disturb it."),
+                "Come back when it has ended.",
+            )
+            return
+        try:
+            await self.finish(page or await self.showing.reports.build(run))
+        except VirtgaugeError as error:
+            await self.show_message(500, "No report", error.message, error.remedy or "")
+
+    async def show_message(self, status: int, title: str, text: str, remedy: str = "") -> None:
+        self.set_header("Content-Security-Policy", POLICY)
+        await super().show_message(status, title, text, remedy)
+
+    head = get
+
+
+class Asset(Page):
+    """The style and the script."""
+
+    async def get(self, name: str) -> None:
+        self.set_header("Content-Type", "text/css" if name.endswith(".css") else "text/javascript")
+        own = resources.files(__package__).joinpath("templates", name).read_bytes()
+        if name == "page.css":
+            # By the files' place: to import the package of the reports would take a second and load what draws them.
+            own = resources.files("virtgauge").joinpath("report", "templates", name).read_bytes() + own
+        await self.finish(own)
+
+    head = get
 
 
 class Server:
@@ -79,16 +327,16 @@ def serve(folders: Sequence[Path], access: Access, address: str, port: int, tell
     Raises:
         UsageError: address or port cannot be had.
     """
-    asyncio.run(_serve(folders, access, address, port, tell))
 
+    async def until_ended() -> None:
+        over = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, over.set)
+        server = Server(folders, access)
+        tell(server.listen(address, port))
+        try:
+            await over.wait()
+        finally:
+            await server.close()
 
-async def _serve(folders: Sequence[Path], access: Access, address: str, port: int, tell: Callable[[int], None]) -> None:
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    server = Server(folders, access)
-    tell(server.listen(address, port))
-    try:
-        await ended.wait()
-    finally:
-        await server.close()
+    asyncio.run(until_ended())

@@ -6,6 +6,7 @@ Ledgers are read in a thread, one at a time, so that the server answers meanwhil
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -13,11 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from virtgauge.serve.formatting import plain
-from virtgauge.serve.found import FoundRun, find_runs
 from virtgauge.serve.live import LiveRun, RunWatch
 from virtgauge.serve.overview import Overview, Overviews, State
 from virtgauge.serve.reports import ReportBuilder
+from virtgauge.serve.runs import FoundRun, find_runs
 
 ASK_EVERY_S = 2.0
 """How often a page asks while a run is under way.  No ledger is read more than twice as often, however many ask."""
@@ -57,14 +57,15 @@ class Showing:
     """
 
     def __init__(self, folders: Sequence[Path], ask_every_s: float = ASK_EVERY_S) -> None:
-        self._folders, self.ask_every_s = tuple(folders), ask_every_s
-        self.folder_names = tuple(plain(folder) for folder in folders)
+        self.folders, self.ask_every_s = tuple(folders), ask_every_s
         self.port = 0
         """That the server listens at."""
         self.reports = ReportBuilder()
         self._overviews = Overviews()
         self._reading = asyncio.Lock()
-        self._list: Look[dict[str, Overview]] = Look(self._read_list, self._reading, ask_every_s / 2)
+        self._list: Look[dict[str, Overview]] = Look(
+            lambda: self._overviews.of_all(find_runs(self.folders)), self._reading, ask_every_s / 2
+        )
         self._watches: OrderedDict[str, Look[LiveRun]] = OrderedDict()
 
     async def overviews(self) -> list[Overview]:
@@ -93,33 +94,24 @@ class Showing:
         self._watches.move_to_end(run_id)
         return await self._watches[run_id].now()
 
-    def _read_list(self) -> dict[str, Overview]:
-        return self._overviews.of_all(find_runs(self._folders))
-
 
 async def _in_thread(read: Callable[[], Value]) -> Value:
     """Call it in a thread that the end of the process need not wait for."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Value] = loop.create_future()
 
-    def tell(value: Value | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(value)  # type: ignore[arg-type]
+    def tell(how: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+            loop.call_soon_threadsafe(lambda: None if done.cancelled() else how())
 
     def work() -> None:
-        value, failure = None, None
         try:
             value = read()
         except BaseException as error:  # whoever waits is told
             failure = error
-        try:
-            loop.call_soon_threadsafe(tell, value, failure)
-        except RuntimeError:
-            return  # the server has ended meanwhile
+            tell(lambda: done.set_exception(failure))
+        else:
+            tell(lambda: done.set_result(value))
 
     threading.Thread(target=work, name="ledger-reader", daemon=True).start()
     return await done

@@ -1,13 +1,15 @@
 """Which runs there are: folders with a ledger, found in the folders that were named and nowhere else.
 
 A page names a run by an identifier made from its place, never by a path, so nothing but what was found here can be
-asked for.  Links are not followed: a folder that somebody else packed cannot lead outside.
+asked for.  Links are not followed: a folder that somebody else packed cannot lead outside.  Whatever a ledger holds
+becomes a short text without control characters.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import enum
 import fcntl
 import hashlib
@@ -102,3 +104,30 @@ def controller_of(folder: Path) -> Controller:
     finally:
         os.close(descriptor)
     return Controller.GONE
+
+
+def plain(value: object, longest: int = 300) -> str:
+    """Any value as one line; what does not print, marks that turn the direction of writing among it, is replaced."""
+    text = str(value)
+    cut = text if len(text) <= longest else text[: longest - 1] + "…"
+    return "".join(character if character.isprintable() else "�" for character in cut)
+
+
+def moment(value: object) -> str:
+    """A time of the ledger for people: ``2026-03-01 10:00:00``, UTC; whatever else stands there as it is."""
+    try:
+        return f"{instant(value):%Y-%m-%d %H:%M:%S}"
+    except ValueError:
+        return plain(value, 40)
+
+
+def instant(value: object) -> datetime.datetime:
+    """A time of the ledger, in UTC.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = datetime.datetime.fromisoformat(str(value))
+    if found.tzinfo is None:
+        raise ValueError(f"{value} has no time zone")
+    return found.astimezone(datetime.UTC)
