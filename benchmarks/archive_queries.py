@@ -96,8 +96,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
 
 def _archive(folder: Path, times: int) -> tuple[float, float]:
     """Archive the run so many times under other names; seconds, and megabytes of what is there then."""
-    from virtgauge.exchange.archive.place import open_place
-    from virtgauge.exchange.archive.write import archive_run
+    from virtgauge.exchange.archive import archive_run, open_place
     from virtgauge.ledger.store import Ledger
 
     place, took = open_place(str(folder / "archive")), 0.0
@@ -142,8 +141,8 @@ def _peak_mib() -> float:
 
 
 def _from_archive(name: str, place: str) -> list[list[Any]]:
-    from virtgauge.exchange.archive.place import open_place
-    from virtgauge.exchange.archive.query import Limits, open_archive
+    from virtgauge.exchange.archive import open_place
+    from virtgauge.exchange.query import Limits, open_archive
 
     with open_archive(open_place(place), Limits()) as archive:
         return [list(row) for row in archive.ask(QUESTIONS[name]).rows]

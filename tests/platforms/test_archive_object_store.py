@@ -14,10 +14,9 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.errors import UsageError
-from virtgauge.exchange.archive import write
-from virtgauge.exchange.archive.place import open_place
-from virtgauge.exchange.archive.query import Limits, open_archive
-from virtgauge.exchange.archive.write import Archived, ArchiveWriteError, archive_run
+from virtgauge.exchange import archive
+from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run, open_place
+from virtgauge.exchange.query import Limits, open_archive
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.store import Ledger
 from virtgauge.provision.go_program import OBJECT_STORE
@@ -100,7 +99,7 @@ def test_a_write_that_fails_leaves_an_object_store_as_it_was(store, run, monkeyp
 
         ledger.add_trial(dataclasses.replace(ledger.trials()[0], block=5, key="b0005/new"))
         with monkeypatch.context() as patch:
-            patch.setattr(write, "write_entry", failing)
+            patch.setattr(archive, "write_entry", failing)
             with pytest.raises(ArchiveWriteError, match="connection reset"):
                 archive_run(place, ledger)
         assert counted(place) == known

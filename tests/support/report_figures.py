@@ -24,8 +24,8 @@ from virtgauge.claims.verdicts import CheckedClaim
 from virtgauge.compare.comparison import compare_runs
 from virtgauge.decisions.ranking import Ranking
 from virtgauge.decisions.verdicts import CellVerdict
-from virtgauge.exchange.estimates import Figure as Exported
-from virtgauge.exchange.estimates import chosen_measures, read_figures
+from virtgauge.exchange.figures import Figure as Exported
+from virtgauge.exchange.figures import chosen_measures, read_figures
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import TrialRecord
 from virtgauge.measures.catalogue import headline_measures

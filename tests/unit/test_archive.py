@@ -12,11 +12,9 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.errors import UsageError
-from virtgauge.exchange.archive import write
-from virtgauge.exchange.archive.entries import read_entries
-from virtgauge.exchange.archive.place import open_place
-from virtgauge.exchange.archive.query import Limits, QueryError, open_archive, summary_sql
-from virtgauge.exchange.archive.write import Archived, ArchiveWriteError, archive_run
+from virtgauge.exchange import archive
+from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run, open_place, read_entries
+from virtgauge.exchange.query import Limits, QueryError, open_archive, summary_sql
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
@@ -94,7 +92,7 @@ def test_a_write_that_fails_leaves_what_was_there(place, tmp_path, monkeypatch, 
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(write, step, failing)
+        patch.setattr(archive, step, failing)
         with pytest.raises(ArchiveWriteError, match="no space left"):
             archived(place, other)
     assert asked(place, "SELECT count(*) FROM trials") == before

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from virtgauge import cli
 from virtgauge.errors import UsageError
-from virtgauge.exchange.formats import Format
+from virtgauge.exchange import Format
 
 
 @pytest.fixture

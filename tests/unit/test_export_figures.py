@@ -12,10 +12,9 @@ from hdrh.log import HistogramLogReader
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from synthetic import SyntheticArm, arm_record, cells, hdr_bins, manifest, synthetic_ledger, trial
 
-from virtgauge.exchange.bencher import slug
-from virtgauge.exchange.estimates import read_figures
-from virtgauge.exchange.formats import Format
-from virtgauge.exchange.hdr_log import tag_of
+from virtgauge.exchange import Format
+from virtgauge.exchange.figures import read_figures, slug
+from virtgauge.exchange.trials import tag_of
 from virtgauge.ledger.statistics import distribution_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import MEASURES, find_measure
@@ -63,7 +62,7 @@ def test_openmetrics_is_read_by_its_own_parser(run, estimates, tmp_path):
 
 
 def test_openmetrics_has_base_units_for_every_quantity():
-    from virtgauge.exchange.openmetrics import _UNITS
+    from virtgauge.exchange.figures import _UNITS
 
     quantities = {measure.quantity.name for named in MEASURES.values() for measure in named.values()}
     assert quantities - _UNITS.keys() <= {"count"}

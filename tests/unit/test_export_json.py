@@ -11,8 +11,7 @@ import jsonschema
 import pytest
 from exported_runs import SUITES, exported, run_of_every_suite
 
-from virtgauge.exchange import tidy
-from virtgauge.exchange.formats import Format
+from virtgauge.exchange import Format, tidy
 from virtgauge.ledger.store import Ledger
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.results.table import ResultTable

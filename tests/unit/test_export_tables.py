@@ -9,8 +9,8 @@ from exported_runs import exported
 from synthetic import arm_record, cells, manifest, synthetic_ledger, trial
 
 from virtgauge.errors import UsageError
-from virtgauge.exchange.formats import Format
-from virtgauge.exchange.rows import COLUMNS
+from virtgauge.exchange import Format
+from virtgauge.exchange.trials import COLUMNS
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, distribution_of, statistics_of
 from virtgauge.ledger.store import Ledger
@@ -95,7 +95,7 @@ def test_measures_can_be_chosen(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("timing.timer_cost.p51", "did you mean"), ("p50", "begin with a suite"), ("cooking.p50", "begin with a suite")],
+    [("timing.timer_cost.p51", "did you mean"), ("p50", "named with its suite"), ("cooking.p50", "no such suite")],
 )
 def test_an_unknown_measure_is_refused(run, tmp_path, name, words):
     with pytest.raises(UsageError, match=words):

@@ -9,8 +9,8 @@ from lxml import etree
 from synthetic import SyntheticArm, arm_record, cells, manifest, synthetic_ledger, trial
 
 from virtgauge.errors import UsageError
-from virtgauge.exchange.formats import Format
-from virtgauge.exchange.junit import Case, Outcome, junit
+from virtgauge.exchange import Format
+from virtgauge.exchange.xml import Case, Outcome, junit
 from virtgauge.ledger.records import Flag, TrialStatus
 from virtgauge.ledger.store import Ledger
 

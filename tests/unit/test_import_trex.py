@@ -11,7 +11,7 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from virtgauge.errors import UsageError
-from virtgauge.exchange.estimates import read_figures
+from virtgauge.exchange.figures import read_figures
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.exchange.imports.trex import read_trex
 from virtgauge.ledger.statistics import distribution_of, statistics_of

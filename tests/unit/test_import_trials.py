@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from virtgauge import cli, report
 from virtgauge.errors import UsageError
-from virtgauge.exchange.formats import Format
+from virtgauge.exchange import Format
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger

@@ -20,7 +20,7 @@ from virtgauge.console.terminal import output
 from virtgauge.errors import UsageError
 
 if TYPE_CHECKING:
-    from virtgauge.exchange.archive.query import Answer
+    from virtgauge.exchange.query import Answer
 
 _WIDE = 160
 
@@ -54,8 +54,7 @@ def archive(
     region: Region = None,
 ) -> None:
     """Put runs into an archive of Parquet files, each run once, whole or not at all; a run that has grown, anew."""
-    from virtgauge.exchange.archive.place import open_place
-    from virtgauge.exchange.archive.write import archive_run
+    from virtgauge.exchange.archive import archive_run, open_place
     from virtgauge.ledger.read_only import ReadOnlyLedger
 
     if "://" not in to:
@@ -91,15 +90,15 @@ def query(
     region: Region = None,
 ) -> None:
     """Ask an archive, without loading it: the figures of a measure in groups, or any SELECT."""
-    from virtgauge.exchange.archive.place import open_place
-    from virtgauge.exchange.archive.query import Limits, open_archive, summary_sql
-    from virtgauge.exchange.estimates import chosen_measures
+    from virtgauge.exchange.archive import open_place
+    from virtgauge.exchange.query import Limits, open_archive, summary_sql
+    from virtgauge.measures.catalogue import named_measures
 
     parameters: list[str] = []
     if (sql is None) == (measure is None):
         raise UsageError("name either --sql or --measure", "--sql for any question, --measure for figures in groups")
     if measure is not None:
-        (chosen,) = chosen_measures([measure], headline=False)
+        (chosen,) = named_measures([measure])
         groups = [name.strip() for name in by.split(",") if name.strip()]
         sql, parameters = summary_sql(chosen.suite, chosen.name, groups, [_condition(text) for text in where or ()])
     elif where:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from virtgauge.console.options import makeable_folder, writable_file
 from virtgauge.errors import UsageError
-from virtgauge.exchange.formats import BINARY, Format
+from virtgauge.exchange import BINARY, Format
 
 
 class Tool(enum.StrEnum):
@@ -121,8 +121,7 @@ def import_results(
     emulated: Annotated[bool, typer.Option("--emulated", help="A new arm's figures are never ranked.")] = False,
 ) -> None:
     """Record what fio, cyclictest, pgbench or TRex measured as trials that count like others in reports."""
-    from virtgauge.exchange.imports.plan import read_requirements
-    from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
+    from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions, read_requirements
 
     if into is not None and new is None:
         folder = into

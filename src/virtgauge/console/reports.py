@@ -85,8 +85,8 @@ def write_json(ledger: Ledger, out: Path | None) -> None:
     from virtgauge.exchange import tidy
     from virtgauge.results.table import ResultTable
 
-    table, text = ResultTable(ledger), io.StringIO()
-    tidy.write(table, text, tidy.claims_of(table))
+    text = io.StringIO()
+    tidy.write(ResultTable(ledger), text)
     if out is None:
         print(text.getvalue(), end="")
     else:

@@ -59,8 +59,7 @@ def write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    from virtgauge.exchange.cases import verdict_cases
-    from virtgauge.exchange.junit import junit
+    from virtgauge.exchange.xml import junit, verdict_cases
 
     text = junit(verdict_cases(decisions, table), table.manifest.plan_name, table.manifest.created_at)
     try:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Literal
 
-from virtgauge.exchange.rows import chosen_of, measures_by_cell
+from virtgauge.exchange.figures import chosen_of
+from virtgauge.exchange.trials import reason_of, trials_of
 from virtgauge.report.requirements import Decisions, decisions_of
-from virtgauge.results.columns import STATUSES, Tried, read_endings, read_marks
+from virtgauge.results.measure import Measure as Measured
 from virtgauge.results.table import ResultTable
 
 SCHEMA_VERSION = 3
@@ -207,7 +207,7 @@ class Document:
     claims: list[Claim]
 
 
-def write(table: ResultTable, out: IO[str], claims: Iterable[Claim] = ()) -> None:
+def write(table: ResultTable, out: IO[str]) -> None:
     """Write the document of a run, also of one in progress; memory never holds all rows."""
     manifest, decisions = table.manifest, decisions_of(table)
     of_run = Run(
@@ -223,13 +223,13 @@ def write(table: ResultTable, out: IO[str], claims: Iterable[Claim] = ()) -> Non
         ],
         "measures": [Measure(m.full_name, m.quantity.unit, m.better.value, m.meaning) for m in measures],
         "cells": [Cell(n, one.suite, one.probe, one.factors) for n, one in enumerate(table.trials.cells)],
-        "rows": _rows(table),
-        "estimates": _estimates(table),
+        "rows": _rows(table, measures),
+        "estimates": _estimates(table, measures),
         "verdicts": _verdicts(table, decisions),
         "ranks": [
             Rank(ranking.requirement, one.arm, one.rank) for ranking in decisions.rankings for one in ranking.ranks
         ],
-        "claims": claims,
+        "claims": _claims(table),
     }
     out.write(f'{{"schema_version":{SCHEMA_VERSION},\n"run":{_text(of_run)}')
     for name, records in parts.items():
@@ -240,7 +240,7 @@ def write(table: ResultTable, out: IO[str], claims: Iterable[Claim] = ()) -> Non
     out.write("}\n")
 
 
-def claims_of(table: ResultTable) -> Iterator[Claim]:
+def _claims(table: ResultTable) -> Iterator[Claim]:
     """What the run says of the papers' conclusions that its suites are about."""
     from virtgauge import report
 
@@ -258,43 +258,30 @@ def _text(record: object) -> str:
     return json.dumps(vars(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _rows(table: ResultTable) -> Iterator[Row]:
-    trials, hosts, endings = table.trials, table.manifest.hosts, read_endings(table.ledger)
-    by_cell = measures_by_cell(table, chosen_of(table, None))
-    counted = set(trials.counted.tolist())
-    # A run in progress may have trials by now that the columns lack.
-    for row, mark in zip(range(trials.number.size), read_marks(table.ledger), strict=False):
-        cell, block = int(trials.cell[row]), int(trials.block[row])
-        status = STATUSES[int(trials.status[row])]
-        ended = Tried(status, *endings.get(mark.number, ((), None)))
-        why = "a later attempt counts" if status == "valid" else _why(ended)
-        host = next((one.name for one in hosts if one.owns(block)), "")
-        shared = (mark.number, cell, trials.arms[int(trials.arm[row])], host, block, int(trials.attempt[row]))
-        ending: tuple[str, int, Any] = (mark.started_at, mark.elapsed_ns, status.value)
-        for measure, column in by_cell[trials.cells[cell]]:
-            value = None if math.isnan(column[row]) else float(column[row])
-            reason = None if value is not None else "no such figure in this trial" if row in counted else why
-            yield Row(*shared, *ending, measure.full_name, value, measure.quantity.unit, reason)
-        if not by_cell[trials.cells[cell]]:
-            yield Row(*shared, *ending, None, None, None, None if row in counted else why)
+def _rows(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Row]:
+    for one in trials_of(table, measures):
+        why = None if one.counts else "a later attempt counts" if one.ended.status == "valid" else reason_of(one.ended)
+        host = "" if one.host is None else one.host.name
+        shared: tuple[Any, ...] = (one.mark.number, one.cell, one.arm, host, one.block, one.attempt)
+        shared += (one.mark.started_at, one.mark.elapsed_ns, one.ended.status.value)
+        for of, value in one.figures:
+            reason = None if value is not None else why or "no such figure in this trial"
+            yield Row(*shared, of.full_name, value, of.quantity.unit, reason)
+        if not one.figures:
+            yield Row(*shared, None, None, None, why)
 
 
-def _why(ended: Tried) -> str:
-    flags = "; ".join(f"{flag.name}: {flag.detail}" for flag in ended.flags if flag.fatal)
-    return ended.error or flags or "no reason was recorded"
-
-
-def _estimates(table: ResultTable) -> Iterator[Estimate]:
+def _estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Estimate]:
     cells = {cell: number for number, cell in enumerate(table.trials.cells)}
-    for measure in chosen_of(table, None):
-        for cell in table.cells(measure.suite):
-            for arm in table.arms if cell.probe in measure.probes else ():
+    for of in measures:
+        for cell in table.cells(of.suite):
+            for arm in table.arms if cell.probe in of.probes else ():
                 if not table.tried(cell, arm.name):
                     continue
-                one, compared = table.estimate(measure, cell, arm.name), {}
+                one, compared = table.estimate(of, cell, arm.name), {}
                 if arm.name != table.reference and one.point is not None:
-                    found = table.compared(measure, cell, arm.name)
-                    judged = table.differed(measure, cell, arm.name) if measure.by_difference else found
+                    found = table.compared(of, cell, arm.name)
+                    judged = table.differed(of, cell, arm.name) if of.by_difference else found
                     compared = {
                         "ratio": found.ratio.point,
                         "ratio_low": found.ratio.low,
@@ -308,7 +295,7 @@ def _estimates(table: ResultTable) -> Iterator[Estimate]:
                         "judgement_reason": judged.reason,
                     }
                 yield Estimate(
-                    measure.full_name, cells[cell], arm.name, one.point, one.low, one.high, one.unit, one.confidence,
+                    of.full_name, cells[cell], arm.name, one.point, one.low, one.high, one.unit, one.confidence,
                     one.n, one.method, **compared,  # type: ignore[arg-type]
                 )  # fmt: skip
 

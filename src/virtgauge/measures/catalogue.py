@@ -7,7 +7,7 @@ a trial has values enough beyond it (:data:`virtgauge.analysis.distribution.TAIL
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from virtgauge.errors import UsageError
 from virtgauge.results.measure import Measure
@@ -49,6 +49,21 @@ def find_measure(suite: str, name: str) -> Measure:
             f"`virtgauge measures {suite}` lists them",
         )
     return known[name]
+
+
+def named_measures(names: Sequence[str]) -> list[Measure]:
+    """Measures by their full names (``timing.sleep_lateness.p99``), each once.
+
+    Raises:
+        UsageError: there is no such measure.
+    """
+    found = {}
+    for full in names:
+        suite, dot, name = full.partition(".")
+        if not dot:
+            raise UsageError(f"--measure {full}: a measure is named with its suite", "as in timing.sleep_lateness.p99")
+        found[full] = find_measure(suite, name)
+    return list(found.values())
 
 
 def headline_measures() -> list[Measure]:

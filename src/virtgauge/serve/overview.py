@@ -158,7 +158,7 @@ class Overviews:
 
 
 def _count_verdicts(run: FoundRun) -> Mapping[str, int] | None:
-    from virtgauge.report.decisions.model import decisions_of
+    from virtgauge.report.requirements import decisions_of
     from virtgauge.results.table import ResultTable
 
     try:

@@ -1,17 +1,71 @@
-"""Figures as OpenMetrics text 1.0: a family of gauges for each measure, in the units that the format asks for.
-
-https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md: base units, which end a family's
-name and stand in its UNIT line; a family's samples together; escapes in label values; the end marked.
-"""
+"""The estimates of a run, and the formats of others that hold figures instead of trials: OpenMetrics and Bencher."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from virtgauge.exchange.estimates import Figure, RunFigures
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.ledger.records import ArmRecord, Manifest
+from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results import quantities
+from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import Quantity
+from virtgauge.results.table import ResultTable
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One measure of one arm in one cell.
+
+    Attributes:
+        values: one a repetition, by ascending block, in the measure's base unit.
+        estimate: the median over the repetitions.
+    """
+
+    measure: Measure
+    probe: str
+    factors: dict[str, str]
+    arm: ArmRecord
+    values: tuple[float, ...]
+    estimate: Estimate
+
+    @property
+    def cell(self) -> str:
+        """The cell in words: ``timer_cost function=rdtsc load=idle``."""
+        return " ".join([self.probe, *(f"{factor}={level}" for factor, level in self.factors.items())])
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFigures:
+    """A run's figures, cell by cell, the arms within a cell in the plan's order."""
+
+    manifest: Manifest
+    figures: tuple[Figure, ...]
+
+
+def chosen_of(table: ResultTable, measures: Sequence[Measure] | None) -> list[Measure]:
+    """Of these measures, or of all, those of the suites that a run has; what they need is read."""
+    wanted = [one for named in MEASURES.values() for one in named.values()] if measures is None else measures
+    chosen = [one for one in wanted if one.suite in table.suites]
+    table.read(chosen)
+    return chosen
+
+
+def read_figures(table: ResultTable, measures: Sequence[Measure] | None = None) -> RunFigures:
+    """The estimates of these measures, or of all, of a run that may be in progress."""
+    figures = [
+        Figure(measure, cell.probe, cell.factors, arm, tuple(values.values()), table.estimate(measure, cell, arm.name))
+        for measure in chosen_of(table, measures)
+        for cell in table.cells(measure.suite)
+        for arm in table.arms
+        if (values := table.values(measure, cell, arm.name))
+    ]
+    return RunFigures(table.manifest, tuple(figures))
+
 
 _UNITS = {
     quantities.DURATION.name: ("seconds", 1e-9),
@@ -105,3 +159,35 @@ def _name(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+NAME_LIMIT = 1024
+SLUG_LIMIT = 64
+
+
+def bencher(found: RunFigures) -> str:
+    """The whole document; figures that are missing are left out."""
+    benchmarks: dict[str, dict[str, dict[str, float]]] = {}
+    for figure in found.figures:
+        estimate = figure.estimate
+        if estimate.point is not None:
+            metric = {"value": estimate.point}
+            if estimate.low is not None and estimate.high is not None:
+                metric |= {"lower_value": estimate.low, "upper_value": estimate.high}
+            emulated = " (emulated)" if figure.arm.emulated else ""
+            name = f"{figure.arm.name}{emulated}: {figure.measure.suite} {figure.cell}"
+            benchmarks.setdefault(_within(name, NAME_LIMIT), {})[slug(figure.measure.full_name)] = metric
+    return json.dumps(benchmarks, ensure_ascii=False, allow_nan=False, indent=1)
+
+
+def slug(name: str) -> str:
+    """A measure's slug: ``timing-sleep-lateness-p99-9``."""
+    return _within(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"), SLUG_LIMIT)
+
+
+def _within(text: str, limit: int) -> str:
+    """Cut to a length, and told apart from others that begin alike by a hash of the whole."""
+    if len(text) <= limit:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{text[: limit - len(digest) - 1]}-{digest}"

@@ -19,10 +19,8 @@ import pyarrow as pa
 from pyarrow import dataset
 
 from virtgauge.errors import UsageError, VirtgaugeError
-from virtgauge.exchange.archive.entries import Entry, read_entries
-from virtgauge.exchange.archive.place import Place
-from virtgauge.exchange.archive.write import FILE_SCHEMA
-from virtgauge.exchange.rows import COLUMNS
+from virtgauge.exchange.archive import FILE_SCHEMA, Entry, Place, read_entries
+from virtgauge.exchange.trials import COLUMNS
 from virtgauge.extras import require
 
 if TYPE_CHECKING:
@@ -69,8 +67,8 @@ class QueryError(VirtgaugeError):
 class Archive:
     """An archive that is open for questions.
 
-    Its tables: ``trials``, a row for each trial and measure (see :class:`virtgauge.exchange.rows.Row`, and ``month``),
-    and ``runs``.
+    Its tables: ``runs``, and ``trials`` with a row for each trial and measure: :class:`virtgauge.exchange.trials.Row`,
+    and ``month``.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
