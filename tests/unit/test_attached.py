@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.console.attach import app
+from virtgauge.console.guests import attach as app
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import parse_plan

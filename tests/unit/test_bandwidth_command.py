@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from virtgauge import bandwidth, cli
 from virtgauge.analysis.bandwidth import occupied_bps, rate_bps, rate_text
 from virtgauge.bandwidth import Rung, running
-from virtgauge.console.bandwidth_formatting import listener_line, sweep_table
+from virtgauge.console.bandwidth import listener_line, sweep_table
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
 
 SESSION = {

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 from click.testing import Result
 from compared_runs import ARMS, DESIGN, GUEST, HOST, HOST_AA, ledger_of, plan_text
 from synthetic import arm_record
 from typer.testing import CliRunner
 
 from virtgauge import cli
-from virtgauge.console.compare import mount
+from virtgauge.console.reports import app
 from virtgauge.errors import UsageError
 
 Invoke = Callable[..., Result]
@@ -24,9 +23,8 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def invoke() -> Invoke:
-    app = typer.Typer()  # of this command only: building all of them takes longer than comparing
-    mount(app)
-    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+    # Of few commands only: building all of them takes longer than comparing.
+    return lambda *arguments: CliRunner().invoke(app, ["compare", *map(str, arguments)])
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,19 @@ from __future__ import annotations
 import enum
 import json
 import re
-from contextlib import closing, suppress
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from virtgauge.console.displays import ProgressStyle
-from virtgauge.console.terminal import output
+from virtgauge.analysis.bandwidth import rate_bps, rate_text
+from virtgauge.bandwidth import Estimate, Event, Rung, running
+from virtgauge.console.displays import ProgressStyle, live_bar, output
 from virtgauge.errors import UsageError
 
 app = typer.Typer(
@@ -97,9 +102,6 @@ def listen(
     Without a token everybody who reaches the port may have packets stamped here.  Nothing is sent to an address that
     has not completed a TCP handshake, and packets that do not hold the session's own token are counted and ignored.
     """
-    from virtgauge.bandwidth import running
-    from virtgauge.console.bandwidth_formatting import listener_line
-
     words = ["listen", "--address", address, "--port", str(port), *_token(token)]
     if sessions is not None:
         words += ["--sessions", str(sessions)]
@@ -147,19 +149,16 @@ def estimate(
     Rates are of IP packets, in bit/s.  Before it calls anybody, it measures on its own loopback what this machine can
     pace, and it refuses to answer where that does not suffice.
     """
-    from virtgauge.bandwidth import Estimate, Event, running
-    from virtgauge.console.bandwidth_formatting import create_watcher, estimate_text
-
     words = ["estimate", host, "--port", str(port), *_token(token)]
     words += _searching(estimator, packet_bytes, lowest, highest, searches)
     words += _sending(clock, sleep, packet_bytes, cpu, fifo)
     words += [] if pacing is Pacing.AUTO else ["--method", pacing.value]
     words += [] if rate is None else ["--rate", repr(_rate("--rate", rate))]
     told: dict[str, Event] = {}
-    with closing(create_watcher(ProgressStyle.NONE if quiet else progress)) as watcher, running(words) as events:
+    with _watching(ProgressStyle.NONE if quiet else progress) as show, running(words) as events:
         for event in events:
             told[event["event"]] = event
-            watcher.show(event)
+            show(event)
     found = Estimate.of(told["session"], told["result"])
     if as_json:
         print(json.dumps(found.as_dict() | told["result"] | {"session": told["session"], "pacing": told.get("pacing")}))
@@ -189,9 +188,6 @@ def pacing_sweep(
 
     A rate is paced that is kept within 1 % and of whose bursts at most one in a hundred leaves late.
     """
-    from virtgauge.bandwidth import Rung, running
-    from virtgauge.console.bandwidth_formatting import sweep_table
-
     words = ["pacing-sweep", *([] if host is None else [host, "--port", str(port), *_token(token)])]
     words += ["--methods", methods, "--duration-ms", str(duration_ms)]
     words += _sending(clock, sleep, packet_bytes, cpu, fifo)
@@ -225,8 +221,6 @@ def _sending(clock: Clock, sleep: Sleep, packet_bytes: int | None, cpu: int | No
 
 
 def _rate(option: str, text: str) -> float:
-    from virtgauge.analysis.bandwidth import rate_bps
-
     try:
         return rate_bps(text)
     except ValueError as error:
@@ -252,3 +246,122 @@ def _searching(
             raise UsageError("--highest: is no rate", "such as 300M or 1.5G")
         words += ["--highest", repr(bps)]
     return words
+
+
+_LINE_EVERY_S = 2.0
+
+
+@contextmanager
+def _watching(style: ProgressStyle) -> Iterator[Callable[[Event], None]]:
+    """What is to be shown each event of an estimate, on standard error."""
+    style, bar = style.resolved(), live_bar(Console(stderr=True))
+    last = time.monotonic()
+
+    def line(text: str) -> None:
+        nonlocal last
+        last = time.monotonic()
+        print(text, file=sys.stderr, flush=True)
+
+    def show(event: Event) -> None:
+        kind = event["event"]
+        if style is ProgressStyle.JSON and kind != "result":
+            line(json.dumps(event))
+        elif style is ProgressStyle.BAR and kind == "session":
+            bar.update(bar.task_ids[0], description=f"connected to {event['peer']}")
+        elif style is ProgressStyle.BAR and kind == "progress":
+            done, total = event["instants_done"], event["instants"]
+            bar.update(bar.task_ids[0], total=total, completed=done, description=_progress_words(event))
+        elif style is ProgressStyle.LINES and kind == "session":
+            line(f"connected to {event['peer']}")
+        elif style is ProgressStyle.LINES and kind == "pacing":
+            line(_pacing_words(event))
+        elif style is ProgressStyle.LINES and kind == "progress" and time.monotonic() - last >= _LINE_EVERY_S:
+            line(f"{event['instants_done']} of {event['instants']} searches, {_progress_words(event)}")
+
+    if style is ProgressStyle.BAR:
+        bar.add_task("measuring what this machine can pace", total=None)
+        bar.start()
+    try:
+        yield show
+    finally:
+        bar.stop()
+
+
+def _pacing_words(event: Event) -> str:
+    """What is known of this machine before it calls anybody."""
+    if event["pacing"] is None:
+        reason = event.get("reason") or "no rate was kept on its loopback"
+        return f"what this machine can pace is seen of each stream: {reason}"
+    return f"this machine paces up to {rate_text(event['pacing']['max_paced_bps'])} on its loopback"
+
+
+def _progress_words(event: Event) -> str:
+    sent = f"{event['streams']} streams, {event['bytes'] / 1e6:.1f} MB sent"
+    rate = event["rate_bps"]
+    return sent if rate is None else f"{sent}; {rate_text(rate)}: {event['verdict']}"
+
+
+def listener_line(event: Event) -> str:
+    """What happened at a listener."""
+    match event["event"]:
+        case "listening":
+            return f"listening on {event['address']}, TCP and UDP; Ctrl-C ends it"
+        case "opened":
+            stamps = event["no_kernel_stamps"]
+            by = "" if stamps is None else f"; this program stamps its packets, not the kernel: {stamps}"
+            return f"{event['peer']}: estimates{by}"
+        case "closed":
+            ignored = sum(event["ignored"].values())
+            others = f", {ignored:,} foreign ignored" if ignored else ""
+            dropped = f", {event['overflowed']:,} dropped by this machine" if event["overflowed"] else ""
+            counted = f"{event['streams']:,} streams, {event['packets']:,} packets{others}{dropped}"
+            return f"{event['peer']}: {event['reason']}; {counted}"
+        case "refused":
+            return f"{event['peer']}: refused: {event['reason']}"
+    return json.dumps(event)
+
+
+def estimate_text(found: Estimate) -> Iterator[str]:
+    """An estimate, line by line."""
+    at_least = "at least " if found.lower_bound else ""
+    interval = f"{found.confidence:.0%} interval {rate_text(found.low_bps)} to {rate_text(found.high_bps)}"
+    yield f"available bandwidth: {at_least}{rate_text(found.available_bps)} of IP packets ({interval})"
+    yield (
+        f"  with packets of {found.packet_bytes} B that is {rate_text(found.wire_bps)} of an Ethernet wire, "
+        f"and {rate_text(found.shaper_bps)} as Linux's shapers count"
+    )
+    cost = f"sent {found.sent_bytes / 1e6:.1f} MB in {found.duration_ns / 1e9:.1f} s"
+    discarded = f"{found.discarded} of them discarded ({found.stalled} interrupted)"
+    yield f"  {found.estimator}: {found.searches} searches, {found.streams} streams, {discarded}; {cost}"
+    stamped = "by the listener's kernel" if found.user_stamps is None else "by the listener's program"
+    yield f"  clock {found.clock}, sleep {found.sleep}, bursts by {found.method}; packets are stamped {stamped}"
+    if found.lower_bound:
+        yield f"  it is the highest rate that {found.estimator} tries here; raise it with --highest"
+    if found.hptime_fallback_reason is not None and "hptime" in (found.clock, found.sleep):
+        yield f"  hptime uses the system's clock here: {found.hptime_fallback_reason}"
+    if found.user_stamps is not None:
+        yield f"  the listener's kernel does not stamp packets: {found.user_stamps}"
+    if found.foreign_packets:
+        yield f"  {found.foreign_packets:,} foreign packets came to the listener and were ignored"
+
+
+def sweep_table(rungs: Sequence[Rung]) -> Table:
+    """The pacing sweep, a row for each way of sending; how late is the 99th percentile, too."""
+    table = Table("sent by", box=None, pad_edge=False)
+    for column in ("burst", "flat out", "max paced", "gap p50/p99, µs", "late, µs", "CPU"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for rung in rungs:
+        table.add_row(
+            rung.method,
+            str(rung.burst),
+            rate_text(rung.flat_out_bps),
+            rate_text(rung.max_paced_bps) if rung.max_paced_bps else "none",
+            f"{_microseconds(rung.gap_p50_ns)} / {_microseconds(rung.gap_p99_ns)}",
+            _microseconds(rung.late_p99_ns),
+            "" if rung.cpu_share is None else f"{rung.cpu_share:.0%}",
+        )
+    return table
+
+
+def _microseconds(time_ns: int | None) -> str:
+    return "–" if time_ns is None else f"{time_ns / 1e3:.1f}"

@@ -31,6 +31,8 @@ from virtgauge.execution.progress import (
 )
 from virtgauge.ledger.records import TrialStatus
 
+_UNBROKEN = 100_000
+"""Columns of what is no terminal: no line is broken there, so that paths and commands can be cut out of it."""
 WIDE = 120
 """Columns from which on a bar names the trial under way."""
 _BESIDE_BAR = 50
@@ -39,6 +41,11 @@ _BESIDE_DESCRIPTION = 64
 _LONGEST_KIND, _MOST_KINDS = 40, 8
 _LINE_EVERY_S = 10.0
 _JSON_PROGRESS_EVERY_S = 1.0
+
+
+def output() -> Console:
+    """Standard output: as wide as a terminal is, and without a width where lines go to a file or a pipe."""
+    return Console() if sys.stdout.isatty() else Console(width=_UNBROKEN)
 
 
 class ProgressStyle(enum.StrEnum):

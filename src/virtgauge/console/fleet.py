@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from virtgauge.console.displays import ProgressStyle, create_display
+from virtgauge.console.displays import ProgressStyle, create_display, output
 from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, run_folder
 from virtgauge.console.runs import finish
-from virtgauge.console.terminal import output
 from virtgauge.errors import UsageError
 
 app = typer.Typer(

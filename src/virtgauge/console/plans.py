@@ -1,12 +1,17 @@
-"""``virtgauge plan``: the presets, and plans of one's own."""
+"""``virtgauge plan``, ``measures`` and ``profiles``: what can be measured and required."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
-app = typer.Typer(help="List, show and check plans.", no_args_is_help=True)
+from virtgauge.console.displays import duration_text, output
+from virtgauge.errors import UsageError, nearest
+
+app = typer.Typer(name="plan", help="List, show and check plans.", no_args_is_help=True)
+catalogues = typer.Typer()
 
 
 @app.command("list", epilog="Example: virtgauge plan list")
@@ -32,7 +37,6 @@ def show(
 @app.command("check", epilog="Example: virtgauge plan check my-plan.toml")
 def check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]) -> None:
     """Check a plan without measuring: all that is wrong with it, or the size of its design."""
-    from virtgauge.console.displays import duration_text
     from virtgauge.execution.prepare import load_checked
 
     loaded, source, design = load_checked(plan)
@@ -60,3 +64,50 @@ def reference() -> None:
     from virtgauge.console.plan_reference import plan_reference
 
     print(plan_reference(), end="")
+
+
+@catalogues.command(epilog="Example: virtgauge measures storage")
+def measures(
+    suite: Annotated[str | None, typer.Argument(help="One suite's only.", show_default=False)] = None,
+) -> None:
+    """List the measures of the suites: what a requirement can bound, with units and which way is better."""
+    from virtgauge.measures.catalogue import MEASURES
+
+    if suite is not None and suite not in MEASURES:
+        raise UsageError(f"there is no suite {suite!r}{nearest(suite, MEASURES)}", f"use one of {', '.join(MEASURES)}")
+    table = Table(box=None, header_style="bold")
+    for heading in ("suite", "measure", "units", "better", "meaning"):
+        table.add_column(heading, overflow="fold")
+    for name in MEASURES if suite is None else [suite]:
+        for measure in MEASURES[name].values():
+            units = " ".join(unit for unit in measure.quantity.factors if unit)
+            table.add_row(name, measure.name, units, measure.better.value, measure.meaning)
+    output().print(table)
+
+
+@catalogues.command(epilog="Example: virtgauge profiles iiot-gateway")
+def profiles(
+    name: Annotated[
+        str | None, typer.Argument(help="One profile, with its bounds and sources.", show_default=False)
+    ] = None,
+) -> None:
+    """List the profiles: requirements of a kind of use, with the sources of their bounds.
+
+    `virtgauge run NAME` measures what a profile bounds; `virtgauge run PLAN --profile NAME` adds its requirements to a
+    plan that measures it.
+    """
+    from virtgauge.plan.requirements import load_profile, profile_names
+
+    if name is None:
+        for known in profile_names():
+            print(f"{known:22} {load_profile(known).description}")
+        return
+    profile = load_profile(name)
+    print(profile.description)
+    for one in profile.require:
+        levels = ", ".join(f"{factor} {' or '.join(wanted)}" for factor, wanted in one.conditions.items())
+        against = " of the reference's" if one.compared_with else ""
+        print(
+            f"\n{one.name}\n  {one.suite}.{one.measure} {one.bound_text}{against}" + (f" ({levels})" if levels else "")
+        )
+        print(f"  source: {one.source}")

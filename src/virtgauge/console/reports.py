@@ -1,23 +1,31 @@
-"""Where a report goes: a file beside the run, a file of the user's choice, or the terminal."""
+"""``virtgauge report``, ``compare`` and ``serve``: what was measured, in a file, in the terminal or in a browser."""
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import gc
 import io
-from collections.abc import Iterator
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 
-from virtgauge.console.terminal import output
-from virtgauge.errors import UsageError
+from virtgauge.console.displays import output
+from virtgauge.console.options import OutFile, RunFolder
+from virtgauge.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from virtgauge.compare.model import Comparison, SeriesComparison
     from virtgauge.ledger.store import Ledger
     from virtgauge.report.model import Report
+
+app = typer.Typer()
 
 REPORT_NAME = "report.html"
 
@@ -34,8 +42,13 @@ def build_report(ledger: Ledger) -> Report:
     """Everything that a run's ledger says, without the collector's pauses."""
     from virtgauge import report  # draws charts: a second of imports that no other command should wait for
 
-    with _no_collections():
+    enabled = gc.isenabled()
+    gc.disable()  # the records of many trials stay to the end: going through them again and again finds nothing
+    try:
         return report.build(ledger)
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def write_report(
@@ -58,39 +71,12 @@ def write_report(
     """
     from virtgauge import report
 
-    if kind is ReportFormat.TEXT and out is None:
-        _print_text(built, folder, output(), full)
-        return None
-    if kind is ReportFormat.HTML and out is None:
-        out = folder / REPORT_NAME
     if kind is ReportFormat.HTML:
-        text = report.render_html(built)
+        out = out or folder / REPORT_NAME
+        _deliver(report.render_html(built), out)
     else:
-        page = io.StringIO()
-        _print_text(built, folder, Console(file=page, width=120), full)
-        text = page.getvalue()
-    if out is None:
-        print(text)
-        return None
-    write_file(text, out)
+        _deliver(lambda console: _print_text(built, folder, console, full), out)
     return out
-
-
-def write_json(ledger: Ledger, out: Path | None) -> None:
-    """Write a run as JSON, to a file or to standard output.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    from virtgauge.exchange import tidy
-    from virtgauge.results.table import ResultTable
-
-    text = io.StringIO()
-    tidy.write(ResultTable(ledger), text)
-    if out is None:
-        print(text.getvalue(), end="")
-    else:
-        write_file(text.getvalue(), out)
 
 
 def _print_text(built: Report, folder: Path, console: Console, full: bool) -> None:
@@ -103,27 +89,197 @@ def _print_text(built: Report, folder: Path, console: Console, full: bool) -> No
     report.print_last_screen(built, place, console)
 
 
-def write_file(text: str, out: Path) -> None:
-    """Write a file whole or not at all.
+def _deliver(made: str | Callable[[Console], None], out: Path | None) -> None:
+    """Print something, or write it to a file, whole or not at all.
 
     Raises:
         UsageError: it cannot be written.
     """
+    if out is None:
+        print(made.rstrip("\n")) if isinstance(made, str) else made(output())
+        return
+    if not isinstance(made, str):
+        page = io.StringIO()
+        made(Console(file=page, width=120))
+        made = page.getvalue()
     partial = out.with_name(out.name + ".partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(made, encoding="utf-8")
         partial.replace(out)
     except OSError as error:
         raise UsageError(f"cannot write the report to {out}: {error}", "choose another file with --out") from error
 
 
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """The records of many trials stay to the end: a collector that goes through them again and again finds nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+@app.command(epilog="Example: virtgauge report runs/quick-20260101-120000 --format json > result.json")
+def report(
+    folder: RunFolder,
+    format: Annotated[
+        ReportFormat, typer.Option(help="html writes RUN/report.html; text and json are printed.")
+    ] = ReportFormat.TEXT,
+    out: OutFile = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Of a fleet's run, this host only.", show_default=False)
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="As text all figures, not only the decision.")] = False,
+) -> None:
+    """Show or write the report of a run; never measures."""
+    from virtgauge.exchange import tidy
+    from virtgauge.ledger.host_view import HostLedger
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.results.table import ResultTable
+
+    with ReadOnlyLedger.for_command(folder) if host is None else HostLedger.of(folder, host) as ledger:
+        if format is ReportFormat.JSON:
+            text = io.StringIO()
+            tidy.write(ResultTable(ledger), text)
+            _deliver(text.getvalue(), out)
+        else:
+            out = write_report(build_report(ledger), folder, format, out, full=full)
+    if out is not None:
+        print(f"report: {out}")
+
+
+PAGE_NAME = "compare.html"
+_SOON_S = 2.0
+
+
+class FailOn(enum.StrEnum):
+    """``--fail-on``."""
+
+    NOTHING = "nothing"
+    WORSE = "worse"
+    WORSE_THAN_REFERENCE = "worse-than-reference"
+
+
+@app.command(epilog="Example: virtgauge compare runs/monday runs/tuesday --measure timing.sleep_lateness.p99")
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Folders of runs; the first is the base.", show_default=False),
+    ],
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="BASE=OTHER", help="Only this arm, or two of different names. May be repeated."),
+    ] = None,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SUITE.MEASURE", help="Instead of the headline ones (`virtgauge measures`). Repeatable."),
+    ] = None,
+    series: Annotated[
+        bool, typer.Option("--series", help="Find changes over four runs or more, or over a folder of runs.")
+    ] = False,
+    equivalent: Annotated[
+        float, typer.Option(min=0, max=100, help="Per cent of change that make no difference; 0: every change does.")
+    ] = 5.0,
+    across_versions: Annotated[
+        bool, typer.Option("--across-versions", help="Also runs that other versions of virtgauge measured; mark it.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the permutations of --series.")] = 1,
+    format: Annotated[
+        ReportFormat, typer.Option(help="html writes compare.html in the last run; text and json are printed.")
+    ] = ReportFormat.TEXT,
+    out: OutFile = None,
+    fail_on: Annotated[FailOn, typer.Option(help="Exit with 1 when a figure is worse; for CI.")] = FailOn.NOTHING,
+) -> None:
+    """Say what changed between runs: another day, kernel, host or hypervisor; never measures.
+
+    A change is called one where its interval excludes no change, all comparisons together are taken into account, and
+    it exceeds what identical arms (A/A) differ by. That nothing changed is a finding of its own.
+    """
+    from virtgauge.compare import compare_runs, compare_series, render_html, render_json, render_text
+    from virtgauge.compare.runs import run_folders
+    from virtgauge.measures.catalogue import headline_measures, named_measures
+
+    if not series and len(runs) < 2 and not arm:
+        raise UsageError(
+            f"{runs[0]}: one run, and nothing to compare it with",
+            "name two runs or more, or two platforms of this one with --arm A=B",
+        )
+    shared: dict[str, Any] = {"arms": arm or [], "equivalent": equivalent / 100, "across_versions": across_versions}
+    measures, progress = named_measures(measure or []) or headline_measures(), _progress()
+    folders = run_folders(runs) if series else runs
+    found: Comparison | SeriesComparison
+    if series:
+        found = compare_series(folders, measures, **shared, seed=seed, progress=progress)
+    else:
+        found = compare_runs(folders, measures, **shared, progress=progress)
+    if format is ReportFormat.HTML:
+        out = out or folders[-1] / PAGE_NAME
+        _deliver(render_html(found), out)
+    elif format is ReportFormat.JSON:
+        _deliver(render_json(found), out)
+    else:
+        _deliver(lambda console: render_text(found, console), out)
+    if out is not None:
+        print(f"comparison: {out}")
+    if fail_on is not FailOn.NOTHING and found.is_worse(beside_reference=fail_on is FailOn.WORSE_THAN_REFERENCE):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _progress() -> Callable[[str], None]:
+    """Tell what is being done, from two seconds on."""
+    started = time.monotonic()
+
+    def tell(what: str) -> None:
+        if time.monotonic() - started > _SOON_S:
+            print(f"virtgauge: {what}", file=sys.stderr)
+
+    return tell
+
+
+_DEFAULT_FOLDER = Path("runs")
+_EXAMPLES = (
+    "Example: virtgauge serve\n\n"
+    "Example: virtgauge serve runs /srv/measured --port 8800\n\n"
+    "Example: virtgauge serve --address 0.0.0.0 --token-file token"
+)
+
+
+@app.command(epilog=_EXAMPLES)
+def serve(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FOLDER", help="Folders of runs, or runs; runs/ by default.", show_default=False),
+    ] = None,
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on. Beyond loopback, a token is required.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Holds the token; else VIRTGAUGE_SERVE_TOKEN, else one is drawn where it is needed."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name that the server answers to. May be repeated."),
+    ] = None,
+) -> None:
+    """Show runs as they happen, and their reports, on a page of this machine; reads only."""
+    from virtgauge.serve.access import access_for
+
+    shown = folders or [_DEFAULT_FOLDER]
+    for folder in folders or ():
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is no folder", "name a folder of runs, or a run")
+    access, drawn = access_for(address, token_file, allow_host or ())
+
+    def tell(port: int) -> None:
+        print(f"virtgauge serves {', '.join(map(str, shown))} (read-only; Ctrl-C ends it):", file=sys.stderr)
+        query = "" if access.token is None else f"?token={access.token}" if drawn else "?token=…"
+        print(f"http://{_host(address)}:{port}/{query}", flush=True)
+        if access.token is not None:
+            print(
+                "The connection is not encrypted: use it in a network that you trust, or through an ssh tunnel.",
+                file=sys.stderr,
+            )
+
+    from virtgauge.serve.server import serve as serve_until_ended
+
+    os.nice(19)  # whoever measures on this machine comes first
+    serve_until_ended(shown, access, address, port, tell)
+
+
+def _host(address: str) -> str:
+    if address in ("0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{address}]" if ":" in address else address

@@ -1,21 +1,31 @@
-"""``virtgauge run`` and ``resume``."""
+"""``virtgauge run``, ``resume`` and ``verdict``: a run from what it needs to its verdicts."""
 
 from __future__ import annotations
 
+import json as json_module
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from virtgauge.console import verdict as verdicts
-from virtgauge.console.displays import ProgressStyle, create_display
+from virtgauge.console.displays import ProgressStyle, create_display, output
 from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, run_folder
 from virtgauge.console.reports import ReportFormat, build_report, write_report
-from virtgauge.errors import ExitCode, UsageError, VirtgaugeError, nearest
+from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, nearest
+from virtgauge.execution.progress import Notice, ProgressDisplay
+from virtgauge.provision.progress import Outcome, SetUpDisplay, State
 
 if TYPE_CHECKING:
+    from virtgauge.execution.prepare import Design
     from virtgauge.plan.model import Plan
+    from virtgauge.provision.parts import Part
+    from virtgauge.report.requirements import Decisions
+    from virtgauge.results.table import ResultTable
+
+app = typer.Typer()
 
 
 NoProvision = Annotated[
@@ -28,12 +38,7 @@ NoProvision = Annotated[
 ]
 
 
-def mount(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(epilog="Example: virtgauge run quick --out runs/today --platform host --platform gvisor")(run)
-    app.command(epilog="Example: virtgauge resume runs/quick-20260101-120000")(resume)
-
-
+@app.command(epilog="Example: virtgauge run quick --out runs/today --platform host --platform gvisor")
 def run(
     plan: Annotated[str, typer.Argument(help="Preset (see `virtgauge plan list`) or plan file.")] = "quick",
     out: NewRunFolder = None,
@@ -56,7 +61,6 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Provide what a plan needs, execute it, and write its report."""
-    from virtgauge.console.set_up import set_up
     from virtgauge.execution.run import start_run
     from virtgauge.plan.load import load_plan
     from virtgauge.plan.requirements import load_profile
@@ -72,12 +76,13 @@ def run(
     folder = run_folder(out, loaded.name)
     style = ProgressStyle.NONE if quiet else progress
     if not no_provision:
-        set_up(loaded, source, folder, style)
+        _set_up(loaded, source, folder, style)
     with closing(create_display(style)) as display:
         complete = start_run(loaded, source, folder, display, required=platform or ())
     finish(folder, complete, quiet, junit)
 
 
+@app.command(epilog="Example: virtgauge resume runs/quick-20260101-120000")
 def resume(
     folder: RunFolder,
     accept_changed_host: Annotated[
@@ -93,12 +98,11 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was interrupted; no finished trial is repeated."""
-    from virtgauge.console.set_up import set_up_again
     from virtgauge.execution.run import resume_run
 
     style = ProgressStyle.NONE if quiet else progress
     if not no_provision:
-        set_up_again(folder, style)
+        _set_up_again(folder, style)
     with closing(create_display(style)) as display:
         complete = resume_run(folder, display, accept_changed_host=accept_changed_host)
     finish(folder, complete, quiet, junit)
@@ -147,7 +151,7 @@ def finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> Non
     with ReadOnlyLedger.for_command(folder) as ledger:
         built = build_report(ledger)
         if junit is not None:
-            verdicts.write_junit(built.decisions, ResultTable(ledger), junit)
+            _write_junit(built.decisions, ResultTable(ledger), junit)
     written = write_report(built, folder, ReportFormat.HTML, None)
     if not quiet:
         write_report(built, folder, ReportFormat.TEXT, None)
@@ -155,4 +159,158 @@ def finish(folder: Path, complete: bool, quiet: bool, junit: Path | None) -> Non
         raise VirtgaugeError("not a single trial is valid: this run has no result", f"read why in {written}")
     if not complete:
         raise typer.Exit(ExitCode.FAILED)
-    verdicts.end_by(built.decisions)
+    _end_by(built.decisions)
+
+
+class _Notices(SetUpDisplay):
+    """Tells of steps as a run's own display does."""
+
+    def __init__(self, display: ProgressDisplay, style: ProgressStyle) -> None:
+        super().__init__(Console(stderr=True, quiet=style.resolved() is not ProgressStyle.BAR))
+        self._display = display
+
+    def show(self, outcomes: Iterable[Outcome]) -> None:
+        """Tell of what was not there already."""
+        for outcome in outcomes:
+            if outcome.state is not State.OK:
+                self._display.show(Notice(outcome.line(), warning=outcome.state is State.SKIPPED))
+
+
+def _set_up(plan: Plan, source: str, folder: Path, style: ProgressStyle) -> None:
+    """Provide what a plan needs and this machine lacks, the first figures in between.
+
+    Args:
+        plan: that is to be run.
+        source: where it comes from, for errors.
+        folder: of the run; the first figures are a run of their own below it.
+        style: how progress is shown; with none, there are no first figures.
+
+    Raises:
+        UsageError: the plan is refused; nothing was started.
+        OccupiedError: something measures on this machine.
+    """
+    from virtgauge.execution.prepare import FIRST_FIGURES, check_plan, first_figures
+    from virtgauge.provision.parts import named
+
+    design = check_plan(plan, source)
+    parts = named(design.needs())
+    missing = [part.name for part in parts if not part.early and not part.present()]
+    before = first_figures(plan, design, missing)
+    with closing(create_display(style)) as display:
+        if before is not None and style is not ProgressStyle.NONE:
+            _provide([part for part in parts if part.early], display, style)
+            parts = [part for part in parts if not part.early]
+            _tell(before, design, folder / FIRST_FIGURES, display, style)
+        _provide(parts, display, style)
+
+
+def _set_up_again(folder: Path, style: ProgressStyle) -> None:
+    """Provide what the plan of an interrupted run needs and this machine lacks, or lacks by now.
+
+    Raises:
+        UsageError: no run is there, or its plan is refused.
+        OccupiedError: something measures on this machine.
+    """
+    from virtgauge.execution.prepare import check_plan
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.plan.load import parse_plan
+    from virtgauge.provision.parts import named
+
+    with ReadOnlyLedger.for_command(folder) as ledger:
+        plan_text = ledger.manifest().plan_text
+    source = f"{folder}/plan.toml"
+    missing = [part for part in named(check_plan(parse_plan(plan_text, source), source).needs()) if not part.present()]
+    with closing(create_display(style)) as display:
+        _provide(missing, display, style)
+
+
+def _provide(parts: list[Part], display: ProgressDisplay, style: ProgressStyle) -> None:
+    from virtgauge.execution.run import machine_to_ourselves
+    from virtgauge.provision.parts import provide
+
+    if parts:
+        with machine_to_ourselves(), _Notices(display, style) as steps:
+            provide(parts, steps)
+
+
+def _tell(before: Plan, design: Design, folder: Path, display: ProgressDisplay, style: ProgressStyle) -> None:
+    """Measure the first figures and print them; what cannot be measured now is met again by the run itself."""
+    from virtgauge.execution.run import start_run
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.report.answers import answers
+
+    with closing(create_display(style)) as own:
+        try:
+            start_run(before, "first figures", folder, own)
+        except UnavailableError as error:
+            display.show(Notice(f"no first figures: {error.message}"))
+            return
+    with ReadOnlyLedger.for_command(folder) as ledger:
+        report = build_report(ledger)
+    for answer in answers(report):
+        display.show(Notice(f"first figures: {answer.platform} {answer.suite}: {answer.sentence}", warning=False))
+    later = [name for name in design.platforms if name not in {section.name for section in before.platform}]
+    text = f"(no A/A pair yet, and straight after installing) to come: {', '.join(later)}, all compared side by side"
+    display.show(Notice(text, warning=False))
+
+
+@app.command(epilog="Example: virtgauge verdict runs/gateway-20260101-120000 --junit verdicts.xml")
+def verdict(
+    folder: RunFolder,
+    junit: JUnit = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say whether each platform meets each requirement of a run; the exit code says it too.
+
+    0: all are met; 4: one is not; 5: none failed, and one is undecided.
+    """
+    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.report.arms import row_labels
+    from virtgauge.report.requirements import decisions_of, print_decisions
+    from virtgauge.results.table import ResultTable
+
+    with ReadOnlyLedger.for_command(folder) as ledger:
+        table = ResultTable(ledger)
+        decisions = decisions_of(table)
+        if junit is not None and decisions.requirements:
+            _write_junit(decisions, table, junit)
+    if not decisions.requirements:
+        raise UsageError(
+            f"the run in {folder} requires nothing",
+            "add [[require]] or a profile to its plan: `virtgauge profiles` lists them",
+        )
+    if json:
+        print(json_module.dumps(decisions, default=vars, ensure_ascii=False))
+    else:
+        print_decisions(decisions, row_labels(table.arms), output())
+    _end_by(decisions)
+
+
+def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
+    """Write a run's verdicts as JUnit XML.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from virtgauge.exchange.xml import junit, verdict_cases
+
+    text = junit(verdict_cases(decisions, table), table.manifest.plan_name, table.manifest.created_at)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--junit: cannot write {path}: {error}", "choose another file") from error
+
+
+def _end_by(decisions: Decisions) -> None:
+    """End the command with the exit code of a run's verdicts.
+
+    Raises:
+        typer.Exit: a requirement is not met, or undecided.
+    """
+    from virtgauge.analysis.bounds import Outcome
+
+    outcome = decisions.outcome
+    if outcome is Outcome.FAIL:
+        raise typer.Exit(ExitCode.NOT_MET)
+    if outcome is Outcome.INCONCLUSIVE:
+        raise typer.Exit(ExitCode.UNDECIDED)

@@ -1,0 +1,160 @@
+"""``virtgauge doctor``, ``provision`` and ``clean``: what this machine can measure, has, and was left with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_module
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from virtgauge.console.displays import output
+from virtgauge.errors import ExitCode, UsageError, printable
+from virtgauge.provision.parts import GROUPS, PARTS, named, provide
+from virtgauge.provision.progress import SetUpDisplay, State
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: virtgauge doctor --plan timing-2019")
+def doctor(
+    plan: Annotated[str, typer.Option(metavar="PLAN", help="Preset or file whose platforms are tried.")] = "platforms",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    again: Annotated[bool, typer.Option(help="Boot anew what was found out by booting before (KVM, UML).")] = False,
+) -> None:
+    """Say of each platform and database whether it can be used here, why, and the command that would fix it."""
+    from virtgauge.execution.prepare import probe_platforms
+    from virtgauge.plan.load import load_plan
+    from virtgauge.platforms import boot_probe
+    from virtgauge.suites.storage.databases import DATABASES
+    from virtgauge.suites.storage.databases.base import Database, Found, Profile
+
+    def told(database: Database) -> dict[str, Any]:
+        entry: dict[str, Any] = {"name": database.name}
+        place = database.find()
+        if not isinstance(place, Found):
+            entry |= {"label": database.title, "usable": False, "reason": place.reason, "fix": place.fix}
+            return entry | {"levels": {}}
+        entry |= {"label": database.label(place), "usable": True, "reason": place.source, "fix": None}
+        levels = database.levels().items()
+        # The name of each level's settings; None where there is no such level.
+        return entry | {"levels": {of.value: one.name if isinstance(one, Profile) else None for of, one in levels}}
+
+    if again:
+        boot_probe.forget()
+    platforms = [
+        {"name": name, "label": platform.label, "emulated": platform.emulated} | dataclasses.asdict(availability)
+        for name, platform, availability in probe_platforms(*load_plan(plan))
+    ]
+    databases = [told(database) for database in DATABASES.values()]
+    if json:
+        print(json_module.dumps({"platforms": platforms, "databases": databases}, indent=2))
+    else:
+        _print_found(platforms, databases, output())
+    if not any(one["usable"] for one in platforms):
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+def _print_found(
+    platforms: Sequence[Mapping[str, Any]], databases: Sequence[Mapping[str, Any]], console: Console
+) -> None:
+    no, yes, emulated = Text("no", "red"), Text("yes", "green"), Text("emulated", "yellow")
+    shown = [
+        ("platform", "usable", "why", "to fix it"),
+        ("database", "usable", "why", "levels of durability", "to fix it"),
+    ]
+    tables = [Table(*headings, box=None, pad_edge=False, header_style="bold") for headings in shown]
+    for column in (column for table in tables for column in table.columns):
+        column.overflow = "fold"
+    for one in platforms:
+        usable = (emulated if one["emulated"] else yes) if one["usable"] else no
+        told = Text(f"{one['name']} ({one['label']})"), usable, Text(one["reason"]), Text(one["fix"] or "")
+        tables[0].add_row(*told)
+    for one in databases:
+        levels = ", ".join(of for of, name in one["levels"].items() if name is not None)
+        told = Text(one["reason"]), Text(levels), Text(one["fix"] or "")
+        tables[1].add_row(Text(one["label"]), yes if one["usable"] else no, *told)
+    console.print(tables[0])
+    console.print()
+    console.print(tables[1])
+
+
+@app.command(
+    epilog="Examples: virtgauge provision --plan quick · virtgauge provision kernel gvisor · "
+    "sudo virtgauge provision databases · virtgauge provision --list"
+)
+def provision(
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]...", help="Parts or groups of parts; --list names them.")
+    ] = None,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PLAN", help="What this preset or plan file needs. May be repeated.", show_default=False),
+    ] = None,
+    list_parts: Annotated[bool, typer.Option("--list", help="List the parts, and which are there.")] = False,
+) -> None:
+    """Fetch or build what measuring needs, side by side. What is there already is checked and kept.
+
+    `virtgauge run` does this for its plan by itself. Debian packages are installed where you are root; elsewhere the
+    command that installs them is printed.
+    """
+    if list_parts:
+        table = Table("part", "what", "state", box=None, pad_edge=False)
+        for part in PARTS.values():
+            table.add_row(part.name, part.title, "there" if part.present() else "missing")
+        output().print(table)
+        for name, members in GROUPS.items():
+            output().print(f"{name}: {', '.join(members)}", highlight=False, soft_wrap=True)
+        return
+    from virtgauge.execution.prepare import check_plan
+    from virtgauge.plan.load import load_plan
+
+    if not parts and not plan:
+        raise UsageError("nothing to provide", "name parts, or a plan by --plan; virtgauge provision --list")
+    wanted = {part.name: part for part in named(parts or ())}
+    for name in plan or ():
+        wanted |= {part.name: part for part in named(check_plan(*load_plan(name)).needs())}
+    with SetUpDisplay() as display:
+        outcomes = provide(wanted.values(), display)
+    if any(outcome.state is State.SKIPPED for outcome in outcomes):
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+@app.command(epilog="Examples: virtgauge clean, virtgauge clean --all, virtgauge clean --fleets")
+def clean(
+    everyone: Annotated[
+        bool, typer.Option("--all", help="Also what runs of other users and of other state folders have left.")
+    ] = False,
+    fleets: Annotated[
+        bool, typer.Option("--fleets", help="Also what was measured here for runs of fleets that were not completed.")
+    ] = False,
+) -> None:
+    """Remove whatever a killed run left on this machine: processes, mounts, cgroups, namespaces, folders.
+
+    Every run removes first what earlier ones of the same user and state folder (VIRTGAUGE_STATE) left. What others left
+    is named, and removed by --all, which names it first. Living runs are never touched.
+    """
+    from virtgauge.fleet.workplace import forget, kept_runs
+    from virtgauge.host.reclaim import find_dead_scopes, reclaim_dead
+
+    foreign = [scope for scope in find_dead_scopes() if not scope.own]
+    for scope in foreign:
+        whose = "of an unknown user and state folder" if scope.state is None else f"of {scope.state.words()}"
+        action = "will remove" if everyone else "left alone, --all removes it:"
+        print(f"{action} {scope.tag} {printable(whose)}: {scope.why}", flush=True)
+    lines = reclaim_dead(everyone=everyone)
+    for run in kept_runs():
+        size = f"{run.size_bytes / 2**20:.1f} MiB of trials of the fleet's run {run.token}"
+        if fleets:
+            forget(run.token)
+            lines.append(f"removed {size}")
+        else:
+            lines.append(f"kept {size}, which may be resumed; --fleets removes them")
+    for line in lines:
+        print(line)
+    if not lines and not foreign:
+        print("nothing was left behind")
