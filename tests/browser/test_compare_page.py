@@ -11,7 +11,7 @@ from compared_runs import MEDIAN, ledger_of
 from playwright.sync_api import Browser, Route, sync_playwright
 from synthetic import arm_record
 
-from virtgauge.compare import compare_runs, compare_series, render_html
+from virtgauge.compare import compare_runs, compare_series, document
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def test_hostile_names_are_drawn_and_do_nothing(
             requests.append(route.request.url)
             route.abort()
 
-    (tmp_path / "compare.html").write_text(render_html(found), encoding="utf-8")
+    (tmp_path / "compare.html").write_text(document(found).html(), encoding="utf-8")
     context = browser.new_context(viewport={"width": width, "height": 800})
     context.set_offline(True)
     context.route("**/*", only_the_file)

@@ -14,8 +14,9 @@ from compared_runs import MEDIAN, ledger_of
 from rich.console import Console
 from synthetic import arm_record
 
-from virtgauge.compare import Comparison, SeriesComparison, compare_runs, compare_series, render_html, render_text
-from virtgauge.compare.charts import change_figures, series_figures
+from virtgauge.compare import Comparison, SeriesComparison, compare_runs, compare_series, document
+from virtgauge.report.drawing import figure_of
+from virtgauge.specs.blocks import Chart
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>\u2028{{7*7}}[red]\x1b]0;owned\x07"
 EVIL_ARMS = [
@@ -101,17 +102,17 @@ def pages(
 ) -> dict[str, tuple[str, Outline]]:
     """Every page with its outline, made once."""
     texts = {
-        "pair": render_html(pair),
-        "series": render_html(series),
-        "evil": render_html(evil),
-        "evil_series": render_html(evil_series),
+        "pair": document(pair).html(),
+        "series": document(series).html(),
+        "evil": document(evil).html(),
+        "evil_series": document(evil_series).html(),
     }
     return {name: (text, Outline(text)) for name, text in texts.items()}
 
 
 def printed(found: Comparison | SeriesComparison, width: int = 120) -> str:
     file = io.StringIO()
-    render_text(found, Console(file=file, width=width, color_system=None))
+    document(found).print(Console(file=file, width=width, color_system=None))
     return file.getvalue()
 
 
@@ -156,30 +157,31 @@ def test_the_summary_fits_the_terminal(name: str, width: int, request: pytest.Fi
     assert max(len(line) for line in lines) <= width
 
 
-def test_the_figures_are_valid_and_hold_every_ratio(pair: Comparison) -> None:
-    drawn = change_figures(pair)
-    for figure in drawn.figures:
-        altair.LayerChart.validate(figure.spec)
-    (figure,) = drawn.figures
-    rows = [row for panel in figure.panels for row in drawn.data[panel.data].rows]
-    assert {row["x"] for row in rows} == {change.own.ratio.point for change in pair.changes}
-    assert {row["finding"] for row in rows} == {"worse", "equivalent"}
+def charts(found: Comparison | SeriesComparison) -> list[Chart]:
+    made = document(found)
+    drawn = [block for section in made.sections for block in section.blocks if isinstance(block, Chart)]
+    for chart in drawn:
+        altair.LayerChart.validate(figure_of(chart, "chart", made.arms)[0].spec)
+    return drawn
+
+
+def test_the_charts_are_valid_and_hold_every_change(pair: Comparison) -> None:
+    (chart,) = charts(pair)
+    rows = [row for panel in chart.panels for row in panel.rows]
+    assert {row["x"] for row in rows} == {100 * (change.own.ratio.point - 1) for change in pair.changes}
+    assert {row["hollow"] for row in rows} == {False, True}
 
 
 def test_the_courses_mark_every_step(series: SeriesComparison) -> None:
-    drawn = series_figures(series)
-    for figure in drawn.figures:
-        altair.LayerChart.validate(figure.spec)
-    rows = [row for data in drawn.data.values() for row in data.rows]
-    assert {row["place"] for row in rows if row["kind"] == "step"} == {2.5}
-    assert sum(row["kind"] == "run" for row in rows) == len(series.series) * len(series.runs)
+    rows = [row for chart in charts(series) for panel in chart.panels for row in panel.rows]
+    assert {row["x"] for row in rows if row["kind"] == "rule"} == {4}
+    assert sum(row["kind"] == "ours" for row in rows) == len(series.series) * len(series.runs)
 
 
 def test_every_change_is_in_the_markup_without_scripts(pages: dict[str, tuple[str, Outline]]) -> None:
     text = html.unescape(pages["pair"][0])
     assert "b against a" in text
     assert "1 worse" in text
-    assert text.count('<span class="badge worse">') == 1
-    assert '<li class="tone-slower">' in text
+    assert "<h3>Worse</h3>" in text
     text = html.unescape(pages["series"][0])
     assert "between r3 and r4" in text

@@ -8,7 +8,7 @@ import pytest
 from compared_runs import plan_text
 from synthetic import arm_record, manifest
 
-from virtgauge.compare.settings import differing, plan_of, settings_of
+from virtgauge.compare.matching import differing, plan_of, settings_of
 from virtgauge.plan.design_scope import DesignScope
 from virtgauge.plan.load import parse_plan, preset_text
 from virtgauge.plan.model import Plan

@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from virtgauge.compare.comparison import compare_runs, compare_series, render_json
-from virtgauge.compare.model import Comparison, Finding, SeriesComparison
-from virtgauge.compare.page import render_html
-from virtgauge.compare.terminal import render_text
+from virtgauge.compare.document import document
+from virtgauge.compare.model import Comparison, SeriesComparison
 
-__all__ = [
-    "Comparison",
-    "Finding",
-    "SeriesComparison",
-    "compare_runs",
-    "compare_series",
-    "render_html",
-    "render_json",
-    "render_text",
-]
+__all__ = ["Comparison", "SeriesComparison", "compare_runs", "compare_series", "document", "render_json"]

@@ -1,19 +1,135 @@
-"""What of one run is compared with what of the others: arms, cells and measures that they have in common."""
+"""What of one run is compared with what of the others: arms, cells and measures that they have in common.
+
+A cell's key says its levels only: a p99 of 500 sleeps and one of 5000 are of one key, and are not the same figure.  So
+cells are held together by their settings too, as the plans had them: durations, numbers of samples, limits.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from virtgauge.compare import settings
+from pydantic import BaseModel, ValidationError
+
 from virtgauge.compare.model import ArmPair, SetAside
-from virtgauge.compare.naming import cell_names
 from virtgauge.compare.runs import ReadRun
 from virtgauge.errors import UsageError
-from virtgauge.ledger.records import ArmRecord
+from virtgauge.ledger.records import ArmRecord, Manifest
+from virtgauge.plan.design_scope import DesignScope
+from virtgauge.plan.load import parse_plan
+from virtgauge.plan.model import Plan
 from virtgauge.report.arms import row_labels
 from virtgauge.results.columns import Cell
+from virtgauge.results.formatting import probe_title
 from virtgauge.results.measure import Measure
+from virtgauge.suites.registry import SUITES
+
+
+def cell_names(cells: Sequence[Cell]) -> dict[Cell, str]:
+    """A name for each cell: its probe, and the levels in which the cells of that probe differ.
+
+    ``Sleep lateness: usleep · minimal · cpu``; a level that is a number or a plain yes or no keeps its factor's name.
+    """
+    factors: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    levels: defaultdict[tuple[str, str], defaultdict[str, set[str | None]]] = defaultdict(lambda: defaultdict(set))
+    for suite, probe, items in cells:
+        factors[suite, probe].update(dict.fromkeys(factor for factor, _ in items))
+    for suite, probe, items in cells:
+        has = dict(items)
+        for factor in factors[suite, probe]:
+            levels[suite, probe][factor].add(has.get(factor))
+    return {cell: _name(cell, levels[cell[0], cell[1]]) for cell in cells}
+
+
+def _name(cell: Cell, levels: Mapping[str, set[str | None]]) -> str:
+    suite, probe, items = cell
+    said = [_level(factor, str(level)) for factor, level in items if len(levels[factor]) > 1 and level]
+    title = probe_title(probe) if suite == "timing" else f"{suite.capitalize()} {probe_title(probe)}"
+    if not said:
+        said = [_level(factor, str(level)) for factor, level in items[:1] if level]
+    return f"{title}: {' · '.join(said)}" if said else title
+
+
+def _level(factor: str, level: str) -> str:
+    plain = level.replace(".", "", 1).isdigit() or level in ("yes", "no", "none", "default")
+    return f"{factor.replace('_', ' ')} {level}" if plain else level
+
+
+def run_labels(runs: Sequence[ReadRun]) -> list[str]:
+    """A label for each run: its name, and where two have the same one, when it was made."""
+    names = [run.manifest.run_id for run in runs]
+    return [
+        name if names.count(name) == 1 else f"{name} ({run.manifest.created_at[:19].replace('T', ' ')})"
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+Settings = Mapping[str, Any]
+
+_SAY_NOTHING = frozenset({"reservoir"})
+"""Settings that no figure depends on."""
+
+_Concerns = Callable[[str, Mapping[str, str]], bool]
+"""Whether a setting has to do with a cell, by its probe and levels."""
+
+
+def _always(probe: str, factors: Mapping[str, str]) -> bool:
+    return True
+
+
+_CONCERN: Mapping[tuple[str, str], _Concerns] = {
+    ("timing", "reads"): lambda probe, factors: probe == "timer_cost",
+    ("timing", "sleep_samples"): lambda probe, factors: probe == "sleep_lateness",
+    ("timing", "cpu_threads"): lambda probe, factors: factors.get("load") == "cpu",
+    ("timing", "io"): lambda probe, factors: factors.get("load") == "io",
+    ("storage", "mixed"): lambda probe, factors: probe == "mixed",
+    ("storage", "objective_ms"): lambda probe, factors: probe == "knee",
+    ("storage", "knee_steps"): lambda probe, factors: probe == "knee",
+    ("storage", "crash_after_s"): lambda probe, factors: probe == "crash",
+}
+"""Settings of only some of a suite's cells; every other one is of all."""
+
+
+def plan_of(manifest: Manifest) -> Plan | None:
+    """A run's plan; None where this version cannot read it."""
+    try:
+        return parse_plan(manifest.plan_text, manifest.run_id)
+    except UsageError:
+        return None
+
+
+def settings_of(plan: Plan) -> dict[Cell, Settings]:
+    """The settings of every cell of a plan, but for its levels; without the sections that this version refuses."""
+    found: dict[Cell, Settings] = {}
+    for name, designs in plan.suite.items():
+        for design in designs if name in SUITES else ():
+            try:
+                _, own = DesignScope.split(design)
+                suite, section = SUITES[name].create(own), SUITES[name].Settings.model_validate(own)
+            except ValidationError:
+                continue
+            for cell in suite.cells():  # one that several designs have is measured as the first says
+                found.setdefault(cell.figures_key, _of_cell(section, name, cell.probe, cell.factors))
+    return found
+
+
+def differing(one: Settings, other: Settings) -> list[str]:
+    """What two cells' settings differ in, in words: ``sleep_samples 500 and 5000``."""
+    names = [*one, *(name for name in other if name not in one)]
+    return [f"{name} {one.get(name)} and {other.get(name)}" for name in names if one.get(name) != other.get(name)]
+
+
+def _of_cell(section: BaseModel, suite: str, probe: str, factors: Mapping[str, str]) -> Settings:
+    # A tuple holds levels, which are in the cell's key.
+    return {
+        name: value
+        for name in type(section).model_fields
+        if not isinstance(value := getattr(section, name), tuple)
+        and name not in _SAY_NOTHING
+        and _CONCERN.get((suite, name), _always)(probe, factors)
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,15 +253,15 @@ def _emulation(base_run: ReadRun, base: ArmRecord, other: ReadRun) -> str:
 def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_aside: list[SetAside]) -> list[Cell]:
     """Cells of the base run that were measured alike in all runs that have them."""
     keys = list(dict.fromkeys(cell for measure in measures for cell in runs[0].cells(measure)))
-    plans = [settings.plan_of(run.manifest) for run in runs]
-    known = [settings.settings_of(plan) if plan is not None else {} for plan in plans]
+    plans = [plan_of(run.manifest) for run in runs]
+    known = [settings_of(plan) if plan is not None else {} for plan in plans]
     names = cell_names(keys)
     kept = []
     for key in keys:
         base = known[0].get(key)
         for run, found in zip(runs[1:], known[1:], strict=True):
             other = found.get(key)
-            apart = settings.differing(base, other) if base is not None and other is not None else []
+            apart = differing(base, other) if base is not None and other is not None else []
             if apart:
                 words = f"measured otherwise in {run.folder.name}: {'; '.join(apart)}"
                 set_aside.append(SetAside(names[key], words))

@@ -13,7 +13,6 @@ from virtgauge.errors import UsageError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME
-from virtgauge.measures.catalogue import find_measure, headline_measures
 from virtgauge.report.findings import has_finished
 from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.measure import Measure
@@ -46,9 +45,9 @@ class ReadRun:
     finished: bool
 
     @property
-    def identity(self) -> tuple[str, str, int]:
-        """The same of a run and its copies only."""
-        return self.manifest.run_id, self.manifest.created_at, self.manifest.seed
+    def version(self) -> list[str]:
+        """Major and minor one of the virtgauge that measured it."""
+        return self.manifest.tool_version.split(".")[:2]
 
     def blocks(self, measure: Measure, cell: Cell, arm: str) -> Mapping[int, float]:
         """An arm's figures in a cell, by block; empty where it has none."""
@@ -72,23 +71,6 @@ class ReadRun:
         return next((arm for arm in self.manifest.arms if arm.role == "aa"), None)
 
 
-def named_measures(names: Sequence[str]) -> list[Measure]:
-    """Measures by their full names; those by which runs are compared when none is named.
-
-    Raises:
-        UsageError: there is no such measure.
-    """
-    if not names:
-        return headline_measures()
-    found = {}
-    for full in names:
-        suite, dot, name = full.partition(".")
-        if not dot:
-            raise UsageError(f"--measure {full}: a measure is named with its suite", "as in timing.sleep_lateness.p99")
-        found[full] = find_measure(suite, name)
-    return list(found.values())
-
-
 def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
     """Read a run.
 
@@ -98,7 +80,15 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
     with ReadOnlyLedger.open(folder, _LIMIT_S) as ledger:
         try:
             table = ResultTable(ledger)
-            trials, figures = table.trials, _figures(table, measures)
+            trials, wanted = table.trials, [measure for measure in measures if measure.suite in table.suites]
+            table.read(wanted)
+            figures = {
+                (measure.full_name, cell, arm): values
+                for measure in wanted
+                for cell in table.cells(measure.suite)
+                for arm in table.trials.arms
+                if (values := table.values(measure, cell, arm))
+            }
             finished = has_finished(ledger.events())
             manifest = table.manifest
         except (sqlite3.Error, zlib.error, ValueError, TypeError, KeyError) as error:
@@ -119,18 +109,6 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
             f"`virtgauge report {folder}` says why; `virtgauge resume {folder}` goes on",
         )
     return ReadRun(folder, manifest, figures, repetitions, finished)
-
-
-def _figures(table: ResultTable, measures: Sequence[Measure]) -> Figures:
-    wanted = [measure for measure in measures if measure.suite in table.suites]
-    table.read(wanted)
-    return {
-        (measure.full_name, cell, arm): values
-        for measure in wanted
-        for cell in table.cells(measure.suite)
-        for arm in table.trials.arms
-        if (values := table.values(measure, cell, arm))
-    }
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -161,7 +139,8 @@ def refuse_same_runs(runs: Sequence[ReadRun]) -> None:
     """
     seen: dict[tuple[str, str, int], ReadRun] = {}
     for run in runs:
-        twin = seen.setdefault(run.identity, run)
+        # The same of a run and its copies only.
+        twin = seen.setdefault((run.manifest.run_id, run.manifest.created_at, run.manifest.seed), run)
         if twin is not run:
             raise UsageError(
                 f"{twin.folder} and {run.folder} hold the same run ({run.manifest.run_id}, made "
@@ -179,7 +158,7 @@ def refuse_other_versions(runs: Sequence[ReadRun], across: bool) -> None:
     """
     base = runs[0]
     for run in runs[1:]:
-        if not across and _series(run) != _series(base):
+        if not across and run.version != base.version:
             raise UsageError(
                 f"{base.folder} was measured by virtgauge {base.manifest.tool_version} and {run.folder} by "
                 f"{run.manifest.tool_version}: a figure of the same name may have been measured otherwise",
@@ -198,7 +177,3 @@ def refuse_short_series(runs: Sequence[ReadRun]) -> None:
             f"--series: {len(runs)} runs; a series takes {LEAST_SERIES} at least",
             "compare fewer without --series, or add runs",
         )
-
-
-def _series(run: ReadRun) -> tuple[str, ...]:
-    return tuple(run.manifest.tool_version.split(".")[:2])

@@ -186,7 +186,7 @@ def compare(
     A change is called one where its interval excludes no change, all comparisons together are taken into account, and
     it exceeds what identical arms (A/A) differ by. That nothing changed is a finding of its own.
     """
-    from virtgauge.compare import compare_runs, compare_series, render_html, render_json, render_text
+    from virtgauge.compare import compare_runs, compare_series, document, render_json
     from virtgauge.compare.runs import run_folders
     from virtgauge.measures.catalogue import headline_measures, named_measures
 
@@ -205,11 +205,11 @@ def compare(
         found = compare_runs(folders, measures, **shared, progress=progress)
     if format is ReportFormat.HTML:
         out = out or folders[-1] / PAGE_NAME
-        _deliver(render_html(found), out)
+        _deliver(document(found).html(), out)
     elif format is ReportFormat.JSON:
         _deliver(render_json(found), out)
     else:
-        _deliver(lambda console: render_text(found, console), out)
+        _deliver(document(found).print, out)
     if out is not None:
         print(f"comparison: {out}")
     if fail_on is not FailOn.NOTHING and found.is_worse(beside_reference=fail_on is FailOn.WORSE_THAN_REFERENCE):

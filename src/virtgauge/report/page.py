@@ -11,7 +11,7 @@ import base64
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -40,15 +40,15 @@ LIBRARY = Path(virtgauge.__file__).parent / "native" / "vega-embed.js"
 
 def render_html(report: Report) -> str:
     """The whole report as one HTML document."""
-    page = _Page(report)
+    page = Page([arm.record for arm in report.arms], report.run.confidence)
     suites, sections = [], {}
     for suite in report.suites:
         suites.append((suite, page.blocks(f"{suite.suite}-summary", suite.summary, suite.context.arms)))
         sections[suite.suite] = list(page.sections(suite, with_claims=report.replay is None))
     beside = [arm for arm in page.arms if arm.usable and arm.role != "reference"]
-    library, boot = drawing_library(), asset("page.js")
-    return page.render(
+    return page.whole(
         "report.html",
+        trials.trial_columns(report) if len(report.trials) <= trials.MOST_TRIALS else None,
         report=report,
         identical=identical_arms(report),
         answers=answers(report),
@@ -65,21 +65,19 @@ def render_html(report: Report) -> str:
         trial_sums=list(report.trials.sums()) if len(report.trials) > trials.MOST_TRIALS else [],
         flattened=trials.flattened,
         note_of=trials.note_of,
-        # Not of the run: our own assets, and JSON that cannot leave its element.
-        style=Markup(asset("page.css")),
-        library=Markup(library),
-        boot=Markup(boot),
-        data=Markup(embeddable(page.data())),
-        policy=content_policy(library, boot),
     )
 
 
-class _Page:
-    """One page in the making: its markup, and figures whose data it holds once."""
+class Page:
+    """One page in the making: its markup, and figures whose data it holds once.
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self.arms = tuple(arm.record for arm in report.arms)
+    Args:
+        arms: that have a colour and a line on it.
+        confidence: of its intervals, nominal.
+    """
+
+    def __init__(self, arms: Sequence[ArmRecord], confidence: float) -> None:
+        self.arms, self._confidence = tuple(arms), confidence
         self._specs: list[dict[str, Any]] = []
         self._panels: dict[str, PanelData] = {}
 
@@ -88,7 +86,7 @@ class _Page:
         shared = {
             "words": formatting,
             "said": requirements,
-            "confidence": self._report.run.confidence,
+            "confidence": self._confidence,
             "colours": arm_colours(self.arms),
             "dashed": {name for name, dash in arm_dashes(self.arms).items() if dash[1]},
             "arm_of": {arm.name: arm for arm in self.arms},
@@ -131,15 +129,31 @@ class _Page:
             )
             yield f"{suite.suite}-claims", "The paper", html
 
-    def data(self) -> dict[str, Any]:
-        """What the page's script draws from, once: figures and trials, for there may be thousands."""
-        few = len(self._report.trials) <= trials.MOST_TRIALS
-        return {
+    def whole(self, template: str, listed: Mapping[str, Any] | None = None, **values: Any) -> str:
+        """The document, with style and scripts, and all that the scripts draw from, once.
+
+        Args:
+            template: that extends ``frame.html``.
+            listed: trials by columns, of which the page makes a list.
+            values: of the template.
+        """
+        library, boot = drawing_library(), asset("page.js")
+        data = {
             "labels": {arm.name: arm.label for arm in self.arms},
             "panels": {name: {"kind": panel.kind, "rows": panel.rows} for name, panel in self._panels.items()},
             "specs": self._specs,
-            "trials": trials.trial_columns(self._report) if few else None,
+            "trials": listed,
         }
+        return self.render(
+            template,
+            **values,
+            # Not of a run: our own assets, and JSON that cannot leave its element.
+            style=Markup(asset("page.css")),
+            library=Markup(library),
+            boot=Markup(boot),
+            data=Markup(embeddable(data)),
+            policy=content_policy(library, boot),
+        )
 
 
 def _counted(blocks: Iterable[Block]) -> str:

@@ -1,0 +1,398 @@
+"""What a comparison says, for the page and the terminal: sentences, tables and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from virtgauge.analysis.estimate import Estimate
+from virtgauge.compare.model import (
+    CALLED,
+    Change,
+    Compared,
+    Comparison,
+    Effect,
+    Finding,
+    Series,
+    SeriesComparison,
+    Step,
+)
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.measures.catalogue import find_measure
+from virtgauge.report.document import Document
+from virtgauge.results.formatting import NONE, factor, interval_text, point_text, ratio, ratio_interval, share
+from virtgauge.results.measure import Measure
+from virtgauge.results.quantities import RATIO, Quantity
+from virtgauge.specs.blocks import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    Place,
+    Row,
+    Section,
+    Shown,
+    Text,
+    Value,
+    chart_of,
+    table_of,
+)
+
+_MOST_COURSES = 60
+"""Series that are drawn; those with steps come first, and the table holds all."""
+_CLOSEST = 5
+"""Of changes that are not called one, those that come closest are told in full."""
+_READING = {
+    "A/A": "The reference measured against itself within a run. A change counts only where it exceeds what identical "
+    "arms seem to differ by in the run where they differ more.",
+    "Emulated": "A processor simulated in software. Its figures are compared with emulated ones only.",
+}
+_READING_CHANGES = {
+    "Change": "The figure of the other run in that of the base: the Hodges–Lehmann shift of the logarithms between "
+    "independent repetitions, with the interval that inverts the Mann–Whitney test. Where a figure may be 0, the "
+    "difference is given instead.",
+    "Beside the reference": "The change of the platform's ratio to the reference, formed within each block of each "
+    "run: on another day the host itself changes, and this leaves that out.",
+    "No difference": "A finding of its own: the whole interval lies within what makes no difference. “No difference "
+    "shown” is none: it says how many repetitions would probably decide.",
+}
+_READING_SERIES = {
+    "Step": "A place in the series at which ranks before and after differ by more than chance explains, wherever that "
+    "place might have been (a permutation test with a recorded seed). Both sides are then examined in turn.",
+    "As a ratio to the reference": "The platform's ratio to the reference of the same run, formed within each block: "
+    "what the host itself changed by is left out.",
+}
+
+
+def document(found: Comparison | SeriesComparison) -> Document:
+    """All that a comparison says."""
+    if isinstance(found, Comparison):
+        title, reading = "What changed between the runs", _READING_CHANGES
+        summary = [Text((headline(found, run),), found.title(run), "finding") for run in found.others]
+        told = [Section("charts", "Charts", tuple(_forests(found))), Section("all", "Figures", tuple(_changes(found)))]
+    else:
+        title, reading = "What changed over a series of runs", _READING_SERIES
+        groups = [Text((words,), finding.value, "finding") for finding, words in step_groups(found)]
+        summary = [Text((f"{series_headline(found)}.",)), *groups]
+        told = [Section("charts", "Charts", tuple(_courses(found))), Section("all", "Figures", tuple(_series(found)))]
+    notes = [multiplicity(found), *_unexamined(found)]
+    if not found.environment and len(found.runs) > 1:
+        notes.append("Nothing that was recorded of host, virtgauge, plan and platforms differs.")
+    arms = tuple(
+        ArmRecord(arm.label, "", arm.label, "test" if number else "reference", arm.emulated, True, "", None, {})
+        for number, arm in enumerate(found.arms)
+    )
+    return Document(
+        title=title,
+        about=" · ".join(run.label for run in found.runs),
+        caveats=found.caveats,
+        summary=(*summary, Text(tuple(notes))),
+        sections=tuple(
+            one for one in (*told, Section("differs", "What differs", tuple(_differs(found)))) if one.blocks
+        ),
+        reading=reading | {"Many comparisons": multiplicity(found)} | _READING,
+        arms=arms,
+        confidence=found.confidence,
+    )
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+def _changes(found: Comparison) -> Iterator[Block]:
+    """A table for each finding, and of those that show nothing first what comes closest to a change."""
+    for finding in Finding:
+        own = [change for change in found.changes if change.own.finding is finding]
+        title = finding_text(found, finding).capitalize()
+        if finding is Finding.NOT_SHOWN:
+            yield from _change_table(found, f"{title}: the closest", own[:_CLOSEST])
+            own = own[_CLOSEST:]
+        yield from _change_table(found, title, own, folded=finding not in CALLED)
+
+
+def _change_table(found: Comparison, title: str, changes: Iterable[Change], *, folded: bool = False) -> Iterator[Block]:
+    heads = ("Measured", "Run") if len(found.runs) > 2 else ("Measured",)
+    columns = ("base", "other", "change", Column("beside the reference", text=True), Column("why", text=True), "A/A")
+    rows = []
+    for change in changes:
+        own, measure = change.own, _measure(change.measure)
+        cell = f"{found.cells[change.cell].name}\n{measure.full_name}"
+        need = f"about {own.needed:,} repetitions of each run would decide" if own.needed is not None else ""
+        why = "; ".join(filter(None, (own.reason, need if own.finding is Finding.NOT_SHOWN else "")))
+        rows.append(
+            Row(
+                (cell, found.runs[change.run].label)[: len(heads)],
+                found.arms[change.arm].label,
+                (
+                    *(_value(found, change, measure, one) for one in (change.base, change.other)),
+                    change_text(own, measure),
+                    "; ".join(filter(None, (_beside(change), beside_reference(change)))) or None,
+                    why,
+                    _band(own, measure),
+                ),
+            )
+        )
+    return table_of(title, heads, columns, rows, folded=folded)
+
+
+def _band(effect: Effect, measure: Measure) -> Shown:
+    """What identical arms differ by."""
+    if effect.band is None:
+        return None
+    return (
+        factor(effect.band)
+        if effect.ratio.unit == "ratio" and effect.ratio.point
+        else measure.quantity.text(effect.band)
+    )
+
+
+def _value(found: Compared, of: Change | Series, measure: Measure, estimate: Estimate) -> Value:
+    cell = found.cells[of.cell]
+    levels = ";".join([cell.probe, *(f"{factor}={level}" for factor, level in sorted(cell.factors.items()))])
+    place = Place(cell.suite, levels, found.arms[of.arm].label)
+    return Value(measure.name, place, estimate, RATIO if estimate.unit == "ratio" else measure.quantity)
+
+
+def _series(found: SeriesComparison) -> Iterator[Block]:
+    """The level of each figure in each run; those with steps, then the others."""
+    columns = (Column("found", text=True), *(Column(str(n), hint=run.label) for n, run in enumerate(found.runs, 1)))
+
+    def rows(changing: bool) -> Iterator[Row]:
+        for one in found.series:
+            if bool(one.steps) is changing:
+                measure = _measure(one.measure)
+                cell = f"{found.cells[one.cell].name}\n{_named(one)}"
+                steps = "; ".join(step_text(found, one, step) for step in one.steps)
+                levels = [_value(found, one, measure, level) for level in one.levels]
+                yield Row((cell,), found.arms[one.arm].label, (steps or one.reason, *levels))
+
+    yield from table_of("With steps", ("Measured",), columns, rows(True))
+    yield from table_of("Without a step", ("Measured",), columns, rows(False), folded=True)
+
+
+def _differs(found: Compared) -> Iterator[Block]:
+    columns = [Column(run.label, text=True) for run in found.runs]
+    made = ("made", [run.created_at[:19].replace("T", " ") for run in found.runs])
+    lines = [made, *((line.what, line.values) for line in found.environment)]
+    yield from table_of("Between the runs", ("",), columns, [Row((what,), "", tuple(values)) for what, values in lines])
+    left = [Row((line.what,), "", (line.reason,)) for line in found.set_aside]
+    yield from table_of("Not compared", ("",), (Column("why", text=True),), left)
+
+
+# -- charts ----------------------------------------------------------------------------------------------
+
+
+def _forests(found: Comparison) -> Iterator[Chart]:
+    """For each other run and measure the change of every cell on every arm, in per cent."""
+    order = sorted(found.changes, key=lambda change: change.cell)
+    drawn = [change for change in order if change.own.ratio.point is not None]
+    for run, name in dict.fromkeys((change.run, change.measure) for change in drawn):
+        own = [change for change in drawn if (change.run, change.measure) == (run, name)]
+        clause = _measure(name).better.clause
+        caption = f"The change from the base with its interval, in per cent{f'; {clause}' if clause else ''}. "
+        caption += "Filled marks are called changes."
+        rows = [_change_row(found, change) for change in own]
+        axes = Axis("change, %", RATIO, "signed"), Axis("")
+        yield from chart_of("dots", f"{found.title(run)}: {name}", caption, axes, {"": rows})
+
+
+def _change_row(found: Comparison, change: Change) -> dict[str, Any]:
+    effect, cell = change.own, found.cells[change.cell].name
+    at = cell.partition(": ")[2] or cell
+    low, high = (None if end is None else 100 * (end - 1) for end in (effect.ratio.low, effect.ratio.high))
+    assert effect.ratio.point is not None
+    return {
+        "kind": "ours",
+        "arm": found.arms[change.arm].label,
+        "label": found.arms[change.arm].label,
+        "category": at,
+        "at": at,
+        "place": change.cell,
+        "x": 100 * (effect.ratio.point - 1),
+        "low": low,
+        "high": high,
+        "hollow": effect.finding not in CALLED,
+        "t": f"{ratio(effect.ratio)}, {finding_text(found, effect.finding)}",
+        "interval": ratio_interval(effect.ratio),
+    }
+
+
+def _courses(found: SeriesComparison) -> Iterator[Chart]:
+    """The course of every figure over the runs: a panel for each cell, and in it a line for each arm."""
+    drawn = found.series[:_MOST_COURSES]
+    for name, by_ratio in dict.fromkeys((_named(one), _by_ratio(one)) for one in drawn):
+        own = [one for one in drawn if (_named(one), _by_ratio(one)) == (name, by_ratio)]
+        panels: dict[str, list[dict[str, Any]]] = {}
+        for one in own:
+            panels.setdefault(found.cells[one.cell].name, []).extend(_course(found, one, by_ratio))
+        quantity: Quantity = RATIO if by_ratio else _measure(own[0].measure).quantity
+        caption = (
+            f"The median of each run with its interval{', in that of the first run' if by_ratio else ''}, in the order "
+            "in which the runs were made. An upright line is the first run of another level; the level lines are the "
+            "medians of the runs between changes."
+        )
+        axes = Axis("run", None, "close"), Axis("", quantity, "close")
+        yield from chart_of("lines", name, caption, axes, panels)
+
+
+def _by_ratio(series: Series) -> bool:
+    return all(level.point is None or level.point > 0 for level in series.levels)
+
+
+def _course(found: SeriesComparison, series: Series, by_ratio: bool) -> Iterator[dict[str, Any]]:
+    arm, measure = found.arms[series.arm].label, _measure(series.measure)
+    quantity = RATIO if series.unit == "ratio" else measure.quantity
+    known = [(place, level) for place, level in enumerate(series.levels) if level.point is not None]
+    unit = (known[0][1].point or 1.0) if by_ratio else 1.0
+    shared = {"arm": arm, "label": arm}
+    for place, level in known:
+        scaled = level.mapped(lambda value: value / unit, level.unit)
+        yield shared | {
+            "kind": "ours",
+            "x": place + 1,
+            "y": scaled.point,
+            "low": scaled.low,
+            "high": scaled.high,
+            "at": found.runs[place].label,
+            "t": point_text(level, quantity),
+            "interval": interval_text(level, quantity),
+        }
+    starts = [0, *(step.after + 1 for step in series.steps)]
+    for start, end in zip(starts, [*starts[1:], len(series.levels)], strict=True):
+        part = sorted(level.point / unit for place, level in known if start <= place < end and level.point is not None)
+        if part:
+            middle = (part[len(part) // 2] + part[(len(part) - 1) // 2]) / 2
+            of = {"kind": "guide", "up": middle, "of": f"{arm} {start}", "t": f"{arm}: level"}
+            yield from (of | {"across": at} for at in (start + 1, end))
+    for step in series.steps:
+        yield shared | {"kind": "rule", "x": step.after + 2, "t": step_text(found, series, step)}
+
+
+# -- words -----------------------------------------------------------------------------------------------
+
+
+def _measure(full_name: str) -> Measure:
+    suite, _, name = full_name.partition(".")
+    return find_measure(suite, name)
+
+
+def _named(series: Series) -> str:
+    return f"{series.measure} as a ratio to the reference" if series.relative else series.measure
+
+
+def change_text(effect: Effect, measure: Measure) -> str:
+    """``1.31× (1.28–1.35×)``, or the difference where there is no ratio; a dash where there is neither."""
+    by_difference = effect.ratio.point is None and effect.difference is not None
+    return size_text(effect.difference if by_difference and effect.difference else effect.ratio, measure)
+
+
+def size_text(size: Estimate, measure: Measure) -> str:
+    """A ratio or a difference with its interval."""
+    if size.point is None:
+        return NONE
+    if size.unit == "ratio":
+        return f"{ratio(size)} ({ratio_interval(size)})" if size.has_interval else ratio(size)
+    text = measure.quantity.text
+    signed = f"{'+' if size.point > 0 else ''}{text(size.point)}"
+    return f"{signed} ({text(size.low)} to {text(size.high)})" if size.has_interval else signed
+
+
+def finding_text(found: Comparison, finding: Finding) -> str:
+    """What a finding is called: ``no difference (within ±5 %)``."""
+    if finding is Finding.EQUIVALENT:
+        return f"no difference (within ±{_percent(found.equivalent)})"
+    return "no difference shown" if finding is Finding.NOT_SHOWN else finding.value
+
+
+def headline(found: Comparison, run: int) -> str:
+    """One other run in a sentence: ``3 worse, 1 better, 20 no difference (within ±5 %), 12 no difference shown``."""
+    counts = [(found.count(finding, run), finding_text(found, finding)) for finding in Finding]
+    return ", ".join(f"{number} {words}" for number, words in counts if number) or "nothing to compare"
+
+
+def _beside(change: Change) -> str:
+    return "" if change.relative is None else change_text(change.relative, _measure(change.measure))
+
+
+def beside_reference(change: Change) -> str:
+    """What the reference says of a change of another arm, in a clause; empty where there is nothing to add."""
+    own, relative = change.own.finding, change.relative.finding if change.relative else None
+    if relative is None or (own not in CALLED and relative not in CALLED):
+        return ""
+    if own in CALLED and relative not in CALLED:
+        return "its ratio to the reference did not change as much as can be shown: the host may have changed"
+    if own not in CALLED:
+        return f"{relative.value} beside the reference, which changed as well"
+    return f"{relative.value} beside the reference too"
+
+
+def multiplicity(found: Comparison | SeriesComparison) -> str:
+    """What many comparisons at once mean for what is said of each."""
+    level = _percent(1 - found.confidence)
+    if isinstance(found, SeriesComparison):
+        own = sum(not series.relative for series in found.series)
+        return (
+            f"Of the series said to change, at most {level} are expected to be chance (Benjamini–Hochberg over {own} "
+            f"figures and over {len(found.series) - own} ratios to the reference); within one, further cuts share its "
+            "level. A step counts only where it also exceeds what single runs differ by, identical arms (A/A) differ "
+            f"by, and ±{_percent(found.equivalent)}. Its interval is that of a place which was chosen for its size, so "
+            "it is a little too favourable."
+        )
+    number = len(found.changes)
+    beside = sum(change.relative is not None for change in found.changes)
+    families = f"the {number} comparison{'' if number == 1 else 's'}"
+    families += f", and over the {beside} beside the reference in turn" if beside else ""
+    return (
+        f"Of what is called worse, better or changed, at most {level} are expected to be chance (Benjamini–Hochberg "
+        f"over {families}). Each finding of no difference stands for itself, at {level}."
+    )
+
+
+def _unexamined(found: Comparison | SeriesComparison) -> Iterator[str]:
+    series: Sequence[Series] = found.series if isinstance(found, SeriesComparison) else ()
+    if doubtful := sum(one.doubtful > 0 for one in series):
+        yield f"{doubtful} series also differ somewhere, by no more than runs or identical arms differ anyway."
+    if short := sum(one.p is None for one in series):
+        yield f"{short} series have figures of too few runs to be examined."
+
+
+def step_text(found: SeriesComparison, series: Series, step: Step) -> str:
+    """``worse between run-3 and run-4: 1.31× (1.28–1.35×)``."""
+    before, after = found.runs[step.after].label, found.runs[step.after + 1].label
+    return f"{step.finding.value} between {before} and {after}: {size_text(step.size, _measure(series.measure))}"
+
+
+def step_groups(found: SeriesComparison) -> Iterator[tuple[Finding, str]]:
+    """What happened between which runs, those at which most figures changed first; each names the largest.
+
+    A change of the host or of virtgauge moves many figures at once.
+    """
+    groups: dict[tuple[int, Finding, bool], list[tuple[Series, Step]]] = {}
+    for series in found.series:
+        for step in series.steps:
+            groups.setdefault((step.after, step.finding, series.relative), []).append((series, step))
+    for (after, finding, relative), members in sorted(groups.items(), key=lambda group: -len(group[1])):
+        between = f"between {found.runs[after].label} and {found.runs[after + 1].label}"
+        kinds = ("ratio to the reference", "ratios to the reference") if relative else ("figure", "figures")
+        number = f"{len(members)} {kinds[len(members) > 1]}"
+        series, step = members[0]
+        measure = _measure(series.measure)
+        largest = (
+            f"{found.arms[series.arm].label}, {found.cells[series.cell].name}, {measure.name}: "
+            f"{size_text(step.size, measure)}"
+        )
+        most = "; most of all " if len(members) > 1 else ": "
+        yield finding, f"{between} {number} {finding.value}{most}{largest}"
+
+
+def series_headline(found: SeriesComparison) -> str:
+    """All series in a sentence."""
+    changing = sum(bool(series.steps) for series in found.series)
+    if not changing:
+        return f"no change shown in any of {len(found.series)} series over {len(found.runs)} runs"
+    steps = "1 step" if found.steps == 1 else f"{found.steps} steps"
+    return f"{steps} in {changing} of {len(found.series)} series over {len(found.runs)} runs"
+
+
+def _percent(value: float) -> str:
+    return share(value).replace(".0 %", " %")
