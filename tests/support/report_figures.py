@@ -25,7 +25,7 @@ from virtgauge.compare.comparison import compare_runs
 from virtgauge.decisions.ranking import Ranking
 from virtgauge.decisions.verdicts import CellVerdict
 from virtgauge.exchange.figures import Figure as Exported
-from virtgauge.exchange.figures import chosen_measures, read_figures
+from virtgauge.exchange.figures import read_figures
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import TrialRecord
 from virtgauge.measures.catalogue import headline_measures
@@ -220,7 +220,7 @@ def figures_of_run(run: Path) -> list[Figure]:
     """Every figure that a run's report shows or its exports hold."""
     with ReadOnlyLedger.for_command(run) as ledger:
         built, trials = report.build(ledger), ledger.trials()
-        exported = read_figures(ResultTable(ledger), chosen_measures((), headline=False)).figures
+        exported = read_figures(ResultTable(ledger)).figures
     found = list(_of_report(built, trials))
     return [*found, *_only_exported(found, exported), *_compared_arms(run, built)]
 

@@ -72,7 +72,7 @@ def document(found: Comparison | SeriesComparison) -> Document:
         told = [Section("charts", "Charts", tuple(_forests(found))), Section("all", "Figures", tuple(_changes(found)))]
     else:
         title, reading = "What changed over a series of runs", _READING_SERIES
-        groups = [Text((words,), finding.value, "finding") for finding, words in step_groups(found)]
+        groups = [Text((words,), between, "finding") for between, words in step_groups(found)]
         summary = [Text((f"{series_headline(found)}.",)), *groups]
         told = [Section("charts", "Charts", tuple(_courses(found))), Section("all", "Figures", tuple(_series(found)))]
     notes = [multiplicity(found), *_unexamined(found)]
@@ -362,8 +362,8 @@ def step_text(found: SeriesComparison, series: Series, step: Step) -> str:
     return f"{step.finding.value} between {before} and {after}: {size_text(step.size, _measure(series.measure))}"
 
 
-def step_groups(found: SeriesComparison) -> Iterator[tuple[Finding, str]]:
-    """What happened between which runs, those at which most figures changed first; each names the largest.
+def step_groups(found: SeriesComparison) -> Iterator[tuple[str, str]]:
+    """Between which runs what happened, those at which most figures changed first; each names the largest.
 
     A change of the host or of virtgauge moves many figures at once.
     """
@@ -382,7 +382,7 @@ def step_groups(found: SeriesComparison) -> Iterator[tuple[Finding, str]]:
             f"{size_text(step.size, measure)}"
         )
         most = "; most of all " if len(members) > 1 else ": "
-        yield finding, f"{between} {number} {finding.value}{most}{largest}"
+        yield between, f"{number} {finding.value}{most}{largest}"
 
 
 def series_headline(found: SeriesComparison) -> str:

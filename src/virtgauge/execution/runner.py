@@ -6,6 +6,7 @@ What remains to be done is always derived from the ledger, so running and resumi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,12 +43,31 @@ _SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
 _LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
 
 
-@dataclasses.dataclass
-class _Attempts:
-    """What the ledger says of one trial key."""
+class Progress:
+    """What the ledger says of the attempts at each trial.
 
-    made: int = 0
-    settled: bool = False
+    Args:
+        attempts: that a trial may have.
+    """
+
+    def __init__(self, attempts: int) -> None:
+        self._attempts = attempts
+        self.known: defaultdict[str, dict[int, TrialStatus]] = defaultdict(dict)
+        """By key and attempt."""
+
+    def add(self, key: str, attempt: int, status: TrialStatus) -> bool:
+        """Take in an attempt; whether no further one is needed now, as it was before."""
+        was_done = self.is_done(key)
+        self.known[key][attempt] = status
+        return self.is_done(key) and not was_done
+
+    def is_done(self, key: str) -> bool:
+        """Whether no further attempt is needed, or allowed."""
+        return any(status in _SETTLED for status in self.known[key].values()) or self.made(key) >= self._attempts
+
+    def made(self, key: str) -> int:
+        """Number of the last attempt; 0 before the first."""
+        return max(self.known[key], default=0)
 
 
 class Runner:
@@ -75,7 +95,7 @@ class Runner:
         self._carried_flags = carried_flags
         self._arms = {arm.record.name: arm for arm in arms if arm.record.usable}
         self._batches = list(schedule(plan.seed, plan.repetitions, list(self._arms), design.cells, self._is_for))
-        self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
+        self._progress = Progress(plan.attempts)
         self._launch_failures: Counter[str] = Counter()
         self._patience = RunPatience(plan.validity)
         self._told: set[tuple[str, str]] = set()
@@ -89,10 +109,10 @@ class Runner:
         self._clock = RemainingTime({name: arm.record for name, arm in self._arms.items()}, remembered)
         self._newest_block = 0
         for trial in ledger.trials():
-            self._count(trial.key, trial.attempt, trial.status)
+            self._done += self._progress.add(trial.key, trial.attempt, trial.status)
             self._newest_block = max(self._newest_block, trial.block)
         planned = {batch.trial_key(cell) for batch in self._batches for cell in batch.cells}
-        self._total += len(self._attempts.keys() - planned)  # of repetitions that were added before
+        self._total += len(self._progress.known.keys() - planned)  # of repetitions that were added before
 
     async def run(self) -> bool:
         """Execute what is not yet done; True when nothing remains.
@@ -142,7 +162,7 @@ class Runner:
             added = list(self._further_batches(block, deciding.needed(still_open)))
             self._batches += added
             for batch in added:
-                self._total += sum(batch.trial_key(cell) not in self._attempts for cell in batch.cells)
+                self._total += sum(batch.trial_key(cell) not in self._progress.known for cell in batch.cells)
                 self._expect(batch)
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
             for batch in added:
@@ -158,6 +178,29 @@ class Runner:
 
         assert self._plan.seed is not None
         return schedule_block(self._plan.seed, block, list(self._arms), self._design.cells, is_for)
+
+    async def run_one(
+        self, batch: Batch[Cell], known: Iterable[tuple[str, int, TrialStatus]] = (), remote: RemoteHost | None = None
+    ) -> list[TrialRecord]:
+        """Measure what is missing of one batch, whichever somebody else chooses.
+
+        Args:
+            batch: of the plan's schedule.
+            known: key, attempt and status of trials that another ledger has.
+            remote: the other machine on which its testers are; None where they are here.
+
+        Returns:
+            all of the batch's trials in this ledger, earlier attempts among them.
+
+        Raises:
+            RemoteHostLostError: that machine does not answer any more; what had finished is in the ledger.
+        """
+        self._remote = remote
+        for attempt in known:
+            self._done += self._progress.add(*attempt)
+        await self._run_batch(batch)
+        keys = {batch.trial_key(cell) for cell in batch.cells}
+        return [trial for trial in self._ledger.trials() if trial.key in keys]
 
     # -- batches ----------------------------------------------------------------------------------------
 
@@ -191,19 +234,21 @@ class Runner:
     async def _set_up(self, batch: Batch[Cell], stage: Stage) -> tuple[Testbed, int] | None:
         """A fresh testbed and the number of its first guest in the ledger; None when it did not come up."""
         self._display.show(GuestStarting(batch.arm, batch.block))
-        launched_at = utc_now()
+        record, at = self._arms[batch.arm].record, utc_now()
+        add_guest = functools.partial(
+            self._ledger.add_guest, arm=batch.arm, platform=record.kind, block=batch.block, launched_at=at
+        )
         try:
             testbed = await self._design.suites[batch.cells[0].key].set_up(batch.testbed, stage)
             facts = await testbed.guest.channel.facts()
         except (LaunchError, AgentError, ChannelClosedError, ProtocolError, TimeoutError) as error:
             self._launch_failures[batch.arm] += 1
             self._display.show(Notice(f"{batch.arm}: the guest did not come up: {error}"))
-            self._add_guest(batch, launched_at, ready_ns=None, facts={}, error=str(error) or repr(error))
+            add_guest(ready_ns=None, facts={}, error=str(error) or repr(error))
             return None
         self._launch_failures[batch.arm] = 0
         self._note_emulation(batch.arm, facts)
-        number = self._add_guest(batch, launched_at, ready_ns=testbed.ready_ns, facts=facts, error=None)
-        return testbed, number
+        return testbed, add_guest(ready_ns=testbed.ready_ns, facts=facts)
 
     def _note_emulation(self, arm: str, facts: dict[str, Any]) -> None:
         """Mark every arm of a platform of which only its guests can tell that it is emulated."""
@@ -223,29 +268,11 @@ class Runner:
                     self._arms[name] = dataclasses.replace(other, record=record)
                     self._ledger.put_arm(record)
 
-    def _add_guest(
-        self,
-        batch: Batch[Cell],
-        launched_at: str,
-        *,
-        ready_ns: int | None,
-        facts: dict[str, Any],
-        error: str | None,
-    ) -> int:
-        return self._ledger.add_guest(
-            arm=batch.arm,
-            platform=self._arms[batch.arm].record.kind,
-            block=batch.block,
-            launched_at=launched_at,
-            ready_ns=ready_ns,
-            facts=facts,
-            error=error,
-        )
-
     def _record_unlaunched(self, batch: Batch[Cell], pending: Sequence[Cell]) -> None:
         failure = "the guest did not come up"
+        outcome = Outcome(TrialStatus.FAILED, (), {}, {}, failure, elapsed_ns=0, guest_lost=True)
         for cell in pending:
-            self._record(batch, cell, _not_measured(failure), guest_id=None, started_at=utc_now(), seconds=None)
+            self._record(batch, cell, outcome, guest_id=None, started_at=utc_now(), seconds=None)
         if self._launch_failures[batch.arm] == _LAUNCH_FAILURES_BEFORE_GIVING_UP:
             text = f"{batch.arm}: given up after {_LAUNCH_FAILURES_BEFORE_GIVING_UP} launches in a row failed"
             self._ledger.add_event("arm-given-up", text)
@@ -277,7 +304,7 @@ class Runner:
         """Cells of a batch that need a further attempt and may have one."""
         if self._launch_failures[batch.arm] >= _LAUNCH_FAILURES_BEFORE_GIVING_UP:
             return []
-        return [cell for cell in batch.cells if not self._needs_no_more(self._attempts[batch.trial_key(cell)])]
+        return [cell for cell in batch.cells if not self._progress.is_done(batch.trial_key(cell))]
 
     def _record(
         self,
@@ -291,7 +318,7 @@ class Runner:
     ) -> None:
         """Put a trial into the ledger, which took so many seconds; None where it was not even begun."""
         key = batch.trial_key(cell)
-        attempt = self._attempts[key].made + 1
+        attempt = self._progress.made(key) + 1
         trial = TrialRecord(
             trial_id=0,
             key=key,
@@ -312,8 +339,8 @@ class Runner:
             elapsed_ns=outcome.elapsed_ns,
         )
         self._ledger.add_trial(trial, outcome.histograms, outcome.samples)
-        self._count(key, attempt, outcome.status)
-        over = self._needs_no_more(self._attempts[key])
+        self._done += self._progress.add(key, attempt, outcome.status)
+        over = self._progress.is_done(key)
         if seconds is not None:
             self._clock.trial(batch.arm, cell, seconds, over=over)
         elif over:
@@ -335,49 +362,8 @@ class Runner:
             )
         )
 
-    def _count(self, key: str, attempt: int, status: TrialStatus) -> None:
-        entry = self._attempts[key]
-        was_done = self._needs_no_more(entry)
-        entry.made = max(entry.made, attempt)
-        entry.settled = entry.settled or status in _SETTLED
-        self._done += self._needs_no_more(entry) and not was_done
-
-    def _needs_no_more(self, attempts: _Attempts) -> bool:
-        return attempts.settled or attempts.made >= self._plan.attempts
-
 
 def _said(undecided: Sequence[Verdict]) -> str:
     """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, …)``."""
     named = ", ".join(f"{one.requirement} on {one.arm}" for one in undecided[:3]) + (", …" if undecided[3:] else "")
     return f"{len(undecided)} verdict{' is' if len(undecided) == 1 else 's are'} undecided ({named})"
-
-
-def _not_measured(error: str) -> Outcome:
-    return Outcome(TrialStatus.FAILED, (), {}, {}, error, elapsed_ns=0, guest_lost=True)
-
-
-class PiecewiseRunner(Runner):
-    """A runner whose batches somebody else chooses; what is done is derived from the ledger all the same."""
-
-    async def run_one(
-        self, batch: Batch[Cell], known: Iterable[tuple[str, int, TrialStatus]] = (), remote: RemoteHost | None = None
-    ) -> list[TrialRecord]:
-        """Measure what is missing of a batch.
-
-        Args:
-            batch: of the plan's schedule.
-            known: key, attempt and status of trials that another ledger has.
-            remote: the other machine on which its testers are; None where they are here.
-
-        Returns:
-            all of the batch's trials in this ledger, earlier attempts among them.
-
-        Raises:
-            RemoteHostLostError: that machine does not answer any more; what had finished is in the ledger.
-        """
-        self._remote = remote
-        for key, attempt, status in known:
-            self._count(key, attempt, status)
-        await self._run_batch(batch)
-        keys = {batch.trial_key(cell) for cell in batch.cells}
-        return [trial for trial in self._ledger.trials() if trial.key in keys]

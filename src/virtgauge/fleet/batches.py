@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design, check_plan
-from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, HostRecord, TrialRecord, TrialStatus
+from virtgauge.execution.runner import Progress
+from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, HostRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetPair
 from virtgauge.plan.load import parse_plan
@@ -110,31 +110,13 @@ class Slots:
             blocked |= wanted  # those behind must not pass by on a slot that this one has or waits for
 
 
-_SETTLED = {TrialStatus.VALID, TrialStatus.UNSUPPORTED}
+class BatchProgress(Progress):
+    """What the merged ledger of a fleet says of its batches."""
 
-
-@dataclasses.dataclass
-class Progress:
-    """What the merged ledger says of the trials of a fleet, by key."""
-
-    attempts: int
-    known: defaultdict[str, dict[int, TrialStatus]]
-
-    @classmethod
-    def read(cls, ledger: Ledger, attempts: int) -> Progress:
-        """As it stands."""
-        progress = cls(attempts, defaultdict(dict))
+    def __init__(self, ledger: Ledger, attempts: int) -> None:
+        super().__init__(attempts)
         for trial in ledger.trials():
-            progress.add(trial)
-        return progress
-
-    def add(self, trial: TrialRecord) -> None:
-        self.known[trial.key][trial.attempt] = trial.status
-
-    def is_done(self, key: str) -> bool:
-        """Whether no further attempt is needed, or allowed."""
-        found = self.known.get(key, {})
-        return any(status in _SETTLED for status in found.values()) or max(found, default=0) >= self.attempts
+            self.add(trial.key, trial.attempt, trial.status)
 
     def done(self, placed: Placed) -> int:
         """Cells of a batch that need no more."""
@@ -146,7 +128,7 @@ class Progress:
     def of(self, placed: Placed) -> tuple[tuple[str, int, str], ...]:
         """Key, attempt and status of what is known of a batch."""
         keys = [placed.batch.trial_key(cell) for cell in placed.batch.cells]
-        return tuple((key, n, status.value) for key in keys for n, status in self.known.get(key, {}).items())
+        return tuple((key, n, status.value) for key in keys for n, status in self.known[key].items())
 
 
 _COURSE = {
@@ -198,7 +180,7 @@ def fleet_status(ledger: Ledger) -> FleetStatus:
     plan = parse_plan(manifest.plan_text, f"{ledger.folder}/plan.toml")
     design = check_plan(plan, f"{ledger.folder}/plan.toml")
     arms = {arm.name: arm for arm in manifest.arms}
-    progress, trials, guests = Progress.read(ledger, plan.attempts), ledger.trials(), ledger.guests()
+    progress, trials, guests = BatchProgress(ledger, plan.attempts), ledger.trials(), ledger.guests()
 
     def of(host: HostRecord) -> HostStanding:
         batches = list(placed_batches(plan, design, host, arms))

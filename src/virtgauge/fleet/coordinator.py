@@ -18,7 +18,7 @@ from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.prepare import Design
 from virtgauge.execution.progress import GuestStarting, Notice, ProgressDisplay, RunEnded, RunStarted, TrialEnded
 from virtgauge.fleet import work
-from virtgauge.fleet.batches import Placed, Progress, Slots, placed_batches
+from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
 from virtgauge.fleet.messages import (
     Assignment,
@@ -30,7 +30,7 @@ from virtgauge.fleet.messages import (
     pack,
     unpack,
 )
-from virtgauge.fleet.roster import HostEnrolment, HostLostError, Roster, Testers, worker_of
+from virtgauge.fleet.roster import HostEnrolment, HostLostError, Roster, worker_of
 from virtgauge.ledger.records import SCHEDULED, GuestRecord, Histogram, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.fleet import FleetHost
@@ -165,9 +165,8 @@ class Coordinator:
         self._settings = {host.name: host for host in self._fleet.hosts}
         self._slots = Slots(self._settings)
         self._enrolment = HostEnrolment(self._fleet, roster, cluster, display)
-        self._testers = Testers(self._fleet, roster, cluster, self._enrolment, self._plan_text, token)
         self._merger = Merger(ledger)
-        self._progress = Progress.read(ledger, plan.attempts)
+        self._progress = BatchProgress(ledger, plan.attempts)
         everything = [placed for batches in self._batches.values() for placed in batches]
         self._total = sum(len(placed.batch.cells) for placed in everything)
         self._done = sum(self._progress.done(placed) for placed in everything)
@@ -222,9 +221,7 @@ class Coordinator:
         new = self._merger.merge(batch, self._kinds, answer)
         self._seconds[host.name].append(time.monotonic() - began)
         for trial in new:
-            before = self._progress.done(placed)
-            self._progress.add(trial)
-            self._done += self._progress.done(placed) - before
+            self._done += self._progress.add(trial.key, trial.attempt, trial.status)
             self._show(trial)
 
     def _assignment(self, host: HostRecord, placed: Placed, tester: Tester | None) -> bytes:
@@ -252,7 +249,7 @@ class Coordinator:
         """
         host, losses = self._settings[record.name], 0
         while True:
-            tester = None if placed.pair is None else await self._testers.ready(placed.pair)
+            tester = None if placed.pair is None else await self._tester(placed.pair)
             try:
                 data = await self._cluster.call(host.worker, work.measure, self._assignment(record, placed, tester))
             except WorkerLostError as error:
@@ -270,6 +267,32 @@ class Coordinator:
                 self._tell("tester-lost", f"host {host.name}: {answer.message}; its batch goes on")
             else:
                 await self._refused(host, answer)
+
+    async def _tester(self, pair: FleetPair) -> Tester:
+        """Have the pair's tester be launched whenever the guests' host asks for it; the slots of both are claimed.
+
+        Raises:
+            HostLostError: its worker was lost more often than the plan allows.
+            UnavailableError, DistrustError, ForeignMessageError: it cannot, or must not be believed.
+        """
+        host = self._settings[pair.tester]
+        for _ in range(self._fleet.losses + 1):
+            try:
+                data = await self._cluster.call(host.worker, work.assist, pack(Assistance(self._token)))
+            except WorkerLostError:
+                await self._enrolment.enrol(host, self._plan_text)
+                continue
+            answer = unpack(data, Assisting, worker_of(host))
+            if isinstance(answer, Assisting):
+                self._roster.check(host, answer.signature)
+                cables = tuple((cable.guests, cable.tester) for cable in pair.cables)
+                return Tester(host.name, answer.address, answer.port, answer.secret, answer.cpus, cables)
+            if not answer.busy:
+                raise UnavailableError(f"the tester's host {host.name!r}: {answer.message}", answer.remedy)
+            await self._enrolment.enrol(host, self._plan_text)
+        raise HostLostError(
+            f"the worker of the tester's host {host.name!r} was lost {self._fleet.losses + 1} times in one batch"
+        )
 
     def _lost(self, losses: int, message: str) -> int:
         if losses == self._fleet.losses:

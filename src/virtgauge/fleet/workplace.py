@@ -15,7 +15,7 @@ from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms
 from virtgauge.execution.progress import Notice, ProgressDisplay, ProgressEvent
 from virtgauge.execution.run import machine_to_ourselves, manifest_of, report_reclaimed, run_to_ourselves
-from virtgauge.execution.runner import PiecewiseRunner
+from virtgauge.execution.runner import Runner
 from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import cache_root
@@ -57,7 +57,7 @@ class Workplace:
         plan: Plan,
         design: Design,
         ledger: Ledger,
-        runner: PiecewiseRunner,
+        runner: Runner,
         arms: Sequence[Arm],
         display: Notices,
         opened: contextlib.ExitStack,
@@ -93,7 +93,7 @@ class Workplace:
             for platform in {id(arm.platform): arm.platform for arm in arms}.values():
                 for words in await platform.begin(scope, agent):
                     display.show(Notice(words, warning=False))
-            runner = PiecewiseRunner(
+            runner = Runner(
                 plan=plan, design=design, arms=arms, ledger=ledger, scope=scope, agent=agent, display=display
             )
             return cls(assignment, plan, design, ledger, runner, arms, display, stack.pop_all())

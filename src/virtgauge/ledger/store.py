@@ -263,41 +263,14 @@ class Ledger:
         if kept:
             self._write_samples(trial_id, kept)
         with self._writing():
-            self._db.execute(
-                "INSERT INTO trials VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                (
-                    trial_id,
-                    trial.key,
-                    trial.suite,
-                    trial.probe,
-                    trial.arm,
-                    trial.platform,
-                    trial.block,
-                    trial.attempt,
-                    json.dumps(trial.factors),
-                    trial.status.value,
-                    json.dumps([dataclasses.asdict(flag) for flag in trial.flags]),
-                    json.dumps(trial.result),
-                    json.dumps(trial.accounting),
-                    trial.error,
-                    trial.guest_id,
-                    trial.started_at,
-                    trial.elapsed_ns,
-                ),
-            )
+            # Its fields are the columns.
+            told = vars(trial) | {"trial_id": trial_id, "flags": [dataclasses.asdict(flag) for flag in trial.flags]}
+            row = [json.dumps(one) if isinstance(one, dict | list) else one for one in told.values()]
+            self._db.execute(f"INSERT INTO trials VALUES ({','.join('?' * len(row))})", row)
             for measure, histogram in (histograms or {}).items():
-                self._db.execute(
-                    "INSERT INTO histograms VALUES (?,?,?,?,?,?,?)",
-                    (
-                        trial_id,
-                        measure,
-                        histogram.unit,
-                        pack(histogram),
-                        histogram.minimum,
-                        histogram.maximum,
-                        histogram.mean,
-                    ),
-                )
+                bounds = histogram.minimum, histogram.maximum, histogram.mean
+                row = [trial_id, measure, histogram.unit, pack(histogram), *bounds]
+                self._db.execute("INSERT INTO histograms VALUES (?,?,?,?,?,?,?)", row)
                 if histogram.n:
                     self._add_statistics(trial_id, measure, histogram)
         return trial_id
