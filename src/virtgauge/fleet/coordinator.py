@@ -22,6 +22,8 @@ from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
 from virtgauge.fleet.messages import (
     Assignment,
+    Assistance,
+    Assisting,
     BatchAnswer,
     ForeignMessageError,
     PackedTrial,
@@ -33,7 +35,7 @@ from virtgauge.fleet.messages import (
 from virtgauge.fleet.roster import HostEnrolment, HostLostError, Roster, worker_of
 from virtgauge.ledger.records import SCHEDULED, GuestRecord, Histogram, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
-from virtgauge.plan.fleet import FleetHost
+from virtgauge.plan.fleet import FleetHost, FleetPair
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch
 from virtgauge.suites.base import Cell
