@@ -8,8 +8,8 @@ from typing import Any
 from suites import bandwidth_runs, forwarding_runs, isolation_runs, storage_runs
 from suites.simulated_runs import execute, plan_of, simulated
 
-from virtgauge.exchange.exports import export
 from virtgauge.exchange import Format
+from virtgauge.exchange.exports import export
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.ledger.store import Ledger
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from platforms.conftest import descriptors, traces
 from pydantic import BaseModel, ConfigDict
 
-from virtgauge.agent.serial_stream import serial_streams
+from virtgauge.agent.serial import serial_streams
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, Platform

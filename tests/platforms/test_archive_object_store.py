@@ -16,8 +16,8 @@ from virtgauge import cli
 from virtgauge.errors import UsageError
 from virtgauge.exchange import archive
 from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run, open_place
-from virtgauge.exchange.query import Limits, open_archive
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
+from virtgauge.exchange.query import Limits, open_archive
 from virtgauge.ledger.store import Ledger
 from virtgauge.provision.go_program import OBJECT_STORE
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from virtgauge.cli import app
 from virtgauge.console.plan_reference import field_docstrings, plan_reference
-from virtgauge.plan.design_scope import DesignScope
+from virtgauge.plan.model import DesignScope
 from virtgauge.plan.requirements import Budget, Requirement
 from virtgauge.platforms.registry import KINDS, settings_model
 from virtgauge.provision.parts import GROUPS, PARTS

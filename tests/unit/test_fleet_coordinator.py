@@ -21,7 +21,7 @@ from virtgauge.fleet.cluster import WorkerLostError
 from virtgauge.fleet.messages import MachineIdentity, Refusal, pack
 from virtgauge.fleet.roster import DistrustError
 from virtgauge.host.tag import cache_root
-from virtgauge.ledger.host_view import HostLedger
+from virtgauge.ledger.read_only import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER
 from virtgauge.ledger.store import Ledger
 

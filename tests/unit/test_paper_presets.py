@@ -15,9 +15,8 @@ from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.run import new_run_folder
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.plan.design_scope import DesignScope, scopes_of
-from virtgauge.plan.load import load_plan, parse_plan, preset_names, preset_text
-from virtgauge.plan.paper_presets import ALL, paper_names, paper_text
+from virtgauge.plan.load import ALL, load_plan, paper_names, paper_text, parse_plan, preset_names, preset_text
+from virtgauge.plan.model import DesignScope, scopes_of
 
 SUITES = {"timing", "bandwidth", "forwarding", "storage", "isolation"}
 PARTS = tuple(name for name in paper_names() if name != ALL)

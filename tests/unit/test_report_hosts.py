@@ -8,7 +8,7 @@ from rich.console import Console
 from synthetic import SyntheticArm, arm_record, cells, synthetic_ledger
 
 from virtgauge import report
-from virtgauge.ledger.host_view import HostLedger
+from virtgauge.ledger.read_only import HostLedger
 from virtgauge.ledger.records import BLOCKS_PER_HOST, ONE_MACHINE, HostRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.specs.blocks import Chart

@@ -15,9 +15,17 @@ import pytest
 from virtgauge.agent.binary import find_agent
 from virtgauge.agent.channel import Channel, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.agent.serial_link import GIVE_UP_AFTER_S, REPEAT_AFTER_S, SerialLink
-from virtgauge.agent.serial_packets import LONGEST, MARK, Kind, Packet, Scanner
-from virtgauge.agent.serial_stream import serial_streams
+from virtgauge.agent.serial import (
+    GIVE_UP_AFTER_S,
+    LONGEST,
+    MARK,
+    REPEAT_AFTER_S,
+    Kind,
+    Packet,
+    Scanner,
+    SerialLink,
+    serial_streams,
+)
 
 START = 2**32 - 100
 OFFER = struct.pack(">BH", 2, 2048)

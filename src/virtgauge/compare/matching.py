@@ -17,9 +17,8 @@ from virtgauge.compare.model import ArmPair, SetAside
 from virtgauge.compare.runs import ReadRun
 from virtgauge.errors import UsageError
 from virtgauge.ledger.records import ArmRecord, Manifest
-from virtgauge.plan.design_scope import DesignScope
 from virtgauge.plan.load import parse_plan
-from virtgauge.plan.model import Plan
+from virtgauge.plan.model import DesignScope, Plan
 from virtgauge.report.arms import row_labels
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import probe_title

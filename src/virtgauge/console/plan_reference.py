@@ -16,9 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from virtgauge.plan.design_scope import DesignScope
 from virtgauge.plan.fleet import FleetSection
-from virtgauge.plan.model import Plan, PlatformSection, ValidityLimits
+from virtgauge.plan.model import DesignScope, Plan, PlatformSection, ValidityLimits
 from virtgauge.plan.requirements import Budget, Requirement
 from virtgauge.platforms.registry import KINDS, settings_model
 from virtgauge.suites.registry import SUITES

@@ -124,8 +124,7 @@ def report(
 ) -> None:
     """Show or write the report of a run; never measures."""
     from virtgauge.exchange import tidy
-    from virtgauge.ledger.host_view import HostLedger
-    from virtgauge.ledger.read_only import ReadOnlyLedger
+    from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
     from virtgauge.results.table import ResultTable
 
     with ReadOnlyLedger.for_command(folder) if host is None else HostLedger.of(folder, host) as ledger:

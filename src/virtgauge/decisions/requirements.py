@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from virtgauge.analysis.bounds import Bound
 from virtgauge.errors import UsageError
 from virtgauge.measures.catalogue import find_measure
-from virtgauge.plan.explain import Problems
+from virtgauge.plan.load import Problems
 from virtgauge.plan.requirements import Requirement
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell

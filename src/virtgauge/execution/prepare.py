@@ -15,10 +15,8 @@ from virtgauge.decisions.requirements import BoundRequirement, resolve
 from virtgauge.errors import UnavailableError, UsageError, nearest
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.ledger.statistics import TAILS
-from virtgauge.plan.design_scope import DesignScope
-from virtgauge.plan.explain import PlanError, Problems, explain
-from virtgauge.plan.load import load_plan
-from virtgauge.plan.model import AA_SUFFIX, Plan, PlatformSection
+from virtgauge.plan.load import PlanError, Problems, explain, load_plan
+from virtgauge.plan.model import AA_SUFFIX, DesignScope, Plan, PlatformSection
 from virtgauge.plan.requirements import Requirement
 from virtgauge.platforms.base import Availability, Platform
 from virtgauge.platforms.registry import KINDS, create, settings_model

@@ -15,8 +15,7 @@ from typing import Any
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.decisions.sequence import Deciding, Needed
-from virtgauge.decisions.verdicts import Verdict
+from virtgauge.decisions.verdicts import Deciding, Needed, Verdict
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import (
     GuestStarting,

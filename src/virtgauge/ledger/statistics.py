@@ -1,9 +1,13 @@
-"""What one histogram says: the statistics with which every account of a distribution begins.
+"""What one histogram says: the statistics with which every account of a distribution begins, and its bytes in a row.
 
-They are recorded beside each histogram, so that a report over many trials need not unpack any.
+Statistics are recorded beside each histogram, so that a report over many trials need not unpack any.
 """
 
 from __future__ import annotations
+
+import zlib
+
+import numpy as np
 
 from virtgauge.analysis import distribution as dist
 from virtgauge.analysis.distribution import Distribution
@@ -37,3 +41,23 @@ def statistics_of(distribution: Distribution) -> dict[str, float | None]:
     for (name, share), value in zip(TAILS.items(), tails, strict=True):
         found[name] = value if distribution.n >= dist.samples_needed(share) else None
     return found
+
+
+def pack(histogram: Histogram) -> bytes:
+    """Its bins and counts."""
+    steps = np.diff(histogram.values, prepend=np.int64(0)).astype("<i8")  # small steps compress well
+    return zlib.compress(steps.tobytes() + histogram.counts.astype("<u8").tobytes(), level=6)
+
+
+def unpack(unit: str, bins: bytes, minimum: int, maximum: int, mean: float) -> Histogram:
+    """The inverse of :func:`pack`."""
+    raw = zlib.decompress(bins)
+    half = len(raw) // 2
+    return Histogram(
+        unit=unit,
+        values=np.cumsum(np.frombuffer(raw[:half], dtype="<i8")),
+        counts=np.frombuffer(raw[half:], dtype="<u8"),
+        minimum=minimum,
+        maximum=maximum,
+        mean=mean,
+    )

@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 from virtgauge.errors import UsageError, VirtgaugeError, printable
-from virtgauge.ledger.bins import pack, unpack
 from virtgauge.ledger.records import (
     ArmRecord,
     EventRecord,
@@ -40,7 +39,7 @@ from virtgauge.ledger.records import (
     TrialRecord,
     TrialStatus,
 )
-from virtgauge.ledger.statistics import STATISTICS, distribution_of, statistics_of
+from virtgauge.ledger.statistics import STATISTICS, distribution_of, pack, statistics_of, unpack
 
 SCHEMA_VERSION = 1
 LEDGER_NAME = "ledger.sqlite"

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from virtgauge.ledger.records import ArmRecord, Manifest
-from virtgauge.plan.design_scope import scopes_of
-from virtgauge.plan.model import AA_SUFFIX
+from virtgauge.plan.model import AA_SUFFIX, scopes_of
 
 REFERENCE_COLOUR = "#7b8494"
 _COLOURS = (

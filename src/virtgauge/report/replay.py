@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from virtgauge.claims.papers import SOURCES, on_paper
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, Hearing, Verdict, counted
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.plan.paper_presets import PAPER_PREFIX
+from virtgauge.plan.load import PAPER_PREFIX
 from virtgauge.report.suite import SuiteReport
 from virtgauge.specs.blocks import Block, Column, Row, Text, table_of
 

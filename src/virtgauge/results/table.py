@@ -25,11 +25,9 @@ from virtgauge.analysis.comparison import (
 )
 from virtgauge.analysis.distribution import Distribution, merge
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.bins import unpack
-from virtgauge.ledger.host_view import HostLedger
-from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of
+from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of, unpack
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import (
     STATUSES,

@@ -23,7 +23,7 @@ from virtgauge.exchange.imports.trex import read_trex
 from virtgauge.execution.run import run_to_ourselves
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialRecord, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
-from virtgauge.plan.explain import explain
+from virtgauge.plan.load import explain
 from virtgauge.plan.model import AA_SUFFIX, PlatformSection
 from virtgauge.plan.requirements import Requirement
 

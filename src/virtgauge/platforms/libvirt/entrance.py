@@ -12,7 +12,7 @@ from typing import Self
 from xml.etree import ElementTree
 
 from virtgauge.agent.channel import Channel
-from virtgauge.agent.serial_stream import serial_streams
+from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import VirtgaugeError
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.attached.dial_in import Listener, RefusedCallers

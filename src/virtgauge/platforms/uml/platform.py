@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from virtgauge.agent.binary import find_agent
-from virtgauge.agent.serial_stream import serial_streams
+from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.mounts import DiskImageError, loop_device

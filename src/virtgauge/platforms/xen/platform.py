@@ -13,7 +13,7 @@ from typing import Annotated, Any, BinaryIO, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.binary import find_agent
-from virtgauge.agent.serial_stream import serial_streams
+from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import is_xen_host
 from virtgauge.host.scope import Scope
