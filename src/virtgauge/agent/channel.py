@@ -98,11 +98,7 @@ class Channel:
 
     @classmethod
     async def open(
-        cls,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        expected_sha256: str,
-        timeout_s: float,
+        cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected_sha256: str, timeout_s: float
     ) -> Self:
         """Shake hands with the agent on this stream.
 

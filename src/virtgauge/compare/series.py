@@ -73,13 +73,7 @@ def find_series(
 
 
 def _course(
-    runs: Sequence[ReadRun],
-    matched: Matched,
-    measure: Measure,
-    cell: int,
-    arm: int,
-    relative: bool,
-    criteria: Criteria,
+    runs: Sequence[ReadRun], matched: Matched, measure: Measure, cell: int, arm: int, relative: bool, criteria: Criteria
 ) -> _Course | None:
     key, pair = matched.cells[cell], matched.arms[arm]
     places, values = [], []

@@ -66,8 +66,7 @@ class Pacing(enum.StrEnum):
 Host = Annotated[str, typer.Argument(metavar="HOST", help="The machine that listens: a name or an address.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The listener's port, of TCP and UDP.")]
 Token = Annotated[
-    str | None,
-    typer.Option(envvar="VIRTGAUGE_BANDWIDTH_TOKEN", help="32 hexadecimal digits that both ends must know."),
+    str | None, typer.Option(envvar="VIRTGAUGE_BANDWIDTH_TOKEN", help="32 hexadecimal digits that both ends must know.")
 ]
 ClockOption = Annotated[Clock, typer.Option(help="What the sender reads the time from.")]
 SleepOption = Annotated[Sleep, typer.Option(help="How the sender waits.")]
@@ -130,8 +129,7 @@ def estimate(
         str | None, typer.Option(metavar="RATE", help="The lowest rate that is tried; of kite2 only.")
     ] = None,
     highest: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="The highest; yaz-original ends at 300M by default."),
+        str | None, typer.Option(metavar="RATE", help="The highest; yaz-original ends at 300M by default.")
     ] = None,
     searches: Annotated[
         int | None,

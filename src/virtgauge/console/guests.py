@@ -235,8 +235,7 @@ def policy_commands(
     write_iops: Annotated[int | None, typer.Option(help="Writes a second.")] = None,
     vcpus: Annotated[int, typer.Option(min=1, help="The guest's virtual CPUs.")] = 1,
     core_mhz: Annotated[
-        int | None,
-        typer.Option(min=1, help="Clock of one of the host's cores; for limits and reservations of ESXi."),
+        int | None, typer.Option(min=1, help="Clock of one of the host's cores; for limits and reservations of ESXi.")
     ] = None,
     medium: Annotated[str, typer.Option(metavar="DISK", help="The guest's disk, as VirtualBox knows it.")] = "DISK.vdi",
     host_cpus: Annotated[

@@ -153,8 +153,7 @@ class FailOn(enum.StrEnum):
 @app.command(epilog="Example: virtgauge compare runs/monday runs/tuesday --measure timing.sleep_lateness.p99")
 def compare(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Folders of runs; the first is the base.", show_default=False),
+        list[Path], typer.Argument(metavar="RUN", help="Folders of runs; the first is the base.", show_default=False)
     ],
     arm: Annotated[
         list[str] | None,

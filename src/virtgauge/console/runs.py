@@ -256,9 +256,7 @@ def _tell(before: Plan, design: Design, folder: Path, display: ProgressDisplay, 
 
 @app.command(epilog="Example: virtgauge verdict runs/gateway-20260101-120000 --junit verdicts.xml")
 def verdict(
-    folder: RunFolder,
-    junit: JUnit = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    folder: RunFolder, junit: JUnit = None, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
     """Say whether each platform meets each requirement of a run; the exit code says it too.
 

@@ -61,12 +61,7 @@ class Outcome(enum.StrEnum):
     SKIPPED = "skipped"
 
 
-_ELEMENTS = {
-    Outcome.FAIL: "failure",
-    Outcome.INCONCLUSIVE: "error",
-    Outcome.ERROR: "error",
-    Outcome.SKIPPED: "skipped",
-}
+_ELEMENTS = {Outcome.FAIL: "failure", Outcome.INCONCLUSIVE: "error", Outcome.ERROR: "error", Outcome.SKIPPED: "skipped"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,11 +168,7 @@ def verdict_cases(decisions: Decisions, table: ResultTable) -> list[Case]:
 
 
 def _verdict_case(
-    verdict: Verdict,
-    required: ReportedRequirement,
-    decisions: Decisions,
-    label: str,
-    seconds: dict[int, float],
+    verdict: Verdict, required: ReportedRequirement, decisions: Decisions, label: str, seconds: dict[int, float]
 ) -> Case:
     trials = [number for cell in verdict.cells for number in cell.trials]
     properties = {

@@ -200,10 +200,7 @@ def merged_arms(enrolled: Mapping[str, Enrolment]) -> tuple[ArmRecord, ...]:
 
 
 def _host_records(
-    enrolled: Mapping[str, Enrolment],
-    measured: Collection[str],
-    arms: Sequence[ArmRecord],
-    display: ProgressDisplay,
+    enrolled: Mapping[str, Enrolment], measured: Collection[str], arms: Sequence[ArmRecord], display: ProgressDisplay
 ) -> tuple[HostRecord, ...]:
     """Every host with the arms that it can use; one that is not measured has none.
 

@@ -142,10 +142,7 @@ class Page(RequestHandler):
         self.finish(f"{status_code} {self._reason}{hint}")
 
     def log_exception(
-        self,
-        typ: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
         """A refusal is no news; a defect is one line, for texts of a run might steer the terminal."""
         if not isinstance(value, HTTPError | StreamClosedError):

@@ -106,11 +106,7 @@ def _levels(options: dict[str, str]) -> dict[str, str]:
 
 
 def _trial(levels: dict[str, str], side: _Side, output: _Output) -> ForeignTrial:
-    result: dict[str, object] = {
-        "iops": side.iops,
-        "bits_per_s": 8 * side.bw_bytes,
-        "total_ios": side.total_ios,
-    }
+    result: dict[str, object] = {"iops": side.iops, "bits_per_s": 8 * side.bw_bytes, "total_ios": side.total_ios}
     histograms: dict[str, Histogram] = {}
     flags = []
     for name, latency in (("clat", side.clat_ns), ("slat", side.slat_ns), ("lat", side.lat_ns)):

@@ -261,10 +261,7 @@ def _refuse_known_files(known: Sequence[TrialRecord], repetitions: Sequence[Repe
 
 
 def _first_block(
-    known: Sequence[TrialRecord],
-    arm: str,
-    cells: Sequence[tuple[int, ForeignTrial]],
-    conditions: Mapping[str, str],
+    known: Sequence[TrialRecord], arm: str, cells: Sequence[tuple[int, ForeignTrial]], conditions: Mapping[str, str]
 ) -> int:
     wanted = {(trial.probe, frozenset(({**trial.factors, **conditions}).items())) for _, trial in cells}
     taken = [
