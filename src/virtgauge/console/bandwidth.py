@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Annotated
 
 import typer
@@ -276,13 +276,9 @@ def _watching(style: ProgressStyle) -> Iterator[Callable[[Event], None]]:
         elif style is ProgressStyle.LINES and kind == "progress" and time.monotonic() - last >= _LINE_EVERY_S:
             line(f"{event['instants_done']} of {event['instants']} searches, {_progress_words(event)}")
 
-    if style is ProgressStyle.BAR:
-        bar.add_task("measuring what this machine can pace", total=None)
-        bar.start()
-    try:
+    bar.add_task("measuring what this machine can pace", total=None)
+    with bar if style is ProgressStyle.BAR else nullcontext():
         yield show
-    finally:
-        bar.stop()
 
 
 def _pacing_words(event: Event) -> str:

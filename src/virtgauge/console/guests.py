@@ -215,7 +215,7 @@ _POLICY_EXAMPLES = (
 
 
 @policy.callback()
-def _room() -> None:
+def _policies() -> None:
     """What a guest may use of its host: limit, reservation, weight, cores, disk."""
 
 

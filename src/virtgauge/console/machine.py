@@ -72,12 +72,12 @@ def _print_found(
         column.overflow = "fold"
     for one in platforms:
         usable = (emulated if one["emulated"] else yes) if one["usable"] else no
-        told = Text(f"{one['name']} ({one['label']})"), usable, Text(one["reason"]), Text(one["fix"] or "")
-        tables[0].add_row(*told)
+        name = Text(f"{one['name']} ({one['label']})")
+        tables[0].add_row(name, usable, Text(one["reason"]), Text(one["fix"] or ""))
     for one in databases:
         levels = ", ".join(of for of, name in one["levels"].items() if name is not None)
-        told = Text(one["reason"]), Text(levels), Text(one["fix"] or "")
-        tables[1].add_row(Text(one["label"]), yes if one["usable"] else no, *told)
+        usable = yes if one["usable"] else no
+        tables[1].add_row(Text(one["label"]), usable, Text(one["reason"]), Text(levels), Text(one["fix"] or ""))
     console.print(tables[0])
     console.print()
     console.print(tables[1])

@@ -266,9 +266,9 @@ def _rows(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Row]:
         shared += (one.mark.started_at, one.mark.elapsed_ns, one.ended.status.value)
         for of, value in one.figures:
             reason = None if value is not None else why or "no such figure in this trial"
-            yield Row(*shared, of.full_name, value, of.quantity.unit, reason)
+            yield Row(*shared, measure=of.full_name, value=value, unit=of.quantity.unit, reason=reason)
         if not one.figures:
-            yield Row(*shared, None, None, None, why)
+            yield Row(*shared, measure=None, value=None, unit=None, reason=why)
 
 
 def _estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Estimate]:
