@@ -6,6 +6,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
@@ -25,8 +26,6 @@ from virtgauge.compare.runs import ReadRun
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Measure
 
-Blocks = Mapping[int, float]
-
 
 @dataclasses.dataclass(frozen=True)
 class Criteria:
@@ -45,19 +44,8 @@ class Criteria:
         return 1 - self.nominal
 
 
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """One measure of one arm in one cell, in the base and in another run."""
-
-    run: int
-    measure: Measure
-    cell: int
-    arm: int
-
-
-@dataclasses.dataclass(frozen=True)
-class _Found:
-    """What was measured there, not yet judged.
+class _Found(NamedTuple):
+    """What was measured of a change, not yet judged.
 
     Attributes:
         base: the base's figure, of which the margin is a share.
@@ -69,74 +57,69 @@ class _Found:
     band: float | None
 
 
+class _Side(NamedTuple):
+    """An arm in a cell of one of the two runs."""
+
+    run: ReadRun
+    measure: Measure
+    cell: Cell
+    arm: str
+
+    @property
+    def blocks(self) -> Mapping[int, float]:
+        return self.run.blocks(self.measure, self.cell, self.arm)
+
+
 def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) -> tuple[Change, ...]:
     """Every change from the first run to the others, the largest first; of a single run, from one arm to another."""
-    places, own, relative = [], [], []
+    nominal, places, own, relative = criteria.nominal, [], [], []
     for number, run in list(enumerate(runs))[1:] or [(0, runs[0])]:
         for measure, cell, arm in matched.places:
             key, pair = matched.cells[cell], matched.arms[arm]
-            base = runs[0].blocks(measure, key, pair.base)
-            other = run.blocks(measure, key, pair.other)
-            if base and other:
-                places.append(_Place(number, measure, cell, arm))
-                own.append(_own(runs[0], run, measure, key, base, other, criteria.nominal))
-                relative.append(_relative(runs[0], run, measure, key, pair.base, pair.other, criteria.nominal))
-    judged = _judged(places, own, criteria)
-    besides = _judged(places, relative, criteria)
+            base, other = _Side(runs[0], measure, key, pair.base), _Side(run, measure, key, pair.other)
+            if base.blocks and other.blocks:
+                places.append((number, cell, arm, base, other))
+                own.append(_own(base, other, nominal))
+                relative.append(_relative(base, other, nominal))
+    ways = [base.measure.better for *_, base, _ in places]
     changes = []
-    for place, effect, beside in zip(places, judged, besides, strict=True):
+    for (number, cell, arm, base, other), effect, beside in zip(
+        places, _judged(ways, own, criteria), _judged(ways, relative, criteria), strict=True
+    ):
         assert effect is not None
-        key, pair, measure = matched.cells[place.cell], matched.arms[place.arm], place.measure
-        before, after = (
-            median_estimate([*run.blocks(measure, key, arm).values()], measure.quantity.unit, criteria.nominal)
-            for run, arm in ((runs[0], pair.base), (runs[place.run], pair.other))
-        )
-        changes.append(
-            Change(
-                run=place.run,
-                cell=place.cell,
-                arm=place.arm,
-                measure=measure.full_name,
-                unit=measure.quantity.unit,
-                better=measure.better.value,
-                base=before,
-                other=after,
-                own=effect,
-                relative=beside,
-            )
-        )
+        unit = base.measure.quantity.unit
+        before, after = (median_estimate([*side.blocks.values()], unit, nominal) for side in (base, other))
+        better = base.measure.better.value
+        changes.append(Change(number, cell, arm, base.measure.full_name, unit, better, before, after, effect, beside))
     return tuple(sorted(changes, key=_rank))
 
 
-def _own(
-    base_run: ReadRun, run: ReadRun, measure: Measure, key: Cell, base: Blocks, other: Blocks, nominal: float
-) -> _Found:
-    unit = measure.quantity.unit
-    if run is base_run:
-        change = paired_shifted(base, other, unit, nominal)
+def _own(base: _Side, other: _Side, nominal: float) -> _Found:
+    unit, before, after = base.measure.quantity.unit, base.blocks, other.blocks
+    if other.run is base.run:
+        change = paired_shifted(before, after, unit, nominal)
     else:
-        change = shifted([*base.values()], [*other.values()], unit, nominal)
-    both = (base_run, run)
-    found = widest([band(each, measure, key, change.by_ratio, nominal) for each in both])
-    by_difference = widest([band(each, measure, key, False, nominal) for each in both])
+        change = shifted([*before.values()], [*after.values()], unit, nominal)
+    found, by_difference = (
+        widest([band(side.run, base.measure, base.cell, by_ratio, nominal) for side in (base, other)])
+        for by_ratio in (change.by_ratio, False)
+    )
     if change.by_ratio and found is None and by_difference is not None:
         # The reference errs by nothing, say: identical arms have no ratio, so nothing could be held against it.
         ratio = Estimate.missing("ratio", "identical arms (A/A) have no ratio; see the difference", min(change.sizes))
         change, found = dataclasses.replace(change, ratio=ratio), by_difference
-    return _Found(change, statistics.median(base.values()), found)
+    return _Found(change, statistics.median(before.values()), found)
 
 
-def _relative(
-    base_run: ReadRun, run: ReadRun, measure: Measure, key: Cell, arm: str, other_arm: str, nominal: float
-) -> _Found | None:
+def _relative(base: _Side, other: _Side, nominal: float) -> _Found | None:
     """The change of the ratio to the reference, which is formed within each block of each run; None within one run."""
-    if run is base_run:
+    if other.run is base.run:
         return None
-    ratios = [ratios_to_reference(each, measure, key, name) for each, name in ((base_run, arm), (run, other_arm))]
+    ratios = [ratios_to_reference(*side) for side in (base, other)]
     if not ratios[0] or not ratios[1]:
         return None
     change = shifted([*ratios[0].values()], [*ratios[1].values()], "ratio", nominal)
-    bands = [band(each, measure, key, True, nominal) for each in (base_run, run)]
+    bands = [band(side.run, base.measure, base.cell, True, nominal) for side in (base, other)]
     return _Found(change, statistics.median(ratios[0].values()), widest(bands))
 
 
@@ -179,14 +162,14 @@ def finding_of(outcome: Outcome, better: Better) -> Finding:
     return Finding(outcome.value)
 
 
-def _judged(places: Sequence[_Place], found: Sequence[_Found | None], criteria: Criteria) -> list[Effect | None]:
+def _judged(ways: Sequence[Better], found: Sequence[_Found | None], criteria: Criteria) -> list[Effect | None]:
     """Every change held against all of its kind."""
     raw = [one.shifted.p for one in found if one is not None and one.shifted.p is not None]
     adjusted = iter(benjamini_hochberg(raw))
     p_values = [None if one is None or one.shifted.p is None else next(adjusted) for one in found]
     held = sum(p is not None and p <= criteria.level for p in p_values)
     effects: list[Effect | None] = []
-    for place, one, p in zip(places, found, p_values, strict=True):
+    for better, one, p in zip(ways, found, p_values, strict=True):
         if one is None:
             effects.append(None)
             continue
@@ -199,7 +182,7 @@ def _judged(places: Sequence[_Place], found: Sequence[_Found | None], criteria: 
                 band=one.band,
                 p=one.shifted.p,
                 p_adjusted=p,
-                finding=finding_of(verdict.outcome, place.measure.better),
+                finding=finding_of(verdict.outcome, better),
                 reason=verdict.reason,
                 needed=verdict.needed,
             )

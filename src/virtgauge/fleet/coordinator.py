@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.prepare import Design
@@ -26,14 +24,13 @@ from virtgauge.fleet.messages import (
     Assisting,
     BatchAnswer,
     ForeignMessageError,
-    PackedTrial,
     Refusal,
     Tester,
     pack,
     unpack,
 )
 from virtgauge.fleet.roster import HostEnrolment, HostLostError, Roster, worker_of
-from virtgauge.ledger.records import SCHEDULED, GuestRecord, Histogram, HostRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import SCHEDULED, GuestRecord, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.fleet import FleetHost, FleetPair
 from virtgauge.plan.model import Plan
@@ -73,8 +70,8 @@ class Merger:
         _check(batch, kinds, answer)
         new = [packed for packed in answer.trials if (packed.record.key, packed.record.attempt) not in self._trials]
         try:
-            prepared = [_prepared(packed) for packed in new]
-        except ValueError as error:
+            prepared = [packed.unpacked() for packed in new]
+        except (ValueError, zlib.error) as error:
             raise ForeignMessageError(f"a trial of the answer cannot be read: {error}") from error
         numbers: dict[int, int] = {}
         guests = dict(self._guests)
@@ -100,11 +97,6 @@ class Merger:
         fields = {field.name: getattr(guest, field.name) for field in dataclasses.fields(guest)}
         del fields["guest_id"]
         return self._ledger.add_guest(**fields)
-
-
-def _prepared(packed: PackedTrial) -> tuple[TrialRecord, dict[str, Histogram], dict[str, npt.NDArray[np.int64]]]:
-    histograms = {measure: histogram.histogram() for measure, histogram in packed.histograms.items()}
-    return packed.record, histograms, packed.unpacked_samples()
 
 
 def _guest_key(guest: GuestRecord) -> _GuestKey:

@@ -18,6 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from virtgauge.errors import VirtgaugeError, printable
 from virtgauge.ledger.records import ArmRecord, GuestRecord, Histogram, TrialRecord
+from virtgauge.ledger.statistics import pack as pack_bins
+from virtgauge.ledger.statistics import unpack as unpack_bins
 from virtgauge.ledger.store import Ledger
 
 
@@ -74,7 +76,7 @@ def _sign(path: Path) -> str | None:
         return None
 
 
-FORMAT = 2
+FORMAT = 3
 """Of all messages here; raised when one changes."""
 
 _Message = TypeVar("_Message")
@@ -195,39 +197,16 @@ class Assisting:
 
 
 @dataclasses.dataclass(frozen=True)
-class PackedHistogram:
-    """A histogram with its arrays as little-endian bytes of 8-byte integers."""
-
-    unit: str
-    values: bytes
-    counts: bytes
-    minimum: int
-    maximum: int
-    mean: float
-
-    @classmethod
-    def of(cls, histogram: Histogram) -> Self:
-        values, counts = histogram.values.astype("<i8").tobytes(), histogram.counts.astype("<u8").tobytes()
-        return cls(histogram.unit, values, counts, histogram.minimum, histogram.maximum, histogram.mean)
-
-    def histogram(self) -> Histogram:
-        """The inverse of :meth:`of`.
-
-        Raises:
-            ValueError: the arrays do not fit each other.
-        """
-        values, counts = np.frombuffer(self.values, dtype="<i8"), np.frombuffer(self.counts, dtype="<u8")
-        if values.shape != counts.shape:
-            raise ValueError(f"a histogram of {values.size} values has {counts.size} counts")
-        return Histogram(self.unit, values, counts, self.minimum, self.maximum, self.mean)
-
-
-@dataclasses.dataclass(frozen=True)
 class PackedTrial:
-    """A trial with all that the ledger keeps of it; its ``guest_id`` is the worker's."""
+    """A trial with all that the ledger keeps of it; its ``guest_id`` is the worker's.
+
+    Attributes:
+        histograms: unit, packed bins, minimum, maximum and mean by measure.
+        samples: little-endian 8-byte integers by series.
+    """
 
     record: TrialRecord
-    histograms: dict[str, PackedHistogram]
+    histograms: dict[str, tuple[str, bytes, int, int, float]]
     samples: dict[str, bytes]
 
     @classmethod
@@ -236,13 +215,23 @@ class PackedTrial:
         number = record.trial_id
         return cls(
             record,
-            {measure: PackedHistogram.of(found) for measure, found in ledger.histograms_of(number).items()},
+            {
+                measure: (found.unit, pack_bins(found), found.minimum, found.maximum, found.mean)
+                for measure, found in ledger.histograms_of(number).items()
+            },
             {series: ledger.samples(number, series).astype("<i8").tobytes() for series in ledger.series(number)},
         )
 
-    def unpacked_samples(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Raises ValueError where the bytes are no whole numbers."""
-        return {series: np.frombuffer(values, dtype="<i8") for series, values in self.samples.items()}
+    def unpacked(self) -> tuple[TrialRecord, dict[str, Histogram], dict[str, npt.NDArray[np.int64]]]:
+        """For a ledger.
+
+        Raises:
+            ValueError: the bytes are no whole numbers.
+            zlib.error: they are no packed bins.
+        """
+        histograms = {measure: unpack_bins(*fields) for measure, fields in self.histograms.items()}
+        samples = {series: np.frombuffer(values, dtype="<i8") for series, values in self.samples.items()}
+        return self.record, histograms, samples
 
 
 @dataclasses.dataclass(frozen=True)
