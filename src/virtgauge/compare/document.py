@@ -183,17 +183,18 @@ def _differs(found: Compared) -> Iterator[Block]:
 
 
 def _forests(found: Comparison) -> Iterator[Chart]:
-    """For each other run and measure the change of every cell on every arm, in per cent."""
+    """For each other run and probe the change of every cell on every arm, in per cent; a panel for each measure."""
     order = sorted(found.changes, key=lambda change: change.cell)
-    drawn = [change for change in order if change.own.ratio.point is not None]
-    for run, name in dict.fromkeys((change.run, change.measure) for change in drawn):
-        own = [change for change in drawn if (change.run, change.measure) == (run, name)]
-        clause = _measure(name).better.clause
-        caption = f"The change from the base with its interval, in per cent{f'; {clause}' if clause else ''}. "
-        caption += "Filled marks are called changes."
-        rows = [_change_row(found, change) for change in own]
-        axes = Axis("change, %", RATIO, "signed"), Axis("")
-        yield from chart_of("dots", f"{found.title(run)}: {name}", caption, axes, {"": rows})
+    charts: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for change in order:
+        if change.own.ratio.point is not None:
+            measure, name = _measure(change.measure), found.cells[change.cell].name
+            panels = charts.setdefault(f"{found.title(change.run)}: {name.partition(': ')[0]}", {})
+            clause = f" ({measure.better.clause})" if measure.better.clause else ""
+            panels.setdefault(f"{measure.name}{clause}", []).append(_change_row(found, change))
+    caption = "The change from the base with its interval, in per cent. Filled marks are called changes."
+    for title, panels in charts.items():
+        yield from chart_of("dots", title, caption, (Axis("change, %", RATIO, "signed"), Axis("")), panels)
 
 
 def _change_row(found: Comparison, change: Change) -> dict[str, Any]:

@@ -262,13 +262,13 @@ def _rows(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Row]:
     for one in trials_of(table, measures):
         why = None if one.counts else "a later attempt counts" if one.ended.status == "valid" else reason_of(one.ended)
         host = "" if one.host is None else one.host.name
-        shared: tuple[Any, ...] = (one.mark.number, one.cell, one.arm, host, one.block, one.attempt)
-        shared += (one.mark.started_at, one.mark.elapsed_ns, one.ended.status.value)
+        mark, validity = one.mark, typing.cast(Any, one.ended.status.value)
+        place = (mark.number, one.cell, one.arm, host, one.block, one.attempt, mark.started_at, mark.elapsed_ns)
         for of, value in one.figures:
             reason = None if value is not None else why or "no such figure in this trial"
-            yield Row(*shared, measure=of.full_name, value=value, unit=of.quantity.unit, reason=reason)
+            yield Row(*place, validity, of.full_name, value, of.quantity.unit, reason)
         if not one.figures:
-            yield Row(*shared, measure=None, value=None, unit=None, reason=why)
+            yield Row(*place, validity, None, None, None, why)
 
 
 def _estimates(table: ResultTable, measures: Sequence[Measured]) -> Iterator[Estimate]:
