@@ -257,12 +257,11 @@ class Channel:
             raise ProtocolError(f"the agent ended the session: {message.get('code')}: {message.get('message')}")
         if type(request_id) is not int or not 0 < request_id < self._next_id:
             raise ProtocolError(f"{kind!r} answers a request that was never made: {request_id!r}")
-        pending = self._pending.get(request_id)
-        handler = _HANDLERS.get(kind)
-        if handler is None:
+        if kind not in ("started", "progress", "samples", "result", "error"):
             raise ProtocolError(f"unknown message type {kind!r}")
+        pending = self._pending.get(request_id)
         if pending is not None and not pending.future.done():  # else: the rest of a cancelled request
-            handler(pending, message)
+            _take(pending, message)
 
     def _require_open(self) -> None:
         if self._failure is not None:
@@ -276,50 +275,31 @@ class Channel:
                 pending.future.set_exception(error)
 
 
-def _on_started(_pending: _Pending, message: dict[str, Any]) -> None:
-    _field(message, "clocks", dict)  # its receipt may be late by any time, so it dates nothing
-
-
-def _on_progress(pending: _Pending, message: dict[str, Any]) -> None:
-    done = float(_field(message, "done", (float, int)))
-    if pending.on_progress is not None:
-        pending.on_progress(min(max(done, 0.0), 1.0))
-
-
-def _on_samples(pending: _Pending, message: dict[str, Any]) -> None:
-    values = _field(message, "values", bytes)
-    pending.sample_bytes += len(values)
-    if len(values) % 8 or pending.sample_bytes > _KEPT_SAMPLES:
-        raise ProtocolError(f"samples of {len(values)} bytes ({pending.sample_bytes} in all) are not acceptable")
-    pending.samples.setdefault(_field(message, "series", str), []).append(values)
-
-
-def _on_result(pending: _Pending, message: dict[str, Any]) -> None:
-    pending.future.set_result(
-        Reply(
-            value=_field(message, "value", dict),
-            samples={
+def _take(pending: _Pending, message: dict[str, Any]) -> None:
+    match message["type"]:
+        case "started":
+            _field(message, "clocks", dict)  # its receipt may be late by any time, so it dates nothing
+        case "progress":
+            done = float(_field(message, "done", (float, int)))
+            if pending.on_progress is not None:
+                pending.on_progress(min(max(done, 0.0), 1.0))
+        case "samples":
+            values = _field(message, "values", bytes)
+            pending.sample_bytes += len(values)
+            if len(values) % 8 or pending.sample_bytes > _KEPT_SAMPLES:
+                found = f"samples of {len(values)} bytes ({pending.sample_bytes} in all)"
+                raise ProtocolError(f"{found} are not acceptable")
+            pending.samples.setdefault(_field(message, "series", str), []).append(values)
+        case "result":
+            value = _field(message, "value", dict)
+            samples = {
                 series: np.frombuffer(b"".join(parts), dtype="<i8").astype(np.int64)
                 for series, parts in pending.samples.items()
-            },
-            sent_ns=pending.sent_ns,
-            finished_ns=time.monotonic_ns(),
-        )
-    )
-
-
-def _on_error(pending: _Pending, message: dict[str, Any]) -> None:
-    code, text = _field(message, "code", str), _field(message, "message", str)
-    pending.future.set_exception(AgentError(code, text, message.get("errno")))
-
-
-_HANDLERS: dict[str, Callable[[_Pending, dict[str, Any]], None]] = {
-    "started": _on_started,
-    "progress": _on_progress,
-    "samples": _on_samples,
-    "result": _on_result,
-    "error": _on_error,
-}
+            }
+            pending.future.set_result(Reply(value, samples, pending.sent_ns, time.monotonic_ns()))
+        case "error":
+            code, text = _field(message, "code", str), _field(message, "message", str)
+            pending.future.set_exception(AgentError(code, text, message.get("errno")))
 
 
 def _field(message: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:

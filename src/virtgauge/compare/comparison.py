@@ -11,8 +11,9 @@ from typing import Any
 from virtgauge.compare.changes import Criteria, find_changes
 from virtgauge.compare.matching import Matched, cell_names, match, plan_of, run_labels
 from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, EnvironmentLine, RunLine, SeriesComparison
-from virtgauge.compare.runs import ReadRun, read_run, refuse_other_versions, refuse_same_runs, refuse_short_series
+from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
 from virtgauge.compare.series import find_series
+from virtgauge.errors import UsageError
 from virtgauge.report.trials import flattened
 from virtgauge.results.measure import Measure
 
@@ -20,9 +21,35 @@ _OF_EVERY_BOOT = frozenset({"context boot_id"})
 """Facts that differ between any two runs and mean nothing."""
 
 
-def differing_environment(runs: Sequence[ReadRun]) -> tuple[EnvironmentLine, ...]:
+def differing_environment(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
     """Facts in which the runs differ: host, virtgauge, plan, and the settings of arms of one name."""
-    return (*_hosts(runs), *_tools(runs), *_arms(runs))
+    hosts = [dict(flattened(run.manifest.fingerprint)) for run in runs]
+    for name in dict.fromkeys(name for host in hosts for name in host):
+        if name not in _OF_EVERY_BOOT:
+            shown = name.removeprefix("identity ").removeprefix("context ").replace("_", " ")
+            yield from _if_differing(shown, [host.get(name) for host in hosts])
+    yield from _if_differing("virtgauge", [run.manifest.tool_version for run in runs])
+    yield from _if_differing("agent (SHA-256)", [run.manifest.agent_sha256[:12] for run in runs])
+    yield from _if_differing("plan", [run.manifest.plan_name for run in runs])
+    yield from _if_differing("hosts", [", ".join(host.name for host in run.manifest.hosts) or None for run in runs])
+    yield from _if_differing("repetitions", [str(run.repetitions) for run in runs])
+    plans = [plan_of(run.manifest) for run in runs]
+    if all(plan is not None for plan in plans):
+        limits: list[dict[str, Any]] = [plan.validity.model_dump() for plan in plans if plan is not None]
+        for name in limits[0]:
+            yield from _if_differing(f"validity limit {name.replace('_', ' ')}", [f"{each[name]:g}" for each in limits])
+    for arm in runs[0].manifest.arms:
+        records = [run.arm(arm.name) for run in runs]
+        if arm.role == "aa" or all(record is None for record in records[1:]):
+            continue
+        facts = [
+            {} if record is None else {"kind": record.kind, "is": record.label} | dict(flattened(record.settings))
+            for record in records
+        ]
+        for name in dict.fromkeys(name for each in facts for name in each):
+            values = [each.get(name) for each in facts]
+            if not any(record is None for record in records):
+                yield from _if_differing(f"{arm.name}: {name.replace('_', ' ')}", values)
 
 
 def caveats(runs: Sequence[ReadRun], across: bool) -> tuple[str, ...]:
@@ -57,42 +84,6 @@ def caveats(runs: Sequence[ReadRun], across: bool) -> tuple[str, ...]:
     if len({run.manifest.confidence for run in runs}) > 1:
         said.append("The runs ask for different confidence; the base run's is used.")
     return tuple(said)
-
-
-def _hosts(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
-    hosts = [dict(flattened(run.manifest.fingerprint)) for run in runs]
-    for name in dict.fromkeys(name for host in hosts for name in host):
-        if name not in _OF_EVERY_BOOT:
-            shown = name.removeprefix("identity ").removeprefix("context ").replace("_", " ")
-            yield from _if_differing(shown, [host.get(name) for host in hosts])
-
-
-def _tools(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
-    yield from _if_differing("virtgauge", [run.manifest.tool_version for run in runs])
-    yield from _if_differing("agent (SHA-256)", [run.manifest.agent_sha256[:12] for run in runs])
-    yield from _if_differing("plan", [run.manifest.plan_name for run in runs])
-    yield from _if_differing("hosts", [", ".join(host.name for host in run.manifest.hosts) or None for run in runs])
-    yield from _if_differing("repetitions", [str(run.repetitions) for run in runs])
-    plans = [plan_of(run.manifest) for run in runs]
-    if all(plan is not None for plan in plans):
-        limits: list[dict[str, Any]] = [plan.validity.model_dump() for plan in plans if plan is not None]
-        for name in limits[0]:
-            yield from _if_differing(f"validity limit {name.replace('_', ' ')}", [f"{each[name]:g}" for each in limits])
-
-
-def _arms(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
-    for arm in runs[0].manifest.arms:
-        records = [run.arm(arm.name) for run in runs]
-        if arm.role == "aa" or all(record is None for record in records[1:]):
-            continue
-        facts = [
-            {} if record is None else {"kind": record.kind, "is": record.label} | dict(flattened(record.settings))
-            for record in records
-        ]
-        for name in dict.fromkeys(name for each in facts for name in each):
-            values = [each.get(name) for each in facts]
-            if not any(record is None for record in records):
-                yield from _if_differing(f"{arm.name}: {name.replace('_', ' ')}", values)
 
 
 def _if_differing(what: str, values: Sequence[str | None]) -> Iterator[EnvironmentLine]:
@@ -154,7 +145,11 @@ def compare_series(
         UsageError: a series that makes no sense, and why.
     """
     runs = _read(folders, measures, across_versions, progress)
-    refuse_short_series(runs)
+    if len(runs) < LEAST_SERIES:  # a change could not be told from a single run that differs
+        raise UsageError(
+            f"--series: {len(runs)} runs; a series takes {LEAST_SERIES} at least",
+            "compare fewer without --series, or add runs",
+        )
     runs.sort(key=lambda run: run.manifest.created_at)
     matched = match(runs, measures, arms)
     criteria = Criteria(runs[0].manifest.confidence, equivalent)
@@ -166,10 +161,21 @@ def _common(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, acros
     names = cell_names(matched.cells)
     return {
         "schema_version": SCHEMA_VERSION,
-        "runs": _lines(runs),
+        "runs": tuple(
+            RunLine(
+                label,
+                run.manifest.run_id,
+                run.manifest.created_at,
+                run.manifest.plan_name,
+                run.manifest.tool_version,
+                run.repetitions,
+                run.finished,
+            )
+            for label, run in zip(run_labels(runs), runs, strict=True)
+        ),
         "confidence": criteria.nominal,
         "equivalent": criteria.equivalent,
-        "environment": differing_environment(runs),
+        "environment": tuple(differing_environment(runs)),
         "caveats": caveats(runs, across_versions),
         "set_aside": matched.set_aside,
         "cells": tuple(CellLine(cell.suite, cell.probe, cell.factors, names[cell]) for cell in matched.cells),
@@ -187,25 +193,27 @@ def render_json(found: Comparison | SeriesComparison) -> str:
 def _read(
     folders: Sequence[Path], measures: Sequence[Measure], across_versions: bool, progress: Progress
 ) -> list[ReadRun]:
-    runs = []
+    """Read runs; none may stand beside its copy, or beside one of another version unless that is asked for."""
+    runs: list[ReadRun] = []
+    seen: dict[tuple[str, str, int], ReadRun] = {}
     for folder in folders:
         progress(f"reading {folder}")
-        runs.append(read_run(folder, measures))
-    refuse_same_runs(runs)
-    refuse_other_versions(runs, across_versions)
+        run = read_run(folder, measures)
+        twin = seen.setdefault((run.manifest.run_id, run.manifest.created_at, run.manifest.seed), run)
+        if twin is not run:
+            raise UsageError(
+                f"{twin.folder} and {run.folder} hold the same run ({run.manifest.run_id}, made "
+                f"{run.manifest.created_at[:19]})",
+                "name two runs; the platforms of one run are in `virtgauge report`, and "
+                "`virtgauge compare RUN --arm A=B` compares two of them",
+            )
+        runs.append(run)
+    base = runs[0]
+    for run in runs:
+        if not across_versions and run.version != base.version:
+            raise UsageError(
+                f"{base.folder} was measured by virtgauge {base.manifest.tool_version} and {run.folder} by "
+                f"{run.manifest.tool_version}: a figure of the same name may have been measured otherwise",
+                "measure both with one version, or compare with --across-versions, which marks it",
+            )
     return runs
-
-
-def _lines(runs: Sequence[ReadRun]) -> tuple[RunLine, ...]:
-    return tuple(
-        RunLine(
-            label=label,
-            run_id=run.manifest.run_id,
-            created_at=run.manifest.created_at,
-            plan_name=run.manifest.plan_name,
-            tool_version=run.manifest.tool_version,
-            repetitions=run.repetitions,
-            finished=run.finished,
-        )
-        for label, run in zip(run_labels(runs), runs, strict=True)
-    )

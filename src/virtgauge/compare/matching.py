@@ -162,21 +162,25 @@ def match(runs: Sequence[ReadRun], measures: Sequence[Measure], wanted: Sequence
     set_aside: list[SetAside] = []
     arms = _named_arms(runs, wanted) if wanted else _common_arms(runs, set_aside)
     cells = _comparable_cells(runs, measures, set_aside)
-    places = [
-        (measure, cell, arm)
-        for cell, key in enumerate(cells)
+    found = [
+        (measure, key, pair)
+        for key in cells
         for measure in measures
-        if measure.suite == key[0]
-        for arm, pair in enumerate(arms)
+        if measure.suite == key.suite
+        for pair in arms
         if runs[0].blocks(measure, key, pair.base)
         and any(run.blocks(measure, key, pair.other) for run in runs[1:] or runs)
     ]
-    if not places:
+    if not found:
         raise UsageError(
             "the runs have no figure in common: " + (_why(set_aside) or _lacking(runs, measures)),
             "compare runs of one plan, or name other figures with --measure (`virtgauge measures`) or --arm",
         )
-    return _numbered(arms, cells, places, set_aside)
+    # Without the cells and arms in which nothing is compared.
+    cells = [key for key in cells if any(key == one for _, one, _ in found)]
+    arms = [pair for pair in arms if any(pair is one for *_, one in found)]
+    places = tuple((measure, cells.index(key), arms.index(pair)) for measure, key, pair in found)
+    return Matched(tuple(arms), tuple(cells), places, tuple(set_aside))
 
 
 def _named_arms(runs: Sequence[ReadRun], wanted: Sequence[str]) -> list[ArmPair]:
@@ -268,23 +272,6 @@ def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_
         else:
             kept.append(key)
     return kept
-
-
-def _numbered(
-    arms: Sequence[ArmPair],
-    cells: Sequence[Cell],
-    places: Sequence[tuple[Measure, int, int]],
-    set_aside: Sequence[SetAside],
-) -> Matched:
-    """Without the cells and arms in which nothing is compared."""
-    used_cells = sorted({cell for _, cell, _ in places})
-    used_arms = sorted({arm for _, _, arm in places})
-    return Matched(
-        tuple(arms[arm] for arm in used_arms),
-        tuple(cells[cell] for cell in used_cells),
-        tuple((measure, used_cells.index(cell), used_arms.index(arm)) for measure, cell, arm in places),
-        tuple(set_aside),
-    )
 
 
 def _why(set_aside: Sequence[SetAside]) -> str:

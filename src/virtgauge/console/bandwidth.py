@@ -31,37 +31,10 @@ PORT = 8763
 """Of TCP and of UDP, as in native/bandwidth."""
 
 
-class Estimator(enum.StrEnum):
-    """Which estimator; docs/bandwidth.md tells them apart."""
-
-    KITE2 = "kite2"
-    YAZ_ORIGINAL = "yaz-original"
-
-
-class Clock(enum.StrEnum):
-    """What the time is read from."""
-
-    HPTIME = "hptime"
-    SYSTEM = "system"
-    GETTIMEOFDAY = "gettimeofday"
-
-
-class Sleep(enum.StrEnum):
-    """How the sender waits."""
-
-    HPTIME = "hptime"
-    SYSTEM = "system"
-    USLEEP = "usleep"
-
-
-class Pacing(enum.StrEnum):
-    """How bursts are handed to the kernel."""
-
-    AUTO = "auto"
-    SEND = "send"
-    SENDMMSG = "sendmmsg"
-    GSO = "gso"
-
+Estimator = enum.StrEnum("Estimator", {"KITE2": "kite2", "YAZ_ORIGINAL": "yaz-original"})
+Clock = enum.StrEnum("Clock", "HPTIME SYSTEM GETTIMEOFDAY")
+Sleep = enum.StrEnum("Sleep", "HPTIME SYSTEM USLEEP")
+Pacing = enum.StrEnum("Pacing", "AUTO SEND SENDMMSG GSO")
 
 Host = Annotated[str, typer.Argument(metavar="HOST", help="The machine that listens: a name or an address.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The listener's port, of TCP and UDP.")]

@@ -28,13 +28,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-class Tool(enum.StrEnum):
-    """Whose output can be imported."""
-
-    FIO = "fio"
-    CYCLICTEST = "cyclictest"
-    PGBENCH = "pgbench"
-    TREX = "trex"
+Tool = enum.StrEnum("Tool", "FIO CYCLICTEST PGBENCH TREX")
+AnswerFormat = enum.StrEnum("AnswerFormat", "TEXT CSV JSON")
 
 
 @app.command("export", epilog="Example: virtgauge export runs/today --format parquet --out today.parquet")
@@ -161,14 +156,6 @@ Endpoint = Annotated[
     typer.Option(metavar="URL", help="Of an object store that is not Amazon's; else VIRTGAUGE_S3_ENDPOINT says it."),
 ]
 Region = Annotated[str | None, typer.Option(metavar="REGION", help="Of the bucket; else AWS_REGION says it.")]
-
-
-class AnswerFormat(enum.StrEnum):
-    """``--format`` of an answer."""
-
-    TEXT = "text"
-    CSV = "csv"
-    JSON = "json"
 
 
 @app.command(epilog="Example: virtgauge archive runs/* --to s3://measurements/lab")

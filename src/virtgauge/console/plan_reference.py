@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from virtgauge.plan.fleet import FleetSection
+from virtgauge.plan.load import model_in
 from virtgauge.plan.model import DesignScope, Plan, PlatformSection, ValidityLimits
 from virtgauge.plan.requirements import Budget, Requirement
 from virtgauge.platforms.registry import KINDS, settings_model
@@ -73,7 +74,8 @@ def _section(heading: str, model: type[BaseModel], path: str = "", but: Sequence
     """A heading, what the model says of itself, its keys, and the tables inside it under headings of their own."""
     path = path or heading.strip("#` []")
     yield heading + "\n"
-    if about := _about(model):
+    # A model's docstring, less what tells programmers about its attributes.
+    if about := _markdown(inspect.cleandoc(model.__doc__ or "").split("\nAttributes:")[0], joined=False):
         yield about + "\n"
     schema = model.model_json_schema()
     meanings = field_docstrings(model)
@@ -82,7 +84,7 @@ def _section(heading: str, model: type[BaseModel], path: str = "", but: Sequence
     for key, field in model.model_fields.items():
         if key in but:
             continue
-        if (nested := _model_in(field.annotation)) is not None:
+        if (nested := model_in(field.annotation)) is not None:
             inner[key] = nested
         kind = _words(schema["properties"][key], schema.get("$defs", {}))
         meaning = meanings.get(key, "")
@@ -114,24 +116,10 @@ def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def _about(model: type[BaseModel]) -> str:
-    """A model's docstring, less what tells programmers about its attributes."""
-    text = inspect.cleandoc(model.__doc__ or "").split("\nAttributes:")[0]
-    return _markdown(text, joined=False)
-
-
 def _markdown(text: str, *, joined: bool = True) -> str:
     """Docstring markup as Markdown; in the cell of a table on one line."""
     text = re.sub(r":\w+:`[~.]*([^`]+)`", r"`\1`", text).replace("``", "`")
     return " ".join(text.split()).replace("|", r"\|") if joined else text.strip()
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds, be it in a tuple or dictionary, beside None, or annotated."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = (_model_in(argument) for argument in getattr(annotation, "__args__", ()))
-    return next((one for one in found if one is not None), None)
 
 
 def _default(value: Any) -> str:

@@ -30,12 +30,7 @@ app = typer.Typer()
 REPORT_NAME = "report.html"
 
 
-class ReportFormat(enum.StrEnum):
-    """``--format``."""
-
-    TEXT = "text"
-    JSON = "json"
-    HTML = "html"
+ReportFormat = enum.StrEnum("ReportFormat", "TEXT JSON HTML")
 
 
 def build_report(ledger: Ledger) -> Report:
@@ -142,12 +137,9 @@ PAGE_NAME = "compare.html"
 _SOON_S = 2.0
 
 
-class FailOn(enum.StrEnum):
-    """``--fail-on``."""
-
-    NOTHING = "nothing"
-    WORSE = "worse"
-    WORSE_THAN_REFERENCE = "worse-than-reference"
+FailOn = enum.StrEnum(
+    "FailOn", {"NOTHING": "nothing", "WORSE": "worse", "WORSE_THAN_REFERENCE": "worse-than-reference"}
+)
 
 
 @app.command(epilog="Example: virtgauge compare runs/monday runs/tuesday --measure timing.sleep_lateness.p99")

@@ -116,21 +116,16 @@ def _overall(rankings: Sequence[Ranking], verdicts: Sequence[Verdict], arms: Seq
         if all(ranking.unranked.get(arm.name) == _NO_FIGURE for ranking in rankings):
             rankable.remove(arm)
             unranked[arm.name] = "no valid trial has a figure that is required"
-    standing = {arm.name: _standing([v for v in verdicts if v.arm == arm.name]) for arm in rankable}
+    failing = {verdict.arm for verdict in verdicts if verdict.outcome is Outcome.FAIL}
     worse_than = [{rank.arm: set(rank.better) for rank in ranking.ranks} for ranking in rankings]
 
     def better(one: str, other: str) -> bool:
-        if standing[one] != standing[other]:
-            return standing[one] < standing[other]
+        if (one in failing) != (other in failing):
+            return other in failing
         ahead = any(one in behind.get(other, ()) for behind in worse_than)
         return ahead and not any(other in behind.get(one, ()) for behind in worse_than)
 
     return Ranking("", _ranks([arm.name for arm in rankable], better), unranked)
-
-
-def _standing(verdicts: Sequence[Verdict]) -> int:
-    """Whether a platform fails any requirement."""
-    return int(any(verdict.outcome is Outcome.FAIL for verdict in verdicts))
 
 
 def _rankable(arms: Sequence[ArmRecord]) -> tuple[list[ArmRecord], dict[str, str]]:

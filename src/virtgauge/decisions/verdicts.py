@@ -25,7 +25,6 @@ from virtgauge.decisions.requirements import BoundRequirement
 from virtgauge.ledger.records import ArmRecord, HostRecord
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 
 Told = TypeVar("Told", int, float)
@@ -260,10 +259,6 @@ class Deciding:
         self._requirements = tuple(requirements)
         self._arms = tuple(arms)
 
-    @property
-    def requirements(self) -> tuple[BoundRequirement, ...]:
-        return self._requirements
-
     def undecided(self, ledger: Ledger) -> list[Verdict]:
         """Verdicts that are inconclusive, whether or not further repetitions may decide them."""
         verdicts = Judge(self._requirements, ResultTable(ledger), any_time_valid=True).verdicts()
@@ -277,22 +272,18 @@ class Deciding:
     def needed(self, verdicts: Sequence[Verdict]) -> Needed:
         """What to measure for these: their platforms, and what they are judged against, in the cells left open."""
         against = {arm.name for arm in self._arms if arm.role in ("reference", "aa") and arm.usable}
+        measures = {one.name: one.measure for one in self._requirements}
         places: set[tuple[str, object]] = set()
         for verdict in verdicts:
             for cell in verdict.cells:
                 if cell.open:
-                    for one in _with_baselines(self._measure(verdict.requirement), cell.cell):
+                    # With the cell that its figure is divided by.
+                    relative_to = measures[verdict.requirement].relative_to
+                    base = relative_to(cell.factors) if relative_to else None
+                    bases = [] if base is None else [Cell(cell.suite, cell.probe, tuple(base.items()))]
+                    for one in (cell.cell, *bases):
                         places |= {(arm, _loose(one)) for arm in {verdict.arm, *against}}
         return lambda arm, cell: (arm, _loose(cell)) in places
-
-    def _measure(self, requirement: str) -> Measure:
-        return next(one.measure for one in self._requirements if one.name == requirement)
-
-
-def _with_baselines(measure: Measure, cell: Cell) -> list[Cell]:
-    """The cell, and the one that its figure is divided by."""
-    base = measure.relative_to(cell.factors) if measure.relative_to else None
-    return [cell] if base is None else [cell, Cell(cell.suite, cell.probe, tuple(base.items()))]
 
 
 def _loose(cell: Cell) -> object:

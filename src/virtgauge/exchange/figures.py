@@ -13,7 +13,6 @@ from virtgauge.ledger.records import ArmRecord, Manifest
 from virtgauge.measures.catalogue import MEASURES
 from virtgauge.results import quantities
 from virtgauge.results.measure import Measure
-from virtgauge.results.quantities import Quantity
 from virtgauge.results.table import ResultTable
 
 
@@ -105,7 +104,7 @@ def openmetrics(found: RunFigures) -> str:
 
 def _families(found: RunFigures, figures: list[Figure]) -> Iterator[str]:
     measure = figures[0].measure
-    unit, factor = _unit(measure.quantity)
+    unit, factor = _UNITS.get(measure.quantity.name, ("", 1.0))
     base = _name(f"virtgauge_{measure.full_name}")
     labels = [_labels(found, figure) for figure in figures]
     estimates = [figure.estimate for figure in figures]
@@ -130,10 +129,6 @@ def _family(name: str, unit: str, about: str, samples: Iterable[tuple[str, float
         yield f"# HELP {full} {_escaped(about)}"
         for labels, value in present:
             yield f"{full}{{{labels}}} {value:.12g}"
-
-
-def _unit(quantity: Quantity) -> tuple[str, float]:
-    return _UNITS.get(quantity.name, ("", 1.0))
 
 
 def _labels(found: RunFigures, figure: Figure) -> str:

@@ -154,12 +154,12 @@ def _trials(place: Place, entries: Sequence[Entry]) -> dataset.Dataset:
         schema=_SCHEMA,
         format=dataset.ParquetFileFormat(),
         filesystem=place.files,
-        partitions=[_partition(one.path, keys) for entry in entries for one in entry.files],
+        partitions=[
+            dataset.HivePartitioning(keys).parse(one.path.removeprefix("trials/"))
+            for entry in entries
+            for one in entry.files
+        ],
     )
-
-
-def _partition(path: str, keys: pa.Schema) -> dataset.Expression:
-    return dataset.HivePartitioning(keys).parse(path.removeprefix("trials/"))
 
 
 def _runs(entries: Sequence[Entry]) -> pa.Table:

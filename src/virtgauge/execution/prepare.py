@@ -203,49 +203,47 @@ class _Sections:
 
     def add_platform(self, section: PlatformSection, index: int) -> None:
         with self._problems.collected():
-            self.platforms[section.name] = _platform(section, index, self._source)
+            if section.kind not in KINDS:
+                raise UsageError(
+                    f"{self._source}: platform[{index}].kind = {section.kind!r}: there is no such kind of platform"
+                    f"{nearest(section.kind, KINDS)}",
+                    f"use one of {', '.join(sorted(KINDS))}",
+                )
+            try:
+                self.platforms[section.name] = create(section.kind, section.settings)
+            except ValidationError as error:
+                raise explain(error, self._source, ("platform", index), settings_model(section.kind)) from error
 
     def add_suite(self, name: str, section: dict[str, object], index: int) -> None:
         scope = DesignScope()
         settings = {key: value for key, value in section.items() if key not in DesignScope.model_fields}
         with self._problems.collected():
-            scope = _scope(name, section, index, self.names, self._source)
+            try:
+                given, _ = DesignScope.split(section)
+            except ValidationError as error:
+                raise explain(error, self._source, ("suite", name, index), DesignScope) from error
+            if unknown := [one for one in given.platforms or () if one not in self.names]:
+                raise UsageError(
+                    f"{self._source}: suite.{name}[{index}].platforms: {unknown[0]!r} is no platform of the plan"
+                    f"{nearest(unknown[0], self.names)}",
+                    f"name some of {', '.join(self.names)}",
+                )
+            scope = given
         with self._problems.collected():
-            suite = _suite(name, settings, index, self._source)
+            if name not in SUITES:
+                raise UsageError(
+                    f"{self._source}: suite.{name}: there is no such suite{nearest(name, SUITES)}",
+                    f"use one of {', '.join(sorted(SUITES))}",
+                )
+            try:
+                suite = SUITES[name].create(settings)
+            except ValidationError as error:
+                raise explain(error, self._source, ("suite", name, index), SUITES[name].Settings) from error
             for cell in suite.cells():
                 if cell.key not in self.suites:  # two designs may share a cell; it is measured once
                     self.suites[cell.key] = suite
                     self.cells.append(cell)
                 self.scopes[cell.key] = (*self.scopes.get(cell.key, ()), scope)
-
-
-def _scope(suite: str, section: dict[str, object], index: int, platforms: Sequence[str], source: str) -> DesignScope:
-    try:
-        scope, _ = DesignScope.split(section)
-    except ValidationError as error:
-        raise explain(error, source, ("suite", suite, index), DesignScope) from error
-    for name in scope.platforms or ():
-        if name not in platforms:
-            raise UsageError(
-                f"{source}: suite.{suite}[{index}].platforms: {name!r} is no platform of the plan"
-                f"{nearest(name, platforms)}",
-                f"name some of {', '.join(platforms)}",
-            )
-    return scope
-
-
-def _platform(section: PlatformSection, index: int, source: str) -> Platform:
-    path = ("platform", index)
-    if section.kind not in KINDS:
-        raise UsageError(
-            f"{source}: platform[{index}].kind = {section.kind!r}: there is no such kind of platform"
-            f"{nearest(section.kind, KINDS)}",
-            f"use one of {', '.join(sorted(KINDS))}",
-        )
-    try:
-        return create(section.kind, section.settings)
-    except ValidationError as error:
-        raise explain(error, source, path, settings_model(section.kind)) from error
 
 
 def _require_plain(design: Design, source: str) -> None:
@@ -259,19 +257,6 @@ def _require_plain(design: Design, source: str) -> None:
                 "leave it out, or measure the platform in a plan of its own: suite.timing without the load io needs "
                 "nothing but the machine",
             )
-
-
-def _suite(name: str, settings: dict[str, object], index: int, source: str) -> Suite:
-    if name not in SUITES:
-        raise UsageError(
-            f"{source}: suite.{name}: there is no such suite{nearest(name, SUITES)}",
-            f"use one of {', '.join(sorted(SUITES))}",
-        )
-    kind = SUITES[name]
-    try:
-        return kind.create(settings)
-    except ValidationError as error:
-        raise explain(error, source, ("suite", name, index), kind.Settings) from error
 
 
 def probe_platforms(plan: Plan, source: str) -> list[tuple[str, Platform, Availability]]:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from virtgauge.agent.binary import AgentBinary
@@ -283,19 +283,19 @@ class Runner:
     ) -> None:
         for cell in pending:
             key, started_at, began = batch.trial_key(cell), utc_now(), watch.elapsed
-            on_progress = self._progress_of(key)
-            on_progress(0.0)
             suite = self._design.suites[cell.key]
-            outcome = await run_trial(cell, suite, testbed, self._patience.limits(), on_progress)
+
+            def show(done: float, key: str = key) -> None:
+                self._display.show(TrialProgress(key, done))
+
+            show(0.0)
+            outcome = await run_trial(cell, suite, testbed, self._patience.limits(), show)
             seconds = watch.elapsed - began
             self._patience.spend(outcome.accounting, seconds)
             watch.elsewhere += seconds
             self._record(batch, cell, outcome, guest_id=guest_id, started_at=started_at, seconds=seconds)
             if outcome.guest_lost or testbed.closed:
                 return  # what is still pending gets a fresh testbed
-
-    def _progress_of(self, key: str) -> Callable[[float], None]:
-        return lambda done: self._display.show(TrialProgress(key, done))
 
     # -- the ledger --------------------------------------------------------------------------------------
 

@@ -79,7 +79,9 @@ class Merger:
             for guest in answer.guests:
                 key = _guest_key(guest)
                 if key not in guests:
-                    guests[key] = self._add_guest(guest)
+                    guests[key] = self._ledger.add_guest(
+                        **{name: of for name, of in vars(guest).items() if name != "guest_id"}
+                    )
                 numbers[guest.guest_id] = guests[key]
             for record, histograms, samples in prepared:
                 number = None if record.guest_id is None else numbers[record.guest_id]
@@ -92,11 +94,6 @@ class Merger:
         self._guests = guests
         self._trials |= {(record.key, record.attempt) for record, _, _ in prepared}
         return [record for record, _, _ in prepared]
-
-    def _add_guest(self, guest: GuestRecord) -> int:
-        fields = {field.name: getattr(guest, field.name) for field in dataclasses.fields(guest)}
-        del fields["guest_id"]
-        return self._ledger.add_guest(**fields)
 
 
 def _guest_key(guest: GuestRecord) -> _GuestKey:

@@ -108,15 +108,15 @@ def _fields_at(location: Sequence[str | int], model: type[BaseModel] | None, dep
     for part in location[len(location) - depth : -1]:
         if isinstance(part, str) and model is not None:
             field = model.model_fields.get(part)
-            model = _model_in(field.annotation) if field else None
+            model = model_in(field.annotation) if field else None
     return list(model.model_fields) if model else []
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
     """The model that a field holds, be it in a tuple, beside None, or annotated."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    found = (_model_in(argument) for argument in typing.get_args(annotation))
+    found = (model_in(argument) for argument in typing.get_args(annotation))
     return next((one for one in found if one is not None), None)
 
 
