@@ -85,11 +85,7 @@ def _print_text(built: Report, folder: Path, console: Console, full: bool) -> No
 
 
 def _deliver(made: str | Callable[[Console], None], out: Path | None) -> None:
-    """Print something, or write it to a file, whole or not at all.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Print something, or write it to a file, whole or not at all."""
     if out is None:
         print(made.rstrip("\n")) if isinstance(made, str) else made(output())
         return

@@ -177,18 +177,7 @@ class _Notices(SetUpDisplay):
 
 
 def _set_up(plan: Plan, source: str, folder: Path, style: ProgressStyle) -> None:
-    """Provide what a plan needs and this machine lacks, the first figures in between.
-
-    Args:
-        plan: that is to be run.
-        source: where it comes from, for errors.
-        folder: of the run; the first figures are a run of their own below it.
-        style: how progress is shown; with none, there are no first figures.
-
-    Raises:
-        UsageError: the plan is refused; nothing was started.
-        OccupiedError: something measures on this machine.
-    """
+    """Provide what a plan needs and this machine lacks, the first figures in between."""
     from virtgauge.execution.prepare import FIRST_FIGURES, check_plan, first_figures
     from virtgauge.provision.parts import named
 
@@ -205,12 +194,7 @@ def _set_up(plan: Plan, source: str, folder: Path, style: ProgressStyle) -> None
 
 
 def _set_up_again(folder: Path, style: ProgressStyle) -> None:
-    """Provide what the plan of an interrupted run needs and this machine lacks, or lacks by now.
-
-    Raises:
-        UsageError: no run is there, or its plan is refused.
-        OccupiedError: something measures on this machine.
-    """
+    """Provide what the plan of an interrupted run needs and this machine lacks, or lacks by now."""
     from virtgauge.execution.prepare import check_plan
     from virtgauge.ledger.read_only import ReadOnlyLedger
     from virtgauge.plan.load import parse_plan
@@ -285,11 +269,7 @@ def verdict(
 
 
 def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
-    """Write a run's verdicts as JUnit XML.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Write a run's verdicts as JUnit XML."""
     from virtgauge.exchange.xml import junit, verdict_cases
 
     text = junit(verdict_cases(decisions, table), table.manifest.plan_name, table.manifest.created_at)
@@ -300,11 +280,7 @@ def _write_junit(decisions: Decisions, table: ResultTable, path: Path) -> None:
 
 
 def _end_by(decisions: Decisions) -> None:
-    """End the command with the exit code of a run's verdicts.
-
-    Raises:
-        typer.Exit: a requirement is not met, or undecided.
-    """
+    """End the command with the exit code of a run's verdicts."""
     from virtgauge.analysis.bounds import Outcome
 
     outcome = decisions.outcome

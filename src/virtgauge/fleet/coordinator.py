@@ -232,12 +232,7 @@ class Coordinator:
         )
 
     async def _answer(self, record: HostRecord, placed: Placed) -> BatchAnswer:
-        """A batch's answer from this host and no other, however often somebody has to come back for it.
-
-        Raises:
-            HostLostError: more losses than the plan allows.
-            UnavailableError, DistrustError, ForeignMessageError: a worker cannot, or must not be believed.
-        """
+        """A batch's answer from this host and no other, however often somebody has to come back for it."""
         host, losses = self._settings[record.name], 0
         while True:
             tester = None if placed.pair is None else await self._tester(placed.pair)
@@ -260,12 +255,7 @@ class Coordinator:
                 await self._refused(host, answer)
 
     async def _tester(self, pair: FleetPair) -> Tester:
-        """Have the pair's tester be launched whenever the guests' host asks for it; the slots of both are claimed.
-
-        Raises:
-            HostLostError: its worker was lost more often than the plan allows.
-            UnavailableError, DistrustError, ForeignMessageError: it cannot, or must not be believed.
-        """
+        """Have the pair's tester be launched whenever the guests' host asks for it; the slots of both are claimed."""
         host = self._settings[pair.tester]
         for _ in range(self._fleet.losses + 1):
             try:
@@ -291,11 +281,7 @@ class Coordinator:
         return losses + 1
 
     async def _refused(self, host: FleetHost, refusal: Refusal) -> None:
-        """Wait until a busy host is free again.
-
-        Raises:
-            UnavailableError: it is not busy but cannot.
-        """
+        """Wait until a busy host is free again."""
         if not refusal.busy:
             raise UnavailableError(refusal.message, refusal.remedy)
         self._tell("host-busy", f"host {host.name}: {refusal.message}")

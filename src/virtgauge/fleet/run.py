@@ -202,11 +202,7 @@ def merged_arms(enrolled: Mapping[str, Enrolment]) -> tuple[ArmRecord, ...]:
 def _host_records(
     enrolled: Mapping[str, Enrolment], measured: Collection[str], arms: Sequence[ArmRecord], display: ProgressDisplay
 ) -> tuple[HostRecord, ...]:
-    """Every host with the arms that it can use; one that is not measured has none.
-
-    Raises:
-        UnavailableError: a host cannot use the reference as the others do.
-    """
+    """Every host with the arms that it can use; one that is not measured has none."""
     records = []
     for index, (name, enrolment) in enumerate(enrolled.items()):
         usable = []
@@ -231,11 +227,7 @@ def _host_records(
 
 
 def _require_same_host(host: HostRecord, enrolment: Enrolment) -> None:
-    """Refuse to go on with a host whose figures could not be merged with its earlier ones.
-
-    Raises:
-        UnavailableError: kernel, CPU, microcode or mitigations changed.
-    """
+    """Refuse to go on with a host whose figures could not be merged with its earlier ones."""
     then, now = host.fingerprint.get("identity", {}), enrolment.fingerprint.get("identity", {})
     changed = [f"{key}: {then.get(key)!r} then, {now.get(key)!r} now" for key in now if then.get(key) != now[key]]
     if changed:

@@ -175,11 +175,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction.
-
-        Raises:
-            LedgerWriteError: the disk is full, or gone.
-        """
+        """A transaction."""
         if self._together:  # what is around it commits
             yield
             return
