@@ -18,6 +18,7 @@ from rich.table import Table
 from virtgauge.analysis.bandwidth import rate_bps, rate_text
 from virtgauge.bandwidth import Estimate, Event, Rung, running
 from virtgauge.console.displays import ProgressStyle, live_bar, output
+from virtgauge.console.options import Progress
 from virtgauge.errors import UsageError
 
 app = typer.Typer(
@@ -52,9 +53,6 @@ Rate = Annotated[
     str | None, typer.Option(metavar="RATE", help="Refuse unless this machine can pace so much: 300M, 1.5G.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Progress = Annotated[
-    ProgressStyle, typer.Option(help="auto: a bar on a terminal, lines elsewhere; json: one object a line.")
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 

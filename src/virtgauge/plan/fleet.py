@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 MOST_HOSTS = 1000
 CABLES = 2
@@ -27,12 +27,22 @@ class Start(enum.Enum):
     HERE = "this command, as processes of this machine"
 
 
+def _is_a_name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("use 1 to 40 letters, digits, dots and dashes, beginning with a letter or digit")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_is_a_name)]
+"""Of a host or a platform."""
+
+
 class FleetHost(BaseModel):
     """One host."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: Name
     """What reports call the host."""
     address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     """``[user@]host[:port]`` for ssh. Of an existing cluster: the worker's name, if it differs from ``name``."""
@@ -40,13 +50,6 @@ class FleetHost(BaseModel):
     """Content of the host's /etc/machine-id. Another machine at this address is refused."""
     measured: bool = True
     """``false``: the host serves only as the tester of other hosts' guests."""
-
-    @field_validator("name")
-    @classmethod
-    def _is_a_name(cls, value: str) -> str:
-        if not _NAME.fullmatch(value):
-            raise ValueError("use 1 to 40 letters, digits, dots and dashes, beginning with a letter or digit")
-        return value
 
     @field_validator("machine_id")
     @classmethod

@@ -6,7 +6,6 @@ and the suite themselves (:mod:`virtgauge.execution.prepare`), before anything i
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from virtgauge.errors import nearest
-from virtgauge.plan.fleet import FleetSection
+from virtgauge.plan.fleet import FleetSection, Name
 from virtgauge.plan.requirements import Budget, Requirement, load_profile
 
 
@@ -64,24 +63,20 @@ def scopes_of(plan_text: str, suite: str) -> list[DesignScope]:
 AA_SUFFIX = "-aa"
 """The A/A arm is the reference under its own name and this suffix."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
-
 
 class PlatformSection(BaseModel):
     """The keys of every kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str
+    name: Name
     """What reports call it: letters, digits, dots and dashes."""
     kind: str
     """attached, host, libvirt, oci, qemu, simulated, uml or xen."""
 
     @field_validator("name")
     @classmethod
-    def _is_a_name(cls, value: str) -> str:
-        if not _NAME.fullmatch(value):
-            raise ValueError("use 1 to 40 letters, digits, dots and dashes, beginning with a letter or digit")
+    def _is_not_kept(cls, value: str) -> str:
         if value.endswith(AA_SUFFIX):
             raise ValueError(f"names ending in {AA_SUFFIX!r} are kept for the A/A arm; choose another")
         return value
