@@ -66,9 +66,9 @@ def test_hosts_are_measured_apart_and_merged_into_one_ledger(tmp_path):
     assert {trial.block for trial in trials_of(tmp_path / "run")} == {0, 1, BLOCKS_PER_HOST, BLOCKS_PER_HOST + 1}
     with Ledger.open(tmp_path / "run") as ledger:
         assert [host.name for host in ledger.manifest().hosts] == ["north", "south"]
-        found = fleet_status(ledger)
-    assert [(host.done, host.total, host.valid) for host in found.hosts] == [(8, 8, 8)] * 2
-    assert found.course == "complete"
+        hosts, _, course = fleet_status(ledger)
+    assert [(host.done, host.total, host.valid) for host in hosts] == [(8, 8, 8)] * 2
+    assert course == "complete"
     assert cluster.left
     assert not list((cache_root() / "fleet").iterdir())  # workers keep nothing of a complete run
 

@@ -62,19 +62,19 @@ def status(folder: RunFolder) -> None:
     from virtgauge.results.formatting import printable
 
     with ReadOnlyLedger.for_command(folder) as ledger:
-        found = fleet_status(ledger)
+        hosts, events, course = fleet_status(ledger)
     table = Table(box=None, header_style="bold")
     for heading in ("host", "done", "valid", "not valid", "guests that failed", "last trial"):
         table.add_column(heading, justify="left" if heading in ("host", "last trial") else "right")
-    for host in found.hosts:
+    for host in hosts:
         done = f"{host.done}/{host.total}"
         cells = (printable(host.name), done, str(host.valid), str(host.not_valid), str(host.failed_guests))
         table.add_row(*cells, host.last or "–")
     console = output()
     console.print(table)
-    for event in found.events:
+    for event in events:
         console.print(f"{event.at[:19].replace('T', ' ')} {printable(event.detail)}", markup=False, highlight=False)
-    print(f"{folder}: {found.course}")
+    print(f"{folder}: {course}")
 
 
 @app.command(

@@ -147,10 +147,10 @@ def clean(
         action = "will remove" if everyone else "left alone, --all removes it:"
         print(f"{action} {scope.tag} {printable(whose)}: {scope.why}", flush=True)
     lines = reclaim_dead(everyone=everyone)
-    for run in kept_runs():
-        size = f"{run.size_bytes / 2**20:.1f} MiB of trials of the fleet's run {run.token}"
+    for token, kept_bytes in kept_runs():
+        size = f"{kept_bytes / 2**20:.1f} MiB of trials of the fleet's run {token}"
         if fleets:
-            forget(run.token)
+            forget(token)
             lines.append(f"removed {size}")
         else:
             lines.append(f"kept {size}, which may be resumed; --fleets removes them")

@@ -159,17 +159,8 @@ class HostStanding:
     last: str | None
 
 
-@dataclasses.dataclass(frozen=True)
-class FleetStatus:
-    """A fleet: its hosts, what happened to them, and the run's course in words."""
-
-    hosts: tuple[HostStanding, ...]
-    events: tuple[EventRecord, ...]
-    course: str
-
-
-def fleet_status(ledger: Ledger) -> FleetStatus:
-    """As the ledger has it now.
+def fleet_status(ledger: Ledger) -> tuple[list[HostStanding], list[EventRecord], str]:
+    """Hosts, what happened to them, and the run's course in words, as the ledger has it now.
 
     Raises:
         UsageError: it is the ledger of one host.
@@ -198,8 +189,5 @@ def fleet_status(ledger: Ledger) -> FleetStatus:
 
     events = ledger.events()
     course = [event.kind for event in events if event.kind in _COURSE]
-    return FleetStatus(
-        hosts=tuple(of(host) for host in manifest.hosts),
-        events=tuple(event for event in events if event.kind in _OF_HOSTS),
-        course=_COURSE[course[-1]] if course else "not begun",
-    )
+    told = [event for event in events if event.kind in _OF_HOSTS]
+    return [of(host) for host in manifest.hosts], told, _COURSE[course[-1]] if course else "not begun"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -181,30 +180,15 @@ def _is_of(guest: GuestRecord, batch: Batch[Cell], trials: Sequence[TrialRecord]
     return any(trial.guest_id == guest.guest_id for trial in trials)
 
 
-@dataclasses.dataclass(frozen=True)
-class KeptRun:
-    """What this machine's worker has kept of a fleet's run that was not completed yet.
-
-    Attributes:
-        token: of the run.
-        size_bytes: on the disk.
-        last_used: POSIX time.
-    """
-
-    token: str
-    size_bytes: int
-    last_used: float
-
-
-def kept_runs() -> list[KeptRun]:
-    """Runs whose coordinator has not said that they are over, the oldest first."""
+def kept_runs() -> list[tuple[str, int]]:
+    """Token, and bytes on the disk, of runs whose coordinator has not said that they are over, the oldest first."""
     found = []
     for folder in _kept().glob("*"):
         if _TOKEN.fullmatch(folder.name):
             states = [path.stat() for path in folder.rglob("*")]
-            size, last = sum(state.st_size for state in states), max((state.st_mtime for state in states), default=0)
-            found.append(KeptRun(folder.name, size, last))
-    return sorted(found, key=lambda run: run.last_used)
+            last = max((state.st_mtime for state in states), default=0.0)
+            found.append((last, folder.name, sum(state.st_size for state in states)))
+    return [(token, size) for _, token, size in sorted(found)]
 
 
 def forget(token: str) -> None:
