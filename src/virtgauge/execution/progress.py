@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from virtgauge.ledger.records import TrialRecord
+
 
 @dataclasses.dataclass(frozen=True)
 class RunStarted:
@@ -50,6 +52,12 @@ class TrialEnded:
     trials_total: int
     remaining_s: float | None
     left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, trial: TrialRecord, done: int, total: int, remaining_s: float | None) -> TrialEnded:
+        """A trial that was recorded just now."""
+        left_out = tuple(one["reason"] for one in trial.accounting.get("left_out", ()))
+        return cls(trial.key, trial.arm, trial.status.value, trial.reason, done, total, remaining_s, left_out)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -344,22 +344,12 @@ class Runner:
             self._clock.trial(batch.arm, cell, seconds, over=over)
         elif over:
             self._clock.dropped(batch.arm, cell)
-        reason = outcome.error or next((f"{f.name}: {f.detail}" for f in outcome.flags if f.fatal), None)
+        event = TrialEnded.of(trial, self._done, self._total, self._clock.seconds)
         if outcome.status is TrialStatus.UNSUPPORTED:  # the same in every block; saying it once is enough
-            reason = None if (batch.arm, cell.key) in self._told else reason
+            if (batch.arm, cell.key) in self._told:
+                event = dataclasses.replace(event, reason=None)
             self._told.add((batch.arm, cell.key))
-        self._display.show(
-            TrialEnded(
-                key=key,
-                arm=batch.arm,
-                status=outcome.status.value,
-                reason=reason,
-                trials_done=self._done,
-                trials_total=self._total,
-                remaining_s=self._clock.seconds,
-                left_out=tuple(one["reason"] for one in outcome.accounting.get("left_out", ())),
-            )
-        )
+        self._display.show(event)
 
 
 def _said(undecided: Sequence[Verdict]) -> str:

@@ -37,21 +37,6 @@ _ENOUGH = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class LeftOut:
-    """A take that does not count.
-
-    Attributes:
-        reason: name of the flag: ``steal`` or ``foreign-load``.
-        share: of the CPU time that is judged (the machine's, up to eight CPUs) that it lost so.
-        elapsed_ns: how long it was.
-    """
-
-    reason: str
-    share: float
-    elapsed_ns: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Reading:
     """The counters of the machine, the testbed and the controller at one moment."""
 
@@ -111,7 +96,8 @@ class Takes:
     """The takes of one trial.
 
     Attributes:
-        left_out: in their order.
+        left_out: takes that do not count, in their order: ``reason`` (``steal`` or ``foreign-load``), ``elapsed_ns``,
+            and the ``share`` that it lost so of the CPU time that is judged (the machine's, up to eight CPUs).
         kept: number of the takes that count.
         usage: who used the machine during those, together; None while there is none.
         waited_ns: for quiet moments.
@@ -119,7 +105,7 @@ class Takes:
 
     def __init__(self, testbed: Testbed, limits: ValidityLimits) -> None:
         self._testbed, self._limits = testbed, limits
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[dict[str, Any]] = []
         self.kept = 0
         self.usage: MachineUsage | None = None
         self.waited_ns = 0
@@ -202,7 +188,7 @@ class Takes:
             "steal_largest_ns": None if steal_ns is None else self._steal_largest_ns,
             "waited_ns": self.waited_ns,
             "kept": self.kept,
-            "left_out": [dataclasses.asdict(one) for one in self.left_out],
+            "left_out": self.left_out,
         }
 
     def _count(self, usage: MachineUsage, before: CpuSnapshot, after: CpuSnapshot) -> None:
@@ -216,10 +202,11 @@ class Takes:
     def _leave_out(self, usage: MachineUsage, flags: Sequence[Flag]) -> None:
         reason = flags[0].name
         lost_ns = usage.load.steal_ns if reason == "steal" else usage.foreign_ns
-        self.left_out.append(LeftOut(reason, usage.share(lost_ns or 0), usage.load.elapsed_ns))
+        share = usage.share(lost_ns or 0)
+        self.left_out.append({"reason": reason, "share": share, "elapsed_ns": usage.load.elapsed_ns})
 
     def _patient(self, further_ns: int) -> bool:
-        spent_ns = self.waited_ns + sum(one.elapsed_ns for one in self.left_out) + further_ns
+        spent_ns = self.waited_ns + sum(one["elapsed_ns"] for one in self.left_out) + further_ns
         return spent_ns < self._limits.patience_s * 1e9
 
     async def _wait_for_quiet(self) -> None:

@@ -213,7 +213,7 @@ class Coordinator:
         self._seconds[host.name].append(time.monotonic() - began)
         for trial in new:
             self._done += self._progress.add(trial.key, trial.attempt, trial.status)
-            self._show(trial)
+            self._display.show(TrialEnded.of(trial, self._done, self._total, self._remaining_s()))
 
     def _assignment(self, host: HostRecord, placed: Placed, tester: Tester | None) -> bytes:
         return pack(
@@ -290,20 +290,6 @@ class Coordinator:
     def _tell(self, kind: str, text: str, *, warning: bool = True) -> None:
         self._ledger.add_event(kind, text)
         self._display.show(Notice(text, warning=warning))
-
-    def _show(self, trial: TrialRecord) -> None:
-        reason = trial.error or next((f"{f.name}: {f.detail}" for f in trial.flags if f.fatal), None)
-        self._display.show(
-            TrialEnded(
-                key=trial.key,
-                arm=trial.arm,
-                status=trial.status.value,
-                reason=reason,
-                trials_done=self._done,
-                trials_total=self._total,
-                remaining_s=self._remaining_s(),
-            )
-        )
 
     def _remaining_s(self) -> float | None:
         """Of the slowest host, if batches go on taking what they took; hosts work side by side."""

@@ -110,6 +110,11 @@ class TrialRecord:
     started_at: str
     elapsed_ns: int
 
+    @property
+    def reason(self) -> str | None:
+        """Why it does not count: its error, else its first fatal flag; None of one that counts."""
+        return self.error or next((f"{flag.name}: {flag.detail}" for flag in self.flags if flag.fatal), None)
+
 
 @dataclasses.dataclass(frozen=True)
 class ArmRecord:

@@ -233,11 +233,6 @@ def measured(trial: TrialRecord) -> str:
     return f"{trial.suite} {trial.probe}: {levels}"
 
 
-def why_not_valid(trial: TrialRecord) -> str:
-    """Why a trial does not count."""
-    return trial.error or next((f"{flag.name}: {flag.detail}" for flag in trial.flags if flag.fatal), "")
-
-
 def _now(guest: GuestRecord | None, labels: Mapping[str, str], overview: Overview) -> str:
     """The trial under way is not in the ledger; the guest that it is made on is."""
     if guest is None:

@@ -27,7 +27,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.results.formatting import interval_text
 from virtgauge.serve.access import Access, came_from_elsewhere
-from virtgauge.serve.live import ended, measured, why_not_valid
+from virtgauge.serve.live import ended, measured
 from virtgauge.serve.overview import State
 from virtgauge.serve.reports import has_stored_report, stored_report
 from virtgauge.serve.runs import moment, plain
@@ -73,7 +73,6 @@ def _environment() -> jinja2.Environment:
         "moment": moment,
         "ended": ended,
         "measured": measured,
-        "why_not_valid": why_not_valid,
         "interval_text": interval_text,
     }
     return made
