@@ -18,7 +18,6 @@ import json
 import os
 import re
 import urllib.parse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -70,13 +69,7 @@ class Place:
         return sorted(one.path for one in self.files.get_file_info(selector) if one.type is fs.FileType.File)
 
 
-def open_place(
-    location: str,
-    *,
-    endpoint: str | None = None,
-    region: str | None = None,
-    environment: Mapping[str, str] = os.environ,
-) -> Place:
+def open_place(location: str, *, endpoint: str | None = None, region: str | None = None) -> Place:
     """The place that a user names.
 
     Args:
@@ -93,14 +86,14 @@ def open_place(
     address = urllib.parse.urlsplit(location)
     if address.scheme != "s3" or not address.netloc or address.query or address.username:
         raise UsageError(f"{location}: is no place for an archive", "name a folder, or s3://bucket/prefix")
-    endpoint = endpoint or next((environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)), None)
+    endpoint = endpoint or next((os.environ[name] for name in ENDPOINT_VARIABLES if os.environ.get(name)), None)
     options: dict[str, str] = {}
     if endpoint is not None:
         scheme, separator, host = endpoint.partition("://")
         if not separator or scheme not in ("http", "https") or not host.strip("/"):
             raise UsageError(f"--endpoint {endpoint}: is no address", "write http://HOST:PORT or https://HOST:PORT")
         options = {"endpoint_override": host.rstrip("/"), "scheme": scheme}
-    region = region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region or endpoint:
         options["region"] = region or "us-east-1"  # asking the store for it, as is done else, needs Amazon's
     try:

@@ -51,14 +51,9 @@ def has_stored_report(run: FoundRun) -> bool:
 
 
 class ReportBuilder:
-    """Makes reports, and keeps the last few in memory.
+    """Makes reports, and keeps the last few in memory; one that takes too long is given up."""
 
-    Args:
-        limit_s: a report that takes longer is given up.
-    """
-
-    def __init__(self, limit_s: float = _TIME_LIMIT_S) -> None:
-        self._limit_s = limit_s
+    def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
         self._kept: OrderedDict[tuple[str, Stamp], bytes] = OrderedDict()
         self._process: asyncio.subprocess.Process | None = None
@@ -93,10 +88,10 @@ class ReportBuilder:
             start_new_session=True,
         )
         try:
-            page, complaint = await asyncio.wait_for(process.communicate(), self._limit_s)
+            page, complaint = await asyncio.wait_for(process.communicate(), _TIME_LIMIT_S)
         except TimeoutError:
             raise UnavailableError(
-                f"the report was not made within {self._limit_s:.0f} s", f"virtgauge report {folder} --format html"
+                f"the report was not made within {_TIME_LIMIT_S:.0f} s", f"virtgauge report {folder} --format html"
             ) from None
         finally:
             self.stop()
