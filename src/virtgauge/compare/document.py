@@ -194,7 +194,7 @@ def _forests(found: Comparison) -> Iterator[Chart]:
             panels.setdefault(f"{measure.name}{clause}", []).append(_change_row(found, change))
     caption = "The change from the base with its interval, in per cent. Filled marks are called changes."
     for title, panels in charts.items():
-        yield from chart_of("dots", title, caption, (Axis("change, %", RATIO, "signed"), Axis("")), panels)
+        yield from chart_of("dots", title, caption, (Axis("change, %", RATIO, "signed"), Axis("")), panels.items())
 
 
 def _change_row(found: Comparison, change: Change) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _courses(found: SeriesComparison) -> Iterator[Chart]:
             "medians of the runs between changes."
         )
         axes = Axis("run", None, "close"), Axis("", quantity, "close")
-        yield from chart_of("lines", name, caption, axes, panels)
+        yield from chart_of("lines", name, caption, axes, panels.items())
 
 
 def _by_ratio(series: Series) -> bool:

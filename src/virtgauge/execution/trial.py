@@ -206,7 +206,7 @@ class Takes:
         self.left_out.append({"reason": reason, "share": share, "elapsed_ns": usage.load.elapsed_ns})
 
     def _patient(self, further_ns: int) -> bool:
-        spent_ns = self.waited_ns + sum(one["elapsed_ns"] for one in self.left_out) + further_ns
+        spent_ns: int = self.waited_ns + sum(one["elapsed_ns"] for one in self.left_out) + further_ns
         return spent_ns < self._limits.patience_s * 1e9
 
     async def _wait_for_quiet(self) -> None:
