@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 from collections.abc import Sequence
 
 from virtgauge.analysis.bounds import Bound
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, nearest
 from virtgauge.measures.catalogue import find_measure
 from virtgauge.plan.load import Problems
 from virtgauge.plan.requirements import Requirement
@@ -144,10 +143,8 @@ def _require_covered(requirement: BoundRequirement, cells: Sequence[Cell], where
         levels = sorted({cell[factor] for cell in own if factor in cell})
         if not levels:
             factors = sorted({name for cell in own for name in cell})
-            close = difflib.get_close_matches(factor, factors, n=1)
             raise UsageError(
-                f"{where}.conditions.{factor}: {suite}.{name} has no such factor"
-                + (f"; did you mean {close[0]!r}?" if close else ""),
+                f"{where}.conditions.{factor}: {suite}.{name} has no such factor{nearest(factor, factors)}",
                 f"its factors: {', '.join(factors)}",
             )
         if not set(levels) & set(wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -104,13 +105,8 @@ class Workplace:
 
     def serves(self, assignment: Assignment) -> bool:
         """Whether an assignment is of the same run and host."""
-        mine, theirs = self._origin, assignment
-        return (mine.token, mine.first_block, mine.plan_text, mine.arms) == (
-            theirs.token,
-            theirs.first_block,
-            theirs.plan_text,
-            theirs.arms,
-        )
+        of = operator.attrgetter("token", "first_block", "plan_text", "arms")
+        return bool(of(self._origin) == of(assignment))
 
     async def measure(self, assignment: Assignment, signature: Signature, remote: RemoteHost | None) -> BatchAnswer:
         """Measure what is missing of a batch, with its tester elsewhere; everything that is known of it, signed so.

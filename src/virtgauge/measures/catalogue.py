@@ -6,10 +6,9 @@ a trial has values enough beyond it (:data:`virtgauge.analysis.distribution.TAIL
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, nearest
 from virtgauge.results.measure import Measure
 from virtgauge.specs.bandwidth_figures import bandwidth_measures
 from virtgauge.specs.forwarding_measures import forwarding_measures
@@ -42,10 +41,8 @@ def find_measure(suite: str, name: str) -> Measure:
         raise UsageError(f"suite = {suite!r}: there is no such suite", f"use one of {', '.join(MEASURES)}")
     known = MEASURES[suite]
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
-            f"measure = {name!r}: the suite {suite} has no such measure"
-            + (f"; did you mean {close[0]!r}?" if close else ""),
+            f"measure = {name!r}: the suite {suite} has no such measure{nearest(name, known)}",
             f"`virtgauge measures {suite}` lists them",
         )
     return known[name]

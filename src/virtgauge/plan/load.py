@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import json
 import re
@@ -17,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, nearest
 from virtgauge.plan.model import Plan
 
 
@@ -90,7 +89,8 @@ def _line(location: Sequence[str | int], complaint: Any, model: type[BaseModel] 
     kind, given = complaint["type"], complaint["input"]
     if kind == "extra_forbidden":
         fields = _fields_at(location, model, len(complaint["loc"]))
-        return f"{where}: unknown field; {_suggest(str(location[-1]), fields)}"
+        known = f"; known fields: {', '.join(fields)}" if fields else "; remove it"
+        return f"{where}: unknown field{nearest(str(location[-1]), fields) or known}"
     if kind == "missing":
         instead = location[-1] == "kind" and isinstance(given, Mapping) and "type" in given
         return f"{where}: missing; " + ("write kind instead of type" if instead else "it must be given")
@@ -118,13 +118,6 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
         return annotation
     found = (model_in(argument) for argument in typing.get_args(annotation))
     return next((one for one in found if one is not None), None)
-
-
-def _suggest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known fields: {', '.join(known)}" if known else "remove it"
 
 
 def _toml(value: Any) -> str:
@@ -216,9 +209,8 @@ def preset_text(name: str) -> str:
         UsageError: there is none of that name.
     """
     if name not in preset_names():
-        close = difflib.get_close_matches(name, preset_names(), n=1)
         raise UsageError(
-            f"no preset and no file is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
+            f"no preset and no file is named {name!r}{nearest(name, preset_names())}",
             f"presets: {', '.join(preset_names())}; or give the path of a plan (FILE.toml)",
         )
     return paper_text(name) if name in paper_names() else (_presets() / f"{name}.toml").read_text()
