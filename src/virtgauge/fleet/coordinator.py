@@ -6,7 +6,9 @@ What remains to be done is derived from the merged ledger, so running and resumi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import hashlib
 import time
 import zlib
 from collections import defaultdict
@@ -14,10 +16,10 @@ from collections.abc import Sequence
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.prepare import Design
-from virtgauge.execution.progress import GuestStarting, Notice, ProgressDisplay, RunEnded, RunStarted, TrialEnded
+from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded
 from virtgauge.fleet import work
 from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
-from virtgauge.fleet.cluster import Cluster, WorkerLostError
+from virtgauge.fleet.cluster import WorkerLostError
 from virtgauge.fleet.messages import (
     Assignment,
     Assistance,
@@ -29,7 +31,7 @@ from virtgauge.fleet.messages import (
     pack,
     unpack,
 )
-from virtgauge.fleet.roster import HostEnrolment, HostLostError, Roster, worker_of
+from virtgauge.fleet.roster import HostEnrolment, HostLostError, worker_of
 from virtgauge.ledger.records import SCHEDULED, GuestRecord, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
 from virtgauge.plan.fleet import FleetHost, FleetPair
@@ -128,34 +130,26 @@ class Coordinator:
     """One execution of a fleet's run, from wherever its ledger stands to the end.
 
     Args:
-        token: under which workers keep what they measure.
         hosts: that take part now, as the manifest has them; of a resumed run some may be missing.
+        enrolment: of hosts, by which they were taken on.
     """
 
     def __init__(
-        self,
-        *,
-        plan: Plan,
-        design: Design,
-        ledger: Ledger,
-        token: str,
-        hosts: Sequence[HostRecord],
-        roster: Roster,
-        cluster: Cluster,
-        display: ProgressDisplay,
+        self, plan: Plan, design: Design, ledger: Ledger, hosts: Sequence[HostRecord], enrolment: HostEnrolment
     ) -> None:
-        assert plan.fleet is not None
-        self._plan, self._fleet, self._ledger, self._token = plan, plan.fleet, ledger, token
-        self._roster, self._cluster, self._display = roster, cluster, display
+        self._fleet, self._ledger, self._enrolment = enrolment.fleet, ledger, enrolment
+        self._roster, self._cluster, self._display = enrolment.roster, enrolment.cluster, enrolment.display
         manifest = ledger.manifest()
         self._arms = {arm.name: arm for arm in manifest.arms}
         self._kinds = {arm.name: arm.kind for arm in manifest.arms}
         self._plan_text = manifest.plan_text
+        # What tells this run from every other on its workers, which keep what they measure under it.
+        text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
+        self._token = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._hosts = hosts
         self._batches = {host.name: list(placed_batches(plan, design, host, self._arms)) for host in manifest.hosts}
         self._settings = {host.name: host for host in self._fleet.hosts}
         self._slots = Slots(self._settings)
-        self._enrolment = HostEnrolment(self._fleet, roster, cluster, display)
         self._merger = Merger(ledger)
         self._progress = BatchProgress(ledger, plan.attempts)
         everything = [placed for batches in self._batches.values() for placed in batches]
@@ -163,13 +157,28 @@ class Coordinator:
         self._done = sum(self._progress.done(placed) for placed in everything)
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
 
-    async def run(self) -> bool:
-        """Measure what is missing; True when nothing remains.
+    async def execute(self) -> bool:
+        """Measure what is missing, and record the run's course; True when nothing remains.
 
         Raises:
             LedgerWriteError: a result could not be recorded.
             asyncio.CancelledError: interrupted; the batches under way were stopped, all merged trials are kept.
         """
+        try:
+            complete = await self._run()
+        except asyncio.CancelledError:
+            self._ledger.add_event("interrupted", "by a signal")
+            with contextlib.suppress(TimeoutError):
+                await self._cluster.stop(self._token)
+            raise
+        if complete:
+            with contextlib.suppress(TimeoutError):
+                for words in await self._cluster.leave(self._token):
+                    self._tell("remark", words)
+        self._ledger.add_event("completed" if complete else "ended incomplete", "")
+        return complete
+
+    async def _run(self) -> bool:
         started = time.monotonic()
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done))

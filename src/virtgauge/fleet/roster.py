@@ -120,7 +120,7 @@ class HostEnrolment:
     """Asks workers who they are, until all are there or the time is up."""
 
     def __init__(self, fleet: FleetSection, roster: Roster, cluster: Cluster, display: ProgressDisplay) -> None:
-        self._fleet, self._roster, self._cluster, self._display = fleet, roster, cluster, display
+        self.fleet, self.roster, self.cluster, self.display = fleet, roster, cluster, display
 
     async def enrol(self, host: FleetHost, plan_text: str) -> Enrolment:
         """Wait for a host's worker, ask it, and take it on.
@@ -130,18 +130,18 @@ class HostEnrolment:
                 the plan.
             DistrustError, ForeignMessageError: it is not what it must be.
         """
-        until = time.monotonic() + self._fleet.wait_s
+        until = time.monotonic() + self.fleet.wait_s
         told: set[str] = set()
         while True:
             try:
-                if not await self._cluster.present(host.worker):
+                if not await self.cluster.present(host.worker):
                     raise WorkerLostError(f"no worker named {host.worker!r} is connected")
                 data = pack(Enlistment(plan_text))
-                answer = unpack(await self._cluster.call(host.worker, work.enlist, data), Enrolment, worker_of(host))
+                answer = unpack(await self.cluster.call(host.worker, work.enlist, data), Enrolment, worker_of(host))
                 if isinstance(answer, Enrolment):
-                    self._roster.enrol(host, answer)
+                    self.roster.enrol(host, answer)
                     for words in answer.notices:
-                        self._display.show(Notice(f"host {host.name}: {words}"))
+                        self.display.show(Notice(f"host {host.name}: {words}"))
                     return answer
                 if not answer.busy:
                     raise UnavailableError(f"host {host.name!r}: {answer.message}", answer.remedy)
@@ -150,11 +150,11 @@ class HostEnrolment:
                 reason = error.message
             if time.monotonic() >= until:
                 raise UnavailableError(
-                    f"host {host.name!r} is not available within {self._fleet.wait_s:g} s: {reason}",
+                    f"host {host.name!r} is not available within {self.fleet.wait_s:g} s: {reason}",
                     f"on that host: virtgauge fleet worker --scheduler … --name {host.worker}",
                 )
             if reason not in told:
-                self._display.show(Notice(f"waiting for host {host.name}: {reason}", warning=False))
+                self.display.show(Notice(f"waiting for host {host.name}: {reason}", warning=False))
                 told.add(reason)
             await asyncio.sleep(_LOOK_S)
 

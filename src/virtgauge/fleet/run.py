@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import hashlib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 
 from virtgauge import __version__
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError, UsageError
-from virtgauge.execution.prepare import Design, check_plan
+from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ourselves
 from virtgauge.extras import require
@@ -55,8 +54,7 @@ def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay)
 
     async def work() -> bool:
         async with _cluster(fleet, display) as cluster:
-            roster = Roster(fleet, agent.sha256)
-            enrolment = HostEnrolment(fleet, roster, cluster, display)
+            enrolment = HostEnrolment(fleet, Roster(fleet, agent.sha256), cluster, display)
             plan_text = plan.to_toml()
             enrolled = {host.name: await enrolment.enrol(host, plan_text) for host in fleet.hosts}
             measured = {host.name for host in fleet.hosts if host.measured}
@@ -69,7 +67,7 @@ def start_fleet(plan: Plan, source: str, folder: Path, display: ProgressDisplay)
                     ledger.add_event(ONE_MACHINE, words)
                 for pair in fleet.pair:
                     ledger.add_event(TESTER, pair.words)
-                return await _execute(plan, design, ledger, hosts, roster, cluster, display)
+                return await Coordinator(plan, design, ledger, hosts, enrolment).execute()
 
     return asyncio.run(interruptible(work(), folder, RESUME))
 
@@ -89,7 +87,8 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
         manifest = ledger.manifest()
         source = f"{folder}/plan.toml"
         plan = parse_plan(manifest.plan_text, source)
-        if plan.fleet is None or not manifest.hosts:
+        fleet = plan.fleet
+        if fleet is None or not manifest.hosts:
             raise UsageError(f"{folder} is the run of one host", f"virtgauge resume {folder}")
         agent = find_agent()
         if agent.sha256 != manifest.agent_sha256:
@@ -99,23 +98,10 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
                 "install that version again, or start a new run",
             )
         design = check_plan(plan, source)
-        with run_to_ourselves(folder):
-            ledger.discard_unfinished_samples()
-            work = _resume(plan, plan.fleet, design, agent, ledger, display)
-            return asyncio.run(interruptible(work, folder, RESUME))
-
-
-async def _resume(
-    plan: Plan, fleet: FleetSection, design: Design, agent: AgentBinary, ledger: Ledger, display: ProgressDisplay
-) -> bool:
-    manifest = ledger.manifest()
-    known = {host.name: MachineIdentity(**host.machine) for host in manifest.hosts}
-    async with _cluster(fleet, display) as cluster:
-        roster = Roster(fleet, agent.sha256, known)
-        enrolment = HostEnrolment(fleet, roster, cluster, display)
+        known = {host.name: MachineIdentity(**host.machine) for host in manifest.hosts}
         settings = {host.name: host for host in fleet.hosts}
 
-        async def returning(host: HostRecord) -> HostRecord | None:
+        async def returning(host: HostRecord, enrolment: HostEnrolment) -> HostRecord | None:
             try:
                 _require_same_host(host, await enrolment.enrol(settings[host.name], manifest.plan_text))
             except FAILURES_OF_A_HOST as error:
@@ -124,51 +110,19 @@ async def _resume(
                 return None
             return host
 
-        found = await asyncio.gather(*(returning(host) for host in manifest.hosts))
-        hosts = [host for host in found if host is not None]
-        if not hosts:
-            raise UnavailableError("no host of this fleet can be had", "start their workers, then resume again")
-        ledger.add_event("resumed", f"virtgauge {__version__}, {len(hosts)} hosts")
-        return await _execute(plan, design, ledger, hosts, roster, cluster, display)
+        async def work() -> bool:
+            async with _cluster(fleet, display) as cluster:
+                enrolment = HostEnrolment(fleet, Roster(fleet, agent.sha256, known), cluster, display)
+                found = await asyncio.gather(*(returning(host, enrolment) for host in manifest.hosts))
+                hosts = [host for host in found if host is not None]
+                if not hosts:
+                    raise UnavailableError("no host of this fleet can be had", "start their workers, then resume again")
+                ledger.add_event("resumed", f"virtgauge {__version__}, {len(hosts)} hosts")
+                return await Coordinator(plan, design, ledger, hosts, enrolment).execute()
 
-
-async def _execute(
-    plan: Plan,
-    design: Design,
-    ledger: Ledger,
-    hosts: Sequence[HostRecord],
-    roster: Roster,
-    cluster: Cluster,
-    display: ProgressDisplay,
-) -> bool:
-    manifest = ledger.manifest()
-    # What tells this run from every other on its workers.
-    text = "\0".join((manifest.run_id, manifest.created_at, manifest.plan_text))
-    token = hashlib.sha256(text.encode()).hexdigest()[:16]
-    coordinator = Coordinator(
-        plan=plan,
-        design=design,
-        ledger=ledger,
-        token=token,
-        hosts=hosts,
-        roster=roster,
-        cluster=cluster,
-        display=display,
-    )
-    try:
-        complete = await coordinator.run()
-    except asyncio.CancelledError:
-        ledger.add_event("interrupted", "by a signal")
-        with contextlib.suppress(TimeoutError):
-            await cluster.stop(token)
-        raise
-    if complete:
-        with contextlib.suppress(TimeoutError):
-            for words in await cluster.leave(token):
-                ledger.add_event("remark", words)
-                display.show(Notice(words))
-    ledger.add_event("completed" if complete else "ended incomplete", "")
-    return complete
+        with run_to_ourselves(folder):
+            ledger.discard_unfinished_samples()
+            return asyncio.run(interruptible(work(), folder, RESUME))
 
 
 @contextlib.asynccontextmanager
