@@ -91,7 +91,7 @@ def configure() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-_CONNECT_S = 30.0
+CONNECT_S = 30.0
 _POLL_S = 1.0
 _STOP_S = 60.0
 
@@ -211,7 +211,7 @@ async def _client(address: str, security: Security) -> AsyncIterator[Client]:
 
     try:
         client = await Client(
-            address, security=security, asynchronous=True, set_as_default=False, timeout=_CONNECT_S, name="virtgauge"
+            address, security=security, asynchronous=True, set_as_default=False, timeout=CONNECT_S, name="virtgauge"
         )
     except (OSError, TimeoutError) as error:
         raise UnavailableError(
