@@ -8,7 +8,7 @@ import datetime
 import fcntl
 import os
 import signal
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,10 +209,15 @@ async def _execute(
     return complete
 
 
+def changed_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """In what of its identity a host's fingerprint is no longer that of the beginning, in words."""
+    before, after = then.get("identity", {}), now.get("identity", {})
+    return [f"{key}: {before.get(key)!r} then, {one!r} now" for key, one in after.items() if before.get(key) != one]
+
+
 def _compare_host(manifest: Manifest, agent: AgentBinary, ledger: Ledger, *, accept: bool) -> tuple[Flag, ...]:
     """Flags for trials made on a host that is no longer the one the run began with."""
-    then, now = manifest.fingerprint["identity"], fingerprint()["identity"]
-    changed = [f"{key}: {then.get(key)!r} then, {now.get(key)!r} now" for key in now if then.get(key) != now[key]]
+    changed = changed_facts(manifest.fingerprint, fingerprint())
     if agent.sha256 != manifest.agent_sha256:
         changed.append(f"agent: {manifest.agent_sha256[:12]} then, {agent.sha256[:12]} now")
     if not changed:

@@ -254,8 +254,21 @@ async def run_trial(
     def failure(status: TrialStatus, error: str, *flags: Flag, guest_lost: bool) -> Outcome:
         return Outcome(status, flags, {}, takes.accounting(), error, time.monotonic_ns() - began_ns, guest_lost)
 
+    async def bounded(measure: Awaitable[Measurement]) -> Measurement:
+        async with asyncio.timeout(within_s):  # of every single take
+            return await measure
+
+    async def measured() -> Measurement:
+        """The takes that count, as one measurement."""
+        sliced = None if limits.patience_s == 0 else suite.sliced(cell, testbed, on_progress)
+        if sliced is None:
+            return await takes.whole(lambda: bounded(suite.measure(cell, testbed, on_progress)))
+        flags = await takes.slices(sliced, lambda seconds: bounded(sliced.measure(seconds)))
+        joined = sliced.joined()
+        return dataclasses.replace(joined, flags=(*joined.flags, *flags))
+
     try:
-        measurement = await _measure(cell, suite, testbed, takes, within_s, on_progress, whole=limits.patience_s == 0)
+        measurement = await measured()
     except TimeoutError:
         flag = Flag("time-out", f"no result within {within_s:g} s")
         return failure(TrialStatus.FAILED, flag.detail, flag, guest_lost=True)
@@ -268,30 +281,6 @@ async def run_trial(
     except ChannelClosedError as error:
         return failure(TrialStatus.FAILED, f"the guest was lost: {error}", guest_lost=True)
     return _judge(measurement, takes, limits)
-
-
-async def _measure(
-    cell: Cell,
-    suite: Suite,
-    testbed: Testbed,
-    takes: Takes,
-    within_s: float,
-    on_progress: Callable[[float], None],
-    *,
-    whole: bool,
-) -> Measurement:
-    """The takes that count, as one measurement; every single one has ``within_s``."""
-
-    async def bounded(measure: Awaitable[Measurement]) -> Measurement:
-        async with asyncio.timeout(within_s):
-            return await measure
-
-    sliced = None if whole else suite.sliced(cell, testbed, on_progress)
-    if sliced is None:
-        return await takes.whole(lambda: bounded(suite.measure(cell, testbed, on_progress)))
-    flags = await takes.slices(sliced, lambda seconds: bounded(sliced.measure(seconds)))
-    joined = sliced.joined()
-    return dataclasses.replace(joined, flags=(*joined.flags, *flags))
 
 
 def _judge(measurement: Measurement, takes: Takes, limits: ValidityLimits) -> Outcome:

@@ -13,7 +13,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.progress import Notice, ProgressDisplay
-from virtgauge.execution.run import begun, interruptible, manifest_of, run_to_ourselves
+from virtgauge.execution.run import begun, changed_facts, interruptible, manifest_of, run_to_ourselves
 from virtgauge.extras import require
 from virtgauge.fleet.cluster import Cluster, TlsFiles, existing_cluster, own_cluster
 from virtgauge.fleet.coordinator import Coordinator
@@ -182,9 +182,7 @@ def _host_records(
 
 def _require_same_host(host: HostRecord, enrolment: Enrolment) -> None:
     """Refuse to go on with a host whose figures could not be merged with its earlier ones."""
-    then, now = host.fingerprint.get("identity", {}), enrolment.fingerprint.get("identity", {})
-    changed = [f"{key}: {then.get(key)!r} then, {now.get(key)!r} now" for key in now if then.get(key) != now[key]]
-    if changed:
+    if changed := changed_facts(host.fingerprint, enrolment.fingerprint):
         raise UnavailableError(
             f"host {host.name!r} is not as it was when the run began: {'; '.join(changed)}", "start a new run for it"
         )
