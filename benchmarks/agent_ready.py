@@ -25,11 +25,10 @@ from elsewhere import Place, by_a_call, by_image, by_libvirt, by_ssh, plain
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.attached.platform import AttachedPlatform
-from virtgauge.platforms.attached.settings import AttachedSettings
+from virtgauge.platforms.attached.platform import AttachedPlatform, AttachedSettings
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.qemu.platform import QemuGuest
-from virtgauge.platforms.uml.platform import UmlGuest
+from virtgauge.platforms.uml import UmlGuest
 from virtgauge.provision.go_program import find_runsc
 from virtgauge.provision.kernel import find_kernel
 

@@ -34,7 +34,7 @@ _BESIDE_BPS = 400e6
 The kernel's work comes before every program's: of more, the cross traffic would be absent while a train passes.
 """
 
-_OFFLOADS = "import sys; from virtgauge.network.offloads import disable_all; disable_all(sys.argv[1:])"
+_OFFLOADS = "import sys; from virtgauge.network.links import disable_all; disable_all(sys.argv[1:])"
 
 FRAME_BYTES, PACKET_BYTES = 1514, 1500
 """What the shaper counts of a full IP packet."""

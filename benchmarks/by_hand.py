@@ -20,7 +20,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.mounts import detach_below
 from virtgauge.platforms.boot_files import build_initramfs
 from virtgauge.platforms.qemu.command import MACHINES, Boot
-from virtgauge.platforms.uml.command import UmlBoot
+from virtgauge.platforms.uml import UmlBoot
 from virtgauge.provision.cache import cache_root
 
 _BOUND_S = 60.0

@@ -22,11 +22,11 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.process import end_process
 from virtgauge.image.build import build, find_ingredients
-from virtgauge.image.channel import SerialChannel
+from virtgauge.image.contents import SerialChannel
 from virtgauge.image.formats import Format
+from virtgauge.platforms import create
 from virtgauge.platforms.attached.credentials import Credentials, write_secret
 from virtgauge.platforms.base import Platform
-from virtgauge.platforms.registry import create
 from virtgauge.provision.progress import Silence
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"

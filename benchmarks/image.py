@@ -18,7 +18,7 @@ from by_hand import scratch
 
 from virtgauge.errors import VirtgaugeError
 from virtgauge.image.build import build, find_ingredients
-from virtgauge.image.channel import SerialChannel
+from virtgauge.image.contents import SerialChannel
 from virtgauge.image.formats import Format
 from virtgauge.provision.progress import Silence
 

@@ -14,7 +14,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.host.process import child_setup
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Disk, Guest, GuestSpec
-from virtgauge.platforms.host import HostPlatform
+from virtgauge.platforms.local import HostPlatform
 
 CORE = max(os.sched_getaffinity(0))
 """Where everything runs: ours and the peers' in turn."""

@@ -7,8 +7,7 @@ from pathlib import Path
 from provision_machine import module
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.image.channel import ImageChannel, SerialChannel
-from virtgauge.image.contents import Contents, contents_of, driver_names
+from virtgauge.image.contents import Contents, ImageChannel, SerialChannel, contents_of, driver_names
 from virtgauge.provision.boot_loader import BootLoader, find_boot_loader
 from virtgauge.provision.kernel import GuestKernel
 

@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 
 from virtgauge.analysis.bandwidth import ETHERNET_BYTES, SHAPER_BYTES, occupied_bps
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
-from virtgauge.host.native_file import find_native
+from virtgauge.extras import find_native
 from virtgauge.host.process import child_setup
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH"

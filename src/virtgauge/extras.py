@@ -6,7 +6,10 @@ The names are those of ``[project.optional-dependencies]`` in ``pyproject.toml``
 from __future__ import annotations
 
 import importlib.util
+import os
+from pathlib import Path
 
+import virtgauge
 from virtgauge.errors import UnavailableError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -32,3 +35,31 @@ def require(extra: str, purpose: str) -> None:
         raise UnavailableError(
             f"{purpose} needs {', '.join(missing)}, not installed here", f"pip install 'virtgauge[{extra}]'"
         )
+
+
+def find_native(name: str, variable: str, what: str, built: str, part: str) -> Path:
+    """Find a file: where an environment variable says, then inside the installed package.
+
+    Args:
+        name: of the file in the package.
+        variable: of the environment.
+        what: the file is, for the error.
+        built: how one is called that was built by hand, for the error's remedy.
+        part: that `virtgauge provision` builds it as, in a source tree.
+
+    Raises:
+        UnavailableError: neither exists.
+    """
+    override = os.environ.get(variable)
+    path = Path(override) if override else Path(virtgauge.__file__).parent / "native" / name
+    if not path.is_file():
+        raise UnavailableError(
+            f"{what} is missing: {path}",
+            how_to_build(part, variable, built),
+        )
+    return path.resolve()
+
+
+def how_to_build(part: str, variable: str, built: str) -> str:
+    """The remedy where a native file is missing: a source tree can build it, an installation brings it."""
+    return f"reinstall the package, or in a source tree: virtgauge provision {part}; or set {variable} to {built}"

@@ -13,8 +13,8 @@ import pytest
 from platforms.conftest import running
 from platforms.ssh_server import SshServer
 
+from virtgauge.platforms import create
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.registry import create
 
 Spec = Callable[..., GuestSpec]
 

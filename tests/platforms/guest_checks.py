@@ -27,7 +27,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Disk, GuestSpec
-from virtgauge.platforms.registry import KINDS, create
+from virtgauge.platforms import KINDS, create
 
 async def main():
     scope = Scope()

@@ -14,10 +14,9 @@ from platforms.conftest import running
 
 from virtgauge.host.scope import Scope
 from virtgauge.network import links
-from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Neighbour, Nic, Route
-from virtgauge.network.switch import Rule, Switch
+from virtgauge.network.switch import LinuxBridge, Rule, Switch
 from virtgauge.platforms.base import GuestSpec, Platform
 
 PATIENCE_S = 20.0

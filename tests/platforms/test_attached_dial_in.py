@@ -25,8 +25,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.credentials import Credentials, write_secret
-from virtgauge.platforms.attached.platform import AttachedPlatform
-from virtgauge.platforms.attached.settings import AttachedSettings
+from virtgauge.platforms.attached.platform import AttachedPlatform, AttachedSettings
 from virtgauge.platforms.base import GuestSpec, LaunchError
 
 pytestmark = pytest.mark.slow

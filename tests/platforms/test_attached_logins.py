@@ -15,9 +15,9 @@ from platforms.attached_checks import Spec, attached, gone, guest_of, refused
 from platforms.conftest import require
 from platforms.ssh_server import SshServer, ssh_server
 
+from virtgauge.platforms import create
 from virtgauge.platforms.attached import ssh
 from virtgauge.platforms.base import Availability
-from virtgauge.platforms.registry import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root")]
 

@@ -21,10 +21,10 @@ from sampled import sampled
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
+from virtgauge.platforms import create
 from virtgauge.platforms.base import Disk, Guest, GuestSpec, Platform
-from virtgauge.platforms.host import HostPlatform
+from virtgauge.platforms.local import HostPlatform
 from virtgauge.platforms.qemu.platform import QemuGuest
-from virtgauge.platforms.registry import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 Spec = Callable[..., GuestSpec]

@@ -18,9 +18,9 @@ from sampled import on, sampled
 from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
+from virtgauge.platforms import create
 from virtgauge.platforms.base import Disk, Guest, GuestSpec, LaunchError, Platform, Share
 from virtgauge.platforms.qemu.platform import QemuGuest
-from virtgauge.platforms.registry import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Spec = Callable[..., GuestSpec]

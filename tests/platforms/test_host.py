@@ -12,7 +12,7 @@ from platforms.conftest import burnt_share, running
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.host import HostPlatform
+from virtgauge.platforms.local import HostPlatform
 
 pytestmark = pytest.mark.slow
 Spec = Callable[..., GuestSpec]

@@ -15,12 +15,12 @@ from platforms.image_machines import DEVICES, MAC, ImageMachines, free_ports, ma
 from virtgauge.console.displays import ProgressStyle, create_display
 from virtgauge.execution.run import start_run
 from virtgauge.image.build import build, find_ingredients
-from virtgauge.image.channel import DialChannel, SerialChannel
+from virtgauge.image.contents import DialChannel, SerialChannel
 from virtgauge.image.formats import Format
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.load import parse_plan
-from virtgauge.platforms import registry
+from virtgauge.platforms import KINDS
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.attached.platform import AttachedPlatform
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
@@ -236,7 +236,7 @@ steal = 1.0
 def test_the_timing_suite_runs_through_an_image(
     images: Any, tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(registry.KINDS, "qemu", "platforms.image_machines:ImageMachines")
+    monkeypatch.setitem(KINDS, "qemu", "platforms.image_machines:ImageMachines")
     plan = parse_plan(PLAN.format(image=images(Format.RAW)), "plan")
     assert start_run(plan, "plan", tmp_path / "run", create_display(ProgressStyle.NONE))
     with Ledger.open(tmp_path / "run") as ledger:

@@ -5,9 +5,9 @@ import contextlib
 import pytest
 from pyroute2 import IPRoute
 
-from virtgauge.network.loan import lend
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError
+from virtgauge.network.wire import lend
 
 pytestmark = pytest.mark.slow
 

@@ -29,10 +29,10 @@ from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
+from virtgauge.platforms import create
 from virtgauge.platforms.base import Availability, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
 from virtgauge.platforms.libvirt.connection import library, open_connection
-from virtgauge.platforms.registry import create
 
 PLAN = """
 name = "libvirt"

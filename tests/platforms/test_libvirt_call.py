@@ -21,16 +21,16 @@ from pyroute2 import IPRoute
 
 from virtgauge.errors import UnavailableError
 from virtgauge.image.build import build, find_ingredients
-from virtgauge.image.channel import DialChannel
+from virtgauge.image.contents import DialChannel
 from virtgauge.image.formats import Format
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
+from virtgauge.platforms import create
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.base import Availability, GuestSpec
 from virtgauge.platforms.libvirt.connection import library, open_connection
-from virtgauge.platforms.registry import create
 from virtgauge.provision.progress import Silence
 
 pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.timeout(600)]

@@ -25,7 +25,7 @@ from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.base import Availability, GuestSpec, LaunchError
 from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, open_connection, waited
-from virtgauge.platforms.libvirt.drivers import DRIVERS
+from virtgauge.platforms.libvirt.settings import DRIVERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 Spec = Callable[..., GuestSpec]

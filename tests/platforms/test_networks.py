@@ -14,8 +14,8 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.network.openvswitch import OpenVSwitch
+from virtgauge.platforms import create
 from virtgauge.platforms.base import GuestSpec, LaunchError, Platform
-from virtgauge.platforms.registry import create
 
 pytestmark = pytest.mark.slow
 

@@ -17,12 +17,11 @@ from platforms.network_checks import mac, peer
 
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
-from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.openvswitch import OpenVSwitch
-from virtgauge.network.switch import Rule, Switch
+from virtgauge.network.switch import LinuxBridge, Rule, Switch
 
 pytestmark = pytest.mark.slow
 

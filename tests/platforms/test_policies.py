@@ -20,8 +20,8 @@ from virtgauge.agent.channel import ChannelClosedError
 from virtgauge.host.cgroup import Hierarchies
 from virtgauge.host.policy import DiskLimits, Policy, PolicyError
 from virtgauge.host.scope import Scope
+from virtgauge.platforms import create
 from virtgauge.platforms.base import Guest, GuestSpec, Platform, Share
-from virtgauge.platforms.registry import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
 Spec = Callable[..., GuestSpec]

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from virtgauge.errors import UsageError
-from virtgauge.platforms.registry import KINDS, create, settings_model
+from virtgauge.platforms import KINDS, create, settings_model
 
 LEAST = {"attached": {"via": "ssh", "host": "192.0.2.1"}}
 """What kinds need that cannot be made from nothing."""

@@ -20,7 +20,7 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.policy import DiskLimits, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, LaunchError, Share
-from virtgauge.platforms.uml.platform import UmlPlatform
+from virtgauge.platforms.uml import UmlPlatform
 
 CAP_KILL, CAP_SYS_ADMIN, CAP_SYS_BOOT = 5, 21, 22
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -16,7 +16,7 @@ from virtgauge.execution.trial import Outcome, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.plan.model import ValidityLimits
-from virtgauge.platforms.registry import create
+from virtgauge.platforms import create
 from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.bandwidth.suite import BandwidthSuite, conditions_of

@@ -15,7 +15,7 @@ from virtgauge.execution.trial import Outcome, run_trial
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
 from virtgauge.plan.model import ValidityLimits
-from virtgauge.platforms.registry import create
+from virtgauge.platforms import create
 from virtgauge.suites.base import Cell
 from virtgauge.suites.isolation.suite import IsolationSuite
 from virtgauge.suites.isolation.testbed import IsolationTestbed

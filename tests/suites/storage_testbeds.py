@@ -14,7 +14,7 @@ from typing import Any
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
-from virtgauge.platforms.registry import create
+from virtgauge.platforms import create
 from virtgauge.suites.base import Cell, Measurement
 from virtgauge.suites.storage.databases import database
 from virtgauge.suites.storage.databases.base import Found

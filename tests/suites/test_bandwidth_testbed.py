@@ -18,7 +18,7 @@ from sampled import sampled
 from suites.bandwidth_testbeds import BEFORE_OTHERS, IP, check_against_truth, path
 
 from virtgauge.ledger.records import TrialStatus
-from virtgauge.network.device_counters import DeviceCounters
+from virtgauge.network.namespace import DeviceCounters
 from virtgauge.suites.bandwidth import links, suite
 from virtgauge.suites.bandwidth.laboratory import ShapedPath
 

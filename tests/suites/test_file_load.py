@@ -11,7 +11,7 @@ import pytest
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import scratch_root
-from virtgauge.platforms.registry import create
+from virtgauge.platforms import create
 from virtgauge.provision.ganesha import find_ganesha
 from virtgauge.suites.file_load import FileLoadSettings, FileTestbed, load_flags, set_up_file_testbed
 from virtgauge.suites.testbed import Stage

@@ -15,8 +15,8 @@ from flush_programs import CLEAN, SOURCES, FlushCounters, compile_programs, flus
 
 from virtgauge.agent.binary import find_agent
 from virtgauge.host.scope import Scope
+from virtgauge.platforms import create
 from virtgauge.platforms.base import GuestSpec, Share
-from virtgauge.platforms.registry import create
 from virtgauge.suites.storage.flushes import LABORATORY_FAILED, launcher_prefix
 
 pytestmark = pytest.mark.slow

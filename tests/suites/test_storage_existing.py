@@ -16,7 +16,7 @@ from suites.database_servers import RunningServer, answer_of, running
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UsageError
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.registry import create
+from virtgauge.platforms import create
 from virtgauge.suites.base import Measurement
 from virtgauge.suites.storage.client import StoreError
 from virtgauge.suites.storage.databases import database

@@ -13,7 +13,7 @@ import typer.main
 import virtgauge
 from virtgauge import cli
 from virtgauge.errors import UnavailableError
-from virtgauge.host.native_file import find_native
+from virtgauge.extras import find_native
 from virtgauge.platforms.oci.platform import OciPlatform
 from virtgauge.provision.parts import GROUPS, PARTS
 

@@ -19,8 +19,8 @@ from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan
 from virtgauge.plan.load import parse_plan
 from virtgauge.platforms.attached.credentials import CONTROLLER_NAME, Credentials
+from virtgauge.platforms.attached.platform import AttachedSettings, Endpoint, Hop
 from virtgauge.platforms.attached.remote_shell import Placement, removal_command
-from virtgauge.platforms.attached.settings import AttachedSettings, Endpoint, Hop
 
 
 @pytest.mark.parametrize(

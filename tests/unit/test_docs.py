@@ -19,7 +19,7 @@ from virtgauge.cli import app
 from virtgauge.console.plan_reference import field_docstrings, plan_reference
 from virtgauge.plan.model import DesignScope
 from virtgauge.plan.requirements import Budget, Requirement
-from virtgauge.platforms.registry import KINDS, settings_model
+from virtgauge.platforms import KINDS, settings_model
 from virtgauge.provision.parts import GROUPS, PARTS
 from virtgauge.suites.registry import SUITES
 

@@ -10,9 +10,9 @@ from suites.simulated_runs import execute, plan_of, report_of, simulated
 
 from virtgauge.execution.progress import Notice
 from virtgauge.ledger.store import Ledger
+from virtgauge.platforms import create
 from virtgauge.platforms.base import emulation_told
 from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
-from virtgauge.platforms.registry import create
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
 
 TCG = {"hypervisor": {"present": True, "signature": "TCGTCGTCGTCG"}, "cpu": {"model": "QEMU Virtual CPU version 2.5+"}}

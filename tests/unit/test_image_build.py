@@ -20,7 +20,7 @@ from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.image import build as building
 from virtgauge.image import formats, inspection
 from virtgauge.image.build import Ingredients, build, find_ingredients
-from virtgauge.image.channel import DialChannel, SerialChannel
+from virtgauge.image.contents import DialChannel, SerialChannel
 from virtgauge.image.formats import Format, format_of
 from virtgauge.provision.progress import Silence
 

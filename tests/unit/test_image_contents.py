@@ -10,8 +10,7 @@ import pyarrow
 import pytest
 
 from virtgauge.errors import UnavailableError, UsageError
-from virtgauge.image.channel import DialChannel, SerialChannel
-from virtgauge.image.contents import Contents, contents_of, digest_of, driver_names
+from virtgauge.image.contents import Contents, DialChannel, SerialChannel, contents_of, digest_of, driver_names
 
 
 def entries(contents: Contents) -> dict[str, tuple[int, bytes]]:

@@ -12,12 +12,11 @@ from lxml import etree
 from pydantic import ValidationError
 
 from virtgauge.host.domains import DomainRecord, destroy_domains
-from virtgauge.platforms.guest_root import RootPart
+from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.libvirt import LibvirtPlatform
 from virtgauge.platforms.libvirt.boot import management_interface
 from virtgauge.platforms.libvirt.domain_xml import Domain, Interface, KernelBoot
-from virtgauge.platforms.libvirt.drivers import DRIVERS, ChannelKind, target_of
-from virtgauge.platforms.libvirt.settings import LibvirtSettings
+from virtgauge.platforms.libvirt.settings import DRIVERS, ChannelKind, LibvirtSettings, target_of
 from virtgauge.platforms.qemu.command import Drive
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")

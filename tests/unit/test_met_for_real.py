@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virtgauge.platforms.registry import KINDS
+from virtgauge.platforms import KINDS
 from virtgauge.suites.registry import SUITES
 from virtgauge.suites.storage.databases import DATABASES
 

@@ -8,7 +8,7 @@ import pytest
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import check_plan, load_checked
 from virtgauge.plan.load import load_plan, parse_plan, preset_names
-from virtgauge.platforms.registry import KINDS
+from virtgauge.platforms import KINDS
 from virtgauge.suites.timing import TimingSuite
 
 MINIMAL = """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.boot_probe import KVM_BOUND_S, forget, judge
-from virtgauge.platforms.guest_root import RootPart
 from virtgauge.platforms.qemu.command import Boot
 
 BOOT = Boot(

@@ -7,8 +7,7 @@ import pytest
 
 from virtgauge.analysis.isolation import Claim, entitled_cpus
 from virtgauge.host.policy import DiskLimits, Policy
-from virtgauge.platforms.simulated.isolation import IsolationTruth, Side, Want, divided, division
-from virtgauge.platforms.simulated.kernels import Work
+from virtgauge.platforms.simulated.isolation import IsolationTruth, Side, Want, Work, divided, division
 
 
 @pytest.mark.parametrize(

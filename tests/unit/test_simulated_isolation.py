@@ -15,8 +15,8 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.host.policy import DiskLimits, Policy, PolicyError
 from virtgauge.host.scope import Scope
+from virtgauge.platforms import create
 from virtgauge.platforms.base import GuestSpec
-from virtgauge.platforms.registry import create
 from virtgauge.suites.answers import decode_histogram
 
 CORE = max(os.sched_getaffinity(0))

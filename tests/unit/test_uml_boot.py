@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.guest_root import RootPart
+from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.local import Tap
-from virtgauge.platforms.uml.command import HostView, UmlBoot
-from virtgauge.platforms.uml.platform import UmlPlatform
+from virtgauge.platforms.uml import HostView, UmlBoot, UmlPlatform
 
 BOOT = UmlBoot(binary=Path("/usr/bin/linux.uml"), memory_mib=128, identity="vg012345-g1")
 

@@ -8,7 +8,7 @@ import pytest
 from xen_hosts import PLAIN, SHARES, NotedDom0
 
 from virtgauge.host.policy import DiskLimits, Policy, PolicyError
-from virtgauge.platforms.xen.guest import XenGuest
+from virtgauge.platforms.xen.platform import XenGuest
 from virtgauge.platforms.xen.toolstack import Share, Toolstack, xen_cap, xen_weight
 
 FOUR = (0, 1, 2, 3)

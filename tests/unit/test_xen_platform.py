@@ -12,8 +12,8 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.host import domains
 from virtgauge.host.domains import is_xen_host
 from virtgauge.host.scope import Scope
+from virtgauge.platforms import create
 from virtgauge.platforms.base import Disk, GuestSpec, LaunchError, Share
-from virtgauge.platforms.registry import create
 from virtgauge.platforms.xen import XenPlatform, platform
 from virtgauge.platforms.xen.dom0 import LocalDom0, XenError
 from virtgauge.provision.kernel import GuestKernel

@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from virtgauge.platforms.boot_files import canonical
-from virtgauge.platforms.guest_root import RootPart, system_parts
+from virtgauge.platforms.boot_files import RootPart, canonical, system_parts
 from virtgauge.platforms.qemu.command import PORT_NAME
 from virtgauge.platforms.xen.toolstack import GuestType
 

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 from virtgauge.errors import UnavailableError
-from virtgauge.provision.apt import Apt
 from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
 from virtgauge.provision.kernel import GuestKernel, find_kernel
+from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, Silence, State
 from virtgauge.provision.tools import output_of, run_logged
 

@@ -16,7 +16,7 @@ from virtgauge.platforms.boot_probe import judge
 from virtgauge.platforms.xen import XenPlatform
 
 REGISTRATION = {"xen-lab": "xen_lab.platform:XenLabPlatform"}
-"""For :data:`virtgauge.platforms.registry.KINDS`."""
+"""For :data:`virtgauge.platforms.KINDS`."""
 
 
 class XenLabPlatform(XenPlatform):

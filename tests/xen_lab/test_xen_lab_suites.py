@@ -14,8 +14,8 @@ from virtgauge.errors import UnavailableError
 from virtgauge.ledger.records import TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.load import load_plan
+from virtgauge.platforms import KINDS
 from virtgauge.platforms.base import Availability
-from virtgauge.platforms.registry import KINDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.timeout(1500)]
 

@@ -11,7 +11,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from virtgauge.host.native_file import find_native
+from virtgauge.extras import find_native
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_AGENT"
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from virtgauge.console.options import makeable_folder
 from virtgauge.errors import UsageError, VirtgaugeError
 from virtgauge.host.policy import DiskLimits, Hypervisor, Policy, Target, commands
-from virtgauge.image.channel import DEFAULT_PATIENCE_S, SERIAL_DEVICE, DialChannel, ImageChannel, SerialChannel
+from virtgauge.image.contents import DEFAULT_PATIENCE_S, SERIAL_DEVICE, DialChannel, ImageChannel, SerialChannel
 from virtgauge.image.formats import Format, format_of
 
 attach = typer.Typer(
@@ -59,7 +59,7 @@ def prepare(
     from virtgauge.agent.binary import find_agent
     from virtgauge.platforms.attached.credentials import Credentials
     from virtgauge.platforms.attached.dial_in import IDENTITY_NAME, write_kit
-    from virtgauge.platforms.attached.settings import Endpoint
+    from virtgauge.platforms.attached.platform import Endpoint
 
     ends = {}
     for option, text in (("--listen", listen), ("--advertise", advertise or listen)):

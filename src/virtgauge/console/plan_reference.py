@@ -20,7 +20,7 @@ from virtgauge.plan.fleet import FleetSection
 from virtgauge.plan.load import model_in
 from virtgauge.plan.model import DesignScope, Plan, PlatformSection, ValidityLimits
 from virtgauge.plan.requirements import Budget, Requirement
-from virtgauge.platforms.registry import KINDS, settings_model
+from virtgauge.platforms import KINDS, settings_model
 from virtgauge.suites.registry import SUITES
 
 _HEAD = """\

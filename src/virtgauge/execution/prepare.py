@@ -18,8 +18,8 @@ from virtgauge.ledger.statistics import TAILS
 from virtgauge.plan.load import PlanError, Problems, explain, load_plan
 from virtgauge.plan.model import AA_SUFFIX, DesignScope, Plan, PlatformSection
 from virtgauge.plan.requirements import Requirement
+from virtgauge.platforms import KINDS, create, settings_model
 from virtgauge.platforms.base import Availability, Platform
-from virtgauge.platforms.registry import KINDS, create, settings_model
 from virtgauge.suites.base import PLAIN_BENCH, Cell, Suite
 from virtgauge.suites.registry import SUITES
 

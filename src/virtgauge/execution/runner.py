@@ -34,7 +34,7 @@ from virtgauge.ledger.store import Ledger, utc_now
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch, schedule, schedule_block
 from virtgauge.platforms.base import LaunchError
-from virtgauge.platforms.remote.platform import RemoteHost
+from virtgauge.platforms.remote import RemoteHost
 from virtgauge.suites.base import Cell
 from virtgauge.suites.testbed import Stage, Testbed
 

@@ -38,8 +38,7 @@ from virtgauge.host.fingerprint import fingerprint
 from virtgauge.host.reclaim import reclaim_dead
 from virtgauge.host.scope import Scope
 from virtgauge.plan.load import parse_plan
-from virtgauge.platforms.remote.platform import RemoteHost, RemoteHostLostError
-from virtgauge.platforms.remote.server import PeerServer
+from virtgauge.platforms.remote import PeerServer, RemoteHost, RemoteHostLostError
 
 
 class Assistant:

@@ -129,7 +129,7 @@ async def _side_by_side(workers: Sequence[AbstractAsyncContextManager[None]]) ->
 async def _ssh_worker(
     fleet: FleetSection, host: FleetHost, scheduler: str, files: TlsFiles, display: ProgressDisplay
 ) -> AsyncIterator[None]:
-    from virtgauge.platforms.attached.settings import AttachedSettings, Hop
+    from virtgauge.platforms.attached.platform import AttachedSettings, Hop
     from virtgauge.platforms.attached.ssh import SshError, connected
 
     assert host.address is not None

@@ -25,7 +25,7 @@ from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch, schedule_block
 from virtgauge.platforms.base import Platform
-from virtgauge.platforms.remote.platform import RemoteHost
+from virtgauge.platforms.remote import RemoteHost
 from virtgauge.suites.base import Cell
 
 PLAN_SOURCE = "the fleet's plan"

@@ -14,8 +14,7 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.host.scope import Scope
 from virtgauge.image import formats
-from virtgauge.image.channel import ImageChannel, SerialChannel
-from virtgauge.image.contents import Contents, contents_of
+from virtgauge.image.contents import Contents, ImageChannel, SerialChannel, contents_of
 from virtgauge.image.disk import make_cd, make_disk
 from virtgauge.image.formats import Format
 from virtgauge.provision.boot_loader import BootLoader, find_boot_loader

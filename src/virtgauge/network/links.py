@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import array
+import contextlib
 import dataclasses
+import enum
 import errno
 import fcntl
 import functools
@@ -10,13 +13,55 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
 
-from virtgauge.network.namespace import Namespace
+from virtgauge.host.process import all_pids
+from virtgauge.network.namespace import FOLDER, Namespace
 from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.network.offloads import Offload, disable_all, switch
+
+# What an interface leaves to hardware, or joins and splits on the way, as ethtool(8) switches it.
+
+_SIOCETHTOOL = 0x8946
+
+
+class Offload(enum.IntEnum):
+    """Features by the command that sets each (``linux/ethtool.h``)."""
+
+    TRANSMIT_CHECKSUM = 0x17
+    TCP_SEGMENTATION = 0x1F
+    GENERIC_SEGMENTATION = 0x24
+    GENERIC_RECEIVE = 0x2C
+
+
+# segmentation first, as it needs the checksums
+_ALL = (Offload.TCP_SEGMENTATION, Offload.GENERIC_SEGMENTATION, Offload.GENERIC_RECEIVE, Offload.TRANSMIT_CHECKSUM)
+
+
+def switch(interface: str, offload: Offload, on: bool) -> None:
+    """Switch one feature of an interface of the calling thread's namespace.
+
+    Raises:
+        OSError: there is no such interface, or it cannot.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        value = array.array("I", [offload, on])
+        request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])
+        fcntl.ioctl(control, _SIOCETHTOOL, request)
+
+
+def disable_all(interfaces: Iterable[str]) -> None:
+    """Make every frame of these interfaces a frame, complete with its checksum.
+
+    Raises:
+        OSError: there is no such interface.
+    """
+    for interface in interfaces:
+        for offload in _ALL:
+            switch(interface, offload, False)
+
 
 _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
@@ -207,3 +252,54 @@ def _configure(route: IPRoute, index: int, nic: Nic) -> None:
     for wanted in nic.routes:
         gateway = {"gateway": wanted.via} if wanted.via else {"scope": "link"}
         route.route("replace", dst=wanted.to, oif=index, **gateway)
+
+
+def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[int]:
+    """Have the frames that come to these interfaces of a namespace taken by threads.
+
+    Returns:
+        pids of the threads, which end with the interfaces.
+
+    Raises:
+        NetworkError: this kernel has no such threads for them.
+    """
+    names = list(interfaces)
+
+    def switch_on() -> None:
+        for name in names:
+            switch(name, Offload.GENERIC_RECEIVE, True)
+            (Path("/sys/class/net") / name / "threaded").write_text("1")
+
+    with _alone():
+        before = set(all_pids())
+        try:
+            namespace.run_with_devices(switch_on)
+        except OSError as error:
+            raise NetworkError(
+                f"the kernel has no threads of their own for the interfaces of {namespace.name}: {error.strerror}",
+                "Linux 5.12 or later has them (threaded NAPI)",
+            ) from error
+        # A thread is known by its name alone, napi/<interface>-<number>, which tells nothing of the namespace.
+        threads = [pid for pid in set(all_pids()) - before if _serves(pid, names)]
+    if len(threads) < len(names):
+        raise NetworkError(f"{len(threads)} threads serve the {len(names)} interfaces of {namespace.name}")
+    return sorted(threads)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """No other run of virtgauge makes such threads meanwhile."""
+    folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _serves(pid: int, interfaces: Iterable[str]) -> bool:
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text()
+    except OSError:  # it ended meanwhile
+        return False
+    return name.startswith(tuple(f"napi/{interface}-" for interface in interfaces))

@@ -1,1 +1,69 @@
 """Ways of running code, behind the one interface of :mod:`virtgauge.platforms.base`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from virtgauge.errors import UsageError
+from virtgauge.platforms.base import Platform
+
+KINDS: dict[str, str] = {
+    "attached": "virtgauge.platforms.attached.platform:AttachedPlatform",
+    "host": "virtgauge.platforms.local:HostPlatform",
+    "libvirt": "virtgauge.platforms.libvirt:LibvirtPlatform",
+    "oci": "virtgauge.platforms.oci.platform:OciPlatform",
+    "qemu": "virtgauge.platforms.qemu.platform:QemuPlatform",
+    "simulated": "virtgauge.platforms.simulated:SimulatedPlatform",
+    "uml": "virtgauge.platforms.uml:UmlPlatform",
+    "xen": "virtgauge.platforms.xen:XenPlatform",
+}
+"""What ``kind`` may be in a plan, and the class of each as ``module:class``."""
+
+
+class PlatformClass(Protocol):
+    """A class of platforms: its settings, and how to make one from them."""
+
+    Settings: type[BaseModel]
+
+    def __call__(self, settings: Any) -> Platform: ...
+
+
+def platform_class(kind: str) -> PlatformClass:
+    """The class of a kind, imported on first use: a plan without virtual machines needs nothing of QEMU.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    if kind not in KINDS:
+        close = difflib.get_close_matches(kind, KINDS, n=1)
+        raise UsageError(
+            f"kind = {kind!r} is no platform" + (f"; did you mean {close[0]!r}?" if close else ""),
+            f"choose one of: {', '.join(KINDS)}",
+        )
+    module, _, name = KINDS[kind].partition(":")
+    found: PlatformClass = getattr(importlib.import_module(module), name)
+    return found
+
+
+def settings_model(kind: str) -> type[BaseModel]:
+    """The model of a kind's settings, for explaining an error in them.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    return platform_class(kind).Settings
+
+
+def create(kind: str, settings: dict[str, Any]) -> Platform:
+    """A platform from its section of a plan, less ``name`` and ``kind``.
+
+    Raises:
+        UsageError: there is no such kind.
+        pydantic.ValidationError: the settings are wrong; :func:`settings_model` names the right ones.
+    """
+    cls = platform_class(kind)
+    return cls(cls.Settings.model_validate(settings))

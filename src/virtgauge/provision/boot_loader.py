@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from virtgauge.provision.apt import Apt
 from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
+from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.tools import run_logged, start_log
 

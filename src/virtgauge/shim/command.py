@@ -50,8 +50,7 @@ def shim(
     Not reached: static, set-user-ID, Go and 32-bit programs (refused, or warned of), code that calls the vDSO or the
     kernel by itself, and children that are started with a cleared environment.
     """
-    from virtgauge.shim.library import find_library
-    from virtgauge.shim.session import end_as, run_under_shim
+    from virtgauge.shim.session import end_as, find_library, run_under_shim
     from virtgauge.shim.target import find_target
 
     target = find_target(command[0])

@@ -12,8 +12,8 @@ from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.process import KernelThreads
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Accounting, Guest, GuestSpec, Platform
-from virtgauge.platforms.host import HostPlatform
-from virtgauge.platforms.remote.platform import RemoteHost
+from virtgauge.platforms.local import HostPlatform
+from virtgauge.platforms.remote import RemoteHost
 
 
 def allowed_cpus() -> tuple[int, ...]:

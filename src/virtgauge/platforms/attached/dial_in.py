@@ -25,8 +25,7 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.credentials import Credentials, write_secret
-from virtgauge.platforms.attached.platform import AttachedGuest
-from virtgauge.platforms.attached.settings import AttachedSettings, Endpoint
+from virtgauge.platforms.attached.platform import AttachedGuest, AttachedSettings, Endpoint
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 

@@ -16,9 +16,8 @@ from typing import Any
 import asyncssh
 
 from virtgauge.agent.channel import Channel
-from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest
+from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest, AttachedSettings, Hop
 from virtgauge.platforms.attached.remote_shell import Placement, PlacementError, bases, removal_command
-from virtgauge.platforms.attached.settings import AttachedSettings, Hop
 from virtgauge.platforms.attempt import LaunchAttempt, PipePair, log_tail
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from virtgauge.platforms.guest_root import RootPart
-from virtgauge.platforms.libvirt.drivers import ChannelKind, Driver
+from virtgauge.platforms.boot_files import RootPart
+from virtgauge.platforms.libvirt.settings import ChannelKind, Driver
 from virtgauge.platforms.qemu.command import PORT_NAME, Drive
 
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"

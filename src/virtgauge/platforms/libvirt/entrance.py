@@ -16,11 +16,11 @@ from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import VirtgaugeError
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.attached.dial_in import Listener, RefusedCallers
-from virtgauge.platforms.attached.settings import Endpoint
+from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.libvirt.boot import DomainAttempt
 from virtgauge.platforms.libvirt.connection import called
-from virtgauge.platforms.libvirt.drivers import ChannelKind
+from virtgauge.platforms.libvirt.settings import ChannelKind
 
 # Where the agent's stream comes in: a Unix socket of ours, the hypervisor's console, a port that the agent calls.
 

@@ -18,18 +18,23 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import DomainRecord
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
-from virtgauge.platforms.attached.settings import Endpoint
+from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, Platform, emulation_told
+from virtgauge.platforms.boot_files import root_of
 from virtgauge.platforms.boot_probe import Verdict, judge
-from virtgauge.platforms.guest_root import root_of
-from virtgauge.platforms.libvirt.boot import DomainAttempt, container_root, kernel_boot, management_interface, removed
+from virtgauge.platforms.libvirt.boot import (
+    DomainAttempt,
+    LabDevices,
+    container_root,
+    kernel_boot,
+    management_interface,
+    removed,
+)
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library
 from virtgauge.platforms.libvirt.domain_xml import DISK_TARGET, SOCKET_IN_CONTAINER, Domain, Interface
-from virtgauge.platforms.libvirt.drivers import ChannelKind
 from virtgauge.platforms.libvirt.entrance import AnyEntrance, CallIn, Entrance, Terminal, conversation
 from virtgauge.platforms.libvirt.guest import DomainPolicy, LibvirtGuest
-from virtgauge.platforms.libvirt.settings import LibvirtSettings
-from virtgauge.platforms.libvirt.taps import LabDevices
+from virtgauge.platforms.libvirt.settings import ChannelKind, LibvirtSettings
 from virtgauge.platforms.qemu.command import drive_of
 from virtgauge.provision.kernel import find_kernel
 

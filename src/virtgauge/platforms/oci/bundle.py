@@ -14,7 +14,7 @@ from typing import Any
 
 from virtgauge.host.cgroup import LEAST_QUOTA_US, QUOTA_PERIOD_US
 from virtgauge.platforms.base import Share
-from virtgauge.platforms.guest_root import system_folders
+from virtgauge.platforms.boot_files import system_folders
 
 AGENT_PATH = "/virtgauge-agent"
 """Where the container finds the agent."""

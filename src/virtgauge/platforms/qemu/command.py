@@ -13,7 +13,7 @@ from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.host.policy import DiskLimits, PolicyError
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.guest_root import RootPart
+from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.local import Tap
 
 # A data disk of a virtual machine of QEMU, and the modules that its kernel needs for it and for the host's root.

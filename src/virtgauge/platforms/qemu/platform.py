@@ -25,11 +25,16 @@ from virtgauge.host.process import wait_for_exit
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import ModuleError, build_initramfs, canonical, direct_kernel, module_closure
+from virtgauge.platforms.boot_files import (
+    ModuleError,
+    build_initramfs,
+    canonical,
+    direct_kernel,
+    module_closure,
+    root_of,
+)
 from virtgauge.platforms.boot_probe import Verdict, judge, said_version
-from virtgauge.platforms.guest_root import root_of
-from virtgauge.platforms.host import HostPlatform
-from virtgauge.platforms.local import LocalGuest, guest_place, open_taps, require_limit
+from virtgauge.platforms.local import HostPlatform, LocalGuest, guest_place, open_taps, require_limit
 from virtgauge.platforms.qemu.command import (
     DISK_MODULES,
     LONGEST_COMMAND_LINE,

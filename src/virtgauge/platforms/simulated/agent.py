@@ -19,11 +19,10 @@ import numpy.typing as npt
 from virtgauge.agent.channel import PROTOCOL_VERSION
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
 from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd
-from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
-from virtgauge.platforms.simulated.kernels import SimulatedFailure, Work, work_name
-from virtgauge.platforms.simulated.neighbours import Load, Tenant
-from virtgauge.platforms.simulated.storage import StorageDevice, StorageTruth
-from virtgauge.platforms.simulated.trials import StorageCommands, kernel_trial, load_result, packet_trial
+from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth, packet_trial
+from virtgauge.platforms.simulated.isolation import SimulatedFailure, Work, work_name
+from virtgauge.platforms.simulated.neighbours import Load, Tenant, kernel_trial, load_result
+from virtgauge.platforms.simulated.storage import StorageCommands, StorageDevice, StorageTruth
 from virtgauge.platforms.simulated.truth import BurstMachine, Distribution, Fault, distribution_message
 
 _ANSWERS = {

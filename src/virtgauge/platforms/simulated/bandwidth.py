@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from virtgauge.platforms.simulated.kernels import SimulatedFailure
+from virtgauge.platforms.simulated.isolation import SimulatedFailure
 from virtgauge.platforms.simulated.truth import distribution_message
 
 ENDS = ("tested", "receiver", "others")

@@ -16,13 +16,117 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from virtgauge.host.policy import PLAIN_WEIGHT, Policy
-from virtgauge.platforms.simulated import kernels
-from virtgauge.platforms.simulated.kernels import Work
+
+# Requests for the agent's kernels as docs/protocol.md has them: what is asked for, checked as the agent checks it.
+
+MEMORY, CACHE, DISK, WAKE = "memory", "cache", "disk", "wake"
+
+_BESIDES: dict[str, tuple[str, ...]] = {
+    "integer": (),
+    "floating": (),
+    MEMORY: ("access", "element", "block_bytes"),
+    "latency": ("block_bytes",),
+    DISK: ("order", "operation", "folder", "block_bytes", "file_bytes"),
+    WAKE: ("period_ns",),
+    CACHE: ("block_bytes",),
+    "fork": (),
+}
+"""What each needs besides the number of its threads and a seed."""
+_PARTS = ("access", "element", "order", "operation")
+"""Of these, what its name is made of."""
+_TEXTS = (*_PARTS, "folder")
+_UNITS = {
+    "integer": "dhrystones",
+    "floating": "whetstone cycles",
+    MEMORY: "bytes",
+    "latency": "loads",
+    DISK: "bytes",
+    WAKE: "wake-ups",
+    CACHE: "lines",
+    "fork": "processes",
+}
+
+
+def work_name(params: Mapping[str, Any]) -> str:
+    """The kernel that parameters ask for, and what of it is done: ``memory-read-simd``, ``disk-random-write``."""
+    besides = _BESIDES.get(params.get("kernel", ""), ())
+    return "-".join(str(params.get(name)) for name in ("kernel", *(part for part in _PARTS if part in besides)))
+
+
+class SimulatedFailure(Exception):
+    """The agent answers with an error.
+
+    Attributes:
+        code: of docs/protocol.md.
+        errno: for code ``os``.
+    """
+
+    def __init__(self, code: str, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.errno = code, message, errno
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What the threads of a kernel do.
+
+    Attributes:
+        kernel: the agent's.
+        name: as :func:`work_name` has it.
+        operation: of a disk; else empty.
+        block_bytes: of one operation of a disk, or of memory; 0 for others.
+        period_ns: of wake-ups; 0 for others.
+        intensity: part of the time in which it works.
+    """
+
+    kernel: str
+    name: str
+    threads: int
+    operation: str
+    block_bytes: int
+    period_ns: int
+    intensity: float = 1.0
+
+    @property
+    def unit(self) -> str:
+        """What its work is counted in."""
+        return _UNITS[self.kernel]
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any], further: tuple[str, ...]) -> Work:
+        """Read the parameters of a probe or a load.
+
+        Args:
+            params: as they came.
+            further: whole numbers that the probe or the load requires besides.
+
+        Raises:
+            SimulatedFailure: ``bad-request``, as the agent says it.
+        """
+        kernel = params.get("kernel")
+        if kernel not in _BESIDES:
+            raise SimulatedFailure("bad-request", f"kernel is {kernel!r}; it is one of {', '.join(_BESIDES)}")
+        required = ("threads", "seed", *further, *_BESIDES[kernel])
+        for name in required:
+            value = params.get(name)
+            if not isinstance(value, str) if name in _TEXTS else not (isinstance(value, int) and value >= 0):
+                raise SimulatedFailure("bad-request", f"{name} is {value!r}, which kernel {kernel} cannot use")
+        return cls(
+            kernel=kernel,
+            name=work_name(params),
+            threads=params["threads"],
+            operation=params["operation"] if kernel == DISK else "",
+            block_bytes=params["block_bytes"] if "block_bytes" in required else 0,
+            period_ns=params["period_ns"] if kernel == WAKE else 0,
+            intensity=params["intensity_percent"] / 100 if "intensity_percent" in required else 1.0,
+        )
+
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Sigma = Annotated[float, Field(ge=0, le=2)]
@@ -128,13 +232,10 @@ class IsolationTruth(BaseModel):
 
     def demand(self, work: Work, disk_time: float) -> float:
         """CPUs that it would use if each of its threads had one, and it had so much of its disk's time."""
-        match work.kernel:
-            case kernels.DISK:
-                return self.disk_cpus * disk_time
-            case kernels.WAKE:
-                return work.threads * min(self.wake_cpu_us * 1e3 / work.period_ns, 1.0) * work.intensity
-            case _:
-                return work.threads * work.intensity
+        if work.kernel == DISK:
+            return self.disk_cpus * disk_time
+        each = min(self.wake_cpu_us * 1e3 / work.period_ns, 1.0) if work.kernel == WAKE else 1.0
+        return work.threads * each * work.intensity
 
     def frequency(self, use: float) -> float:
         """Part of the full frequency at which CPUs run that are used for such a part of their time."""
@@ -144,9 +245,9 @@ class IsolationTruth(BaseModel):
     def worth(self, work: Work, use: float, neighbour: Work | None, neighbour_cpus: float) -> float:
         """What a second of CPU time brings, of what it brings at the full frequency without a neighbour."""
         slower = 1.0
-        if neighbour is not None and neighbour.kernel == kernels.MEMORY and work.kernel in _USES_MEMORY:
+        if neighbour is not None and neighbour.kernel == MEMORY and work.kernel in _USES_MEMORY:
             slower += self.memory_contention * neighbour_cpus
-        if neighbour is not None and neighbour.kernel == kernels.CACHE and work.kernel in _USES_CACHE:
+        if neighbour is not None and neighbour.kernel == CACHE and work.kernel in _USES_CACHE:
             slower += self.cache_contention * neighbour_cpus
         return self.frequency(use) / slower
 
@@ -267,13 +368,11 @@ def _rate(
 ) -> float:
     if work is None or demand == 0:
         return 0.0
-    match work.kernel:
-        case kernels.DISK:
-            return truth.rate(work) * disk_time * cpus / demand
-        case kernels.WAKE:
-            return work.threads * 1e9 / work.period_ns * work.intensity * cpus / demand
-        case _:
-            return truth.rate(work) * cpus * worth
+    if work.kernel == DISK:
+        return truth.rate(work) * disk_time * cpus / demand
+    if work.kernel == WAKE:
+        return work.threads * 1e9 / work.period_ns * work.intensity * cpus / demand
+    return truth.rate(work) * cpus * worth
 
 
 def _processor_want(truth: IsolationTruth, side: Side, disk_time: float) -> Want:
@@ -298,7 +397,7 @@ def _disk_times(truth: IsolationTruth, first: Side, second: Side) -> tuple[float
 
 
 def _disk_want(truth: IsolationTruth, side: Side) -> Want:
-    if side.work is None or side.work.kernel != kernels.DISK:
+    if side.work is None or side.work.kernel != DISK:
         return Want(0.0)
     return Want(side.work.intensity, limit=_disk_limit(truth, side.policy, side.work))
 

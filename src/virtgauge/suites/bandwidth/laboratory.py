@@ -25,13 +25,12 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.errors import UnavailableError
-from virtgauge.network.device_counters import DeviceCount, DeviceCounters
-from virtgauge.network.namespace import Namespace
+from virtgauge.network.links import receive_in_threads
+from virtgauge.network.namespace import DeviceCount, DeviceCounters, Namespace
 from virtgauge.network.nic import NetworkError
-from virtgauge.network.receive_threads import receive_in_threads
 from virtgauge.network.shaper import LONGEST_BYTES, Bucket, dropped_frames, shape
 from virtgauge.platforms.base import Guest, LaunchError, Share
-from virtgauge.platforms.remote.platform import RemoteHostLostError
+from virtgauge.platforms.remote import RemoteHostLostError
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.suites.bandwidth.links import Link, make_link
 from virtgauge.suites.bandwidth.path import Conditions, Count, Counted, LinkRecord, Path, SimulatedPath

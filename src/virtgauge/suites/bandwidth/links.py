@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from virtgauge.agent.channel import AgentError, Channel
-from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.links import connect
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.shaper import Impairment, has_netem, impair
-from virtgauge.network.switch import Rule
+from virtgauge.network.switch import LinuxBridge, Rule
 from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.answers import documented
 from virtgauge.suites.bandwidth.path import Conditions

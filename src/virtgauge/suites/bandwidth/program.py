@@ -14,9 +14,8 @@ from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel, Reply
 from virtgauge.errors import UnavailableError
-from virtgauge.host.native_file import find_native
-from virtgauge.shim.library import find_library
-from virtgauge.shim.session import summed
+from virtgauge.extras import find_native
+from virtgauge.shim.session import find_library, summed
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.bandwidth.answer import Answer, Preloaded
 

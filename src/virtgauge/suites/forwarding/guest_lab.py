@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
-from virtgauge.network.bridge import LinuxBridge
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.openvswitch import OpenVSwitch
-from virtgauge.network.switch import Switch
+from virtgauge.network.switch import LinuxBridge, Switch
 from virtgauge.platforms.base import Guest, LaunchError
 from virtgauge.suites.forwarding.drop_places import DropPlaces
 from virtgauge.suites.forwarding.ends import (

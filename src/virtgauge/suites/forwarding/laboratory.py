@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from virtgauge.analysis.forwarding import DropCounter, equal_shares
 from virtgauge.platforms.base import LaunchError
-from virtgauge.platforms.simulated.forwarding import ForwardingDevice
-from virtgauge.platforms.simulated.trials import DROPS, LOOP
+from virtgauge.platforms.simulated.forwarding import DROPS, LOOP, ForwardingDevice
 from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import FlowResult, Load, Path, Tester, TrialResult, trial_of

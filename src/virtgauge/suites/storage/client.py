@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel
-from virtgauge.host.native_file import find_native
+from virtgauge.extras import find_native
 from virtgauge.suites.answers import CountedHistogram, decoded, documented
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_SENSORSTORE"

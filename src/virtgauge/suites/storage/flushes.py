@@ -9,9 +9,9 @@ from pathlib import Path
 import virtgauge
 from virtgauge.analysis.storage import disk_changed
 from virtgauge.errors import UnavailableError
-from virtgauge.host.native_file import how_to_build
+from virtgauge.extras import how_to_build
 from virtgauge.ledger.records import Flag
-from virtgauge.shim.library import needed_glibc, present_glibc
+from virtgauge.shim.session import needed_glibc, present_glibc
 from virtgauge.suites.storage.client import DiskProbe
 from virtgauge.suites.storage.laboratory import Target
 

@@ -12,7 +12,7 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.base import LaunchError
-from virtgauge.platforms.simulated.trials import KILL
+from virtgauge.platforms.simulated.storage import KILL
 from virtgauge.suites.storage.calibration import NullServer
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
 from virtgauge.suites.storage.databases import DATABASES, database
