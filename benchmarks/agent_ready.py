@@ -29,7 +29,7 @@ from virtgauge.platforms.attached.platform import AttachedPlatform, AttachedSett
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.qemu.platform import QemuGuest
 from virtgauge.platforms.uml import UmlGuest
-from virtgauge.provision.go_program import find_runsc
+from virtgauge.provision.go_program import RUNSC
 from virtgauge.provision.kernel import find_kernel
 
 _MS = 1e-6
@@ -157,7 +157,7 @@ SUBJECTS = (
     Subject(
         "runsc",
         plain("oci", {"runtime": "runsc"}),
-        _container_peers(find_runsc, "--platform=systrap", "--network=none", "--overlay2=all:memory"),
+        _container_peers(RUNSC.find, "--platform=systrap", "--network=none", "--overlay2=all:memory"),
     ),
     Subject("uml", plain("uml", {}), _uml_peers),
     Subject("qemu-tcg", plain("qemu", {"machine": "microvm", "accelerator": "tcg"}), _machine_peers),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from provision_machine import Machine
 
-from virtgauge.provision.go_program import RUNSC_VERSION, find_runsc, provision_runsc
+from virtgauge.provision.go_program import RUNSC, RUNSC_VERSION
 from virtgauge.provision.progress import Silence, State
 
 GO = """#!/bin/sh
@@ -23,16 +23,16 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_without_go_there_is_no_gvisor_and_the_reason_is_said(machine: Machine) -> None:
-    outcome = provision_runsc(Silence())
+    outcome = RUNSC.provision(Silence())
     assert outcome.state is State.SKIPPED
     assert "Go is not installed" in outcome.detail
     assert outcome.fix is not None
-    assert find_runsc() is None
+    assert RUNSC.find() is None
 
 
 def test_a_go_that_fetches_no_newer_tool_chain_is_refused(machine: Machine) -> None:
     machine.add_program("go", GO.replace("go9.9", "go1.19.8"))
-    outcome = provision_runsc(Silence())
+    outcome = RUNSC.provision(Silence())
     assert outcome.state is State.SKIPPED
     assert "version 1.19" in outcome.detail
     assert "1.21" in str(outcome.fix)
@@ -40,41 +40,41 @@ def test_a_go_that_fetches_no_newer_tool_chain_is_refused(machine: Machine) -> N
 
 def test_the_pinned_version_is_built_without_c_and_without_paths(machine: Machine) -> None:
     machine.add_program("go", GO)
-    assert provision_runsc(Silence()).state is State.MADE
+    assert RUNSC.provision(Silence()).state is State.MADE
     (call,) = (machine.folder / "go-calls").read_text().splitlines()
     assert call == f"0 -trimpath install -ldflags -s -w gvisor.dev/gvisor/runsc@{RUNSC_VERSION}"
-    assert find_runsc() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"
+    assert RUNSC.find() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"
 
 
 def test_a_second_set_up_builds_nothing(machine: Machine) -> None:
     machine.add_program("go", GO)
-    provision_runsc(Silence())
-    assert provision_runsc(Silence()).state is State.OK
+    RUNSC.provision(Silence())
+    assert RUNSC.provision(Silence()).state is State.OK
     assert len((machine.folder / "go-calls").read_text().splitlines()) == 1
 
 
 def test_a_rotten_runsc_is_built_anew(machine: Machine) -> None:
     machine.add_program("go", GO)
-    provision_runsc(Silence())
-    runsc = find_runsc()
+    RUNSC.provision(Silence())
+    runsc = RUNSC.find()
     assert runsc is not None
     whole = runsc.read_text()
     runsc.write_text(whole.replace("pinned", "pinneD"))
-    assert provision_runsc(Silence()).state is State.MADE
+    assert RUNSC.provision(Silence()).state is State.MADE
     assert runsc.read_text() == whole
 
 
 def test_a_runsc_that_does_not_start_is_not_kept(machine: Machine) -> None:
     machine.add_program("go", GO)
     (machine.folder / "built-runsc").write_text("#!/bin/sh\nexit 1\n")
-    outcome = provision_runsc(Silence())
+    outcome = RUNSC.provision(Silence())
     assert outcome.state is State.SKIPPED
-    assert find_runsc() is None
+    assert RUNSC.find() is None
 
 
 def test_a_build_that_fails_says_the_compilers_last_word(machine: Machine) -> None:
     machine.add_program("go", "#!/bin/sh\n[ $1 = version ] || { echo 'go: module lookup disabled'; exit 1; }\n")
-    outcome = provision_runsc(Silence())
+    outcome = RUNSC.provision(Silence())
     assert outcome.state is State.SKIPPED
     assert "module lookup disabled" in outcome.detail
     assert list((machine.cache / "runsc").iterdir()) == []
@@ -82,7 +82,7 @@ def test_a_build_that_fails_says_the_compilers_last_word(machine: Machine) -> No
 
 def test_the_pinned_runsc_comes_before_the_one_on_path(machine: Machine) -> None:
     machine.add_program("runsc", "#!/bin/sh\n")
-    assert find_runsc() == machine.programs / "runsc"
+    assert RUNSC.find() == machine.programs / "runsc"
     machine.add_program("go", GO)
-    provision_runsc(Silence())
-    assert find_runsc() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"
+    RUNSC.provision(Silence())
+    assert RUNSC.find() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"

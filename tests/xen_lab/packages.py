@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 from virtgauge.errors import UnavailableError
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
+from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.kernel import GuestKernel, find_kernel
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, Silence, State
-from virtgauge.provision.tools import output_of, run_logged
+from virtgauge.provision.tools import output_of
 
 META_PACKAGE = "xen-system-amd64"
 """Depends on the current hypervisor and its tools."""
@@ -51,39 +51,21 @@ class XenPackages:
 
 def find_xen() -> XenPackages | None:
     """The Xen in the cache, if its files are there; None when there is none.  Downloads nothing."""
-    for folder in _folders():
-        manifest = read_manifest(folder)
-        if manifest is not None and damage(folder, thorough=False) is None:
-            return _arranged(folder, manifest.facts["version"], manifest.facts["package"])
-    return None
+    found = whole_folder("xen")
+    return None if found is None else _arranged(found[0], found[1]["version"], found[1]["package"])
 
 
 def provision_xen(progress: Progress) -> Outcome:
     """Put Xen into the cache: keep the one there if every hash fits, else fetch the distribution's own."""
-    try:
-        with exclusive("xen", progress):
-            progress.activity("checking Xen in the cache")
-            for folder in _folders():
-                if damage(folder, thorough=True) is not None:
-                    shutil.rmtree(folder)
-            present = find_xen()
-            if present:
-                return Outcome("xen", State.OK, present.package)
-            _fetch(progress)
-    except ProvisionError as error:
-        return Outcome("xen", State.SKIPPED, error.message, error.remedy)
-    made = find_xen()
-    assert made is not None
-    return Outcome("xen", State.MADE, made.package)
+
+    def look() -> str | None:
+        found = whole_folder("xen", thorough=True)
+        return None if found is None else found[1]["package"]
+
+    return provided("xen", "Xen", "xen", progress, look, lambda: _fetch(progress))
 
 
-def _folders() -> list[Path]:
-    """Folders of Xen in the cache, the latest made first."""
-    folders = [path for path in (cache_root() / "xen").glob("[!.]*") if path.is_dir()]
-    return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _fetch(progress: Progress) -> None:
+def _fetch(progress: Progress) -> str:
     progress.activity("asking for the packages of Xen")
     apt = Apt(progress, "xen")
     hypervisor, tools = _current(apt)
@@ -91,13 +73,11 @@ def _fetch(progress: Progress) -> None:
     final = cache_root() / "xen" / facts["package"].replace(" ", "_").replace("/", "_")
     with staged(final, facts) as folder:
         for name in (hypervisor, tools, "xen-utils-common", "xenstore-utils", *_libraries(apt, tools)):
-            archive = apt.download(name, folder)
-            facts[f"sha256 of {archive.name}"] = sha256_of(archive)
-            run_logged(["dpkg-deb", "-x", archive, folder], log="xen")
-            archive.unlink()
+            apt.extract(name, folder, facts)
         _unpack_image(folder)
         for unused in _UNUSED:
             shutil.rmtree(folder / unused, ignore_errors=True)
+    return facts["package"]
 
 
 def _current(apt: Apt) -> tuple[str, str]:

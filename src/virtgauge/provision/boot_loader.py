@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
+from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
-from virtgauge.provision.progress import Outcome, Progress, State
-from virtgauge.provision.tools import run_logged, start_log
+from virtgauge.provision.progress import Outcome, Progress
+from virtgauge.provision.tools import run_logged
 
 _PACKAGES = ("grub-common", "grub-pc-bin", "grub-efi-amd64-signed", "shim-signed", "mtools", "xorriso")
 _LIBRARIES = ("libacl", "libburn", "libdevmapper", "libisoburn", "libisofs", "libjte", "liblzma", "libreadline")
@@ -61,50 +60,28 @@ class BootLoader:
             ToolError: it failed; its message has the last line of what it said.
             ProvisionError: the disk was full.
         """
-        argv: Sequence[str | Path] = (self.folder / "usr/bin" / program, *arguments)
-        run_logged(argv, log=_STEP, environment=self._environment() | (environment or {}))
-
-    def _environment(self) -> dict[str, str]:
         places = (*self.folder.glob("usr/lib/*-linux-gnu"), *self.folder.glob("lib/*-linux-gnu"))
-        return {"LD_LIBRARY_PATH": ":".join(map(str, places))}
+        variables = {"LD_LIBRARY_PATH": ":".join(map(str, places))} | (environment or {})
+        run_logged([self.folder / "usr/bin" / program, *arguments], log=_STEP, environment=variables)
 
 
 def find_boot_loader() -> BootLoader | None:
     """The boot loader in the cache, if its files are there; None when there is none.  Downloads nothing."""
-    for folder in _folders():
-        manifest = read_manifest(folder)
-        if manifest is not None and damage(folder, thorough=False) is None:
-            return BootLoader(folder, tuple(manifest.facts["packages"].split(", ")))
-    return None
+    found = whole_folder("boot-loader")
+    return None if found is None else BootLoader(found[0], tuple(found[1]["packages"].split(", ")))
 
 
 def provision_boot_loader(progress: Progress) -> Outcome:
     """Put a boot loader into the cache: keep the one there if every hash fits, else fetch the distribution's own."""
-    try:
-        with exclusive("boot-loader", progress):
-            progress.activity("checking the boot loader in the cache")
-            for folder in _folders():
-                if damage(folder, thorough=True) is not None:
-                    shutil.rmtree(folder)
-            present = find_boot_loader()
-            if present:
-                return Outcome(_STEP, State.OK, present.packages[0])
-            _fetch(progress)
-    except ProvisionError as error:
-        return Outcome(_STEP, State.SKIPPED, error.message, error.remedy)
-    made = find_boot_loader()
-    assert made is not None
-    return Outcome(_STEP, State.MADE, made.packages[0])
+
+    def look() -> str | None:
+        found = whole_folder("boot-loader", thorough=True)
+        return None if found is None else found[1]["packages"].split(", ")[0]
+
+    return provided(_STEP, "the boot loader", "boot-loader", progress, look, lambda: _fetch(progress))
 
 
-def _folders() -> list[Path]:
-    """Folders of boot loaders in the cache, the latest made first."""
-    folders = [path for path in (cache_root() / "boot-loader").glob("[!.]*") if path.is_dir()]
-    return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _fetch(progress: Progress) -> None:
-    start_log(_STEP)
+def _fetch(progress: Progress) -> str:
     progress.activity("asking for the packages of the boot loader")
     apt = Apt(progress, _STEP)
     wanted = _with_libraries(apt)
@@ -114,13 +91,11 @@ def _fetch(progress: Progress) -> None:
     with staged(final, facts) as folder:
         unpacked = folder / "unpacked"
         for name in wanted:
-            archive = apt.download(name, folder)
-            facts[f"sha256 of {archive.name}"] = sha256_of(archive)
-            run_logged(["dpkg-deb", "-x", archive, unpacked], log=_STEP)
-            archive.unlink()
+            apt.extract(name, unpacked, facts)
         arrange(unpacked, folder)
         shutil.rmtree(unpacked)
         BootLoader(folder, ()).run("grub-mkimage", "--version")
+    return versions[0]
 
 
 def _with_libraries(apt: Apt) -> list[str]:

@@ -14,12 +14,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.tag import cache_root as cache_root
-from virtgauge.provision.progress import Progress
+from virtgauge.provision.progress import Outcome, Progress, State
 
 MANIFEST_NAME = "manifest.json"
 _PARTIAL = ".partial-"
@@ -114,6 +114,46 @@ def damage(folder: Path, *, thorough: bool) -> str | None:
             return f"{relative} is missing"
         if thorough and sha256_of(path) != digest:
             return f"{relative} has another content than when it was made"
+    return None
+
+
+def provided(
+    step: str, title: str, lock: str, progress: Progress, look: Callable[[], str | None], fetch: Callable[[], str]
+) -> Outcome:
+    """Provide something that is kept in the cache: as it is there if it is whole, else anew.
+
+    Args:
+        step: of the set-up.
+        title: for people.
+        lock: of the product.
+        progress: gets what is done.
+        look: compares every hash; returns what is there, None where it is not or not whole.
+        fetch: gets it, and returns what came; raises ProvisionError.
+    """
+    try:
+        with exclusive(lock, progress):
+            progress.activity(f"checking {title} in the cache")
+            if (present := look()) is not None:
+                return Outcome(step, State.OK, present)
+            return Outcome(step, State.MADE, fetch())
+    except ProvisionError as error:
+        return Outcome(step, State.SKIPPED, error.message, error.remedy)
+
+
+def whole_folder(product: str, *, thorough: bool = False) -> tuple[Path, Mapping[str, str]] | None:
+    """The folder of a product that was made last, of those that are whole, and its facts; None where there is none.
+
+    Args:
+        product: in whose folder of the cache there is one for each version.
+        thorough: as :func:`damage` has it; what is damaged is removed.
+    """
+    folders = [path for path in (cache_root() / product).glob("[!.]*") if path.is_dir()]
+    for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
+        manifest = read_manifest(folder)
+        if manifest is not None and damage(folder, thorough=thorough) is None:
+            return folder, manifest.facts
+        if thorough:
+            shutil.rmtree(folder)
     return None
 
 

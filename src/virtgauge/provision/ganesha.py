@@ -12,10 +12,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
+from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
-from virtgauge.provision.progress import Outcome, Progress, State
-from virtgauge.provision.tools import output_of, run_logged, start_log
+from virtgauge.provision.progress import Outcome, Progress
+from virtgauge.provision.tools import output_of
 
 _PACKAGES = ("nfs-ganesha", "nfs-ganesha-vfs", "nfs-ganesha-mem")
 _C_LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6")
@@ -43,55 +43,33 @@ class Ganesha:
 
 def find_ganesha() -> Ganesha | None:
     """The server in the cache, if its files are there; None when there is none.  Downloads nothing."""
-    for folder in _folders():
-        manifest = read_manifest(folder)
-        if manifest is not None and damage(folder, thorough=False) is None:
-            return _arranged(folder, manifest.facts["version"])
-    return None
+    found = whole_folder("ganesha")
+    return None if found is None else _arranged(found[0], found[1]["version"])
 
 
 def provision_ganesha(progress: Progress) -> Outcome:
     """Put the server into the cache: keep the one there if every hash fits, else fetch the distribution's own."""
-    try:
-        with exclusive("ganesha", progress):
-            progress.activity("checking nfs-ganesha in the cache")
-            for folder in _folders():
-                if damage(folder, thorough=True) is not None:
-                    shutil.rmtree(folder)
-            present = find_ganesha()
-            if present:
-                return Outcome("ganesha", State.OK, f"nfs-ganesha {present.version}")
-            _fetch(progress)
-    except ProvisionError as error:
-        return Outcome("ganesha", State.SKIPPED, error.message, error.remedy)
-    made = find_ganesha()
-    assert made is not None
-    return Outcome("ganesha", State.MADE, f"nfs-ganesha {made.version}")
+
+    def look() -> str | None:
+        found = whole_folder("ganesha", thorough=True)
+        return None if found is None else f"nfs-ganesha {found[1]['version']}"
+
+    return provided("ganesha", "nfs-ganesha", "ganesha", progress, look, lambda: _fetch(progress))
 
 
-def _folders() -> list[Path]:
-    """Folders of servers in the cache, the latest made first."""
-    folders = [path for path in (cache_root() / "ganesha").glob("[!.]*") if path.is_dir()]
-    return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _fetch(progress: Progress) -> None:
-    start_log("ganesha")
+def _fetch(progress: Progress) -> str:
     progress.activity("asking for the nfs-ganesha package")
     apt = Apt(progress, "ganesha")
     libraries = [name for name in apt.dependencies(_PACKAGES[0]) if name.startswith("lib")]
     version = apt.version(_PACKAGES[0])
     facts = {"package": f"{_PACKAGES[0]} {version}", "version": re.sub(r"^\d+:|-[^-]*$", "", version)}
-    final = cache_root() / "ganesha" / version.replace("/", "_")
-    with staged(final, facts) as folder:
+    with staged(cache_root() / "ganesha" / version.replace("/", "_"), facts) as folder:
         for name in (*_PACKAGES, *(name for name in libraries if name not in _C_LIBRARIES)):
-            archive = apt.download(name, folder)
-            facts[f"sha256 of {archive.name}"] = sha256_of(archive)
-            run_logged(["dpkg-deb", "-x", archive, folder], log="ganesha")
-            archive.unlink()
+            apt.extract(name, folder, facts)
         for unused in ("etc", "usr/share", "lib/systemd"):
             shutil.rmtree(folder / unused, ignore_errors=True)
         _check(_arranged(folder, facts["version"]))
+    return f"nfs-ganesha {facts['version']}"
 
 
 def _arranged(folder: Path, version: str) -> Ganesha:

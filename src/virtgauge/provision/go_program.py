@@ -8,8 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, staged
-from virtgauge.provision.progress import Outcome, Progress, State
+from virtgauge.provision.cache import ProvisionError, cache_root, damage, provided, staged
+from virtgauge.provision.progress import Outcome, Progress
 from virtgauge.provision.tools import output_of, run_logged, start_log
 
 _LEAST_GO = "1.21"
@@ -44,15 +44,16 @@ class GoProgram:
 
     def provision(self, progress: Progress) -> Outcome:
         """Build it into the cache, unless it is there with the hash it was made with."""
-        try:
-            with exclusive(self.name, progress):
-                progress.activity(f"checking {self.name} in the cache")
-                if damage(self._folder(), thorough=True) is None:
-                    return Outcome(self.part, State.OK, f"{self.name} {self.version}")
-                self._build(progress)
-        except ProvisionError as error:
-            return Outcome(self.part, State.SKIPPED, error.message, error.remedy)
-        return Outcome(self.part, State.MADE, f"{self.name} {self.version}")
+        there = f"{self.name} {self.version}"
+
+        def look() -> str | None:
+            return there if damage(self._folder(), thorough=True) is None else None
+
+        def build() -> str:
+            self._build(progress)
+            return there
+
+        return provided(self.part, self.name, self.name, progress, look, build)
 
     def _folder(self) -> Path:
         return cache_root() / self.name / self.version
@@ -97,18 +98,7 @@ class GoProgram:
 RUNSC_VERSION = "v0.0.0-20260905035102-160fafc42237"
 """A pseudo-version of gVisor's ``go`` branch, the branch whose modules build with the plain Go tool."""
 
-_RUNSC = GoProgram("gvisor", "runsc", "gvisor.dev/gvisor/runsc", RUNSC_VERSION)
-
-
-def find_runsc() -> Path | None:
-    """The pinned ``runsc`` from the cache, else one on PATH; None when there is neither.  Builds nothing."""
-    return _RUNSC.find()
-
-
-def provision_runsc(progress: Progress) -> Outcome:
-    """Build the pinned ``runsc`` into the cache, unless it is there with the hash it was made with."""
-    return _RUNSC.provision(progress)
-
+RUNSC = GoProgram("gvisor", "runsc", "gvisor.dev/gvisor/runsc", RUNSC_VERSION)
 
 # An object store on folders, versitygw, which the tests of the archive speak S3 with.
 

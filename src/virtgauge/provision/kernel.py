@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
+from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
-from virtgauge.provision.progress import Outcome, Progress, State
-from virtgauge.provision.tools import output_of, run_logged
+from virtgauge.provision.progress import Outcome, Progress
+from virtgauge.provision.tools import output_of
 
 # The kernel that virtual machines boot: the distribution's own, downloaded and extracted, never installed.
 
@@ -82,52 +82,28 @@ class GuestKernel:
 
 def find_kernel() -> GuestKernel | None:
     """The kernel in the cache, if its files are there; None when there is none.  Downloads nothing."""
-    for folder in _kernel_folders():
-        manifest = read_manifest(folder)
-        if manifest is None or damage(folder, thorough=False):
-            continue
-        facts = manifest.facts
-        return GuestKernel(
-            release=facts["release"],
-            image=folder / "vmlinuz",
-            modules=folder / "modules",
-            package=f"{facts['package']} {facts['version']}",
-        )
-    return None
+    found = whole_folder("kernel")
+    if found is None:
+        return None
+    folder, facts = found
+    package = f"{facts['package']} {facts['version']}"
+    return GuestKernel(facts["release"], folder / "vmlinuz", folder / "modules", package)
 
 
 def provision_kernel(progress: Progress) -> Outcome:
     """Put a kernel into the cache: keep the one there if every hash fits, else fetch the distribution's current one."""
-    try:
-        with exclusive("kernel", progress):
-            progress.activity("checking the kernel in the cache")
-            for folder in _kernel_folders():
-                if damage(folder, thorough=True) is not None:
-                    shutil.rmtree(folder)
-            kernel = find_kernel()
-            if kernel and _modules_are_todays():
-                return Outcome("kernel", State.OK, kernel.package)
-            _fetch(progress)
-    except ProvisionError as error:
-        return Outcome("kernel", State.SKIPPED, error.message, error.remedy)
-    kernel = find_kernel()
-    assert kernel is not None
-    return Outcome("kernel", State.MADE, kernel.package)
+
+    def look() -> str | None:
+        found = whole_folder("kernel", thorough=True)
+        # the modules of one that an earlier version fetched were chosen by other lists
+        return (
+            None if found is None or found[1].get("kept") != _KEPT else f"{found[1]['package']} {found[1]['version']}"
+        )
+
+    return provided("kernel", "the kernel", "kernel", progress, look, lambda: _fetch(progress))
 
 
-def _kernel_folders() -> list[Path]:
-    """Folders of kernels in the cache, the latest made first."""
-    folders = [path for path in (cache_root() / "kernel").glob("[!.]*") if path.is_dir()]
-    return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _modules_are_todays() -> bool:
-    """Whether the modules of the kernel in use were chosen by the present lists."""
-    manifest = read_manifest(_kernel_folders()[0])
-    return manifest is not None and manifest.facts.get("kept") == _KEPT
-
-
-def _fetch(progress: Progress) -> None:
+def _fetch(progress: Progress) -> str:
     progress.activity("asking for the current kernel package")
     apt = Apt(progress, "kernel")
     package, *companions = _kernel_packages(apt)
@@ -136,13 +112,10 @@ def _fetch(progress: Progress) -> None:
     with staged(final, facts) as folder:
         unpacked = folder / "unpacked"
         for name in (package, *companions):
-            archive = apt.download(name, folder)
-            progress.activity(f"extracting {name}")
-            facts[f"sha256 of {archive.name}"] = sha256_of(archive)
-            run_logged(["dpkg-deb", "-x", archive, unpacked], log="kernel")
-            archive.unlink()
+            apt.extract(name, unpacked, facts)
         facts["release"] = arrange(unpacked, folder)
         shutil.rmtree(unpacked)
+    return f"{package} {facts['version']}"
 
 
 def _kernel_packages(apt: Apt) -> list[str]:

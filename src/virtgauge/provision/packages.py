@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from virtgauge.provision.cache import ProvisionError, cache_root, exclusive
+from virtgauge.provision.cache import ProvisionError, cache_root, exclusive, sha256_of
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.tools import ToolError, output_of, run_logged, start_log
 
@@ -82,6 +82,19 @@ class Apt:
         if len(found) != 1:
             raise ProvisionError(f"apt-get download {package} left {len(found)} files", "try again")
         return found[0]
+
+    def extract(self, package: str, into: Path, facts: dict[str, str]) -> None:
+        """Download a package and unpack it; its hash is added to the facts.
+
+        Raises:
+            ProvisionError: it could not be had.
+        """
+        into.mkdir(exist_ok=True)
+        archive = self.download(package, into)
+        facts[f"sha256 of {archive.name}"] = sha256_of(archive)
+        self._progress.activity(f"extracting {package}")
+        run_logged(["dpkg-deb", "-x", archive, into], log=self._log)
+        archive.unlink()
 
     def install(self, packages: list[str], services: tuple[str, ...] = ()) -> None:
         """Install packages without what they merely recommend.  Needs root.

@@ -23,7 +23,7 @@ from virtgauge.provision.boot_loader import find_boot_loader, provision_boot_loa
 from virtgauge.provision.cache import ProvisionError
 from virtgauge.provision.databases import DUCKDB, SERVERS, Product
 from virtgauge.provision.ganesha import find_ganesha, provision_ganesha
-from virtgauge.provision.go_program import OBJECT_STORE, find_runsc, provision_runsc
+from virtgauge.provision.go_program import OBJECT_STORE, RUNSC
 from virtgauge.provision.kernel import find_kernel, provision_kernel
 from virtgauge.provision.packages import NEEDS, OF_DATABASES, provision_packages
 from virtgauge.provision.progress import Outcome, Progress, SetUpDisplay, State
@@ -144,7 +144,7 @@ PARTS: dict[str, Part] = {
         _built("uml_registers", "the registers of User Mode Linux"),
         _built("page", "the drawing library of reports"),
         Part("kernel", "a guest kernel", Lane.FETCH, lambda: find_kernel() is not None, provision_kernel),
-        Part("gvisor", "gVisor", Lane.BUILD, lambda: find_runsc() is not None, provision_runsc),
+        Part("gvisor", "gVisor", Lane.BUILD, lambda: RUNSC.find() is not None, RUNSC.provision),
         Part("ganesha", "nfs-ganesha", Lane.FETCH, lambda: find_ganesha() is not None, provision_ganesha),
         Part(
             "image",

@@ -25,7 +25,7 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_probe import said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disk, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
-from virtgauge.provision.go_program import RUNSC_VERSION, find_runsc
+from virtgauge.provision.go_program import RUNSC, RUNSC_VERSION
 
 _PROBE_S = 10.0
 _DELETE_S = 5.0
@@ -189,7 +189,7 @@ class OciPlatform(Platform):
 
     def _find_runtime(self) -> Path | None:
         if self.settings.runtime == "runsc":
-            return find_runsc()
+            return RUNSC.find()
         found = shutil.which(self.settings.runtime)
         return Path(found).resolve() if found else None
 

