@@ -14,6 +14,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -175,21 +176,8 @@ def in_thread(work: Callable[[], _Result]) -> _Result:
     What a thread does to its own namespaces ends with it.  Netlink's library also needs a thread without an event loop,
     which a controller's main thread has.
     """
-    results: list[_Result] = []
-    errors: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:  # raised again below, where the caller is
-            errors.append(error)
-
-    thread = threading.Thread(target=body, name="network")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(1, "network") as executor:
+        return executor.submit(work).result()
 
 
 def _share_folder() -> None:

@@ -9,16 +9,87 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+import tty
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
-from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
+
+_SHUTDOWN_S = 1.5
 
 # Byte streams for asyncio over descriptors that the controller already holds.
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def file_streams(reading: int, writing: int, closing: contextlib.ExitStack) -> Streams:
+    """Streams over two descriptors, which are theirs from now on, until ``closing`` is closed."""
+    with contextlib.ExitStack() as undo:
+        source = undo.enter_context(os.fdopen(reading, "rb", buffering=0))
+        target = undo.enter_context(os.fdopen(writing, "wb", buffering=0))
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
+        undo.callback(incoming.close)
+        # a reader's protocol also for writing: it is the one that knows when the transport is closed
+        outgoing, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), target
+        )
+        undo.pop_all()
+    closing.callback(outgoing.close)
+    closing.callback(incoming.close)
+    return reader, asyncio.StreamWriter(outgoing, protocol, None, loop)
+
+
+async def terminal_streams(terminal: Path | str, closing: contextlib.ExitStack) -> Streams:
+    """Streams over a terminal that passes every byte.  Raises OSError: it cannot be opened."""
+    descriptor = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        tty.setraw(descriptor)
+        writing = os.dup(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return await file_streams(descriptor, writing, closing)
+
+
+class LaunchedGuest(Guest):
+    """A guest whose end undoes what its launch has made.
+
+    Closing asks the agent to end, for at most a second and a half, and then removes by force, whatever happens:
+    removal is synchronous, so that a cancelled task or a closing event loop cannot leave half of it undone.
+    """
+
+    def __init__(
+        self,
+        *,
+        channel: Channel,
+        ready_ns: int,
+        label: str,
+        removal: contextlib.ExitStack,
+        before_removal: Callable[[], Awaitable[object]] | None = None,
+        disk: str | None = None,
+    ) -> None:
+        """Take over what a launch has made.
+
+        Args:
+            channel, ready_ns, label, disk: as :class:`Guest` has them.
+            removal: undoes everything that launching made, last first.
+            before_removal: waits for the guest to end by itself after the agent has said goodbye.
+        """
+        self.channel, self.ready_ns, self.label, self.disk = channel, ready_ns, label, disk
+        self._removal, self._before_removal = removal, before_removal
+
+    async def close(self) -> None:
+        removal, self._removal = self._removal, contextlib.ExitStack()
+        before, self._before_removal = self._before_removal, None
+        with removal:
+            await self.channel.shutdown(_SHUTDOWN_S)
+            if before is not None:
+                await before()
 
 
 class PipePair:
@@ -32,24 +103,12 @@ class PipePair:
         self.guest_stdin, self._write = os.pipe()
         self._read, self.guest_stdout = os.pipe()
         self._open = {self.guest_stdin, self._write, self._read, self.guest_stdout}
-        self._transports: list[asyncio.BaseTransport] = []
+        self._transports = contextlib.ExitStack()
 
-    async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def streams(self) -> Streams:
         """Reader of what the guest writes, writer of what it reads."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        read_file = os.fdopen(self._read, "rb", buffering=0)
-        self._open.discard(self._read)
-        read_transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), read_file)
-        self._transports.append(read_transport)
-        write_file = os.fdopen(self._write, "wb", buffering=0)
-        self._open.discard(self._write)
-        # a reader's protocol also for writing: it is the one that knows when the transport is closed
-        transport, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), write_file
-        )
-        self._transports.append(transport)
-        return reader, asyncio.StreamWriter(transport, protocol, None, loop)
+        self._open -= {self._read, self._write}
+        return await file_streams(self._read, self._write, self._transports)
 
     def close_guest_ends(self) -> None:
         """Close the ends that the guest has inherited."""
@@ -60,9 +119,7 @@ class PipePair:
 
     def close(self) -> None:
         """Close everything still open; idempotent."""
-        for transport in self._transports:
-            transport.close()
-        self._transports.clear()
+        self._transports.close()
         for descriptor in self._open:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -76,7 +133,7 @@ class SocketPair:
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._transport: asyncio.BaseTransport | None = None
 
-    async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def streams(self) -> Streams:
         """Streams over the controller's end."""
         reader, writer = await asyncio.open_connection(sock=self.ours)
         self._transport = writer.transport

@@ -8,13 +8,12 @@ import dataclasses
 import os
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from virtgauge.agent.channel import Channel
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.cgroup_policy import CgroupPolicy, Throttling
 from virtgauge.host.mounts import DiskImageError, mount_disk_image, unmount_disk_image
@@ -24,7 +23,7 @@ from virtgauge.network import links
 from virtgauge.network.links import open_tap, receive_in_threads
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
-from virtgauge.platforms.attempt import PipePair, ProcessAttempt
+from virtgauge.platforms.attempt import LaunchedGuest, PipePair, ProcessAttempt
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
 
 # The links of a guest whose kernel is a process of this host: taps, which the process inherits.
@@ -68,54 +67,33 @@ def open_taps(spec: GuestSpec) -> Iterator[list[Tap]]:
 
 # What guests have in common that are made of processes on this host: accounting, an orderly end, clean removal.
 
-_SHUTDOWN_S = 1.5
 
-
-class LocalGuest(Guest):
-    """A guest whose every process is in one cgroup of this host.
-
-    Closing asks the agent to end, for at most a second and a half, and then removes by force, whatever happens:
-    removal is synchronous, so that a cancelled task or a closing event loop cannot leave half of it undone.
-    """
+class LocalGuest(LaunchedGuest):
+    """A guest whose every process is in one cgroup of this host."""
 
     def __init__(
         self,
         *,
-        channel: Channel,
-        ready_ns: int,
-        label: str,
         cgroup: Cgroup,
         pid: int | None,
-        removal: contextlib.ExitStack,
-        before_removal: Callable[[], Awaitable[None]] | None = None,
         unbound: str | None = None,
-        disk: str | None = None,
         disk_folder: Path | None = None,
         disk_bypass: str | None = None,
+        **launched: Any,
     ) -> None:
         """Take over what a launch has made.
 
         Args:
-            channel: past the handshake.
-            ready_ns: what the launch took.
-            label: for people.
             cgroup: holds all the guest's processes, where it could be made.
             pid: root of the process tree that is counted where cgroups cannot be used.
-            removal: undoes everything that launching made, last first.
-            before_removal: waits for the guest to end by itself after the agent has said goodbye.
             unbound: as :class:`Confinement` has it.
-            disk: as :class:`Guest` has it.
-            disk_folder: where the host has it mounted; None where it has not.
+            disk_folder: where the host has its disk mounted; None where it has not.
             disk_bypass: which of its reads and writes do not meet the bounds of its disk, and why.
+            launched: as :class:`LaunchedGuest` has them.
         """
-        self.channel = channel
-        self.ready_ns = ready_ns
-        self.label = label
-        self.disk = disk
+        super().__init__(**launched)
         self._cgroup = cgroup
         self._pid = pid
-        self._removal = removal
-        self._before_removal = before_removal
         self._unbound = unbound
         self._policy = CgroupPolicy(cgroup)
         self._disk_folder, self._disk_bypass = disk_folder, disk_bypass
@@ -157,15 +135,6 @@ class LocalGuest(Guest):
             return None
         number = self._disk_folder.stat().st_dev
         return f"{os.major(number)}:{os.minor(number)}"
-
-    async def close(self) -> None:
-        """End the guest and remove everything made for it."""
-        removal, self._removal = self._removal, contextlib.ExitStack()
-        with removal:
-            await self.channel.shutdown(_SHUTDOWN_S)
-            if self._before_removal is not None:
-                before, self._before_removal = self._before_removal, None
-                await before()
 
 
 def guest_place(spec: GuestSpec, removal: contextlib.ExitStack) -> tuple[Path, Cgroup]:
@@ -318,9 +287,6 @@ class HostPlatform(Platform):
             started = await start_agent(spec, removal)
             channel = await started.attempt.open_channel(started.reader, started.writer)
 
-            async def wait() -> None:
-                await wait_for_exit(started.process, _EXIT_S)
-
             return LocalGuest(
                 channel=channel,
                 ready_ns=started.attempt.ready_ns(),
@@ -328,7 +294,7 @@ class HostPlatform(Platform):
                 cgroup=started.cgroup,
                 pid=started.process.pid,
                 removal=removal.pop_all(),
-                before_removal=wait,
+                before_removal=lambda: wait_for_exit(started.process, _EXIT_S),
                 unbound=started.unbound,
                 disk=started.disk,
                 disk_folder=None if spec.disk is None else spec.disk.folder,

@@ -26,6 +26,7 @@ from virtgauge.network.links import connect
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.wire import join, require_room, wire_ends, wire_in
+from virtgauge.platforms.attempt import LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.local import StartedAgent, start_agent
 
@@ -115,7 +116,6 @@ class PeerAnswer:
 
 
 _CONNECT_S = 20.0
-_SHUTDOWN_S = 1.5
 _WIRES = 0xFFFFFF
 
 
@@ -123,20 +123,11 @@ class RemoteHostLostError(VirtgaugeError):
     """The tester's machine does not answer any more; nothing here is at fault."""
 
 
-class RemotePeer(Guest):
+class RemotePeer(LaunchedGuest):
     """A peer on the other machine; what it costs is not this one's."""
-
-    def __init__(self, channel: Channel, ready_ns: int, label: str, removal: contextlib.ExitStack) -> None:
-        self.channel, self.ready_ns, self.label = channel, ready_ns, label
-        self._removal = removal
 
     def accounting(self) -> Accounting:
         return Accounting(cpu_ns=None, method="another machine's", of_this_machine=False)
-
-    async def close(self) -> None:
-        removal, self._removal = self._removal, contextlib.ExitStack()
-        with removal:
-            await self.channel.shutdown(_SHUTDOWN_S)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +212,8 @@ class RemoteHost(Platform):
             except (ChannelClosedError, HandshakeError, ProtocolError, OSError) as error:
                 raise LaunchError("handshake", f"{spec.name} on {self.label}: {error}") from error
             undo.pop_all()
-            return RemotePeer(channel, time.monotonic_ns() - started_ns, self.label, removal)
+            ready_ns = time.monotonic_ns() - started_ns
+            return RemotePeer(channel=channel, ready_ns=ready_ns, label=self.label, removal=removal)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from virtgauge.errors import UnavailableError, VirtgaugeError
@@ -54,43 +55,32 @@ def library() -> Any:
     return module
 
 
-class _Call:
-    """A call in a thread that nothing waits for at the program's end: a hypervisor may never answer."""
+def _begun(work: Callable[[], _Result]) -> concurrent.futures.Future[_Result]:
+    """Work in a thread that nothing waits for at the program's end: a hypervisor may never answer."""
+    future = concurrent.futures.Future[_Result]()
+    future.set_running_or_notify_cancel()  # whoever waits no longer does not end it
 
-    def __init__(self, what: str, work: Callable[[], Any]) -> None:
-        self.what = what
-        self.finished = threading.Event()
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self._work = work
-        self._listeners: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
-        threading.Thread(target=self._body, name="libvirt", daemon=True).start()
-
-    def on_end(self, listener: Callable[[], object]) -> None:
-        with self._lock:
-            if not self.finished.is_set():
-                self._listeners.append(listener)
-                return
-        listener()
-
-    def outcome(self) -> Any:
-        if self.error is None:
-            return self.result
-        if isinstance(self.error, library().libvirtError):
-            raise refusal(self.what, self.error) from self.error
-        raise self.error
-
-    def _body(self) -> None:
+    def body() -> None:
         try:
-            self.result = self._work()
-        except BaseException as error:  # raised again in outcome, where the caller is
-            self.error = error
-        with self._lock:
-            self.finished.set()
-        for listener in self._listeners:
-            with contextlib.suppress(RuntimeError):  # an event loop that has ended meanwhile
-                listener()
+            future.set_result(work())
+        except BaseException as error:  # raised again where the caller is
+            future.set_exception(error)
+
+    threading.Thread(target=body, name="libvirt", daemon=True).start()
+    return future
+
+
+@contextlib.contextmanager
+def _in_words(what: str, timeout_s: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        remedy = "check that the hypervisor's host is up"
+        raise LibvirtError(f"{what}: no answer within {timeout_s:g} s", remedy) from None
+    except Exception as error:
+        if isinstance(error, library().libvirtError):
+            raise refusal(what, error) from error
+        raise
 
 
 async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
@@ -102,29 +92,15 @@ async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL
     Raises:
         LibvirtError: libvirt refuses, or there is no answer in time.
     """
-    call, loop = _Call(what, work), asyncio.get_running_loop()
-    ended = asyncio.Event()
-    call.on_end(lambda: loop.call_soon_threadsafe(ended.set))
-    try:
+    with _in_words(what, timeout_s):
         async with asyncio.timeout(timeout_s):
-            await ended.wait()
-    except TimeoutError:
-        raise _silence(what, timeout_s) from None
-    result: _Result = call.outcome()
-    return result
+            return await asyncio.wrap_future(_begun(work))
 
 
 def waited(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
-    """The same for a caller that has to wait.
-
-    Raises:
-        LibvirtError: libvirt refuses, or there is no answer in time.
-    """
-    call = _Call(what, work)
-    if not call.finished.wait(timeout_s):
-        raise _silence(what, timeout_s)
-    result: _Result = call.outcome()
-    return result
+    """The same for a caller that has to wait."""
+    with _in_words(what, timeout_s):
+        return _begun(work).result(timeout_s)
 
 
 def open_connection(uri: str) -> Any:
@@ -162,10 +138,6 @@ def _remedy(code: int | None, said: str) -> str | None:
     if code == libvirt.VIR_ERR_ACCESS_DENIED:
         return "run as a user to whom libvirt's access control gives this right"
     return None
-
-
-def _silence(what: str, timeout_s: float) -> LibvirtError:
-    return LibvirtError(f"{what}: no answer within {timeout_s:g} s", "check that the hypervisor's host is up")
 
 
 # One domain: started, looked at and removed, whatever happens in between.  Every call here blocks.

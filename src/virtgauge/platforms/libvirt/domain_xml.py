@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from virtgauge.platforms.boot_files import RootPart
-from virtgauge.platforms.libvirt.settings import ChannelKind, Driver
+from virtgauge.platforms.libvirt.settings import LIBVIRTS_OWN, ChannelKind, Driver
 from virtgauge.platforms.qemu.command import PORT_NAME, Drive
 
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -19,9 +19,6 @@ QUOTA_PERIOD_US = 100_000
 
 DISK_TARGET = "vda"
 """A data disk's name for libvirt, and in the guest."""
-
-LIBVIRTS_OWN = "network:"
-"""Before the name of a network that libvirt itself keeps, as ``default``."""
 
 AGENT_IN_CONTAINER, SOCKET_IN_CONTAINER = "/agent", "/channel.sock"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
-import tty
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,7 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.attached.dial_in import Listener, RefusedCallers
 from virtgauge.platforms.attached.platform import Endpoint
+from virtgauge.platforms.attempt import Streams, terminal_streams
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.libvirt.boot import DomainAttempt
 from virtgauge.platforms.libvirt.connection import called
@@ -26,8 +27,6 @@ from virtgauge.platforms.libvirt.settings import ChannelKind
 
 _LONGEST_PATH = 107
 """Bytes in the path of a Unix socket (sun_path less its end)."""
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Entrance:
@@ -86,7 +85,7 @@ class Terminal:
     """A guest's console, which the hypervisor shows as a terminal of this machine."""
 
     def __init__(self) -> None:
-        self._transports: list[asyncio.BaseTransport] = []
+        self._closing = contextlib.ExitStack()
 
     async def streams(self, description: str, on_noise: Callable[[bytes], None]) -> Streams:
         """The agent's stream.
@@ -103,25 +102,14 @@ class Terminal:
         if path is None:
             raise LaunchError("channel", "the domain has no console on a terminal of this machine")
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-            tty.setraw(descriptor)
+            streams = await terminal_streams(path, self._closing)
         except OSError as error:
             raise LaunchError("channel", f"{path} cannot be opened: {error.strerror}") from error
-        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(reader)
-        incoming, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(descriptor), "rb", buffering=0))
-        self._transports.append(incoming)
-        outgoing, flow = await loop.connect_write_pipe(
-            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(descriptor, "wb", buffering=0)
-        )
-        self._transports.append(outgoing)
-        return serial_streams(reader, asyncio.StreamWriter(outgoing, flow, None, loop), on_noise)
+        return serial_streams(*streams, on_noise)
 
     def close(self) -> None:
         """Close it; idempotent."""
-        for transport in self._transports:
-            transport.close()
-        self._transports.clear()
+        self._closing.close()
 
 
 class CallIn:

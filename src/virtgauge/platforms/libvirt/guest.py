@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from virtgauge.agent.channel import Channel
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, Policy, PolicyError
-from virtgauge.platforms.base import Accounting, Confinement, Guest
+from virtgauge.platforms.attempt import LaunchedGuest
+from virtgauge.platforms.base import Accounting, Confinement
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, waited
 from virtgauge.platforms.libvirt.domain_xml import QUOTA_PERIOD_US
 
@@ -220,7 +220,6 @@ class DomainPolicy:
 
 # A running guest of libvirt.
 
-_SHUTDOWN_S = 1.5
 _EXIT_S = 1.0
 _WRITE_BACK_S = 30.0
 """How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
@@ -228,11 +227,12 @@ _ACCOUNT_S = 5.0
 _PAUSE_S = 0.02
 
 
-class LibvirtGuest(Guest):
+class LibvirtGuest(LaunchedGuest):
     """A domain whose agent answers.
 
     Attributes:
         handle: of the domain.
+        elsewhere: the hypervisor's host is another machine.
     """
 
     def __init__(
@@ -240,38 +240,25 @@ class LibvirtGuest(Guest):
         *,
         handle: DomainHandle,
         policy: DomainPolicy,
-        channel: Channel,
-        ready_ns: int,
-        label: str,
-        removal: contextlib.ExitStack,
-        disk: str | None,
         elsewhere: bool,
         own_kernel: bool = True,
         unbound: str | None = None,
+        **launched: Any,
     ) -> None:
         """Take over what a launch has made.
 
         Args:
             handle: of the domain.
             policy: its limits.
-            channel: past the handshake.
-            ready_ns: what the launch took.
-            label: for people.
-            removal: undoes everything that launching made, last first.
-            disk: as :class:`Guest` has it.
             elsewhere: the hypervisor's host is another machine.
             own_kernel: the guest has one.
             unbound: as :class:`Confinement` has it.
+            launched: as :class:`LaunchedGuest` has them.
         """
-        self.handle = handle
-        self.channel = channel
-        self.ready_ns = ready_ns
-        self.label = label
-        self.disk = disk
-        self.elsewhere = elsewhere
+        super().__init__(**launched, before_removal=self._wait_for_end)
+        self.handle, self.elsewhere = handle, elsewhere
         self._policy = policy
         self._own_kernel, self._unbound = own_kernel, unbound
-        self._removal = removal
 
     def accounting(self) -> Accounting:
         """CPU time charged so far, as libvirt tells it."""
@@ -304,14 +291,6 @@ class LibvirtGuest(Guest):
             await super().crash()
         await called(f"cannot destroy {self.handle.name}", self.handle.kill)
 
-    async def close(self) -> None:
-        """End the guest and remove everything made for it."""
-        removal, self._removal = self._removal, contextlib.ExitStack()
-        with removal:
-            await self.channel.shutdown(_SHUTDOWN_S)
-            with contextlib.suppress(LibvirtError):
-                await called("the end of the guest", self._wait_for_end, _WRITE_BACK_S + _EXIT_S)
-
     def _cpu_ns(self) -> tuple[int | None, str]:
         """Of the domain's control group, with QEMU's own threads; else of its vCPUs, as the hypervisor says."""
         domain: Any = self.handle.libvirt_domain
@@ -321,7 +300,11 @@ class LibvirtGuest(Guest):
         except (library().libvirtError, KeyError, ValueError):
             return int(domain.info()[4]) or None, "libvirt virDomainGetInfo"
 
-    def _wait_for_end(self) -> None:
-        deadline = time.monotonic() + (_EXIT_S if self.disk is None else _WRITE_BACK_S)
-        while self.handle.end() is None and time.monotonic() < deadline:
-            time.sleep(_PAUSE_S)
+    async def _wait_for_end(self) -> None:
+        def look() -> None:
+            deadline = time.monotonic() + (_EXIT_S if self.disk is None else _WRITE_BACK_S)
+            while self.handle.end() is None and time.monotonic() < deadline:
+                time.sleep(_PAUSE_S)
+
+        with contextlib.suppress(LibvirtError):
+            await called("the end of the guest", look, _WRITE_BACK_S + _EXIT_S)

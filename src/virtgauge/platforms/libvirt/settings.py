@@ -13,7 +13,6 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from virtgauge.platforms.attached.platform import Endpoint
-from virtgauge.platforms.libvirt.domain_xml import LIBVIRTS_OWN
 
 
 class ChannelKind(enum.StrEnum):
@@ -187,6 +186,9 @@ def target_of(uri: str) -> Target:
         )
     return Target(uri, driver, remote)
 
+
+LIBVIRTS_OWN = "network:"
+"""Before the name of a network that libvirt itself keeps, as ``default``."""
 
 DEFAULT_MEMORY_MIB = 512
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")

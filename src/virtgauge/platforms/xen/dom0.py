@@ -7,15 +7,14 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-import os
 import subprocess
-import tty
 from collections.abc import Sequence
 from pathlib import Path
 
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.platforms.attempt import Streams, terminal_streams
 
 _CHATTER = "got a tsc mode string"
 """What `xl` begins with on its standard error wherever a domain's configuration names a tsc_mode."""
@@ -92,9 +91,7 @@ class Dom0(abc.ABC):
         """Where a file of this host's cache is found there."""
 
     @abc.abstractmethod
-    async def open_console(
-        self, number: int, removal: contextlib.ExitStack
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open_console(self, number: int, removal: contextlib.ExitStack) -> Streams:
         """The console of a domain, passing every byte; it ends with the domain.
 
         Args:
@@ -193,12 +190,10 @@ class LocalDom0(Dom0):
     def path_of(self, path: Path) -> Path:
         return path
 
-    async def open_console(
-        self, number: int, removal: contextlib.ExitStack
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open_console(self, number: int, removal: contextlib.ExitStack) -> Streams:
         terminal = await self._terminal(number)
         try:
-            return await _streams(terminal, removal)
+            return await terminal_streams(terminal, removal)
         except OSError as error:
             raise XenError(f"the console {terminal} of domain {number} cannot be opened: {error.strerror}") from error
 
@@ -241,22 +236,3 @@ def _make_pair(name: str, lab: Namespace, nic: Nic) -> None:
         lab.netlink(lambda inside: inside.link("set", index=inside.link_lookup(ifname=nic.port)[0], state="up"))
     except (NetlinkError, OSError) as error:
         raise NetworkError(f"the link {nic.port} cannot be made: {error}") from error
-
-
-async def _streams(terminal: Path, removal: contextlib.ExitStack) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Streams over a terminal that passes every byte."""
-    descriptor = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with contextlib.ExitStack() as undo:
-        reading = undo.enter_context(os.fdopen(descriptor, "rb", buffering=0))
-        tty.setraw(descriptor)
-        writing = undo.enter_context(os.fdopen(os.dup(descriptor), "wb", buffering=0))
-        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
-        read_transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), reading)
-        undo.callback(read_transport.close)
-        transport, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), writing
-        )
-        undo.pop_all()
-    removal.callback(read_transport.close)
-    removal.callback(transport.close)
-    return reader, asyncio.StreamWriter(transport, protocol, None, loop)

@@ -7,14 +7,12 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.binary import find_agent
-from virtgauge.agent.channel import Channel
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import is_xen_host
@@ -22,7 +20,7 @@ from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.platforms.attempt import LaunchAttempt
+from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import ModuleError, build_initramfs, canonical, direct_kernel, module_closure
 from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
@@ -76,31 +74,21 @@ def _remove(dom0: Dom0, bridge: str) -> None:
 
 # A running domain.
 
-_SHUTDOWN_S = 1.5
 _POWER_OFF_S, _PAUSE_S = 2.0, 0.1
 
 
-class XenGuest(Guest):
+class XenGuest(LaunchedGuest):
     """A domain whose agent is its first process.
 
     Attributes:
         config: what it was made from.
     """
 
-    def __init__(
-        self,
-        *,
-        channel: Channel,
-        ready_ns: int,
-        label: str,
-        config: DomainConfig,
-        dom0: Dom0,
-        removal: contextlib.ExitStack,
-    ) -> None:
-        """Take over what a launch has made; ``removal`` undoes it, last first."""
-        self.channel, self.ready_ns, self.label, self.config = channel, ready_ns, label, config
-        channel.timeout_factor = dom0.timeout_factor
-        self._dom0, self._removal = dom0, removal
+    def __init__(self, *, config: DomainConfig, dom0: Dom0, **launched: Any) -> None:
+        super().__init__(**launched, before_removal=self._powered_off)
+        self.config = config
+        self.channel.timeout_factor = dom0.timeout_factor
+        self._dom0 = dom0
         self._xl = Toolstack(dom0)
         self._cap = config.cap
         self._pinned = False
@@ -177,13 +165,9 @@ class XenGuest(Guest):
         await asyncio.to_thread(self._xl.destroy, self.config.name)
 
     async def close(self) -> None:
-        """End the guest and remove everything made for it."""
-        removal, self._removal = self._removal, contextlib.ExitStack()
-        with removal:
-            alive = not self.channel.closed
-            await self.channel.shutdown(_SHUTDOWN_S)
-            if alive:
-                await self._powered_off()
+        if self.channel.closed:
+            self._before_removal = None
+        await super().close()
 
     async def _powered_off(self) -> None:
         """Let the domain end by itself, and its interfaces go in order; what then remains is destroyed."""
@@ -293,7 +277,7 @@ class XenPlatform(Platform):
         noise = removal.enter_context(log.open("ab", buffering=0))
         channel = await attempt.open_channel(*serial_streams(reader, writer, lambda text: _keep(noise, text)))
         if spec.nics:
-            await attempt.configure_network(channel, [_interface(nic) for nic in spec.nics])
+            await attempt.configure_network(channel, [nic.request() for nic in spec.nics])
         return XenGuest(
             channel=channel,
             ready_ns=attempt.ready_ns(),
@@ -342,23 +326,14 @@ class _XenAttempt(LaunchAttempt):
 
 
 def _refuse_what_it_lacks(spec: GuestSpec) -> None:
-    """Raises LaunchError for what a domain here is not given."""
-    for what, asked in _asked(spec):
-        if asked:
+    asked = {
+        "a data disk": spec.disk,
+        "the host's programs as its root": spec.host_root,
+        "folders of the host": spec.shares,
+    }
+    for what, value in asked.items():
+        if value:
             raise LaunchError("start", f"{what}: guests of Xen have none here; use a virtual machine of QEMU for that")
-
-
-def _asked(spec: GuestSpec) -> Iterator[tuple[str, bool]]:
-    yield "a data disk", spec.disk is not None
-    yield "the host's programs as its root", spec.host_root
-    yield "folders of the host", bool(spec.shares)
-
-
-def _interface(nic: Nic) -> dict[str, Any]:
-    """As the agent is asked for it (docs/protocol.md)."""
-    asked = dataclasses.asdict(nic)
-    del asked["port"]
-    return asked
 
 
 def _keep(log: BinaryIO, text: bytes) -> None:
