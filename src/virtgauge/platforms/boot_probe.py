@@ -16,8 +16,10 @@ import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from virtgauge.agent.binary import AgentBinary
 from virtgauge.host.process import boot_id
-from virtgauge.platforms.base import LaunchError
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import write_whole
 from virtgauge.provision.cache import cache_root
 
@@ -97,6 +99,60 @@ async def judge(
     if verdict.usable or accelerator == "kvm":
         _write(record, verdict)
     return verdict
+
+
+async def boots(launch: Callable[[GuestSpec], Awaitable[Guest]], name: str, agent: AgentBinary, bound_s: float) -> int:
+    """Boot a guest and end it; the nanoseconds until it was ready.  Raises LaunchError: it was not, in time."""
+    with Scope() as scope:
+        guest = await launch(GuestSpec(name=name, scope=scope, agent=agent, ready_timeout_s=bound_s))
+        await guest.close()
+        return guest.ready_ns
+
+
+def usual_vcpus() -> int:
+    """Of a virtual machine that a plan does not say more of: 2, or 1 where the host has no more."""
+    return min(2, os.cpu_count() or 1)
+
+
+class AcceleratedPlatform(Platform):
+    """Virtual machines with hardware virtualization (kvm) or without (tcg, labelled "emulated").
+
+    Which of them is known after :meth:`probe`, where a plan says ``auto``.
+    """
+
+    def __init__(self, accelerator: str) -> None:
+        self._asked = accelerator
+        self._accelerator: str | None = None if accelerator == "auto" else accelerator
+
+    @property
+    def emulated(self) -> bool:
+        return self._accelerator == "tcg"
+
+    @property
+    def _suffix(self) -> str:
+        return {"kvm": " (kvm)", "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
+
+    async def _choose(self, judged: Callable[[str], Awaitable[Verdict]], details: dict[str, str]) -> Availability:
+        """Take the first accelerator with which a guest boots, KVM before emulation."""
+        verdicts: dict[str, Verdict] = {}
+        for accelerator in ("kvm", "tcg") if self._asked == "auto" else (self._asked,):
+            verdicts[accelerator] = await judged(accelerator)
+            if verdicts[accelerator].usable:
+                self._accelerator = accelerator
+                break
+        kvm, tcg = verdicts.get("kvm"), verdicts.get("tcg")
+        if kvm is not None and kvm.usable:
+            return Availability(True, f"kvm: {kvm.reason}", details=details | {"accelerator": "kvm"})
+        if tcg is None:
+            assert kvm is not None
+            fix = kvm.fix or 'set accelerator = "tcg" to measure an emulated guest instead'
+            return Availability(False, f"kvm: {kvm.reason}", fix, details=details)
+        return Availability(
+            tcg.usable,
+            f"tcg (emulated): {tcg.reason}" + (f"; kvm: {kvm.reason}" if kvm else ""),
+            tcg.fix or (kvm.fix if kvm else None),
+            details=details | {"accelerator": "tcg"} | ({"kvm": kvm.reason} if kvm else {}),
+        )
 
 
 def forget() -> None:

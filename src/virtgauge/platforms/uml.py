@@ -24,11 +24,10 @@ from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import wait_for_exit
-from virtgauge.host.scope import Scope
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import ModuleError, RootPart, build_initramfs, canonical, module_closure, root_of
-from virtgauge.platforms.boot_probe import judge, said_version
+from virtgauge.platforms.boot_probe import boots, judge, said_version
 from virtgauge.platforms.local import LocalGuest, Tap, guest_place, open_taps, require_limit
 from virtgauge.provision.cache import cache_root
 
@@ -258,10 +257,7 @@ class UmlPlatform(Platform):
             return Availability(False, f"`{binary} --version` fails", "apt install --reinstall user-mode-linux")
 
         async def boot(bound_s: float) -> int:
-            with Scope() as scope:
-                guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent, ready_timeout_s=bound_s))
-                await guest.close()
-                return guest.ready_ns
+            return await boots(self.launch, "probe", agent, bound_s)
 
         verdict = await judge(self.kind, (version, agent.sha256), boot)
         return Availability(verdict.usable, verdict.reason, verdict.fix, details={"kernel": version})

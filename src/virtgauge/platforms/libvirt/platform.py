@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -16,12 +15,11 @@ from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.agent.channel import Channel
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import DomainRecord
-from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.platform import Endpoint
-from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, Platform, emulation_told
+from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told
 from virtgauge.platforms.boot_files import root_of
-from virtgauge.platforms.boot_probe import Verdict, judge
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, Verdict, boots, judge, usual_vcpus
 from virtgauge.platforms.libvirt.boot import (
     DomainAttempt,
     LabDevices,
@@ -38,11 +36,10 @@ from virtgauge.platforms.libvirt.settings import ChannelKind, LibvirtSettings
 from virtgauge.platforms.qemu.command import drive_of
 from virtgauge.provision.kernel import find_kernel
 
-_DEFAULT_VCPUS = 2
 _UNBOUND = "this host's kernel routes for a container, and libvirt does not charge or confine it to that container"
 
 
-class LibvirtPlatform(Platform):
+class LibvirtPlatform(AcceleratedPlatform):
     """The agent in a domain of libvirt."""
 
     kind: ClassVar[str] = "libvirt"
@@ -52,25 +49,17 @@ class LibvirtPlatform(Platform):
         self.settings = settings or LibvirtSettings()
         self.target = self.settings.target
         self.is_virtual = self.target.driver.own_kernel
-        chosen = self.settings.accelerator
-        self._accelerator: str | None = None if chosen == "auto" else chosen
+        super().__init__(self.settings.accelerator)
         self._security: tuple[str, ...] | None = None
         """Of libvirt's models, those that confine domains there; None until it was asked."""
 
     @property
-    def emulated(self) -> bool:
-        """Known once QEMU's accelerator is, which it is after :meth:`probe`."""
-        return self._accelerator == "tcg"
-
-    @property
     def label(self) -> str:
-        """Names QEMU's accelerator once it is known, which it is after :meth:`probe`."""
-        suffix = {"kvm": " (kvm)", "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
         machine = self._machine()
         model = self.settings.nic_model
         usual = next(iter(self.target.driver.nic_models), None)
         nic = f" with {model}" if model not in (None, usual) else ""
-        return f"libvirt {self.target.driver.title}{f' {machine}' if machine else ''}{nic}{suffix}"
+        return f"libvirt {self.target.driver.title}{f' {machine}' if machine else ''}{nic}{self._suffix}"
 
     def describe(self) -> dict[str, Any]:
         described = {"kind": self.kind, **self.settings.model_dump(mode="json"), "vcpus": self._vcpus()}
@@ -107,7 +96,7 @@ class LibvirtPlatform(Platform):
         if driver.scheme != "qemu":
             return Availability(True, f"{self.target.uri} answers", details=details)
         try:
-            return await self._availability(agent, details)
+            return await self._choose(lambda accelerator: self._judge(accelerator, agent, details), details)
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy, details=details)
 
@@ -140,43 +129,18 @@ class LibvirtPlatform(Platform):
         finally:
             connection.close()
 
-    async def _availability(self, agent: AgentBinary, details: dict[str, str]) -> Availability:
-        asked = self.settings.accelerator
-        verdicts: dict[str, Verdict] = {}
-        for accelerator in ("kvm", "tcg") if asked == "auto" else (asked,):
-            verdicts[accelerator] = verdict = await self._judge(accelerator, agent, details)
-            if verdict.usable:
-                self._accelerator = accelerator
-                break
-        kvm, tcg = verdicts.get("kvm"), verdicts.get("tcg")
-        if kvm is not None and (kvm.usable or tcg is None):
-            fix = None if kvm.usable else kvm.fix or 'set accelerator = "tcg" to measure an emulated guest instead'
-            return Availability(kvm.usable, f"kvm: {kvm.reason}", fix, details=details | {"accelerator": "kvm"})
-        assert tcg is not None
-        without = f"; kvm: {kvm.reason}" if kvm else ""
-        return Availability(
-            tcg.usable,
-            f"tcg (emulated): {tcg.reason}{without}",
-            (kvm.fix if kvm else None) if tcg.usable else tcg.fix,
-            details=details | {"accelerator": "tcg"},
-        )
-
     async def _judge(self, accelerator: str, agent: AgentBinary, details: dict[str, str]) -> Verdict:
         offer = await called(f"cannot ask {self.target.uri} for {accelerator}", lambda: self._offered(accelerator))
         if offer is not None:
             return Verdict(False, offer)
 
         async def boot(bound_s: float) -> int:
-            with Scope() as scope:
-                spec = GuestSpec(name=f"probe-{accelerator}", scope=scope, agent=agent, ready_timeout_s=bound_s)
-                try:
-                    guest = await self._launch(spec, accelerator)
-                except LaunchError as error:
-                    if error.stage == "dial-in":  # says nothing of the accelerator, and is not to be remembered of it
-                        raise UnavailableError(f"{accelerator}: no guest was reached: {error}") from error
-                    raise
-                await guest.close()
-                return guest.ready_ns
+            try:
+                return await boots(lambda spec: self._launch(spec, accelerator), f"probe-{accelerator}", agent, bound_s)
+            except LaunchError as error:
+                if error.stage == "dial-in":  # says nothing of the accelerator, and is not to be remembered of it
+                    raise UnavailableError(f"{accelerator}: no guest was reached: {error}") from error
+                raise
 
         kernel = find_kernel()
         what = self.settings.image or (kernel.package if kernel else "")
@@ -365,7 +329,7 @@ class LibvirtPlatform(Platform):
         return self.settings.machine or (machines[0] if machines else None)
 
     def _vcpus(self) -> int:
-        return self.settings.vcpus or min(_DEFAULT_VCPUS, os.cpu_count() or 1)
+        return self.settings.vcpus or usual_vcpus()
 
 
 def _domain_type(accelerator: str | None) -> str:

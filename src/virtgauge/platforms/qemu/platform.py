@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import os
 import re
 import shutil
 import subprocess
@@ -16,15 +15,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from qemu.qmp import QMPClient, QMPError
 
-from virtgauge.agent.binary import AgentBinary, find_agent
+from virtgauge.agent.binary import find_agent
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import wait_for_exit
-from virtgauge.host.scope import Scope
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
-from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import (
     ModuleError,
     build_initramfs,
@@ -33,7 +31,7 @@ from virtgauge.platforms.boot_files import (
     module_closure,
     root_of,
 )
-from virtgauge.platforms.boot_probe import Verdict, judge, said_version
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, Verdict, boots, judge, said_version, usual_vcpus
 from virtgauge.platforms.local import HostPlatform, LocalGuest, guest_place, open_taps, require_limit
 from virtgauge.platforms.qemu.command import (
     DISK_MODULES,
@@ -46,14 +44,13 @@ from virtgauge.platforms.qemu.command import (
     throttle_disk,
 )
 from virtgauge.provision.cache import cache_root
-from virtgauge.provision.kernel import GuestKernel, find_kernel
+from virtgauge.provision.kernel import find_kernel
 
 _EXIT_S = 1.0
 _WRITE_BACK_S = 30.0
 """How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
 _MONITOR_S = 5.0
 _FACTS_S = 5.0
-_DEFAULT_VCPUS = 2
 _DEFAULT_MEMORY_MIB = 512
 
 # The client reports every broken connection, and a machine that powers off breaks its own.
@@ -63,7 +60,7 @@ _tsc_khz: dict[str, int | None] = {}
 """The host's TSC frequency as the agent (by hash) found it; it does not change while the machine runs."""
 
 
-class QemuPlatform(Platform):
+class QemuPlatform(AcceleratedPlatform):
     """The agent as the first process of a virtual machine, on a virtio port."""
 
     kind: ClassVar[str] = "qemu"
@@ -97,26 +94,18 @@ class QemuPlatform(Platform):
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
-        chosen = self.settings.accelerator
-        self._accelerator: str | None = None if chosen == "auto" else chosen
-
-    @property
-    def emulated(self) -> bool:
-        """Known once the accelerator is, which it is after :meth:`probe`."""
-        return self._accelerator == "tcg"
+        super().__init__(self.settings.accelerator)
 
     @property
     def label(self) -> str:
-        """Names the accelerator once it is known, which it is after :meth:`probe`."""
-        suffix = {"kvm": " (kvm)", "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
         nic = "" if self.settings.nic_model == "virtio" else f" with {self.settings.nic_model}"
-        return f"QEMU {self.settings.machine}{nic}{suffix}"
+        return f"QEMU {self.settings.machine}{nic}{self._suffix}"
 
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             **self.settings.model_dump(mode="json"),
-            "vcpus": self.settings.vcpus or _default_vcpus(),
+            "vcpus": self.settings.vcpus or usual_vcpus(),
             "accelerator": self._accelerator or self.settings.accelerator,
         }
 
@@ -139,14 +128,14 @@ class QemuPlatform(Platform):
         if version is None:
             return Availability(False, f"`{binary} --version` fails", "apt install --reinstall qemu-system-x86")
         details = {"qemu": version, "kernel": kernel.package, "machine": self.settings.machine}
-        wanted = ("kvm", "tcg") if self.settings.accelerator == "auto" else (self.settings.accelerator,)
-        verdicts: dict[str, Verdict] = {}
-        for accelerator in wanted:
-            verdicts[accelerator] = await self._judge(accelerator, version, kernel, agent)
-            if verdicts[accelerator].usable:
-                self._accelerator = accelerator
-                break
-        return self._availability(verdicts, details)
+
+        async def judged(accelerator: str) -> Verdict:
+            async def boot(bound_s: float) -> int:
+                return await boots(lambda spec: self._launch(spec, accelerator), f"probe-{accelerator}", agent, bound_s)
+
+            return await judge(accelerator, (version, kernel.package, agent.sha256, self.settings.machine), boot)
+
+        return await self._choose(judged, details)
 
     async def launch(self, spec: GuestSpec) -> Guest:
         if self._accelerator is None:
@@ -154,32 +143,6 @@ class QemuPlatform(Platform):
             if not availability.usable:
                 raise LaunchError("probe", availability.reason)
         return await self._launch(spec, self._accelerator or "tcg")
-
-    def _availability(self, verdicts: dict[str, Verdict], details: dict[str, str]) -> Availability:
-        kvm, tcg = verdicts.get("kvm"), verdicts.get("tcg")
-        if kvm is not None and kvm.usable:
-            return Availability(True, f"kvm: {kvm.reason}", details=details | {"accelerator": "kvm"})
-        if tcg is None:
-            assert kvm is not None
-            fix = kvm.fix or 'set accelerator = "tcg" to measure an emulated guest instead'
-            return Availability(False, f"kvm: {kvm.reason}", fix, details=details)
-        without_kvm = f"; kvm: {kvm.reason}" if kvm else ""
-        return Availability(
-            tcg.usable,
-            f"tcg (emulated): {tcg.reason}{without_kvm}",
-            kvm.fix if kvm else None,
-            details=details | {"accelerator": "tcg"} | ({"kvm": kvm.reason} if kvm else {}),
-        )
-
-    async def _judge(self, accelerator: str, version: str, kernel: GuestKernel, agent: AgentBinary) -> Verdict:
-        async def boot(bound_s: float) -> int:
-            with Scope() as scope:
-                spec = GuestSpec(name=f"probe-{accelerator}", scope=scope, agent=agent, ready_timeout_s=bound_s)
-                guest = await self._launch(spec, accelerator)
-                await guest.close()
-                return guest.ready_ns
-
-        return await judge(accelerator, (version, kernel.package, agent.sha256, self.settings.machine), boot)
 
     async def _launch(self, spec: GuestSpec, accelerator: str) -> Guest:
         with contextlib.ExitStack() as removal:
@@ -247,7 +210,7 @@ class QemuPlatform(Platform):
             binary=binary,
             machine=self.settings.machine,
             accelerator=accelerator,
-            vcpus=spec.vcpus or self.settings.vcpus or _default_vcpus(),
+            vcpus=spec.vcpus or self.settings.vcpus or usual_vcpus(),
             memory_mib=spec.memory_mib or self.settings.memory_mib,
             kernel=image,
             initramfs=initramfs,
@@ -337,10 +300,6 @@ async def host_tsc_khz(spec: GuestSpec) -> int | None:
         frequency = tsc.get("frequency_hz") if tsc.get("invariant") else None
         _tsc_khz[spec.agent.sha256] = round(frequency / 1000) if frequency else None
     return _tsc_khz[spec.agent.sha256]
-
-
-def _default_vcpus() -> int:
-    return min(_DEFAULT_VCPUS, os.cpu_count() or 1)
 
 
 def _find_qemu() -> Path | None:
