@@ -248,11 +248,7 @@ def _read(folder: Path, name: str) -> dict[str, str]:
 
 
 def _read_back(folder: Path, wanted: Mapping[str, str], meaning: Callable[[str], object] = str) -> dict[str, str]:
-    """Set each knob and read it again.
-
-    Raises:
-        PolicyError: it cannot be set, or is something else afterwards.
-    """
+    """Set each knob and read it again.  Raises PolicyError: it cannot be set, or is something else afterwards."""
     found: dict[str, str] = {}
     for name, value in wanted.items():
         _set(folder / name, value)

@@ -19,11 +19,7 @@ from typing import Any
 
 
 def cpu_list(text: str) -> frozenset[int]:
-    """Their numbers; none of an empty list.
-
-    Raises:
-        ValueError: it is no such list.
-    """
+    """Their numbers; none of an empty list.  Raises ValueError: it is no such list."""
     ranges = (part.partition("-") for part in text.split(",") if part)
     return frozenset(cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1))
 
@@ -91,11 +87,7 @@ class ProcessIdentity:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ProcessIdentity:
-        """The inverse of :meth:`as_dict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: the map is not one.
-        """
+        """The inverse of :meth:`as_dict`.  Raises KeyError, TypeError, ValueError: the map is not one."""
         return cls(pid=int(value["pid"]), start_ticks=int(value["start_ticks"]), boot_id=str(value["boot_id"]))
 
     def as_text(self) -> str:
@@ -104,11 +96,7 @@ class ProcessIdentity:
 
     @classmethod
     def from_text(cls, text: str) -> ProcessIdentity:
-        """The inverse of :meth:`as_text`.
-
-        Raises:
-            ValueError: the text is not one.
-        """
+        """The inverse of :meth:`as_text`.  Raises ValueError: the text is not one."""
         pid, start_ticks, boot = text.split(":")
         return cls(pid=int(pid), start_ticks=int(start_ticks), boot_id=boot)
 

@@ -54,11 +54,7 @@ class StateFolder:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """The inverse of :meth:`as_text`.
-
-        Raises:
-            ValueError: the text is not one.
-        """
+        """The inverse of :meth:`as_text`.  Raises ValueError: the text is not one."""
         uid, path = text.split(":", 1)
         return cls(int(uid), path)
 

@@ -52,11 +52,7 @@ class Built:
 
 
 def find_ingredients(channel: ImageChannel, format: Format) -> Ingredients:
-    """What this machine has for an image.
-
-    Raises:
-        UnavailableError: something is missing; its remedy brings it.
-    """
+    """What this machine has for an image.  Raises UnavailableError: something is missing; its remedy brings it."""
     kernel, boot_loader = find_kernel(), find_boot_loader()
     if kernel is None:
         raise UnavailableError("there is no guest kernel in the cache", "run `virtgauge provision kernel`")

@@ -59,11 +59,7 @@ class Format(enum.StrEnum):
 
 
 def format_of(path: Path) -> Format:
-    """The format that a file's name asks for.
-
-    Raises:
-        UsageError: none.
-    """
+    """The format that a file's name asks for.  Raises UsageError: none."""
     suffix = path.suffix.lower().removeprefix(".")
     named = {"img": Format.RAW} | {entry.value: entry for entry in Format}
     if suffix not in named:
@@ -77,11 +73,7 @@ _BOUND_S = 300.0
 
 
 def find_qemu_img() -> Path:
-    """The program.
-
-    Raises:
-        UnavailableError: it is not installed.
-    """
+    """The program.  Raises UnavailableError: it is not installed."""
     found = shutil.which("qemu-img")
     if found is None:
         raise UnavailableError(
@@ -122,21 +114,13 @@ def information(image: Path, driver: str | None = None) -> dict[str, Any]:
 
 
 def check(image: Path, driver: str) -> None:
-    """Have an image's own structure checked.
-
-    Raises:
-        VirtgaugeError: it is damaged.
-    """
+    """Have an image's own structure checked.  Raises VirtgaugeError: it is damaged."""
     if driver not in ("raw", "vpc"):  # these have nothing to check
         _run(image.parent, "check", "-q", "-f", driver, image.name)
 
 
 def to_raw(image: Path, driver: str, target: Path) -> None:
-    """Write an image's disk as it is for a guest.
-
-    Raises:
-        VirtgaugeError: it cannot be read, or the disk was full.
-    """
+    """Write an image's disk as it is for a guest.  Raises VirtgaugeError: it cannot be read, or the disk was full."""
     _run(target.parent, "convert", "-f", driver, "-O", "raw", str(image.absolute()), target.name)
 
 

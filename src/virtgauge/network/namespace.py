@@ -235,11 +235,7 @@ class DeviceCounters:
     """
 
     def __init__(self, namespace: Namespace) -> None:
-        """Open it.
-
-        Raises:
-            NetworkError: the namespace is gone, or there is no procfs.
-        """
+        """Open it.  Raises NetworkError: the namespace is gone, or there is no procfs."""
         path = Path("/proc/thread-self/net/dev")
         try:
             self._descriptor: int | None = namespace.run(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -247,11 +243,7 @@ class DeviceCounters:
             raise NetworkError(f"the counters of {namespace.name} cannot be read: {error}") from error
 
     def read(self, interface: str) -> DeviceCount:
-        """An interface's counters now.
-
-        Raises:
-            NetworkError: there is no such interface (any more).
-        """
+        """An interface's counters now.  Raises NetworkError: there is no such interface (any more)."""
         if self._descriptor is None:
             raise NetworkError(f"the counters of {interface} are closed")
         text = os.pread(self._descriptor, _MOST_BYTES, 0).decode()

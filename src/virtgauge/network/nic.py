@@ -112,11 +112,7 @@ def check_nics(nics: tuple[Nic, ...]) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse what Linux does not take as an interface's name.
-
-    Raises:
-        NetworkError: with the limit.
-    """
+    """Refuse what Linux does not take as an interface's name.  Raises NetworkError: with the limit."""
     if len(name) > NAME_LIMIT or not _NAME_PATTERN.fullmatch(name) or name in (".", "..", "lo", "all", "default"):
         raise NetworkError(
             f"an interface cannot be named {name!r}",

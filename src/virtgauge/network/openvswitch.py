@@ -218,11 +218,7 @@ class OpenVSwitch(Switch):
 
 
 def find_openvswitch() -> dict[str, str]:
-    """Open vSwitch's programs, by name.
-
-    Raises:
-        UnavailableError: one is missing.
-    """
+    """Open vSwitch's programs, by name.  Raises UnavailableError: one is missing."""
     found = dict(_found())
     missing = [name for name in _PROGRAMS if name not in found]
     if missing:

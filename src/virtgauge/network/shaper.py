@@ -125,11 +125,7 @@ def has_netem(namespace: Namespace) -> bool:
 
 
 def dropped_frames(namespace: Namespace, interface: str) -> int:
-    """Frames that the interface's shaper has dropped since it was set.
-
-    Raises:
-        NetworkError: it has none.
-    """
+    """Frames that the interface's shaper has dropped since it was set.  Raises NetworkError: it has none."""
 
     def read(route: IPRoute) -> int | None:
         root = _root(route, socket.if_nametoindex(interface))

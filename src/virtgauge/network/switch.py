@@ -58,11 +58,7 @@ class Switch(abc.ABC):
         self._rules: list[Rule] = []
 
     def add_bridge(self, name: str, ports: Sequence[str]) -> None:
-        """Make a bridge of ports.
-
-        Raises:
-            NetworkError: a name is taken, a port is not there or on another bridge.
-        """
+        """Make a bridge of ports.  Raises NetworkError: a name is taken, a port is not there or on another bridge."""
         check_name(name)
         taken = {port for others in self.bridges.values() for port in others}
         twice = taken.intersection(ports) or {port for port in ports if ports.count(port) > 1}
@@ -72,11 +68,7 @@ class Switch(abc.ABC):
         self.bridges[name] = tuple(ports)
 
     def add_rules(self, rules: Iterable[Rule]) -> None:
-        """Let frames pass.
-
-        Raises:
-            NetworkError: a rule's ports are not on one bridge, or it contradicts another.
-        """
+        """Let frames pass.  Raises NetworkError: a rule's ports are not on one bridge, or it contradicts another."""
         added = list(rules)
         known = {(rule.in_port, rule.dst_mac) for rule in self._rules}
         for rule in added:
@@ -89,11 +81,7 @@ class Switch(abc.ABC):
         self._rules += added
 
     def bridge_of(self, port: str) -> str:
-        """The bridge that has a port.
-
-        Raises:
-            NetworkError: none has it.
-        """
+        """The bridge that has a port.  Raises NetworkError: none has it."""
         for name, ports in self.bridges.items():
             if port in ports:
                 return name

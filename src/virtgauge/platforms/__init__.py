@@ -50,11 +50,7 @@ def platform_class(kind: str) -> PlatformClass:
 
 
 def settings_model(kind: str) -> type[BaseModel]:
-    """The model of a kind's settings, for explaining an error in them.
-
-    Raises:
-        UsageError: there is no such kind.
-    """
+    """The model of a kind's settings, for explaining an error in them.  Raises UsageError: there is no such kind."""
     return platform_class(kind).Settings
 
 

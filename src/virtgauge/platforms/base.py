@@ -317,11 +317,7 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     async def launch(self, spec: GuestSpec) -> Guest:
-        """Start a guest and its agent.
-
-        Raises:
-            LaunchError: the guest did not come up; nothing of it is left behind.
-        """
+        """Start a guest and its agent.  Raises LaunchError: the guest did not come up; nothing of it is left behind."""
 
     async def begin(self, scope: Scope, agent: AgentBinary) -> tuple[str, ...]:
         """Prepare what a person has to do something with before guests can be launched; called once by a run.

@@ -81,11 +81,7 @@ def _prune(cache: Path) -> None:
 
 
 def write_whole(target: Path, content: bytes) -> None:
-    """Write a file of the cache so that it is there whole or not at all.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file of the cache so that it is there whole or not at all.  Raises OSError: it cannot be written."""
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
     try:

@@ -238,11 +238,7 @@ class Routing:
 
 
 def require_limit(spec: GuestSpec, cgroup: Cgroup) -> None:
-    """Refuse to go on where a limit was asked for and is not in force.
-
-    Raises:
-        LaunchError: with the reason.
-    """
+    """Refuse to go on where a limit was asked for and is not in force.  Raises LaunchError: with the reason."""
     if spec.cpu_limit is not None and cgroup.applied_cpu_limit() is None:
         raise LaunchError("limit", cgroup.reason or "the CPU time of the guest is not limited")
 

@@ -66,11 +66,7 @@ class PeerRequest:
 
     @classmethod
     def read(cls, line: bytes) -> PeerRequest:
-        """The inverse.
-
-        Raises:
-            BadRequestError: it is none.
-        """
+        """The inverse.  Raises BadRequestError: it is none."""
         try:
             request = _READER.validate_json(line)
         except (ValidationError, NetworkError) as error:
@@ -100,11 +96,7 @@ class PeerAnswer:
 
     @classmethod
     def read(cls, line: bytes) -> PeerAnswer:
-        """The inverse.
-
-        Raises:
-            BadRequestError: it is none.
-        """
+        """The inverse.  Raises BadRequestError: it is none."""
         try:
             found: Any = json.loads(line)
             stage, message = found["stage"], found["message"]
@@ -138,11 +130,7 @@ class NearEnds:
     wires: tuple[str, ...]
 
     def join(self) -> None:
-        """Once the other machine has its ends.
-
-        Raises:
-            NetworkError: it cannot be.
-        """
+        """Once the other machine has its ends.  Raises NetworkError: it cannot be."""
         for number, wire in enumerate(self.wires):
             join(self.namespace, f"eth{number}", wire)
 
@@ -248,11 +236,7 @@ class RemoteHost(Platform):
         return request, NearEnds(namespace, tuple(taken))
 
     def _wire(self, removal: contextlib.ExitStack) -> tuple[int | str, int | str]:
-        """What names a wire that no other peer has, here and there.
-
-        Raises:
-            NetworkError: there is no further cable.
-        """
+        """What names a wire that no other peer has, here and there.  Raises NetworkError: there is no further cable."""
         if self._cables is None:
             number = next(self._numbers)
             return number, number

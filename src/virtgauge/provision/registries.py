@@ -53,11 +53,7 @@ def copy_artifact(group: str, artifact: str, version: str, pinned: Path, folder:
 
 
 def check_jars(folder: Path, pinned: Path) -> None:
-    """Compare the jars of a folder with a list of hashes.
-
-    Raises:
-        ProvisionError: they are not exactly those.
-    """
+    """Compare the jars of a folder with a list of hashes.  Raises ProvisionError: they are not exactly those."""
     wanted = {name: digest for digest, name in (line.split() for line in pinned.read_text().splitlines())}
     found = {path.name: sha256_of(path) for path in folder.glob("*.jar")}
     for name in sorted(wanted.keys() | found.keys()):

@@ -44,11 +44,7 @@ class Script:
 
 
 def read_executable(path: Path) -> Elf | Script | None:
-    """Read the head of a file; None when it is neither ELF nor a script.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read the head of a file; None when it is neither ELF nor a script.  Raises OSError: it cannot be read."""
     with path.open("rb") as file:
         head = file.read(256)
         if head.startswith(b"#!"):

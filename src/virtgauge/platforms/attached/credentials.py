@@ -47,11 +47,7 @@ class Credentials:
 
     @classmethod
     def make(cls, valid: datetime.timedelta = LONGEST_RUN) -> Self:
-        """New ones, valid from now.
-
-        Raises:
-            UnavailableError: the library that makes certificates is not installed.
-        """
+        """New ones, valid from now.  Raises UnavailableError: the library that makes certificates is not installed."""
         require("attach", "making certificates")
         from virtgauge.platforms.attached.certificates import Authority
 
@@ -101,11 +97,7 @@ class Credentials:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            UsageError: it cannot be read, is something else, or has expired.
-        """
+        """Read what :meth:`save` wrote.  Raises UsageError: it cannot be read, is something else, or has expired."""
         remedy = "create new ones: virtgauge attach prepare"
         try:
             mode = path.stat().st_mode & 0o777
@@ -124,11 +116,7 @@ class Credentials:
 
 
 def write_secret(path: Path, text: str | bytes) -> None:
-    """Write a new file that nobody else can read.
-
-    Raises:
-        OSError: it exists, or cannot be written.
-    """
+    """Write a new file that nobody else can read.  Raises OSError: it exists, or cannot be written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(text.encode() if isinstance(text, str) else text)

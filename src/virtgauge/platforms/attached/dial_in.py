@@ -288,11 +288,7 @@ class DialIn:
         )
 
     async def launch(self, spec: GuestSpec, label: str) -> Guest:
-        """Wait for the machine's next call.
-
-        Raises:
-            LaunchError: it does not call, or its agent is another one.
-        """
+        """Wait for the machine's next call.  Raises LaunchError: it does not call, or its agent is another one."""
         if self._credentials is None:
             raise LaunchError("dial-in", "no credentials were made: a run makes them when it begins")
         if self._busy:

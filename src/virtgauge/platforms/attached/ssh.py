@@ -255,11 +255,7 @@ async def look(settings: AttachedSettings) -> Availability:
 
 
 async def launch(settings: AttachedSettings, spec: GuestSpec, label: str) -> Guest:
-    """Start an agent there.
-
-    Raises:
-        LaunchError: naming what failed; nothing is left on either side.
-    """
+    """Start an agent there.  Raises LaunchError: naming what failed; nothing is left on either side."""
     async with contextlib.AsyncExitStack() as held:
         folder = spec.scope.guest_folder(spec.name)
         held.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -42,11 +42,7 @@ class LibvirtError(VirtgaugeError):
 
 @functools.cache
 def library() -> Any:
-    """The module ``libvirt``, told not to print its errors.
-
-    Raises:
-        UnavailableError: it is not installed.
-    """
+    """The module ``libvirt``, told not to print its errors.  Raises UnavailableError: it is not installed."""
     try:
         module = importlib.import_module("libvirt")
     except ImportError as error:
@@ -162,22 +158,14 @@ class DomainHandle:
         self._domain: Any = None
 
     def open(self) -> Any:
-        """Connect; returns libvirt's connection.
-
-        Raises:
-            libvirt.libvirtError: libvirt refuses.
-        """
+        """Connect; returns libvirt's connection.  Raises libvirt.libvirtError: libvirt refuses."""
         with self._lock:
             if self._connection is None:
                 self._connection = open_connection(self.uri)
             return self._connection
 
     def start(self, xml: str, *, transient: bool, auto_destroy: bool, paused: bool) -> None:
-        """Start it from its description.
-
-        Raises:
-            libvirt.libvirtError: libvirt refuses.
-        """
+        """Start it from its description.  Raises libvirt.libvirtError: libvirt refuses."""
         libvirt = library()
         flags = libvirt.VIR_DOMAIN_START_PAUSED if paused else 0
         flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if auto_destroy else 0
@@ -191,11 +179,7 @@ class DomainHandle:
                 self._domain.createWithFlags(flags)
 
     def resume(self) -> None:
-        """Let its processors run.
-
-        Raises:
-            libvirt.libvirtError: libvirt refuses.
-        """
+        """Let its processors run.  Raises libvirt.libvirtError: libvirt refuses."""
         self.libvirt_domain.resume()
 
     @property
@@ -225,11 +209,7 @@ class DomainHandle:
         return ended.get(state)
 
     def kill(self) -> None:
-        """Cut its power.
-
-        Raises:
-            libvirt.libvirtError: libvirt refuses.
-        """
+        """Cut its power.  Raises libvirt.libvirtError: libvirt refuses."""
         self.libvirt_domain.destroy()
 
     def remove(self) -> None:

@@ -37,11 +37,7 @@ class Entrance:
     """
 
     def __init__(self, path: Path) -> None:
-        """Listen.
-
-        Raises:
-            LaunchError: the path is too long for a socket, or cannot be made.
-        """
+        """Listen.  Raises LaunchError: the path is too long for a socket, or cannot be made."""
         self.path = path
         self._transport: asyncio.BaseTransport | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -116,11 +112,7 @@ class CallIn:
     """A port of this machine that the agent of an image calls over TLS; listens within its ``async with``."""
 
     def __init__(self, endpoint: Endpoint, credentials: Path) -> None:
-        """Read the credentials.
-
-        Raises:
-            LaunchError: they cannot be used.
-        """
+        """Read the credentials.  Raises LaunchError: they cannot be used."""
         self._endpoint = endpoint
         self._refused_callers = RefusedCallers()
         self._listener: Listener | None = None

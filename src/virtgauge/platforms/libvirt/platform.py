@@ -301,11 +301,7 @@ class LibvirtPlatform(AcceleratedPlatform):
         return self.target.driver.scheme == "qemu" and not self.target.remote
 
     def _refuse(self, spec: GuestSpec) -> None:
-        """Refuse what the driver has not, before anything is started.
-
-        Raises:
-            LaunchError: with the reason.
-        """
+        """Refuse what the driver has not, before anything is started.  Raises LaunchError: with the reason."""
         driver, settings = self.target.driver, self.settings
         plain = driver.plain or settings.image is not None
         if plain and (spec.disk is not None or spec.host_root):

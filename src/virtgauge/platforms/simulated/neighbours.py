@@ -75,11 +75,7 @@ class Tenant:
         self._quota_ns = self._throttled_quota_ns = self._throttled_ns = 0.0
 
     def apply(self, policy: Policy) -> Applied:
-        """Be told what it may use.
-
-        Raises:
-            PolicyError: the simulation was told to refuse it.
-        """
+        """Be told what it may use.  Raises PolicyError: the simulation was told to refuse it."""
         truth = self.machine.truth
         knobs = {
             "cpu_limit": truth.cpu_limit,
@@ -129,11 +125,7 @@ class Tenant:
         self.load = load
 
     def stop(self) -> Load:
-        """End the load.
-
-        Raises:
-            SimulatedFailure: ``not-found``: there is none.
-        """
+        """End the load.  Raises SimulatedFailure: ``not-found``: there is none."""
         if self.load is None:
             raise SimulatedFailure("not-found", "there is no such load")
         load, self.load = self.load, None
@@ -185,11 +177,7 @@ class Machine:
         self._tenants: weakref.WeakSet[Tenant] = weakref.WeakSet()
 
     def tenant(self, cores: Collection[int]) -> Tenant:
-        """A further guest.
-
-        Raises:
-            ValueError: there are two already.
-        """
+        """A further guest.  Raises ValueError: there are two already."""
         if len(self._tenants) == 2:
             raise ValueError("a simulated machine has no more than two guests")
         tenant = Tenant(self, frozenset(cores))
@@ -250,11 +238,7 @@ _DRAWN = 2000
 
 
 def kernel_trial(tenant: Tenant, params: Mapping[str, Any]) -> dict[str, Any]:
-    """One trial, without the clocks.
-
-    Raises:
-        SimulatedFailure: ``bad-request``.
-    """
+    """One trial, without the clocks.  Raises SimulatedFailure: ``bad-request``."""
     work = Work.from_params(params, ("warmup_ns", "duration_ns", "slice_ns"))
     warmup_ns, duration_ns, slice_ns = (int(params[name]) for name in ("warmup_ns", "duration_ns", "slice_ns"))
     machine = tenant.machine

@@ -100,11 +100,7 @@ class StorageDevice:
         self._flushes = self._flushing_ns = 0.0
 
     def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``sensorstore COMMAND`` prints.
-
-        Raises:
-            SimulatedRefusal: it fails.
-        """
+        """What ``sensorstore COMMAND`` prints.  Raises SimulatedRefusal: it fails."""
         match command:
             case "about":
                 return {"version": _VERSION, "settings": {"simulated": "yes"}}

@@ -35,11 +35,7 @@ class Ended:
     stderr: str
 
     def checked(self, argv: Sequence[str]) -> str:
-        """Its standard output.
-
-        Raises:
-            XenError: it failed.
-        """
+        """Its standard output.  Raises XenError: it failed."""
         if self.exit_code == 0:
             return self.stdout
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
@@ -64,11 +60,7 @@ class Dom0(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
-        """Run a program there to its end.
-
-        Raises:
-            XenError: it cannot be started, or did not end in time.
-        """
+        """Run a program there to its end.  Raises XenError: it cannot be started, or did not end in time."""
 
     @abc.abstractmethod
     def run_now(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:
@@ -80,11 +72,7 @@ class Dom0(abc.ABC):
 
     @abc.abstractmethod
     async def store(self, name: str, text: str) -> str:
-        """Write a small file there; its path.
-
-        Raises:
-            XenError: it cannot be written.
-        """
+        """Write a small file there; its path.  Raises XenError: it cannot be written."""
 
     @abc.abstractmethod
     def path_of(self, path: Path) -> Path:
@@ -120,19 +108,11 @@ class Dom0(abc.ABC):
         """A name for the bridge of an uplink that nobody else uses."""
 
     async def check(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> str:
-        """Run a program there and give back what it printed.
-
-        Raises:
-            XenError: it failed.
-        """
+        """Run a program there and give back what it printed.  Raises XenError: it failed."""
         return (await self.run(argv, timeout_s)).checked(argv)
 
     def check_now(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> str:
-        """The same for a caller that cannot wait in an event loop.
-
-        Raises:
-            XenError: it failed.
-        """
+        """The same for a caller that cannot wait in an event loop.  Raises XenError: it failed."""
         return self.run_now(argv, timeout_s).checked(argv)
 
 

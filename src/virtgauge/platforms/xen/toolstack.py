@@ -62,11 +62,7 @@ class DomainConfig:
     tsc_mode: TscMode = "default"
 
     def text(self) -> str:
-        """The file's content.
-
-        Raises:
-            ValueError: a value that the file cannot hold.
-        """
+        """The file's content.  Raises ValueError: a value that the file cannot hold."""
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -187,27 +183,15 @@ class Toolstack:
         self._dom0 = dom0
 
     async def facts(self) -> dict[str, str]:
-        """What ``xl info`` says of the host.
-
-        Raises:
-            XenError: this is no Xen host, or xl may not be used.
-        """
+        """What ``xl info`` says of the host.  Raises XenError: this is no Xen host, or xl may not be used."""
         return facts(await self._dom0.check(["xl", "info"]))
 
     async def create(self, config: str, timeout_s: float) -> None:
-        """Start a domain from its configuration's path.
-
-        Raises:
-            XenError: Xen refuses.
-        """
+        """Start a domain from its configuration's path.  Raises XenError: Xen refuses."""
         await self._dom0.check(["xl", "create", "-q", config], timeout_s)
 
     async def number_of(self, name: str) -> int:
-        """The number of a running domain.
-
-        Raises:
-            XenError: there is none of that name.
-        """
+        """The number of a running domain.  Raises XenError: there is none of that name."""
         text = await self._dom0.check(["xl", "domid", name])
         try:
             return int(text)
@@ -236,11 +220,7 @@ class Toolstack:
             raise XenError(str(OutputError(f"share of {name}", text))) from None
 
     async def set_share(self, name: str, *, weight: int | None = None, cap: int | None = None) -> None:
-        """Set what the scheduler gives a domain.
-
-        Raises:
-            XenError: Xen refuses.
-        """
+        """Set what the scheduler gives a domain.  Raises XenError: Xen refuses."""
         argv = ["xl", "sched-credit2", "-d", name]
         if weight is not None:
             argv += ["-w", str(weight)]
