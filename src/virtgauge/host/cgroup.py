@@ -254,7 +254,6 @@ class Cgroup:
         return [self._hierarchies.v2 / self.name] if self._hierarchies.v2 else []
 
     def _cpu_folder(self) -> Path | None:
-        """The folder of this group where CPU time can be limited."""
         root = self._hierarchies.v1.get("cpu", self._hierarchies.v2)
         return None if root is None else root / self.name
 

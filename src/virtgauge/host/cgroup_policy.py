@@ -46,9 +46,7 @@ class Throttling:
     def since(self, earlier: Throttling) -> Throttling:
         """What was added."""
         return Throttling(
-            self.periods - earlier.periods,
-            self.throttled - earlier.throttled,
-            self.throttled_ns - earlier.throttled_ns,
+            self.periods - earlier.periods, self.throttled - earlier.throttled, self.throttled_ns - earlier.throttled_ns
         )
 
 
@@ -183,7 +181,6 @@ class CgroupPolicy:
         return found
 
     def _folder(self, controller: str) -> Path | None:
-        """Where the controller holds the group; None where it is not mounted."""
         root = self._hierarchies.v1.get(controller, self._hierarchies.v2)
         return None if root is None else root / self._cgroup.name
 

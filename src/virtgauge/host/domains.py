@@ -27,7 +27,6 @@ class DomainRecord:
     """A domain that may exist.
 
     Attributes:
-        uri: of the connection.
         name: of the domain; it begins with the scope's tag.
     """
 
@@ -158,7 +157,6 @@ def destroy_tagged_domains(tag: str) -> list[str]:
 
 
 def _output_of(argv: list[str]) -> str | None:
-    """What a program prints; None where it fails."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_S, check=False

@@ -111,7 +111,6 @@ class CpuLoad:
         return max(0, self.busy_ns - own_ns)
 
     def __add__(self, other: CpuLoad) -> CpuLoad:
-        """Both spans together."""
         return CpuLoad(
             elapsed_ns=self.elapsed_ns + other.elapsed_ns,
             busy_ns=self.busy_ns + other.busy_ns,

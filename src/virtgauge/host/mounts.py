@@ -38,7 +38,6 @@ class Mount:
     """One line of mountinfo.
 
     Attributes:
-        point: where it is mounted.
         fstype: ``ext4``, ``overlay``, ``cgroup2`` …
         super_options: options of the file system itself (v1 controllers' names are among them).
     """
@@ -236,11 +235,7 @@ def _reserve(descriptor: int, image: Path, mib: int) -> None:
 
 
 def _make_filesystem(image: Path) -> None:
-    environment = {
-        "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
-        "E2FSPROGS_FAKE_TIME": "1",
-        "LC_ALL": "C",
-    }
+    environment = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "E2FSPROGS_FAKE_TIME": "1", "LC_ALL": "C"}
     try:
         done = subprocess.run(
             [*_MKFS, str(image)],

@@ -62,7 +62,6 @@ class Policy:
         reservation: CPU time that it gets against any neighbour, in whole CPUs.
         weight: its part of what is shared, 1 … 10 000; 100 is the default.
         cores: the host's CPUs that it may run on.
-        disk: bounds for its disk.
         available: the CPUs of the machine that it is for; None is this one.
 
     Raises:
@@ -116,7 +115,6 @@ class Applied:
     """What became of a policy.
 
     Attributes:
-        declared: what was asked for.
         in_force: by the knob's name, what the platform says is in force, read back after it was set.
         no_effect: knobs that were asked for and change nothing here, each with its reason.
         notes: what a knob means on this platform where that is not plain: what is limited together, what of it each

@@ -161,7 +161,6 @@ def kernel_threads_visible() -> bool:
 
 
 def _kernel_threads_ns() -> Iterator[tuple[int, int]]:
-    """Pid and CPU time of each."""
     for pid in all_pids():
         if is_kernel_thread(pid) and (used := cpu_clock_ns(pid)) is not None:
             yield pid, used

@@ -49,7 +49,6 @@ class DeadScope:
     """A scope whose owner is gone.
 
     Attributes:
-        tag: of the scope.
         folder: its folder; None when only processes or cgroups are left of it.
         why: how we know that the owner is gone, in words.
         state: to which it belonged; None where that is not known.

@@ -31,7 +31,6 @@ class Ingredients:
     """What an image is made of.
 
     Attributes:
-        kernel, agent, boot_loader: as they are on this machine.
         channel: how its agent is reached.
     """
 

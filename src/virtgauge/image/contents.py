@@ -55,9 +55,6 @@ class ImageChannel(abc.ABC):
 class SerialChannel(ImageChannel):
     """The agent speaks on a serial line, which the hypervisor connects with a socket or a pipe.
 
-    Attributes:
-        device: of the guest.
-
     Raises:
         UsageError: that is no serial line.
     """
@@ -195,7 +192,6 @@ class Archive:
         Args:
             name: path without a leading slash; its folder comes before it.
             mode: type and permissions, as of ``stat``.
-            content: of a file.
             device: major and minor number of a device.
         """
         self._inode += 1
@@ -237,8 +233,6 @@ class Contents:
     """What every format of one image holds.
 
     Attributes:
-        kernel: the bootable image (bzImage).
-        initramfs: compressed.
         command_line: the kernel's and the agent's.
         record: what it was made of; JSON-able, the same for the same inputs.
         digest: SHA-256 (hex) of all of it, and so of the image's identity.

@@ -108,11 +108,7 @@ def make_fat(
     """Write a file system with these files, by path.
 
     Args:
-        target: the file; made.
-        sectors: its length.
-        serial: of the volume.
         before: sectors of the disk before it.
-        work: a folder for what is copied in.
 
     Raises:
         ProvisionError: mtools failed.
@@ -179,7 +175,6 @@ def boot_sector(code: bytes, core: int, sectors: int) -> bytes:
     Args:
         code: GRUB's ``boot.img``.
         core: address of what it loads.
-        sectors: of the disk.
     """
     sector = bytearray(code[:_BOOT_CODE].ljust(SECTOR, b"\0"))
     struct.pack_into("<Q", sector, _CORE_ADDRESS, core)
@@ -231,7 +226,6 @@ def make_disk(target: Path, contents: Contents, boot_loader: BootLoader, work: P
     """Write a raw disk: GRUB behind its boot sector, then one FAT file system with all the rest.
 
     Args:
-        target: the file; made.
         work: a folder for what comes in between.
 
     Raises:
@@ -271,7 +265,6 @@ def make_cd(target: Path, contents: Contents, boot_loader: BootLoader, work: Pat
     """Write a CD.
 
     Args:
-        target: the file; made.
         work: a folder for what comes in between.
 
     Raises:

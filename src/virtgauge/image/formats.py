@@ -87,7 +87,6 @@ def convert(source: Path, target: Path, driver: str, *options: str) -> None:
     """Write a raw disk in another format.
 
     Args:
-        source: the raw disk.
         target: the file; made.  Some formats hold its name.
         driver: QEMU's name of the format.
         options: of that driver (``subformat=dynamic``); ``-c`` compresses.

@@ -33,8 +33,6 @@ class Inspection:
     """What an image was found to be.
 
     Attributes:
-        path: the file.
-        format: by its content.
         record: what it was made of, as it says itself.
         problems: what is wrong with it, a sentence each; empty when nothing is.
     """

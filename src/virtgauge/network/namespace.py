@@ -66,8 +66,6 @@ class Namespace:
         """Make the namespace.
 
         Args:
-            scope: whose it is.
-            name: unique within the scope.
             forwarding: its kernel routes IPv4 between its interfaces.
 
         Raises:

@@ -51,7 +51,6 @@ class OpenVSwitch(Switch):
 
         Args:
             scope: whose folder and cgroup hold it.
-            namespace: where its ports are.
             name: of that folder and cgroup, unique in the scope.
             cpus: the host's CPUs that it may run on; None leaves all.
 

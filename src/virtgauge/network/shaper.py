@@ -99,11 +99,7 @@ def impair(namespace: Namespace, interface: str, impairment: Impairment) -> None
     def apply(route: IPRoute) -> None:
         index = socket.if_nametoindex(interface)
         _clear(route, index)
-        values = {
-            "delay": impairment.delay_us,
-            "loss": impairment.loss * 100,
-            "limit": impairment.limit_frames,
-        }
+        values = {"delay": impairment.delay_us, "loss": impairment.loss * 100, "limit": impairment.limit_frames}
         route.tc("add", "netem", index=index, handle=_ROOT, **values)
 
     _run(namespace, interface, apply, "netem")
@@ -161,7 +157,6 @@ def _root(route: IPRoute, index: int) -> Any:
 
 
 def _rate(route: IPRoute, index: int, kind: str) -> int | None:
-    """Bytes a second that are in force."""
     if kind == "tbf":
         root = _root(route, index)
         parameters = None if root is None else root.get_nested("TCA_OPTIONS", "TCA_TBF_PARMS")

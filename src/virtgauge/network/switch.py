@@ -47,7 +47,6 @@ class Switch(abc.ABC):
     on a switch need permanent neighbours.
 
     Attributes:
-        kind: for the record.
         bridges: ports by bridge.
     """
 

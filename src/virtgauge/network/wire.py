@@ -125,11 +125,6 @@ def wire_in(namespace: Namespace, end: WireEnd, *, mtu: int = 1500) -> Iterator[
 
     A cable has a carrier once both machines have taken their ends: both do so before they :func:`join` them.
 
-    Args:
-        namespace: that gets it.
-        end: of the wire.
-        mtu: of a tunnel.
-
     Yields:
         its name.
 

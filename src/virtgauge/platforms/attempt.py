@@ -76,7 +76,6 @@ class LaunchedGuest(Guest):
         """Take over what a launch has made.
 
         Args:
-            channel, ready_ns, label, disk: as :class:`Guest` has them.
             removal: undoes everything that launching made, last first.
             before_removal: waits for the guest to end by itself after the agent has said goodbye.
         """
@@ -218,7 +217,6 @@ class ProcessAttempt(LaunchAttempt):
     """An attempt whose guest is a child of the controller.
 
     Attributes:
-        process: the child, once started.
         what: what to call it in an error.
     """
 
@@ -243,13 +241,10 @@ class ProcessAttempt(LaunchAttempt):
         """Start the guest's process, in the guest's folder.
 
         Args:
-            command: of the process.
-            removal: gets what ends it.
             log: takes its messages, and its output where that has no place of its own.
             steps: taken in the process before its program, such as the way into a cgroup.
             cpus: that it may use; the specification's without it.
             environment: the scope's without it.
-            stdin, stdout: its own.
             descriptors: that it inherits besides.
 
         Raises:

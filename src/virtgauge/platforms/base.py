@@ -114,7 +114,6 @@ class GuestSpec:
     Attributes:
         name: unique within the scope; letters, digits and dashes.
         scope: everything made for the guest is registered there, and reclaimed through it.
-        agent: the binary that runs inside.
         vcpus: processors of the guest; None leaves the platform's own default (the host has all).
         memory_mib: memory of the guest; None leaves the platform's own default.
         ready_timeout_s: a guest whose agent has not answered by then is a failed launch.
@@ -324,7 +323,6 @@ class Platform(abc.ABC):
 
         Args:
             scope: of the run; what is made belongs to it.
-            agent: that will run inside.
 
         Returns:
             what the person has to do, in words.

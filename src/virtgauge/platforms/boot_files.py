@@ -108,7 +108,6 @@ def direct_kernel(image: Path, cache: Path) -> Path:
     """The ELF kernel inside a bzImage, from the cache; the image itself where there is none that QEMU can start.
 
     Args:
-        image: a bzImage.
         cache: a folder that may be deleted at any time.
 
     Raises:
@@ -218,7 +217,6 @@ class SystemFolder:
 
     Attributes:
         name: without a slash.
-        source: the folder on the host.
         target: where the link leads, for one that is only a link; else None.
         layered: programs may want to write there.
     """
@@ -249,7 +247,6 @@ class RootPart:
 
     Attributes:
         kind: ``link``, or how a folder is exported: ``lower`` (below a private layer), ``read``, ``write``.
-        path: in the guest.
         source: where the link leads, or the folder on the host.
     """
 

@@ -59,7 +59,6 @@ class Verdict:
     """Whether a guest boots with an accelerator.
 
     Attributes:
-        usable: it did.
         reason: one line: how long it took, or what went wrong.
         fix: what would help; None where nothing is known to.
     """
@@ -78,7 +77,6 @@ async def judge(
         accelerator: ``kvm``, ``tcg``, or the kind of a platform whose guests need neither.
         key: everything else on which the answer depends: versions, hashes, machine type.
         boot: starts a guest within that many seconds, ends it, and returns the nanoseconds until it was ready.
-        kvm: the device.
 
     Returns:
         the verdict.  A failure of KVM is remembered, too, or every run would pay for it; any other is
@@ -193,7 +191,6 @@ def _write(record: Path, verdict: Verdict) -> None:
 
 
 def _one_line(error: LaunchError) -> str:
-    """The message, and the first line of the log that speaks of an error (else its last)."""
     message = str(error).splitlines()[0]
     lines = error.log_tail.strip().splitlines()
     telling = [line for line in lines if "error" in line.lower() or "panic" in line.lower()] or lines[-1:]

@@ -34,7 +34,6 @@ class Tap:
     """A guest's link.
 
     Attributes:
-        descriptor: the open tap.
         mac: hardware address of the guest's interface on it.
         mtu: the longest packet.
     """
@@ -86,10 +85,8 @@ class LocalGuest(LaunchedGuest):
         Args:
             cgroup: holds all the guest's processes, where it could be made.
             pid: root of the process tree that is counted where cgroups cannot be used.
-            unbound: as :class:`Confinement` has it.
             disk_folder: where the host has its disk mounted; None where it has not.
             disk_bypass: which of its reads and writes do not meet the bounds of its disk, and why.
-            launched: as :class:`LaunchedGuest` has them.
         """
         super().__init__(**launched)
         self._cgroup = cgroup
@@ -141,7 +138,6 @@ def guest_place(spec: GuestSpec, removal: contextlib.ExitStack) -> tuple[Path, C
     """The folder and the cgroup of a guest whose kernel is a process of this host.
 
     Args:
-        spec: of the guest.
         removal: gets what kills every process in the cgroup, also those that outlive that kernel, and removes both.
     """
     folder = spec.scope.guest_folder(spec.name)
@@ -156,7 +152,6 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
     """A namespace with the guest's interfaces, configured and linked to its lab; None for a guest without any.
 
     Args:
-        spec: of the guest.
         removal: gets what undoes it, and is expected to end the guest's processes before.
 
     Raises:
@@ -182,7 +177,6 @@ def mounted_disk(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
     """Mount the guest's disk on this host, under the path that it has in the guest.
 
     Args:
-        spec: of the guest.
         removal: gets what unmounts it, and is expected to end the guest's processes before.
 
     Returns:
@@ -302,10 +296,6 @@ class StartedAgent:
     """An agent of this machine that nobody has spoken to yet.
 
     Attributes:
-        attempt: at launching it.
-        process: its only one.
-        reader, writer: of its channel.
-        cgroup: that it is in.
         unbound, disk: as :class:`LocalGuest` has them.
     """
 
@@ -322,7 +312,6 @@ async def start_agent(spec: GuestSpec, removal: contextlib.ExitStack) -> Started
     """Start the agent as a process, with everything that the specification says.
 
     Args:
-        spec: of the guest.
         removal: gets what ends it and removes everything made for it.
 
     Raises:

@@ -45,12 +45,9 @@ class PeerRequest:
     """A peer that shall be launched.
 
     Attributes:
-        secret: of the server.
         name: of the peer, unique among the server's.
-        nics: its interfaces.
         wires: of each of them: a number, or the name of an interface there.
         loop: as :class:`GuestSpec` has it.
-        ready_timeout_s: how long it may take.
     """
 
     secret: str
@@ -136,11 +133,7 @@ class NearEnds:
 
 
 class RemoteHost(Platform):
-    """See the module.
-
-    Attributes:
-        cpus: of that machine.
-    """
+    """See the module."""
 
     kind: ClassVar[str] = "far"
 
@@ -157,10 +150,7 @@ class RemoteHost(Platform):
         """Nothing is said to it yet.
 
         Args:
-            name: that the plan gives it.
-            address, port, secret: of its server of peers.
             context: to prove oneself with.
-            cpus: of that machine.
             cables: names of interfaces that are cabled to each other, here and there; without any, wires are tunnels.
         """
         self.name, self.cpus = name, tuple(cpus)
@@ -289,7 +279,6 @@ class PeerServer:
 
         Args:
             scope: whatever is made for peers belongs to it.
-            agent: that runs as peers.
             idle_s, on_idle: called after so long without a connection.
         """
         self._scope, self._agent = scope, agent

@@ -50,8 +50,6 @@ class UmlBoot:
     """What is started.
 
     Attributes:
-        binary: the kernel.
-        memory_mib: memory of the guest.
         identity: names it among all on this host; its processes have it in their titles.
         modules: names, in the order in which the agent loads them.
         disk: device of the host that is its data disk, and where it is mounted; None without one.
@@ -338,11 +336,7 @@ class UmlPlatform(Platform):
 
 
 class UmlGuest(LocalGuest):
-    """A running kernel and its processes.
-
-    Attributes:
-        boot: what was started.
-    """
+    """A running kernel and its processes."""
 
     def __init__(self, *, boot: UmlBoot, process: subprocess.Popen[bytes], cgroup: Cgroup, **rest: Any) -> None:
         super().__init__(cgroup=cgroup, **rest)

@@ -123,10 +123,6 @@ def provided(
     """Provide something that is kept in the cache: as it is there if it is whole, else anew.
 
     Args:
-        step: of the set-up.
-        title: for people.
-        lock: of the product.
-        progress: gets what is done.
         look: compares every hash; returns what is there, None where it is not or not whole.
         fetch: gets it, and returns what came; raises ProvisionError.
     """

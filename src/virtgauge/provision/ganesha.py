@@ -29,7 +29,6 @@ class Ganesha:
     Attributes:
         folder: everything of it is in there.
         version: of the package, without the distribution's revision (``4.3``).
-        program: the server.
         libraries: folders for ``LD_LIBRARY_PATH``.
         plugins: folder of its filesystems (``Plugins_Dir``).
     """

@@ -68,7 +68,6 @@ class GuestKernel:
 
     Attributes:
         release: as ``uname -r`` will say in the guest, for instance ``6.1.0-56-amd64``.
-        image: the bootable image (bzImage).
         modules: a folder that holds the release's ``*.ko`` files, uncompressed, anywhere below it.  Every module that
             one of them depends on is there too, or built in (``modules.builtin`` names those).
         package: package and version it came from, for the record (``linux-image-6.1.0-56-amd64 6.1.192-2``).
@@ -139,7 +138,6 @@ def arrange(unpacked: Path, folder: Path) -> str:
     """Move the image and the modules in use out of an unpacked kernel package; returns the kernel's release.
 
     Args:
-        unpacked: root of the package's files.
         folder: receives ``vmlinuz`` and ``modules/``.
 
     Raises:

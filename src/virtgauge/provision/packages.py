@@ -100,7 +100,6 @@ class Apt:
         """Install packages without what they merely recommend.  Needs root.
 
         Args:
-            packages: names.
             services: that they would start, and shall not: neither now nor at the next boot.
 
         Raises:
@@ -222,7 +221,6 @@ class Need:
     """Something that must be on the machine.
 
     Attributes:
-        title: for people.
         present: looks for the thing itself, not for the package: it may have come another way.
         packages: Debian's packages that bring it.
         services: what these would start, and shall not.
@@ -246,7 +244,6 @@ def _on_path(*programs: str) -> Callable[[], bool]:
 
 
 def _links_statically() -> bool:
-    """Whether the C tool chain can make a static executable, as the agent is one."""
     found = output_of(["cc", "-print-file-name=libc.a"])
     return found is not None and found.strip().startswith("/")  # a bare name comes back when there is none
 

@@ -94,7 +94,6 @@ class Part:
 
     Attributes:
         name: as it is asked for, and as its line of progress begins.
-        title: for people.
         lane: what it waits for.
         present: a quick look, for milliseconds.
         provide: fetches or builds it, unless it is there whole; None for a package, which is installed with others.
@@ -154,13 +153,7 @@ PARTS: dict[str, Part] = {
             provision_boot_loader,
             ("qemu-img",),
         ),
-        Part(
-            "store",
-            "an object store",
-            Lane.BUILD,
-            lambda: OBJECT_STORE.find() is not None,
-            OBJECT_STORE.provision,
-        ),
+        Part("store", "an object store", Lane.BUILD, lambda: OBJECT_STORE.find() is not None, OBJECT_STORE.provision),
         *map(_database, (DUCKDB, *SERVERS)),
     )
 }

@@ -26,8 +26,6 @@ class Outcome:
     """The end of one step.
 
     Attributes:
-        step: the step's short name.
-        state: how it ended.
         detail: what is there, or the reason why it is not; one line.
         fix: the command (or step) that would help; None when nothing is wrong or nothing is known to help.
         elapsed_s: how long it took; None where nobody measured it.
@@ -61,8 +59,6 @@ class Silence:
 
 
 class _Activity:
-    """The activity of one step, beside its name."""
-
     def __init__(self, step: str, write: Callable[[str], None]) -> None:
         self._step, self._write = step, write
 

@@ -39,7 +39,6 @@ def copy_artifact(group: str, artifact: str, version: str, pinned: Path, folder:
         group, artifact, version: Maven's coordinates.
         pinned: a file as sha256sum writes it, of exactly the jars that have to come.
         folder: gets the jars; is empty.
-        log: name of the log.
 
     Raises:
         ProvisionError: Maven is missing or failed, or a jar is missing, unknown or another one than was pinned.
@@ -76,7 +75,6 @@ class Wheel:
 
     Attributes:
         requirement: name and version (``duckdb==2.0.0``).
-        sha256: of the file.
         machine: of the processors that it is for, as the kernel calls them.
         tags: Python, ABI and platform that it was built for, where that is not every one (``("3.11", "cp311",
             "manylinux_2_28_x86_64")``); what is taken from it need not be Python's.

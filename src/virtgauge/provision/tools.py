@@ -36,10 +36,8 @@ def run_logged(
     """Run a program to its end, its output appended to the log of that name.
 
     Args:
-        argv: program and arguments.
         log: name of the log file below the cache's ``logs`` folder, without suffix.
         environment: variables on top of this process's own.
-        folder: working folder.
         timeout_s: the program is killed after so many seconds.
         may_be_ended: :func:`end_running` ends it; else it is left to its end.
 

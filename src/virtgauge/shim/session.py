@@ -66,7 +66,6 @@ class ShimReport:
 
     Attributes:
         returncode: exit status; negative is the signal that ended the program.
-        processes: how many processes reported.
         itself: the program's own process is among them.
         reasons: why processes were not served, without repetition.
         served: calls that hptime answered, by entry point, over all processes.

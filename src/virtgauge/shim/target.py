@@ -26,7 +26,6 @@ class Elf:
         bits: 32 or 64.
         native: it is for this machine's processor.
         interpreter: the loader that it asks for; None when it is static.
-        go: made by the Go compiler.
     """
 
     bits: int
@@ -100,7 +99,6 @@ class Target:
     """A program that can be run under the shim.
 
     Attributes:
-        path: the file that is executed.
         warnings: what of it the shim does not reach.
     """
 

@@ -118,8 +118,6 @@ class Listener:
         """Begin to listen.
 
         Args:
-            endpoint: of this machine.
-            credentials: of the run.
             refused_callers: gets whoever is refused.
 
         Raises:

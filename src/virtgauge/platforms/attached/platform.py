@@ -204,9 +204,6 @@ class AttachedGuest(Guest):
         """Take over what a launch has made.
 
         Args:
-            channel: past the handshake.
-            ready_ns: what the launch took.
-            label: for people.
             held: ends the far side, and lets go what this side holds.
         """
         self.channel, self.ready_ns, self.label = channel, ready_ns, label

@@ -70,7 +70,6 @@ class Placement:
     """One attempt to start the agent below one folder of the far machine.
 
     Attributes:
-        agent: the binary.
         base: the folder; see :data:`_BASES`.
         tag: of the scope, in the folder's name.
         sudo: start the agent as root.

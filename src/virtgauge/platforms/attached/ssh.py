@@ -43,7 +43,6 @@ class Connected:
     """A connection past the login.
 
     Attributes:
-        connection: to the machine.
         host_key: fingerprint of its key, for the record.
         server: what its ssh server calls itself.
     """
@@ -338,12 +337,7 @@ async def _run(
     return process
 
 
-async def _end(
-    connection: asyncssh.SSHClientConnection,
-    attempt: SshAttempt,
-    channel: Channel,
-    folder: str,
-) -> None:
+async def _end(connection: asyncssh.SSHClientConnection, attempt: SshAttempt, channel: Channel, folder: str) -> None:
     """Wait for the agent and its folder to be gone; what does not go by itself is killed and removed."""
     assert attempt.process is not None
     assert attempt.pipes is not None

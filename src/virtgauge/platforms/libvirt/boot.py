@@ -87,9 +87,6 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
     """Kernel, initramfs and command line of a guest.
 
     Args:
-        spec: of the guest.
-        driver: that boots it.
-        accelerator: of QEMU.
         nic_model: by the plan's name; None for a guest without interfaces.
 
     Raises:
@@ -146,10 +143,6 @@ def management_interface(settings: LibvirtSettings, model: str) -> Interface | N
     It is the first of a guest, because the agent of an image gives its address to the first one that it finds unless
     its image was built for another.  All guests of a platform have the same hardware address: they are there one
     after the other, and neither a switch nor this machine has to learn a new one for the same IP address.
-
-    Args:
-        settings: of the platform.
-        model: as the driver calls it.
     """
     if settings.management is None:
         return None

@@ -63,11 +63,9 @@ class Domain:
     """What a domain shall be.
 
     Attributes:
-        driver: that runs it.
         domain_type: of the driver, or ``kvm``.
         name, uuid: unique at the hypervisor.
         description: whose it is, for people and for the reclaim.
-        vcpus, memory_mib: its size.
         machine: of ``driver.machines``; None where there are none.
         boot: a kernel that is booted directly; None for an image or a container.
         image: the image, as the hypervisor finds it; its format is ``image_format``.

@@ -30,11 +30,7 @@ _LONGEST_PATH = 107
 
 
 class Entrance:
-    """The socket on which a guest's stream arrives, and what has come of it; closed by :meth:`close`.
-
-    Attributes:
-        path: of the socket.
-    """
+    """The socket on which a guest's stream arrives, and what has come of it; closed by :meth:`close`."""
 
     def __init__(self, path: Path) -> None:
         """Listen.  Raises LaunchError: the path is too long for a socket, or cannot be made."""
@@ -176,11 +172,6 @@ _LEAST_S = 0.1
 
 async def conversation(attempt: DomainAttempt, entrance: AnyEntrance, kind: ChannelKind) -> Channel:
     """The agent's channel, past the handshake.
-
-    Args:
-        attempt: whose domain runs.
-        entrance: where the stream comes in.
-        kind: of the channel.
 
     Raises:
         LaunchError: the guest ended, or its agent did not come in time.

@@ -69,10 +69,6 @@ class DomainPolicy:
         """Take a running domain.
 
         Args:
-            handle: of the domain.
-            scheme: of its driver.
-            title: of the hypervisor.
-            vcpus: how many it has.
             disk: libvirt's name of its data disk; None without one.
         """
         self._handle, self._title, self._vcpus, self._disk = handle, title, vcpus, disk
@@ -228,12 +224,7 @@ _PAUSE_S = 0.02
 
 
 class LibvirtGuest(LaunchedGuest):
-    """A domain whose agent answers.
-
-    Attributes:
-        handle: of the domain.
-        elsewhere: the hypervisor's host is another machine.
-    """
+    """A domain whose agent answers."""
 
     def __init__(
         self,
@@ -245,16 +236,6 @@ class LibvirtGuest(LaunchedGuest):
         unbound: str | None = None,
         **launched: Any,
     ) -> None:
-        """Take over what a launch has made.
-
-        Args:
-            handle: of the domain.
-            policy: its limits.
-            elsewhere: the hypervisor's host is another machine.
-            own_kernel: the guest has one.
-            unbound: as :class:`Confinement` has it.
-            launched: as :class:`LaunchedGuest` has them.
-        """
         super().__init__(**launched, before_removal=self._wait_for_end)
         self.handle, self.elsewhere = handle, elsewhere
         self._policy = policy

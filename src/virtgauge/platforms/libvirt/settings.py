@@ -30,13 +30,10 @@ class Driver:
     """One driver of libvirt.
 
     Attributes:
-        scheme: of its connection URIs.
-        title: of the hypervisor, for people.
         domain_type: of its domains (QEMU's are ``kvm`` where that works).
         machines: those that may be asked for, the usual one first; empty where there is nothing to choose.
         kernel_boot: it boots a kernel and an initramfs directly, in place of an image.
         image_format: of ``virtgauge image`` that it boots; None where it boots none.
-        image_bus: of the image.
         plain: its guests have no data disk and none of this machine's folders.
         nic_models: by the names of a plan, libvirt's; the usual one first.
         own_kernel: its guests have one, and so memory and work of their own; containers have the host's.
@@ -148,13 +145,7 @@ DRIVERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a connection URI names.
-
-    Attributes:
-        uri: as given.
-        driver: that serves it.
-        remote: the hypervisor's host is another machine.
-    """
+    """What a connection URI names."""
 
     uri: str
     driver: Driver
@@ -178,11 +169,7 @@ def target_of(uri: str) -> Target:
     remote = bool(parts.hostname) or parts.scheme.endswith("+ext")
     if remote:  # no socket, terminal, kernel or interface of this machine can be theirs
         driver = dataclasses.replace(
-            driver,
-            kernel_boot=False,
-            in_lab=False,
-            channel=ChannelKind.DIAL_IN,
-            image_channel=ChannelKind.DIAL_IN,
+            driver, kernel_boot=False, in_lab=False, channel=ChannelKind.DIAL_IN, image_channel=ChannelKind.DIAL_IN
         )
     return Target(uri, driver, remote)
 

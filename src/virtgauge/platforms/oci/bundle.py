@@ -70,7 +70,6 @@ class Limits:
 
     Attributes:
         cpus: CPU time, in whole processors.
-        memory_mib: memory.
         affinity: the host's processors that it may run on.
     """
 
@@ -95,12 +94,8 @@ def write_bundle(
     """Make ``config.json`` and ``rootfs`` in ``folder``, which must be empty.
 
     Args:
-        folder: the bundle.
         agent: static binary, bound to :data:`AGENT_PATH`; the container's only process.
-        environment: of the agent.
         cgroup_path: absolute below the cgroup mounts (``/virtgauge/<tag>/<guest>``).
-        overlay: see :class:`Overlay`.
-        limits: see :class:`Limits`.
         network_namespace: the one that the container shall be in; None makes it a new one.
         shares: folders of the host that are bound under their own paths.
         capabilities: of the agent, beyond those that container engines give by default.
@@ -142,12 +137,7 @@ def write_bundle(
 
 
 def _config(
-    mounts: list[dict[str, Any]],
-    environment: Mapping[str, str],
-    cgroup_path: str,
-    limits: Limits,
-    *,
-    read_only: bool,
+    mounts: list[dict[str, Any]], environment: Mapping[str, str], cgroup_path: str, limits: Limits, *, read_only: bool
 ) -> dict[str, Any]:
     path = environment.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     # No rlimits: setting one above the caller's needs CAP_SYS_RESOURCE, which a controller need not have.
@@ -237,11 +227,7 @@ def _overlay_mounts(root: Path, host_root: Path, names: list[str]) -> list[dict[
         }
     ]
     for name in names:
-        layers = {
-            "lowerdir": host_root / name,
-            "upperdir": base / name / "upper",
-            "workdir": base / name / "work",
-        }
+        layers = {"lowerdir": host_root / name, "upperdir": base / name / "upper", "workdir": base / name / "work"}
         mounts.append(
             {
                 "destination": f"/{name}",

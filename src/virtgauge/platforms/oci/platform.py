@@ -34,8 +34,6 @@ _EXIT_S = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class _Profile:
-    """What a runtime needs beyond the common command line."""
-
     label: str
     overlay: Overlay
     options: tuple[str, ...] = ()
@@ -48,10 +46,7 @@ class _Profile:
     part: str | None = None  # that brings it
 
 
-_OVERLAY_OPTIONS = {
-    Overlay.RUNTIME: ("--overlay2=all:memory",),
-    Overlay.RUNTIME_ROOT: ("--overlay2=root:memory",),
-}
+_OVERLAY_OPTIONS = {Overlay.RUNTIME: ("--overlay2=all:memory",), Overlay.RUNTIME_ROOT: ("--overlay2=root:memory",)}
 
 # gVisor takes the interfaces of its namespace over, with addresses, routes and permanent neighbours; without a network
 # it still has its loopback.  Its stack would send many frames as one segment, which the link's other end would see.
@@ -233,8 +228,6 @@ class OciPlatform(Platform):
 
 
 class _Container(LaunchAttempt):
-    """One container, by the runtime's command line."""
-
     def __init__(self, runtime: Path, options: tuple[str, ...], folder: Path, spec: GuestSpec) -> None:
         self._log = folder / "container.log"
         super().__init__(spec, self._log)
@@ -314,7 +307,6 @@ class _Container(LaunchAttempt):
 
 
 async def _version(runtime: Path) -> str | None:
-    """What ``--version`` says first; None when it fails."""
     said = await said_version(runtime)
     if said is None:
         return None

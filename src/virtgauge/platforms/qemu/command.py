@@ -31,7 +31,6 @@ class Drive:
     """A guest's data disk.
 
     Attributes:
-        image: the file.
         folder: where the guest mounts it.
         cache: QEMU's mode: ``none`` (past the host's page cache) or ``writeback``.  Both hand on every flush.
     """
@@ -82,7 +81,6 @@ class Machine:
 
     Attributes:
         argument: how QEMU is asked for it.
-        serial_device: its virtio serial device.
         modules: those that reach that device.
         nic_devices: what a network interface is on this machine, by model.
         disk_device, export_device: its virtio disk, and its window to a folder of the host (9p).
@@ -132,11 +130,8 @@ class Boot:
     """What is started.
 
     Attributes:
-        binary: QEMU.
         machine: a key of :data:`MACHINES`.
         accelerator: ``kvm`` or ``tcg``.
-        vcpus, memory_mib: size of the guest.
-        kernel, initramfs: files.
         modules: names, in the order in which the agent loads them.
         tsc_khz: frequency of the host's time-stamp counter where it is invariant, else None.
         nic_model: a key of the machine's ``nic_devices`` where the guest has network interfaces, else None.

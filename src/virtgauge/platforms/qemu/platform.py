@@ -226,11 +226,7 @@ class QemuPlatform(AcceleratedPlatform):
 
 
 class QemuGuest(LocalGuest):
-    """A running virtual machine.
-
-    Attributes:
-        boot: what was started.
-    """
+    """A running virtual machine."""
 
     def __init__(self, *, monitor: QMPClient, boot: Boot, process: subprocess.Popen[bytes], **rest: Any) -> None:
         super().__init__(**rest)

@@ -97,8 +97,6 @@ class SimulatedLink:
         seed: of the testbed's factor, and of all that is drawn.
 
     Attributes:
-        truth: of it.
-        random: for all that is drawn.
         factor: of this testbed, on all estimates.
     """
 
@@ -158,11 +156,7 @@ _FIRST_NUMBER = 1000
 
 
 class BandwidthEnd:
-    """One guest's part.
-
-    Args:
-        link: that the guest is at.
-    """
+    """One guest's part."""
 
     def __init__(self, link: SimulatedLink) -> None:
         self._link = link
@@ -317,13 +311,11 @@ def _timing(clock: str, sleep: str) -> str:
 
 
 def _ceiling_bps(params: Mapping[str, Any]) -> float:
-    """The highest rate that an estimator tries."""
     if params["estimator"] == "yaz-original":
         return float(params["packet_bytes"] * 8e6 / params["settings"].get("first_gap_us", 40))
     return float(params["highest_bps"] or 100e9)
 
 
 def _listed(values: npt.NDArray[np.int64], unit: str) -> dict[str, Any]:
-    """A histogram as the program prints it."""
     told = distribution_message(values, unit)
     return told | {name: np.frombuffer(told[name], dtype="<i8").tolist() for name in ("values", "counts")}

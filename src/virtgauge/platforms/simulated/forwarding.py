@@ -159,10 +159,7 @@ class ForwardingDevice:
         factor = float(np.exp(truth.testbed_sigma * self._random.standard_normal()))
         slower = {"frame_ns": truth.frame_ns / factor, "byte_ns": truth.byte_ns / factor}
         if truth.guest_frame_ns is not None:
-            slower |= {
-                "guest_frame_ns": truth.guest_frame_ns / factor,
-                "guest_byte_ns": truth.guest_byte_ns / factor,
-            }
+            slower |= {"guest_frame_ns": truth.guest_frame_ns / factor, "guest_byte_ns": truth.guest_byte_ns / factor}
         self.truth = truth.model_copy(update=slower)
 
     def trial(

@@ -63,7 +63,6 @@ class SimulatedFailure(Exception):
     """The agent answers with an error.
 
     Attributes:
-        code: of docs/protocol.md.
         errno: for code ``os``.
     """
 
@@ -77,7 +76,6 @@ class Work:
     """What the threads of a kernel do.
 
     Attributes:
-        kernel: the agent's.
         name: as :func:`work_name` has it.
         operation: of a disk; else empty.
         block_bytes: of one operation of a disk, or of memory; 0 for others.
@@ -103,7 +101,6 @@ class Work:
         """Read the parameters of a probe or a load.
 
         Args:
-            params: as they came.
             further: whole numbers that the probe or the load requires besides.
 
         Raises:
@@ -132,15 +129,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Sigma = Annotated[float, Field(ge=0, le=2)]
 Positive = Annotated[float, Field(gt=0)]
 
-_RATES = {
-    "integer": 2e7,
-    "floating": 400.0,
-    "memory": 1e10,
-    "latency": 1e7,
-    "disk": 2e8,
-    "cache": 1e8,
-    "fork": 2000.0,
-}
+_RATES = {"integer": 2e7, "floating": 400.0, "memory": 1e10, "latency": 1e7, "disk": 2e8, "cache": 1e8, "fork": 2000.0}
 _USES_MEMORY = ("memory", "latency")
 _USES_CACHE = ("integer", "floating", "latency")
 
@@ -258,12 +247,7 @@ class IsolationTruth(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One of the two guests.
-
-    Attributes:
-        work: what it does; None is nothing.
-        cores: that it may run on.
-    """
+    """One of the two guests."""
 
     policy: Policy
     work: Work | None
@@ -276,7 +260,6 @@ class Given:
 
     Attributes:
         demand: CPUs that it would use alone.
-        cpus: that it gets.
         withheld: CPUs that its own limit keeps from it.
         crowd: CPUs that the other one uses of the same cores.
         frequency: at which its cores run, as a part of the full one.
@@ -391,7 +374,6 @@ def _processor_want(truth: IsolationTruth, side: Side, disk_time: float) -> Want
 
 
 def _disk_times(truth: IsolationTruth, first: Side, second: Side) -> tuple[float, float]:
-    """What part of the time each has its disk."""
     ours, theirs = _disk_want(truth, first), _disk_want(truth, second)
     return divided(ours, theirs, 1.0) if truth.disk_shared else (ours.most, theirs.most)
 
@@ -403,7 +385,6 @@ def _disk_want(truth: IsolationTruth, side: Side) -> Want:
 
 
 def _disk_limit(truth: IsolationTruth, policy: Policy, work: Work) -> float:
-    """What part of a disk's time its limits allow."""
     if truth.disk_limit is not Knob.HONOURED:
         return float("inf")
     reads = work.operation == "read"

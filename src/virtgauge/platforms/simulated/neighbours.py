@@ -42,7 +42,6 @@ class Load:
     Attributes:
         breaks: kind of the :class:`~virtgauge.platforms.simulated.truth.Fault` that befalls it; None for none.
         guest_ends: ends its guest.
-        elapsed_ns, cpu_ns, units: so far.
         over: it works no longer.
     """
 
@@ -59,11 +58,9 @@ class Tenant:
     """One guest of a machine.
 
     Attributes:
-        machine: that it runs on.
         cores: of it, where no policy says others.
         cpu_ns: CPU time that it has had; None while it has neither policy nor work, so that nothing is accounted for.
         kills: processes that were killed for want of memory; None likewise.
-        load: under way.
     """
 
     def __init__(self, machine: Machine, cores: frozenset[int]) -> None:
@@ -151,8 +148,6 @@ class Slice:
 
     Attributes:
         units: of work, of all threads.
-        ns: that it lasted.
-        given: what the guest got.
     """
 
     units: float

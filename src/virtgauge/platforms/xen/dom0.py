@@ -82,10 +82,6 @@ class Dom0(abc.ABC):
     async def open_console(self, number: int, removal: contextlib.ExitStack) -> Streams:
         """The console of a domain, passing every byte; it ends with the domain.
 
-        Args:
-            number: of the domain.
-            removal: gets what closes it.
-
         Raises:
             XenError: the domain has none.
         """
@@ -93,11 +89,6 @@ class Dom0(abc.ABC):
     @abc.abstractmethod
     def uplink(self, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> str:
         """An interface of dom0, up, whose other end is in the lab under the name of the port.
-
-        Args:
-            lab: the namespace on this host.
-            nic: names the port.
-            removal: gets what takes it back.
 
         Raises:
             NetworkError: it cannot be had.

@@ -44,9 +44,6 @@ async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.Exit
     """A bridge with an uplink to the lab; the toolstack's script puts the domain's interface on it.
 
     Args:
-        dom0: gets the bridge.
-        lab: gets the port.
-        nic: of the guest.
         removal: gets what undoes it, after the domain has ended.
 
     Raises:
@@ -78,11 +75,7 @@ _POWER_OFF_S, _PAUSE_S = 2.0, 0.1
 
 
 class XenGuest(LaunchedGuest):
-    """A domain whose agent is its first process.
-
-    Attributes:
-        config: what it was made from.
-    """
+    """A domain whose agent is its first process."""
 
     def __init__(self, *, config: DomainConfig, dom0: Dom0, **launched: Any) -> None:
         super().__init__(**launched, before_removal=self._powered_off)

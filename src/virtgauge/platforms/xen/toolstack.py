@@ -41,8 +41,6 @@ class DomainConfig:
         name: unique on the host.
         type: para-virtual, or para-virtual within hardware virtualization.
         kernel, ramdisk: files in dom0.
-        command_line: of its kernel.
-        memory_mib, vcpus: its size.
         vifs: in the order of its interfaces.
         cpus: physical processors that it may run on; None is all.
         cap: of its CPU time, in percent of one physical processor; None is none.
@@ -112,8 +110,6 @@ class Domain:
     """A line of ``xl list``.
 
     Attributes:
-        name, number: of the domain.
-        memory_mib, vcpus: its size.
         state: six letters or dashes: running, blocked, paused, shutdown, crashed, dying.
         cpu_s: CPU time used, in steps of a tenth of a second.
     """

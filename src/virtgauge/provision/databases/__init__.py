@@ -30,9 +30,7 @@ class Product:
 
     Attributes:
         name: of its folder and of its line in a set-up.
-        title: for people.
         version: the wanted one; None takes what the distribution has.
-        fetch: how to get it.
         after: the parts that have to be there before.
     """
 
