@@ -26,6 +26,8 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     sys_cpu = root / "sys/devices/system/cpu"
     online = _text(sys_cpu / "online")
     clocksource = root / "sys/devices/system/clocksource/clocksource0"
+    available = _text(clocksource / "available_clocksource")
+    no_boost = {"0": "1", "1": "0"}.get(_text(sys_cpu / "intel_pstate/no_turbo") or "")
     return {
         "identity": {
             "kernel_release": system.release,
@@ -47,12 +49,12 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
             },
             "clocksource": {
                 "current": _text(clocksource / "current_clocksource"),
-                "available": _words(_text(clocksource / "available_clocksource")),
+                "available": available and available.split(),
             },
             "cpufreq": {
                 "driver": _text(sys_cpu / "cpu0/cpufreq/scaling_driver"),
                 "governor": _text(sys_cpu / "cpu0/cpufreq/scaling_governor"),
-                "boost": _first(_text(sys_cpu / "cpufreq/boost"), _inverted(_text(sys_cpu / "intel_pstate/no_turbo"))),
+                "boost": _text(sys_cpu / "cpufreq/boost") or no_boost,
             },
             "cpuidle": _text(sys_cpu / "cpuidle/current_driver"),
             "smt": _text(sys_cpu / "smt/active"),
@@ -70,18 +72,6 @@ def _text(path: Path) -> str | None:
         return path.read_text(errors="replace").strip() or None
     except OSError:
         return None
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else text.split()
-
-
-def _first(*texts: str | None) -> str | None:
-    return next((text for text in texts if text is not None), None)
-
-
-def _inverted(text: str | None) -> str | None:
-    return {"0": "1", "1": "0"}.get(text) if text is not None else None
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:

@@ -21,13 +21,14 @@ import stat
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.image.contents import Archive
-from virtgauge.platforms.base import GuestSpec
+from virtgauge.platforms.base import GuestSpec, LaunchError
+from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import ModuleError as ModuleError
 from virtgauge.provision.kernel import canonical as canonical
 from virtgauge.provision.kernel import module_closure as module_closure
@@ -71,6 +72,28 @@ def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path) ->
         write_whole(target, archive.finish())
         _prune(cache)
     return target
+
+
+def initramfs_with(agent: AgentBinary, folder: Path, names: Sequence[str]) -> tuple[Path, list[str]]:
+    """An initramfs with modules and what they depend on, and all their names in the order in which they are loaded.
+
+    Args:
+        folder: of the kernel's modules.
+
+    Raises:
+        LaunchError: there is no such module, or the cache cannot be written.
+    """
+    try:
+        modules = module_closure(folder, names)
+        return build_initramfs(agent, modules, cache_root() / "initramfs"), [canonical(path.stem) for path in modules]
+    except (OSError, ModuleError) as error:
+        raise LaunchError("initramfs", str(error)) from error
+
+
+def require_short(command_line: str, longest: int) -> None:
+    """Refuse a command line of which a kernel would lose the end without a word.  Raises LaunchError."""
+    if (length := len(command_line)) > longest:
+        raise LaunchError("start", f"the kernel would cut its command line of {length} bytes: share fewer folders")
 
 
 def _prune(cache: Path) -> None:
@@ -171,23 +194,6 @@ def _has_note(notes: bytes) -> bool:
     return False
 
 
-def _unpack_xz(payload: bytes) -> bytes:
-    # after the stream come four bytes with the unpacked size
-    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ).decompress(payload, max_length=_LARGEST)
-
-
-def _unpack_lzma(payload: bytes) -> bytes:
-    return lzma.LZMADecompressor(format=lzma.FORMAT_ALONE).decompress(payload, max_length=_LARGEST)
-
-
-def _unpack_bzip2(payload: bytes) -> bytes:
-    return bz2.BZ2Decompressor().decompress(payload, max_length=_LARGEST)
-
-
-def _unpack_gzip(payload: bytes) -> bytes:
-    return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(payload, _LARGEST)
-
-
 def _unpack_zstd(payload: bytes) -> bytes:
     from pyarrow import BufferReader, CompressedInputStream  # slow to import, and needed for few distributions
 
@@ -196,11 +202,12 @@ def _unpack_zstd(payload: bytes) -> bytes:
         return bytes(stream.read(min(size, _LARGEST)))
 
 
+# after the stream of xz come four bytes with the unpacked size
 _UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
-    b"\xfd7zXZ\0": _unpack_xz,
-    b"\x5d\0\0": _unpack_lzma,
-    b"BZh": _unpack_bzip2,
-    b"\x1f\x8b": _unpack_gzip,
+    b"\xfd7zXZ\0": lambda packed: lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(packed, _LARGEST),
+    b"\x5d\0\0": lambda packed: lzma.LZMADecompressor(lzma.FORMAT_ALONE).decompress(packed, _LARGEST),
+    b"BZh": lambda packed: bz2.BZ2Decompressor().decompress(packed, _LARGEST),
+    b"\x1f\x8b": lambda packed: zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(packed, _LARGEST),
     b"\x28\xb5\x2f\xfd": _unpack_zstd,
 }
 

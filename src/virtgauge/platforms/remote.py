@@ -40,8 +40,26 @@ class BadRequestError(ValueError):
     """What came is no request or answer."""
 
 
+class _Line:
+    """What is sent as a line of JSON."""
+
+    words: ClassVar[str]
+
+    def line(self: Any) -> bytes:
+        """As it is sent."""
+        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def read(cls, line: bytes) -> Self:
+        """The inverse.  Raises BadRequestError: it is none."""
+        try:
+            return TypeAdapter(cls).validate_json(line)
+        except (ValidationError, NetworkError) as error:
+            raise BadRequestError(f"{cls.words}: {error}") from error
+
+
 @dataclasses.dataclass(frozen=True)
-class PeerRequest:
+class PeerRequest(_Line):
     """A peer that shall be launched.
 
     Attributes:
@@ -50,6 +68,7 @@ class PeerRequest:
         loop: as :class:`GuestSpec` has it.
     """
 
+    words = "no request for a peer"
     secret: str
     name: str
     nics: tuple[Nic, ...]
@@ -57,51 +76,26 @@ class PeerRequest:
     loop: Nic | None
     ready_timeout_s: float
 
-    def line(self) -> bytes:
-        """As it is sent."""
-        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def read(cls, line: bytes) -> PeerRequest:
-        """The inverse.  Raises BadRequestError: it is none."""
-        try:
-            request = _READER.validate_json(line)
-        except (ValidationError, NetworkError) as error:
-            raise BadRequestError(f"no request for a peer: {error}") from error
-        if len(request.nics) != len(request.wires):
-            raise BadRequestError(f"{len(request.nics)} interfaces have {len(request.wires)} wires")
-        return request
-
-
-_READER = TypeAdapter(PeerRequest)
+    def __post_init__(self) -> None:
+        if len(self.nics) != len(self.wires):
+            raise ValueError(f"{len(self.nics)} interfaces have {len(self.wires)} wires")
 
 
 @dataclasses.dataclass(frozen=True)
-class PeerAnswer:
+class PeerAnswer(_Line):
     """What became of a request; the peer's channel follows where nothing failed.
 
     Attributes:
         stage, message: what failed, as :class:`LaunchError` has them; None where nothing did.
     """
 
-    stage: str | None = None
-    message: str | None = None
+    words = "no answer about a peer"
+    stage: str | None
+    message: str | None
 
-    def line(self) -> bytes:
-        """As it is sent."""
-        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def read(cls, line: bytes) -> PeerAnswer:
-        """The inverse.  Raises BadRequestError: it is none."""
-        try:
-            found: Any = json.loads(line)
-            stage, message = found["stage"], found["message"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadRequestError(f"no answer about a peer: {error!r}") from error
-        if {type(stage), type(message)} not in ({str}, {type(None)}):
-            raise BadRequestError("no answer about a peer: stage and message are words, or both absent")
-        return cls(stage, message)
+    def __post_init__(self) -> None:
+        if (self.stage is None) != (self.message is None):
+            raise ValueError("stage and message are words, or both absent")
 
 
 _CONNECT_S = 20.0
@@ -356,7 +350,7 @@ class PeerServer:
                 writer.write(PeerAnswer(stage, str(error)).line())
                 await writer.drain()
                 return
-            writer.write(PeerAnswer().line())
+            writer.write(PeerAnswer(None, None).line())
             await _relay((reader, started.writer), (started.reader, writer))
             await wait_for_exit(started.process, _EXIT_S)
 

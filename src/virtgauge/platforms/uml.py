@@ -26,10 +26,9 @@ from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import wait_for_exit
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import ModuleError, RootPart, build_initramfs, canonical, module_closure, root_of
+from virtgauge.platforms.boot_files import RootPart, initramfs_with, require_short, root_of
 from virtgauge.platforms.boot_probe import boots, judge, said_version
 from virtgauge.platforms.local import LocalGuest, Tap, guest_place, open_taps, require_limit
-from virtgauge.provision.cache import cache_root
 
 # Its command line, and what its guest sees of the host's files.
 
@@ -278,9 +277,7 @@ class UmlPlatform(Platform):
             with open_taps(spec) as taps, cgroup.entrance() as join:
                 require_limit(spec, cgroup)
                 words = boot.arguments(agent_descriptor=descriptor, taps=taps)
-                if (length := len(" ".join(words))) > LONGEST_COMMAND_LINE:
-                    message = f"the kernel would cut its command line of {length} bytes: share fewer folders"
-                    raise LaunchError("start", message)
+                require_short(" ".join(words), LONGEST_COMMAND_LINE)
                 process = attempt.start(
                     [*_CONFINEMENT, *words],
                     removal,
@@ -316,20 +313,18 @@ class UmlPlatform(Platform):
         if binary is None:
             raise LaunchError("start", f"User Mode Linux is not installed: {_FIX}")
         root = root_of(spec)
-        modules: list[Path] = []
+        folder_of_modules = _modules(binary, await _version(binary) if root else None)
+        initramfs, modules = initramfs_with(spec.agent, folder_of_modules, ("overlay",) if root else ())
         try:
-            if root:
-                modules = module_closure(_modules(binary, await _version(binary)), ("overlay",))
-            initramfs = build_initramfs(spec.agent, modules, cache_root() / "initramfs")
             (folder / INITRAMFS).symlink_to(initramfs)
             (folder / STATE).mkdir()
-        except (OSError, ModuleError) as error:
+        except OSError as error:
             raise LaunchError("initramfs", str(error)) from error
         return UmlBoot(
             binary=binary,
             memory_mib=spec.memory_mib or self.settings.memory_mib,
             identity=f"{spec.scope.tag}-{spec.name}",
-            modules=[canonical(path.stem) for path in modules],
+            modules=modules,
             disk=None if disk is None or spec.disk is None else (disk, spec.disk.folder),
             root=root,
         )

@@ -23,20 +23,18 @@ from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import ModuleError, build_initramfs, canonical, module_closure, root_of
+from virtgauge.platforms.boot_files import initramfs_with, require_short, root_of
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, waited
 from virtgauge.platforms.libvirt.domain_xml import AGENT_IN_CONTAINER, Interface, KernelBoot
 from virtgauge.platforms.libvirt.settings import Driver, LibvirtSettings
 from virtgauge.platforms.qemu.command import (
-    DISK_MODULES,
     LONGEST_COMMAND_LINE,
     NIC_MODULES,
-    ROOT_MODULES,
     Boot,
     drive_of,
+    extra_modules,
 )
 from virtgauge.platforms.qemu.platform import host_tsc_khz
-from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
 
 # A launch of a domain: how it fails, and what it leaves behind otherwise.
@@ -95,19 +93,12 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
     kernel = find_kernel()
     if kernel is None:
         raise LaunchError("start", "the guest kernel is missing; `virtgauge doctor` prints the remedy")
-    names = driver.kernel_modules
-    if nic_model is not None:
-        names += ((NIC_MODULES | _XEN_NIC_MODULES)[nic_model],)
-    if spec.disk is not None:
-        names += DISK_MODULES
-    if spec.host_root:
-        names += ROOT_MODULES
-    try:
-        modules = module_closure(kernel.modules, names)
-        initramfs = build_initramfs(spec.agent, modules, cache_root() / "initramfs")
-    except (OSError, ModuleError) as error:
-        raise LaunchError("initramfs", str(error)) from error
-    loaded = [canonical(path.stem) for path in modules]
+    names = (
+        *driver.kernel_modules,
+        *(((NIC_MODULES | _XEN_NIC_MODULES)[nic_model],) if nic_model else ()),
+        *extra_modules(spec),
+    )
+    initramfs, loaded = initramfs_with(spec.agent, kernel.modules, names)
     if driver.scheme == "qemu":
         line = Boot(
             binary=kernel.image,
@@ -126,8 +117,7 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
     else:
         line = f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={','.join(loaded)}"
         line += " virtgauge.channel=serial:/dev/hvc0"
-    if len(line) > LONGEST_COMMAND_LINE:
-        raise LaunchError("start", f"the kernel would cut its command line of {len(line)} bytes: share fewer folders")
+    require_short(line, LONGEST_COMMAND_LINE)
     return KernelBoot(kernel=kernel.image, initramfs=initramfs, command_line=line)
 
 

@@ -178,10 +178,6 @@ class DomainHandle:
                 self._domain = self._connection.defineXML(xml)
                 self._domain.createWithFlags(flags)
 
-    def resume(self) -> None:
-        """Let its processors run.  Raises libvirt.libvirtError: libvirt refuses."""
-        self.libvirt_domain.resume()
-
     @property
     def libvirt_domain(self) -> Any:
         """The domain as libvirt has it; nobody keeps it, for it keeps the connection open.
@@ -207,10 +203,6 @@ class DomainHandle:
             return f"libvirt does not tell of it any more ({error.get_error_message()})"
         ended = {libvirt.VIR_DOMAIN_SHUTOFF: "the domain shut off", libvirt.VIR_DOMAIN_CRASHED: "the domain crashed"}
         return ended.get(state)
-
-    def kill(self) -> None:
-        """Cut its power.  Raises libvirt.libvirtError: libvirt refuses."""
-        self.libvirt_domain.destroy()
 
     def remove(self) -> None:
         """Leave nothing of it; waits for a start that is under way.  Idempotent.

@@ -270,7 +270,7 @@ class LibvirtGuest(LaunchedGuest):
         """
         if not self._own_kernel:
             await super().crash()
-        await called(f"cannot destroy {self.handle.name}", self.handle.kill)
+        await called(f"cannot destroy {self.handle.name}", lambda: self.handle.libvirt_domain.destroy())
 
     def _cpu_ns(self) -> tuple[int | None, str]:
         """Of the domain's control group, with QEMU's own threads; else of its vCPUs, as the hypervisor says."""

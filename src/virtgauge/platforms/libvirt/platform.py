@@ -248,7 +248,8 @@ class LibvirtPlatform(AcceleratedPlatform):
                 await called(f"{driver.title} does not start {handle.name}", start, attempt.remaining_s)
                 devices.move_into_lab()
                 if taps:
-                    await called(f"{driver.title} does not resume {handle.name}", handle.resume, attempt.remaining_s)
+                    resume = f"{driver.title} does not resume {handle.name}"
+                    await called(resume, lambda: handle.libvirt_domain.resume(), attempt.remaining_s)
             except LibvirtError as error:
                 raise LaunchError("start", str(error)) from error
             except NetworkError as error:

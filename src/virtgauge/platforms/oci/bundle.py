@@ -25,32 +25,14 @@ _MIB = 1024 * 1024
 
 # What container engines give by default; a container that has more is not the platform people use.
 _CAPABILITIES = (
-    "CAP_AUDIT_WRITE",
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_MKNOD",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_RAW",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
+    *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),
+    *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"),
     "CAP_SYS_CHROOT",
 )
 
 _MASKED = (
-    "/proc/acpi",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
+    *("/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats"),
+    *("/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
 )
 _READ_ONLY = ("/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
@@ -122,7 +104,10 @@ def write_bundle(
     (root / "tmp").chmod(0o1777)
     (root / AGENT_PATH.lstrip("/")).touch()
     mounts += _overlay_mounts(root, host_root, overlaid) + binds
-    mounts += [_tmpfs(f"/{name}", "1777" if name == "tmp" else "755") for name in _FRESH_FOLDERS]
+    mounts += [
+        _mount("tmpfs", f"/{name}", ("nosuid", "nodev", f"mode={'1777' if name == 'tmp' else '755'}"))
+        for name in _FRESH_FOLDERS
+    ]
     mounts.append(_bind(agent, AGENT_PATH, writable=False))
     mounts += [_bind(share.path, str(share.path), writable=share.writable) for share in shares]
     # A server that opens files by handle does so by the first mount of their filesystem, which the root may be.
@@ -179,29 +164,20 @@ def _resources(limits: Limits) -> dict[str, Any]:
     return resources
 
 
+def _mount(kind: str, destination: str, options: Sequence[str], source: str | None = None) -> dict[str, Any]:
+    return {"destination": destination, "type": kind, "source": source or kind, "options": list(options)}
+
+
 def _base_mounts() -> list[dict[str, Any]]:
+    nothing = ("nosuid", "noexec", "nodev")
+    terminals = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")
     return [
-        {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
-        {
-            "destination": "/dev",
-            "type": "tmpfs",
-            "source": "tmpfs",
-            "options": ["nosuid", "strictatime", "mode=755", "size=65536k"],
-        },
-        {
-            "destination": "/dev/pts",
-            "type": "devpts",
-            "source": "devpts",
-            "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
-        },
-        {
-            "destination": "/dev/shm",
-            "type": "tmpfs",
-            "source": "shm",
-            "options": ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"],
-        },
-        {"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue", "options": ["nosuid", "noexec", "nodev"]},
-        {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
+        _mount("proc", "/proc", nothing),
+        _mount("tmpfs", "/dev", ("nosuid", "strictatime", "mode=755", "size=65536k")),
+        _mount("devpts", "/dev/pts", terminals),
+        _mount("tmpfs", "/dev/shm", (*nothing, "mode=1777", "size=65536k"), "shm"),
+        _mount("mqueue", "/dev/mqueue", nothing),
+        _mount("sysfs", "/sys", (*nothing, "ro")),
     ]
 
 
@@ -218,24 +194,11 @@ def _overlay_mounts(root: Path, host_root: Path, names: list[str]) -> list[dict[
     for name in names:
         (base / name / "upper").mkdir(parents=True)
         (base / name / "work").mkdir()
-    mounts: list[dict[str, Any]] = [
-        {
-            "destination": f"/{_OVERLAYS}",
-            "type": "tmpfs",
-            "source": "tmpfs",
-            "options": ["nosuid", "nodev", "mode=700", "tmpcopyup"],
-        }
-    ]
+    mounts = [_mount("tmpfs", f"/{_OVERLAYS}", ("nosuid", "nodev", "mode=700", "tmpcopyup"))]
     for name in names:
         layers = {"lowerdir": host_root / name, "upperdir": base / name / "upper", "workdir": base / name / "work"}
-        mounts.append(
-            {
-                "destination": f"/{name}",
-                "type": "overlay",
-                "source": "overlay",
-                "options": ["nodev", *(f"{option}={_escaped(path)}" for option, path in layers.items())],
-            }
-        )
+        options = (f"{option}={_escaped(path)}" for option, path in layers.items())
+        mounts.append(_mount("overlay", f"/{name}", ("nodev", *options)))
     return mounts
 
 
@@ -245,14 +208,5 @@ def _escaped(path: Path) -> str:
 
 
 def _bind(source: Path, destination: str, *, writable: bool) -> dict[str, Any]:
-    options = ["bind" if source.is_file() else "rbind", "nodev"] + ([] if writable else ["ro"])
-    return {"destination": destination, "type": "bind", "source": str(source), "options": options}
-
-
-def _tmpfs(destination: str, mode: str) -> dict[str, Any]:
-    return {
-        "destination": destination,
-        "type": "tmpfs",
-        "source": "tmpfs",
-        "options": ["nosuid", "nodev", f"mode={mode}"],
-    }
+    options = ("bind" if source.is_file() else "rbind", "nodev", *(() if writable else ("ro",)))
+    return _mount("bind", destination, options, str(source))

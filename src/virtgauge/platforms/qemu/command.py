@@ -18,12 +18,14 @@ from virtgauge.platforms.local import Tap
 
 # A data disk of a virtual machine of QEMU, and the modules that its kernel needs for it and for the host's root.
 
-DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
-ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
-"""What is needed beside the machine's own for a data disk, and for the host's root.
+_DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
+"""ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
+_ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 
-ext4 asks for crc32c at run time only, so that no file names it as a dependency.
-"""
+
+def extra_modules(spec: GuestSpec) -> tuple[str, ...]:
+    """What is needed beside the machine's own for a data disk, and for the host's root."""
+    return (*(_DISK_MODULES if spec.disk else ()), *(_ROOT_MODULES if spec.host_root else ()))
 
 
 @dataclasses.dataclass(frozen=True)

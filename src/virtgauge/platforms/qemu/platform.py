@@ -23,24 +23,16 @@ from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import wait_for_exit
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import (
-    ModuleError,
-    build_initramfs,
-    canonical,
-    direct_kernel,
-    module_closure,
-    root_of,
-)
+from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, require_short, root_of
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, Verdict, boots, judge, said_version, usual_vcpus
 from virtgauge.platforms.local import HostPlatform, LocalGuest, guest_place, open_taps, require_limit
 from virtgauge.platforms.qemu.command import (
-    DISK_MODULES,
     LONGEST_COMMAND_LINE,
     MACHINES,
     NIC_MODULES,
-    ROOT_MODULES,
     Boot,
     drive_of,
+    extra_modules,
     throttle_disk,
 )
 from virtgauge.provision.cache import cache_root
@@ -193,18 +185,15 @@ class QemuPlatform(AcceleratedPlatform):
         binary, kernel = _find_qemu(), find_kernel()
         if binary is None or kernel is None:
             raise LaunchError("start", "QEMU or the guest kernel is missing; `virtgauge doctor` prints which")
+        names = (
+            *MACHINES[self.settings.machine].modules,
+            *((NIC_MODULES[self.settings.nic_model],) if spec.nics else ()),
+            *extra_modules(spec),
+        )
+        initramfs, modules = initramfs_with(spec.agent, kernel.modules, names)
         try:
-            names = MACHINES[self.settings.machine].modules
-            if spec.nics:
-                names += (NIC_MODULES[self.settings.nic_model],)
-            if spec.disk is not None:
-                names += DISK_MODULES
-            if spec.host_root:
-                names += ROOT_MODULES
-            modules = module_closure(kernel.modules, names)
-            initramfs = build_initramfs(spec.agent, modules, cache_root() / "initramfs")
             image = direct_kernel(kernel.image, cache_root() / "vmlinux")
-        except (OSError, ModuleError) as error:
+        except OSError as error:
             raise LaunchError("initramfs", str(error)) from error
         boot = Boot(
             binary=binary,
@@ -214,14 +203,13 @@ class QemuPlatform(AcceleratedPlatform):
             memory_mib=spec.memory_mib or self.settings.memory_mib,
             kernel=image,
             initramfs=initramfs,
-            modules=[canonical(path.stem) for path in modules],
+            modules=modules,
             tsc_khz=tsc_khz,
             nic_model=self.settings.nic_model if spec.nics else None,
             drive=drive_of(spec),
             root=root_of(spec),
         )
-        if (length := len(boot.kernel_command_line())) > LONGEST_COMMAND_LINE:
-            raise LaunchError("start", f"the kernel would cut its command line of {length} bytes: share fewer folders")
+        require_short(boot.kernel_command_line(), LONGEST_COMMAND_LINE)
         return boot
 
 

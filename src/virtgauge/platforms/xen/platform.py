@@ -22,7 +22,7 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import ModuleError, build_initramfs, canonical, direct_kernel, module_closure
+from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
 from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
 from virtgauge.platforms.xen.toolstack import (
     XEN_WEIGHT,
@@ -247,7 +247,7 @@ class XenPlatform(Platform):
                 raise LaunchError("start", error.message) from error
             except NetworkError as error:
                 raise LaunchError("network", str(error)) from error
-            except (XenError, ModuleError, ValueError, OSError) as error:
+            except (XenError, ValueError, OSError) as error:
                 raise LaunchError("domain", str(error)) from error
 
     async def _dom0(self, scope: Scope, folder: Path) -> Dom0:
@@ -284,16 +284,15 @@ class XenPlatform(Platform):
         kernel = find_kernel()
         if kernel is None:
             raise UnavailableError("the guest kernel is missing in the cache; `virtgauge doctor` prints the command")
-        modules = module_closure(kernel.modules, _MODULES)
-        names = ",".join(canonical(path.stem) for path in modules)
+        initramfs, modules = initramfs_with(spec.agent, kernel.modules, _MODULES)
         vcpus = spec.vcpus or self.settings.vcpus
         return DomainConfig(
             name=f"{spec.scope.tag}-{spec.name}",
             type=self.settings.type,
             kernel=dom0.path_of(direct_kernel(kernel.image, cache_root() / "vmlinux")),
-            ramdisk=dom0.path_of(build_initramfs(spec.agent, modules, cache_root() / "initramfs")),
+            ramdisk=dom0.path_of(initramfs),
             # it would send frames of its own by IPv6
-            command_line=f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={names} "
+            command_line=f"console=hvc0 quiet panic=-1 ipv6.disable=1 virtgauge.modules={','.join(modules)} "
             "virtgauge.channel=serial:/dev/hvc0",
             memory_mib=spec.memory_mib or self.settings.memory_mib,
             vcpus=vcpus,
