@@ -141,7 +141,7 @@ async def _ssh_worker(
         except SshError as error:
             raise UnavailableError(f"host {host.name!r}: {error.message}", error.remedy) from error
         command = shlex.join([*fleet.command, *_command(host, scheduler)])
-        process = await ssh.connection.create_process(command, encoding=None)
+        process = await ssh.create_process(command, encoding=None)
         listening = asyncio.create_task(_relay(host, process.stderr, display))
         try:
             process.stdin.write(_credentials(files))

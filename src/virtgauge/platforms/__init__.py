@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, nearest
 from virtgauge.platforms.base import Platform
 
 KINDS: dict[str, str] = {
@@ -39,11 +38,7 @@ def platform_class(kind: str) -> PlatformClass:
         UsageError: there is no such kind.
     """
     if kind not in KINDS:
-        close = difflib.get_close_matches(kind, KINDS, n=1)
-        raise UsageError(
-            f"kind = {kind!r} is no platform" + (f"; did you mean {close[0]!r}?" if close else ""),
-            f"choose one of: {', '.join(KINDS)}",
-        )
+        raise UsageError(f"kind = {kind!r} is no platform{nearest(kind, KINDS)}", f"choose one of: {', '.join(KINDS)}")
     module, _, name = KINDS[kind].partition(":")
     found: PlatformClass = getattr(importlib.import_module(module), name)
     return found

@@ -54,23 +54,9 @@ TCG_BOUND_S = 45.0
 _KVM_DEVICE = Path("/dev/kvm")
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """Whether a guest boots with an accelerator.
-
-    Attributes:
-        reason: one line: how long it took, or what went wrong.
-        fix: what would help; None where nothing is known to.
-    """
-
-    usable: bool
-    reason: str
-    fix: str | None = None
-
-
 async def judge(
     accelerator: str, key: tuple[str, ...], boot: Callable[[float], Awaitable[int]], *, kvm: Path = _KVM_DEVICE
-) -> Verdict:
+) -> Availability:
     """Boot once, or remember having done so.
 
     Args:
@@ -91,9 +77,9 @@ async def judge(
     bound_s = KVM_BOUND_S if accelerator == "kvm" else TCG_BOUND_S
     try:
         ready_ns = await boot(bound_s)
-        verdict = Verdict(True, f"a guest boots in {ready_ns / 1e9:.1f} s")
+        verdict = Availability(True, f"a guest boots in {ready_ns / 1e9:.1f} s")
     except LaunchError as error:
-        verdict = Verdict(False, f"no guest boots: {_one_line(error)}")
+        verdict = Availability(False, f"no guest boots: {_one_line(error)}")
     if verdict.usable or accelerator == "kvm":
         _write(record, verdict)
     return verdict
@@ -130,9 +116,9 @@ class AcceleratedPlatform(Platform):
     def _suffix(self) -> str:
         return {"kvm": " (kvm)", "tcg": " (tcg, emulated)"}.get(self._accelerator or "", "")
 
-    async def _choose(self, judged: Callable[[str], Awaitable[Verdict]], details: dict[str, str]) -> Availability:
+    async def _choose(self, judged: Callable[[str], Awaitable[Availability]], details: dict[str, str]) -> Availability:
         """Take the first accelerator with which a guest boots, KVM before emulation."""
-        verdicts: dict[str, Verdict] = {}
+        verdicts: dict[str, Availability] = {}
         for accelerator in ("kvm", "tcg") if self._asked == "auto" else (self._asked,):
             verdicts[accelerator] = await judged(accelerator)
             if verdicts[accelerator].usable:
@@ -158,11 +144,11 @@ def forget() -> None:
     shutil.rmtree(_folder(), ignore_errors=True)
 
 
-def _kvm_missing(device: Path) -> Verdict | None:
+def _kvm_missing(device: Path) -> Availability | None:
     if not device.exists():
-        return Verdict(False, f"there is no {device}", "enable virtualization in the firmware, and `modprobe kvm`")
+        return Availability(False, f"there is no {device}", "enable virtualization in the firmware, and `modprobe kvm`")
     if not os.access(device, os.R_OK | os.W_OK):
-        return Verdict(False, f"{device} is not accessible", "sudo usermod -aG kvm $USER, then log in again")
+        return Availability(False, f"{device} is not accessible", "sudo usermod -aG kvm $USER, then log in again")
     return None
 
 
@@ -175,15 +161,15 @@ def _record(accelerator: str, key: tuple[str, ...]) -> Path:
     return _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
-def _read(record: Path) -> Verdict | None:
+def _read(record: Path) -> Availability | None:
     try:
         value = json.loads(record.read_text())
-        return Verdict(usable=bool(value["usable"]), reason=str(value["reason"]), fix=value["fix"])
+        return Availability(usable=bool(value["usable"]), reason=str(value["reason"]), fix=value["fix"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _write(record: Path, verdict: Verdict) -> None:
+def _write(record: Path, verdict: Availability) -> None:
     try:
         write_whole(record, json.dumps(dataclasses.asdict(verdict)).encode())
     except OSError:

@@ -113,19 +113,6 @@ class RemotePeer(LaunchedGuest):
         return Accounting(cpu_ns=None, method="another machine's", of_this_machine=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class NearEnds:
-    """This machine's ends of a peer's wires: ``eth0`` … of a namespace, and the wires that they belong to."""
-
-    namespace: Namespace
-    wires: tuple[str, ...]
-
-    def join(self) -> None:
-        """Once the other machine has its ends.  Raises NetworkError: it cannot be."""
-        for number, wire in enumerate(self.wires):
-            join(self.namespace, f"eth{number}", wire)
-
-
 class RemoteHost(Platform):
     """See the module."""
 
@@ -174,9 +161,10 @@ class RemoteHost(Platform):
             undo.callback(writer.close)
             removal = undo.enter_context(contextlib.ExitStack())
             try:
-                request, near = self._prepare(spec, writer, removal)
+                request, namespace, wires = self._prepare(spec, writer, removal)
                 await self._ask(request, reader, writer)
-                near.join()
+                for number, wire in enumerate(wires):
+                    join(namespace, f"eth{number}", wire)
             except NetworkError as error:
                 raise LaunchError("network", str(error)) from error
             try:
@@ -196,8 +184,8 @@ class RemoteHost(Platform):
 
     def _prepare(
         self, spec: GuestSpec, writer: asyncio.StreamWriter, removal: contextlib.ExitStack
-    ) -> tuple[PeerRequest, NearEnds]:
-        """What is asked of the other machine, and this one's ends of the wires."""
+    ) -> tuple[PeerRequest, Namespace, list[str]]:
+        """What is asked of the other machine, and this one's ends: ``eth0`` … of a namespace, and their wires."""
         assert spec.lab is not None
         addresses = (str(writer.get_extra_info(end)[0]) for end in ("sockname", "peername"))
         wires = [self._wire(removal) for _ in spec.nics]
@@ -217,7 +205,7 @@ class RemoteHost(Platform):
         for end in ends:
             require_room(end, spec.nics)
         taken = [removal.enter_context(wire_in(namespace, end, mtu=spec.nics[0].mtu)) for end in ends]
-        return request, NearEnds(namespace, tuple(taken))
+        return request, namespace, taken
 
     def _wire(self, removal: contextlib.ExitStack) -> tuple[int | str, int | str]:
         """What names a wire that no other peer has, here and there.  Raises NetworkError: there is no further cable."""

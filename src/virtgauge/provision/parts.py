@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import difflib
 import enum
+import functools
 import shutil
 import sys
 import time
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import virtgauge
-from virtgauge.errors import UsageError
+from virtgauge.errors import UsageError, nearest
 from virtgauge.provision.boot_loader import find_boot_loader, provision_boot_loader
 from virtgauge.provision.cache import ProvisionError
 from virtgauge.provision.databases import DUCKDB, SERVERS, Product
@@ -186,8 +186,7 @@ def named(words: Iterable[str]) -> list[Part]:
                 found |= {before.name: before for before in named(part.after)}
             found[part.name] = part
         else:
-            close = difflib.get_close_matches(word, [*PARTS, *GROUPS], n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = nearest(word, (*PARTS, *GROUPS))
             raise UsageError(f"there is no part {word!r} to provide{hint}", "virtgauge provision --list")
     return list(found.values())
 
@@ -198,15 +197,7 @@ _AT_ONCE = {Lane.INSTALL: 1, Lane.FETCH: 2, Lane.BUILD: 2}
 """Two builds: each waits for downloads at its beginning, and for single threads at its end."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """One line of progress: a part, or all packages together."""
-
-    name: str
-    parts: frozenset[str]
-    lane: Lane
-    after: frozenset[str]
-    work: Callable[[Progress], Sequence[Outcome]]
+Work = Callable[[Progress], Sequence[Outcome]]
 
 
 def provide(parts: Iterable[Part], display: SetUpDisplay) -> list[Outcome]:
@@ -219,53 +210,42 @@ def provide(parts: Iterable[Part], display: SetUpDisplay) -> list[Outcome]:
         KeyboardInterrupt: interrupted; the programs under way were ended.
     """
     try:
-        return asyncio.run(_provide(_jobs(list(parts)), display))
+        return asyncio.run(_provide(list(parts), display))
     except BaseException:
         end_running()
         raise
 
 
-async def _provide(jobs: Sequence[_Job], display: SetUpDisplay) -> list[Outcome]:
+async def _provide(parts: Sequence[Part], display: SetUpDisplay) -> list[Outcome]:
     lanes = {lane: asyncio.Semaphore(number) for lane, number in _AT_ONCE.items()}
-    ended = {part: asyncio.Event() for job in jobs for part in job.parts}
+    ended = {part.name: asyncio.Event() for part in parts}
     outcomes: list[Outcome] = []
 
-    async def run(job: _Job) -> None:
-        for part in job.after & ended.keys():
-            await ended[part].wait()
-        async with lanes[job.lane]:
+    async def run(name: str, together: Sequence[str], lane: Lane, after: Sequence[str], work: Work) -> None:
+        for part in after:
+            if part in ended:
+                await ended[part].wait()
+        async with lanes[lane]:
             began = time.monotonic()
-            with display.step(job.name) as progress:
+            with display.step(name) as progress:
                 try:
-                    made = await asyncio.to_thread(job.work, progress)
+                    made = await asyncio.to_thread(work, progress)
                 except asyncio.CancelledError:
                     end_running()
                     raise
             made = [dataclasses.replace(outcome, elapsed_s=time.monotonic() - began) for outcome in made]
             display.show(made)
             outcomes.extend(made)
-        for part in job.parts:
+        for part in together:
             ended[part].set()
 
-    async with asyncio.TaskGroup() as group:
-        for job in jobs:
-            group.create_task(run(job))
-    return outcomes
-
-
-def _jobs(parts: Sequence[Part]) -> list[_Job]:
     packages = [part.name for part in parts if part.provide is None]
-    together = _Job(
-        "packages",
-        frozenset(packages),
-        Lane.INSTALL,
-        frozenset(),
-        lambda progress: provision_packages(progress, packages),
-    )
-    return [together] * bool(packages) + [_job(part) for part in parts if part.provide is not None]
-
-
-def _job(part: Part) -> _Job:
-    work = part.provide
-    assert work is not None
-    return _Job(part.name, frozenset((part.name,)), part.lane, frozenset(part.after), lambda progress: [work(progress)])
+    async with asyncio.TaskGroup() as group:
+        if packages:  # in one line of progress
+            install = functools.partial(provision_packages, names=packages)
+            group.create_task(run("packages", packages, Lane.INSTALL, (), install))
+        for part in parts:
+            if (one := part.provide) is not None:
+                work = functools.partial(lambda one, progress: [one(progress)], one)
+                group.create_task(run(part.name, [part.name], part.lane, part.after, work))
+    return outcomes

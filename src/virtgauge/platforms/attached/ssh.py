@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 import asyncssh
 
 from virtgauge.agent.channel import Channel
+from virtgauge.errors import VirtgaugeError
 from virtgauge.platforms.attached.platform import LEASE_S, AttachedGuest, AttachedSettings, Hop
 from virtgauge.platforms.attached.remote_shell import Placement, PlacementError, bases, removal_command
 from virtgauge.platforms.attempt import LaunchAttempt, PipePair, log_tail
@@ -30,30 +30,12 @@ _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 _PASSWORDLESS = "gssapi-with-mic,hostbased,publickey"
 
 
-class SshError(Exception):
-    """The machine cannot be reached, or one side refuses the other; ``remedy`` is what to do."""
-
-    def __init__(self, message: str, remedy: str | None = None) -> None:
-        super().__init__(f"{message}\n  → {remedy}" if remedy else message)
-        self.message, self.remedy = message, remedy
-
-
-@dataclasses.dataclass(frozen=True)
-class Connected:
-    """A connection past the login.
-
-    Attributes:
-        host_key: fingerprint of its key, for the record.
-        server: what its ssh server calls itself.
-    """
-
-    connection: asyncssh.SSHClientConnection
-    host_key: str
-    server: str
+class SshError(VirtgaugeError):
+    """The machine cannot be reached, or one side refuses the other."""
 
 
 @contextlib.asynccontextmanager
-async def connected(settings: AttachedSettings) -> AsyncIterator[Connected]:
+async def connected(settings: AttachedSettings) -> AsyncIterator[asyncssh.SSHClientConnection]:
     """A connection to the machine of the settings, through its jump host where it has one; closed at the end.
 
     Raises:
@@ -67,12 +49,7 @@ async def connected(settings: AttachedSettings) -> AsyncIterator[Connected]:
             open_connections.push_async_callback(_close, tunnel)
         connection = await _connect(Hop(settings.host, settings.user, settings.port), settings, tunnel, "")
         open_connections.push_async_callback(_close, connection)
-        key = connection.get_server_host_key()
-        yield Connected(
-            connection=connection,
-            host_key="" if key is None else key.get_fingerprint(),
-            server=str(connection.get_extra_info("server_version", "")),
-        )
+        yield connection
 
 
 async def _close(connection: asyncssh.SSHClientConnection) -> None:
@@ -235,15 +212,19 @@ async def look(settings: AttachedSettings) -> Availability:
     """Log in and look around; nothing is copied."""
     try:
         async with asyncio.timeout(_LOOK_S * 2), connected(settings) as there:
-            found = await there.connection.run("exec uname -srm", check=False, timeout=_LOOK_S)
-            sudo = await there.connection.run("exec sudo -n true", check=False) if settings.sudo else None
+            found = await there.run("exec uname -srm", check=False, timeout=_LOOK_S)
+            sudo = await there.run("exec sudo -n true", check=False) if settings.sudo else None
     except SshError as error:
         return Availability(False, error.message, error.remedy)
     except (asyncssh.Error, OSError, TimeoutError) as error:
         return Availability(False, f"{settings.host}: the login works, a command does not: {error}")
     system, _, rest = str(found.stdout).strip().partition(" ")
     release, _, machine = rest.rpartition(" ")
-    details = {"kernel": release, "machine": machine, "host_key": there.host_key, "ssh_server": there.server}
+    key = there.get_server_host_key()
+    details = {
+        **{"kernel": release, "machine": machine, "host_key": "" if key is None else key.get_fingerprint()},
+        "ssh_server": str(there.get_extra_info("server_version", "")),
+    }
     if (system, machine) != ("Linux", "x86_64"):
         reason = f"{settings.host} is a {system} on {machine}: the agent is a program for Linux on x86-64"
         return Availability(False, reason, details=details)
@@ -262,7 +243,7 @@ async def launch(settings: AttachedSettings, spec: GuestSpec, label: str) -> Gue
         try:
             async with asyncio.timeout(attempt.remaining_s):
                 there = await held.enter_async_context(connected(settings))
-                reader, writer, remote_folder = await _start(there.connection, settings, attempt, held, log)
+                reader, writer, remote_folder = await _start(there, settings, attempt, held, log)
         except SshError as error:
             raise LaunchError("ssh", str(error)) from error
         except PlacementError as error:
@@ -278,7 +259,7 @@ async def launch(settings: AttachedSettings, spec: GuestSpec, label: str) -> Gue
             if settings.sudo and "sudo:" in log_tail(log):
                 raise attempt.failure("sudo", f"sudo did not start the agent\n  → {_SUDO_REMEDY}") from error
             raise
-        held.push_async_callback(_end, there.connection, attempt, channel, remote_folder)
+        held.push_async_callback(_end, there, attempt, channel, remote_folder)
         return AttachedGuest(channel=channel, ready_ns=attempt.ready_ns(), label=label, held=held.pop_all())
 
 

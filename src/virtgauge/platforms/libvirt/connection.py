@@ -29,15 +29,7 @@ _Result = TypeVar("_Result")
 
 
 class LibvirtError(VirtgaugeError):
-    """libvirt, or the hypervisor behind it, refuses or does not answer.
-
-    Attributes:
-        code: libvirt's error number; None where it is not libvirt that complains.
-    """
-
-    def __init__(self, message: str, remedy: str | None = None, code: int | None = None) -> None:
-        super().__init__(message, remedy)
-        self.code = code
+    """libvirt, or the hypervisor behind it, refuses or does not answer."""
 
 
 @functools.cache
@@ -113,7 +105,7 @@ def refusal(what: str, error: Any) -> LibvirtError:
     """A refusal of libvirt in our words, with what helps."""
     code = error.get_error_code()
     said = str(error.get_error_message() or error).strip()
-    return LibvirtError(f"{what}: {said}", _remedy(code, said), code)
+    return LibvirtError(f"{what}: {said}", _remedy(code, said))
 
 
 def _remedy(code: int | None, said: str) -> str | None:

@@ -19,7 +19,7 @@ from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attached.platform import Endpoint
 from virtgauge.platforms.base import Availability, Emulation, Guest, GuestSpec, LaunchError, emulation_told
 from virtgauge.platforms.boot_files import root_of
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, Verdict, boots, judge, usual_vcpus
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, usual_vcpus
 from virtgauge.platforms.libvirt.boot import (
     DomainAttempt,
     LabDevices,
@@ -129,10 +129,10 @@ class LibvirtPlatform(AcceleratedPlatform):
         finally:
             connection.close()
 
-    async def _judge(self, accelerator: str, agent: AgentBinary, details: dict[str, str]) -> Verdict:
+    async def _judge(self, accelerator: str, agent: AgentBinary, details: dict[str, str]) -> Availability:
         offer = await called(f"cannot ask {self.target.uri} for {accelerator}", lambda: self._offered(accelerator))
         if offer is not None:
-            return Verdict(False, offer)
+            return Availability(False, offer)
 
         async def boot(bound_s: float) -> int:
             try:

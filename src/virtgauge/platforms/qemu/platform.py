@@ -24,7 +24,7 @@ from virtgauge.host.process import wait_for_exit
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, require_short, root_of
-from virtgauge.platforms.boot_probe import AcceleratedPlatform, Verdict, boots, judge, said_version, usual_vcpus
+from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, said_version, usual_vcpus
 from virtgauge.platforms.local import HostPlatform, LocalGuest, guest_place, open_taps, require_limit
 from virtgauge.platforms.qemu.command import (
     LONGEST_COMMAND_LINE,
@@ -121,7 +121,7 @@ class QemuPlatform(AcceleratedPlatform):
             return Availability(False, f"`{binary} --version` fails", "apt install --reinstall qemu-system-x86")
         details = {"qemu": version, "kernel": kernel.package, "machine": self.settings.machine}
 
-        async def judged(accelerator: str) -> Verdict:
+        async def judged(accelerator: str) -> Availability:
             async def boot(bound_s: float) -> int:
                 return await boots(lambda spec: self._launch(spec, accelerator), f"probe-{accelerator}", agent, bound_s)
 

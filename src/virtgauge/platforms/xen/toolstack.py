@@ -98,11 +98,8 @@ _SHARE = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s*")
 _VCPU = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(\d+\.\d+)\s+(\S+)\s+/\s+(\S+)\s*")
 
 
-class OutputError(Exception):
-    """The output is not what this version of us expects; holds what was looked for and the text."""
-
-    def __init__(self, wanted: str, text: str) -> None:
-        super().__init__(f"there is no {wanted} in what xl prints: {text.strip()[:300]!r}")
+def _unexpected(wanted: str, text: str) -> XenError:
+    return XenError(f"there is no {wanted} in what xl prints: {text.strip()[:300]!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +210,7 @@ class Toolstack:
         try:
             return shares(text)[name]
         except KeyError:
-            raise XenError(str(OutputError(f"share of {name}", text))) from None
+            raise _unexpected(f"share of {name}", text) from None
 
     async def set_share(self, name: str, *, weight: int | None = None, cap: int | None = None) -> None:
         """Set what the scheduler gives a domain.  Raises XenError: Xen refuses."""
@@ -241,7 +238,7 @@ class Toolstack:
         text = await self._dom0.check(["xl", "vcpu-list", name])
         found = sorted(set(affinities(text)))
         if len(found) != 1:
-            raise XenError(str(OutputError(f"single affinity of {name}", text)))
+            raise _unexpected(f"single affinity of {name}", text)
         return found[0]
 
     def destroy(self, name: str) -> None:
