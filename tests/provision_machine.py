@@ -86,7 +86,7 @@ class Machine:
         patch.setattr("virtgauge.provision.go_program.GO_FOLDER", str(folder / "no-go"))
         patch.setenv("PIP_NO_INDEX", "1")
         patch.setenv("PIP_FIND_LINKS", "")
-        patch.setattr("virtgauge.provision.packages.SYSTEM_FOLDERS", str(folder / "sbin"))
+        patch.setattr("virtgauge.host.process.SYSTEM_FOLDERS", str(folder / "sbin"))
         self._patch = patch
         self.as_root(True)
 

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 from virtgauge.errors import UnavailableError
+from virtgauge.host.process import output_of
 from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.kernel import GuestKernel, find_kernel
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, Silence, State
-from virtgauge.provision.tools import output_of
 
 META_PACKAGE = "xen-system-amd64"
 """Depends on the current hypervisor and its tools."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from virtgauge.host.process import output_of
 from virtgauge.host.tag import is_own_file
 
 # Domains of libvirt that a controller has left: destroyed by the record in their guest's folder.
@@ -152,14 +153,6 @@ def destroy_tagged_domains(tag: str) -> list[str]:
     """
     if not is_xen_host():
         return []
-    names = [line.split()[0] for line in (_output_of(["xl", "list"]) or "").splitlines() if line.startswith(f"{tag}-")]
-    return [f"destroyed the domain {name}" for name in names if _output_of(["xl", "destroy", name]) is not None]
-
-
-def _output_of(argv: list[str]) -> str | None:
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_S, check=False
-        )
-        return done.stdout if done.returncode == 0 else None
-    return None
+    xl = functools.partial(output_of, timeout_s=_COMMAND_S)
+    names = [line.split()[0] for line in (xl(["xl", "list"]) or "").splitlines() if line.startswith(f"{tag}-")]
+    return [f"destroyed the domain {name}" for name in names if xl(["xl", "destroy", name]) is not None]

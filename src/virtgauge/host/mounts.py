@@ -25,10 +25,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from virtgauge.errors import VirtgaugeError
+from virtgauge.host.process import LIBC, checked
 
 # Mounts: the table of mountinfo, and the calls that change it.
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
 _MS_NOSUID, _MS_NODEV = 2, 4
 
@@ -71,8 +71,7 @@ def mount(source: Path, point: Path, fstype: str) -> None:
         OSError: the kernel refuses.
     """
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
-    if _LIBC.mount(os.fsencode(source), os.fsencode(point), fstype.encode(), flags, None) != 0:
-        raise _error(point)
+    checked(LIBC.mount(os.fsencode(source), os.fsencode(point), fstype.encode(), flags, None), str(point))
 
 
 def unmount(point: Path) -> None:
@@ -81,8 +80,7 @@ def unmount(point: Path) -> None:
     Raises:
         OSError: EBUSY while a program uses it, EINVAL where nothing is mounted.
     """
-    if _LIBC.umount2(os.fsencode(point), 0) != 0:
-        raise _error(point)
+    checked(LIBC.umount2(os.fsencode(point), 0), str(point))
 
 
 def detach(point: Path) -> None:
@@ -91,8 +89,7 @@ def detach(point: Path) -> None:
     Raises:
         OSError: nothing is mounted there, or this user may not.
     """
-    if _LIBC.umount2(os.fsencode(point), _MNT_DETACH) != 0:
-        raise _error(point)
+    checked(LIBC.umount2(os.fsencode(point), _MNT_DETACH), str(point))
 
 
 def detach_below(folder: Path) -> list[Path]:
@@ -108,11 +105,6 @@ def detach_below(folder: Path) -> list[Path]:
             detach(point)
             detached.append(point)
     return detached
-
-
-def _error(point: Path) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number), str(point))
 
 
 def _unescape(text: str) -> str:

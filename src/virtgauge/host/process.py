@@ -8,10 +8,11 @@ import ctypes
 import dataclasses
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,41 @@ _PF_KTHREAD = 0x00200000  # include/linux/sched.h
 KTHREADD = 2
 """The parent of all threads of the kernel, in its own PID namespace."""
 # Loaded before any fork: a child of a threaded process must not load libraries.
-_LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(result: int, *about: object) -> None:
+    """Raise the error that a call of the C library has left where its result is not 0: an OSError about a path."""
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), *about)
+
+
+def output_of(argv: Sequence[str], *, timeout_s: float = 60.0) -> str | None:
+    """What a program prints on standard output; None when it is missing, fails or does not end in time."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"LC_ALL": "C.UTF-8"},
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        return done.stdout if done.returncode == 0 else None
+    return None
+
+
+SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Debian installs runc there, and an ordinary user's PATH does not name it."""
+
+
+def find_program(name: str) -> Path | None:
+    """A program on PATH, or in the system's own folders."""
+    found = shutil.which(name) or shutil.which(name, path=SYSTEM_FOLDERS)
+    return Path(found) if found else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,7 +272,7 @@ def die_with_parent(parent_pid: int | None = None) -> None:
     Args:
         parent_pid: who forked; the child ends at once if that one died before the request was made.
     """
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent_pid is not None and os.getppid() != parent_pid:
         os._exit(127)
 

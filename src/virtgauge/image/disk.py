@@ -62,17 +62,8 @@ def efi_files(contents: Contents, boot_loader: BootLoader) -> dict[str, bytes]:
     }
 
 
-def disk_core(contents: Contents, boot_loader: BootLoader, work: Path) -> bytes:
-    """GRUB for BIOS as it lies behind the boot sector of a disk."""
-    return _core(contents, boot_loader, work, "i386-pc", _DISK_MODULES)
-
-
-def cd_core(contents: Contents, boot_loader: BootLoader, work: Path) -> bytes:
-    """GRUB for BIOS as a CD's boot record names it (El Torito, without emulation)."""
-    return _core(contents, boot_loader, work, "i386-pc-eltorito", _CD_MODULES)
-
-
 def _core(contents: Contents, boot_loader: BootLoader, work: Path, kind: str, modules: tuple[str, ...]) -> bytes:
+    """GRUB for BIOS: behind the boot sector of a disk, or as a CD's boot record names it (El Torito, no emulation)."""
     early, core = work / f"{kind}.cfg", work / f"{kind}.img"
     early.write_text(f"search --no-floppy --set=root --file {marker(contents)}\nconfigfile ($root)/{FOLDER}/boot.cfg\n")
     where: tuple[str | Path, ...] = ("-d", boot_loader.bios_modules, "-O", kind, "-p", f"/{FOLDER}")
@@ -88,24 +79,10 @@ _TABLE, _TABLE_BYTES = 446, 64  # of a PC's partition table
 _ROOM = 256  # clusters beyond the files: tables, folders
 
 
-def fat_sectors(files: Mapping[str, bytes], multiple: int) -> int:
-    """Sectors that a file system with these files takes, rounded up to a multiple."""
-    size = _CLUSTER * SECTOR
-    clusters = sum(-(-len(content) // size) for content in files.values()) + _ROOM
-    return -(-clusters * _CLUSTER // multiple) * multiple
-
-
 def make_fat(
-    target: Path,
-    sectors: int,
-    files: Mapping[str, bytes],
-    *,
-    serial: int,
-    before: int,
-    work: Path,
-    boot_loader: BootLoader,
-) -> None:
-    """Write a file system with these files, by path.
+    target: Path, files: Mapping[str, bytes], multiple: int, *, serial: int, before: int, boot_loader: BootLoader
+) -> int:
+    """Write a file system with these files, by path; its sectors, rounded up to a multiple.
 
     Args:
         before: sectors of the disk before it.
@@ -114,6 +91,8 @@ def make_fat(
         ProvisionError: mtools failed.
         OSError: the disk is full.
     """
+    clusters = sum(-(-len(content) // (_CLUSTER * SECTOR)) for content in files.values()) + _ROOM
+    sectors = -(-clusters * _CLUSTER // multiple) * multiple
     size = ("-T", str(sectors), "-h", "255", "-s", "63", "-c", str(_CLUSTER), "-H", str(before))
     name = ("-N", f"{serial:08x}", "-v", "VIRTGAUGE")
     boot_loader.run("mformat", "-C", "-i", target, *size, *name, "::", environment=EPOCH)
@@ -127,10 +106,11 @@ def make_fat(
             if folder not in made:
                 boot_loader.run("mmd", "-i", target, f"::{folder}", environment=EPOCH)
                 made.add(folder)
-        source = work / "file"
+        source = target.with_suffix(".file")
         source.write_bytes(content)
         boot_loader.run("mcopy", "-i", target, source, f"::{path}", environment=EPOCH)
         source.unlink()
+    return sectors
 
 
 def _folders_above(path: str) -> list[str]:
@@ -233,9 +213,11 @@ def make_disk(target: Path, contents: Contents, boot_loader: BootLoader, work: P
         OSError: the disk is full.
     """
     files = files_of(contents) | efi_files(contents, boot_loader)
-    system = fat_sectors(files, _MIB)
+    volume = work / "system.fat"
+    serial = contents.number("FAT")
+    system = make_fat(volume, files, _MIB, serial=serial, before=_MIB, boot_loader=boot_loader)
     sectors = _MIB + system + _MIB
-    core = placed_core(disk_core(contents, boot_loader, work), FIRST_USABLE)
+    core = placed_core(_core(contents, boot_loader, work, "i386-pc", _DISK_MODULES), FIRST_USABLE)
     assert len(core) <= (_MIB - FIRST_USABLE) * SECTOR
     partitions = (
         Partition(BIOS_BOOT, contents.identifier("BIOS boot"), FIRST_USABLE, _MIB - 1, "GRUB"),
@@ -243,9 +225,6 @@ def make_disk(target: Path, contents: Contents, boot_loader: BootLoader, work: P
     )
     begin, end = tables(contents.identifier("disk"), partitions, sectors)
     code = (boot_loader.bios_modules / "boot.img").read_bytes()
-    volume = work / "system.fat"
-    serial = contents.number("FAT")
-    make_fat(volume, system, files, serial=serial, before=_MIB, work=work, boot_loader=boot_loader)
     with target.open("wb") as file:
         file.write(boot_sector(code, FIRST_USABLE, sectors) + begin + core)
         file.seek(_MIB * SECTOR)
@@ -278,16 +257,9 @@ def make_cd(target: Path, contents: Contents, boot_loader: BootLoader, work: Pat
     for path, content in (files_of(contents) | {"EFI/BOOT/grub.cfg": firmware["EFI/BOOT/grub.cfg"]}).items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
         (tree / path).write_bytes(content)
-    (tree / _BIOS).write_bytes(cd_core(contents, boot_loader, work))
-    make_fat(
-        tree / _EFI,
-        fat_sectors(firmware, 4),
-        firmware,
-        serial=contents.number("FAT"),
-        before=0,
-        work=work,
-        boot_loader=boot_loader,
-    )
+    (tree / _BIOS).write_bytes(_core(contents, boot_loader, work, "i386-pc-eltorito", _CD_MODULES))
+    serial = contents.number("FAT")
+    make_fat(tree / _EFI, firmware, 4, serial=serial, before=0, boot_loader=boot_loader)
     for entry in (tree, *tree.rglob("*")):
         os.utime(entry, (int(EPOCH["SOURCE_DATE_EPOCH"]),) * 2)
     boot_loader.run(

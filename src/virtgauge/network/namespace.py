@@ -20,6 +20,7 @@ from typing import Self, TypeVar
 
 from pyroute2 import IPRoute, netns
 
+from virtgauge.host.process import LIBC, checked
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 
@@ -29,8 +30,6 @@ FOLDER = Path("/run/netns")
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _MS_BIND, _MS_REC, _MS_PRIVATE, _MS_SHARED = 1 << 12, 1 << 14, 1 << 18, 1 << 20
 _NAME_LIMIT = 64
-# Loaded before any fork: a child of a threaded process must not load libraries.
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 # No frame that nobody sent for a measurement: no IPv6 (router solicitations, duplicate address detection), no
 # redirects; and every frame is taken whatever its source address, as a tester's are no one's.
@@ -116,9 +115,9 @@ class Namespace:
         """The same with a ``/sys`` that shows the devices inside, for this one thread."""
 
         def inside() -> _Result:
-            _checked(_LIBC.unshare(_CLONE_NEWNS))
-            _checked(_LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
-            _checked(_LIBC.mount(b"sysfs", b"/sys", b"sysfs", 0, None))
+            checked(LIBC.unshare(_CLONE_NEWNS))
+            checked(LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+            checked(LIBC.mount(b"sysfs", b"/sys", b"sysfs", 0, None))
             return work()
 
         return self.run(inside)
@@ -133,7 +132,7 @@ class Namespace:
         with self.descriptor() as descriptor:
 
             def enter() -> None:
-                if _LIBC.setns(descriptor, _CLONE_NEWNET) != 0:
+                if LIBC.setns(descriptor, _CLONE_NEWNET) != 0:
                     raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
 
             yield enter
@@ -163,9 +162,9 @@ class Namespace:
         self.close()
 
     def _unshare(self) -> None:
-        _checked(_LIBC.unshare(_CLONE_NEWNET))
+        checked(LIBC.unshare(_CLONE_NEWNET))
         own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
-        _checked(_LIBC.mount(own.encode(), bytes(self.path), b"none", _MS_BIND, None))
+        checked(LIBC.mount(own.encode(), bytes(self.path), b"none", _MS_BIND, None))
 
 
 def in_thread(work: Callable[[], _Result]) -> _Result:
@@ -185,11 +184,11 @@ def _share_folder() -> None:
     lock = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None) != 0:
+        if LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None) != 0:
             if ctypes.get_errno() != errno.EINVAL:
-                _checked(-1)
-            _checked(_LIBC.mount(folder, folder, b"none", _MS_BIND | _MS_REC, None))
-            _checked(_LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None))
+                checked(-1)
+            checked(LIBC.mount(folder, folder, b"none", _MS_BIND | _MS_REC, None))
+            checked(LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None))
     finally:
         os.close(lock)
 
@@ -200,12 +199,6 @@ def _settle(forwarding: bool) -> None:
     for name, value in _SETTINGS.items():
         with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6, or without a bridge's filter
             (settings / name).write_text(value)
-
-
-def _checked(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _refusal(error: OSError) -> NetworkError:

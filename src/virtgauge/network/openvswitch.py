@@ -12,19 +12,18 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from virtgauge.errors import UnavailableError
-from virtgauge.host.process import child_setup, end_process
+from virtgauge.host.process import child_setup, end_process, find_program
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.switch import Rule, RuleCount, Switch
 
 _PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
-_SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 _SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 _START_S = 10.0
 _CALL_S = 20.0
@@ -218,7 +217,7 @@ class OpenVSwitch(Switch):
 
 def find_openvswitch() -> dict[str, str]:
     """Open vSwitch's programs, by name.  Raises UnavailableError: one is missing."""
-    found = dict(_found())
+    found = {name: str(path) for name in _PROGRAMS if (path := find_program(name)) is not None}
     missing = [name for name in _PROGRAMS if name not in found]
     if missing:
         raise UnavailableError(
@@ -228,16 +227,9 @@ def find_openvswitch() -> dict[str, str]:
     return found
 
 
-def _found() -> Iterator[tuple[str, str]]:
-    for name in _PROGRAMS:
-        path = shutil.which(name) or shutil.which(name, path=_SYSTEM_FOLDERS)
-        if path is not None:
-            yield name, path
-
-
 def _kernel_module() -> bool:
     """Whether the kernel has Open vSwitch's datapath, after loading it where that is possible."""
-    modprobe = shutil.which("modprobe") or shutil.which("modprobe", path=_SYSTEM_FOLDERS)
+    modprobe = find_program("modprobe")
     if modprobe is not None and not Path("/sys/module/openvswitch").exists():
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run([modprobe, "--quiet", "openvswitch"], capture_output=True, timeout=_START_S, check=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import os
 import re
@@ -23,7 +22,7 @@ from virtgauge.extras import find_native
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import wait_for_exit
+from virtgauge.host.process import LIBC, checked, wait_for_exit
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import RootPart, initramfs_with, require_short, root_of
@@ -114,8 +113,6 @@ def _escaped(text: str | Path) -> str:
 _CLONE_NEWNS = 0x00020000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 32, 4096
 _MS_REC, _MS_PRIVATE = 16384, 1 << 18
-# Loaded before any fork: a child of a threaded process must not load libraries.
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class HostView:
@@ -148,18 +145,12 @@ class HostView:
         """
         if not self._binds:
             return
-        _checked(_LIBC.unshare(_CLONE_NEWNS))
-        _checked(_LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+        checked(LIBC.unshare(_CLONE_NEWNS))
+        checked(LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
         for source, point, readonly in self._binds:
-            _checked(_LIBC.mount(source, point, None, _MS_BIND | _MS_REC, None))
+            checked(LIBC.mount(source, point, None, _MS_BIND | _MS_REC, None))
             flags = _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV | readonly
-            _checked(_LIBC.mount(b"none", point, None, flags, None))
-
-
-def _checked(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+            checked(LIBC.mount(b"none", point, None, flags, None))
 
 
 _EXIT_S = 1.0

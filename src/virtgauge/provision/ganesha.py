@@ -12,10 +12,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from virtgauge.host.process import output_of
 from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
-from virtgauge.provision.tools import output_of
 
 _PACKAGES = ("nfs-ganesha", "nfs-ganesha-vfs", "nfs-ganesha-mem")
 _C_LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6")

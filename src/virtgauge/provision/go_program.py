@@ -8,9 +8,10 @@ import re
 import shutil
 from pathlib import Path
 
+from virtgauge.host.process import output_of
 from virtgauge.provision.cache import ProvisionError, cache_root, damage, provided, staged
 from virtgauge.provision.progress import Outcome, Progress
-from virtgauge.provision.tools import output_of, run_logged, start_log
+from virtgauge.provision.tools import run_logged, start_log
 
 _LEAST_GO = "1.21"
 """From here on Go fetches the tool chain that a module asks for."""

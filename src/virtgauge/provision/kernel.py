@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from virtgauge.host.process import output_of
 from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
-from virtgauge.provision.tools import output_of
 
 # The kernel that virtual machines boot: the distribution's own, downloaded and extracted, never installed.
 
@@ -21,37 +21,12 @@ META_PACKAGES = ("linux-image-{architecture}", "linux-image-virtual")
 """What depends on the current generic kernel: Debian's name, then Ubuntu's."""
 
 KEPT_FOLDERS = (
-    "arch",
-    "block",
-    "crypto",
-    "fs",
-    "lib",
-    "mm",
-    "net",
-    "virt",
-    "drivers/block",
-    "drivers/char",
-    "drivers/dax",
-    "drivers/firmware",
-    "drivers/hv",
-    "drivers/md",
-    "drivers/message/fusion",
-    "drivers/net/bonding",
-    "drivers/net/ethernet/dec/tulip",
-    "drivers/net/ethernet/intel/e1000",
-    "drivers/net/ethernet/intel/e1000e",
-    "drivers/net/hyperv",
-    "drivers/net/ipvlan",
-    "drivers/net/macvlan",
-    "drivers/net/vmxnet3",
-    "drivers/net/vxlan",
-    "drivers/net/wireguard",
-    "drivers/net/xen-netback",
-    "drivers/nvme",
-    "drivers/ptp",
-    "drivers/vhost",
-    "drivers/virtio",
-    "drivers/xen",
+    *("arch", "block", "crypto", "fs", "lib", "mm", "net", "virt"),
+    *("drivers/block", "drivers/char", "drivers/dax", "drivers/firmware", "drivers/hv", "drivers/md"),
+    *("drivers/message/fusion", "drivers/net/bonding", "drivers/net/ethernet/dec/tulip"),
+    *("drivers/net/ethernet/intel/e1000", "drivers/net/ethernet/intel/e1000e", "drivers/net/hyperv"),
+    *("drivers/net/ipvlan", "drivers/net/macvlan", "drivers/net/vmxnet3", "drivers/net/vxlan", "drivers/net/wireguard"),
+    *("drivers/net/xen-netback", "drivers/nvme", "drivers/ptp", "drivers/vhost", "drivers/virtio", "drivers/xen"),
 )
 """Modules that a guest may use: everything but the drivers of hardware that no virtual machine is given."""
 

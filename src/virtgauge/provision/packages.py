@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from virtgauge.host.process import find_program, output_of
 from virtgauge.provision.cache import ProvisionError, cache_root, exclusive, sha256_of
 from virtgauge.provision.progress import Outcome, Progress, State
-from virtgauge.provision.tools import ToolError, output_of, run_logged, start_log
+from virtgauge.provision.tools import ToolError, run_logged, start_log
 
 _SERVICE_STARTERS = ("invoke-rc.d", "deb-systemd-invoke")
 """What the packages' scripts start services by; they look for them on the path that apt gives to dpkg."""
@@ -235,12 +236,9 @@ class Need:
 _LIBRARIES = Path("/usr/lib")
 _LIBVIRT_SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 
-SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Debian installs runc there, and an ordinary user's PATH does not name it."""
-
 
 def _on_path(*programs: str) -> Callable[[], bool]:
-    return lambda: any(shutil.which(name) or shutil.which(name, path=SYSTEM_FOLDERS) for name in programs)
+    return lambda: any(map(find_program, programs))
 
 
 def _links_statically() -> bool:

@@ -8,8 +8,9 @@ import sys
 import zipfile
 from pathlib import Path
 
+from virtgauge.host.process import output_of
 from virtgauge.provision.cache import ProvisionError, sha256_of
-from virtgauge.provision.tools import ToolError, output_of, run_logged
+from virtgauge.provision.tools import ToolError, run_logged
 
 # Java programs from Maven's central repository: an artifact with all it needs at run time, every jar's hash pinned.
 

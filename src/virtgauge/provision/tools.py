@@ -103,23 +103,6 @@ def start_log(log: str) -> None:
     (cache_root() / "logs" / f"{log}.log").unlink(missing_ok=True)
 
 
-def output_of(argv: Sequence[str], *, timeout_s: float = 60.0) -> str | None:
-    """What a program prints on standard output; None when it is missing or fails."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"LC_ALL": "C.UTF-8"},
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        return done.stdout if done.returncode == 0 else None
-    return None
-
-
 def _tail(path: Path, start: int) -> str:
     with path.open("rb") as log:
         log.seek(start)

