@@ -25,11 +25,10 @@ from virtgauge.analysis.comparison import (
 )
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Better, Column, Derived, Field, Measure, field
+from virtgauge.results.measure import Better, Column, Derived, Field, Measure, durations, field, measures
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
 from virtgauge.specs.bandwidth_formatting import BASES, INSIDE
 from virtgauge.specs.context import Context, over_cells
-from virtgauge.specs.measures import durations, measures
 
 ESTIMATES = frozenset({"estimate"})
 _ERROR, _BOUND = field("error_ratio", factor=100), Field(("lower_bound",), flag=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from virtgauge.results.measure import Better, Derived, Field, Measure, Statistic, field
+from virtgauge.results.measure import Better, Derived, Field, Measure, Statistic, durations, field, measures
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, FRAME_RATE, SHARE
-from virtgauge.specs.measures import durations, measures
 
 _THROUGHPUT = frozenset({"throughput"})
 LOADS = (10.0, 50.0, 90.0, 100.0)

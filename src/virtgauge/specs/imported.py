@@ -10,12 +10,11 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import ratio_with_interval
-from virtgauge.results.measure import Better, Measure, Statistic, field
+from virtgauge.results.measure import Better, Measure, Statistic, durations, field, measures
 from virtgauge.specs import headline
 from virtgauge.specs.blocks import Block, Column, Row, Table, Text
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone
-from virtgauge.specs.measures import durations, measures
 from virtgauge.specs.model import Factor, Figures, SectionSpec, SuiteSpec
 
 _SHOWN = ("p50", "p99", "p99.9", "max")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from virtgauge.results.columns import Cell
+from virtgauge.results.measure import STATISTICS
 from virtgauge.results.quantities import SHARE
 from virtgauge.specs import isolation_insights as insights
 from virtgauge.specs import isolation_paper as paper
@@ -33,7 +34,6 @@ from virtgauge.specs.isolation_formatting import (
     resource_of,
 )
 from virtgauge.specs.isolation_work import is_alone, isolation_measures
-from virtgauge.specs.measures import STATISTICS
 from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told, Where
 
 _HALF = 50.0

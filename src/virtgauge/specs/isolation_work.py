@@ -11,11 +11,22 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Across, Better, Column, Derived, Measure, Relation, Source, Statistic, field
+from virtgauge.results.measure import (
+    Across,
+    Better,
+    Column,
+    Derived,
+    Measure,
+    Relation,
+    Source,
+    Statistic,
+    durations,
+    field,
+    measures,
+)
 from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WORK_RATE, Quantity
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
-from virtgauge.specs.measures import durations, measures
 
 TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}
 """Of the lateness that stands for waking up, the best first."""

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Better, Measure, field
+from virtgauge.results.measure import Better, Measure, durations, field, measures
 from virtgauge.results.quantities import COUNT, DURATION, FLUSH_RATE, FLUSHES, OPERATION_RATE, ROW_RATE
 from virtgauge.specs import storage_insights as insights
 from virtgauge.specs import storage_paper as paper
 from virtgauge.specs.context import Context
-from virtgauge.specs.measures import durations, measures
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
-from virtgauge.specs.storage_formatting import (
+from virtgauge.specs.storage_insights import (
     CLOSED,
     DATABASES,
     LEVELS,

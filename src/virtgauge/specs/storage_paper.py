@@ -26,7 +26,7 @@ from virtgauge.results.formatting import ratio_with_interval, share
 from virtgauge.results.quantities import OPERATION_RATE, RATIO, ROW_RATE, SHARE, significant
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.storage_formatting import (
+from virtgauge.specs.storage_insights import (
     CLOSED,
     LEVELS,
     PAPER_LEVELS,
@@ -34,10 +34,16 @@ from virtgauge.specs.storage_formatting import (
     SINGLE_WRITE,
     USUAL,
     WRITES,
+    clients_of,
     clients_words,
+    explained,
     flush_words,
+    on_device,
+    per_second,
+    rate_measure,
+    rates,
+    reasons,
 )
-from virtgauge.specs.storage_insights import clients_of, explained, on_device, per_second, rate_measure, rates, reasons
 
 MOST_CLIENTS = 16
 """Of the paper's; what its tables call many clients."""

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import PROBES, exact_duration, load_label
-from virtgauge.results.measure import Better, Measure, field
+from virtgauge.results.measure import Better, Measure, durations, field, measures
 from virtgauge.results.quantities import DURATION, SHARE
 from virtgauge.specs import timing_insights as insights
 from virtgauge.specs import timing_paper as paper
 from virtgauge.specs.context import Context
-from virtgauge.specs.measures import durations, measures
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
 from virtgauge.specs.timing_causes import advice, why
 from virtgauge.specs.timing_factors import what_matters
