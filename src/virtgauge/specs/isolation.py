@@ -6,6 +6,7 @@ A cell is one benchmark in the tested guest beside one load in the loading guest
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 from virtgauge.results.columns import Cell
@@ -34,7 +35,7 @@ from virtgauge.specs.isolation_formatting import (
     resource_of,
 )
 from virtgauge.specs.isolation_work import is_alone, isolation_measures
-from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told, Where
+from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
 _HALF = 50.0
 
@@ -156,37 +157,33 @@ def _strongest(context: Context, cells: list[Cell]) -> list[Cell]:
     return [cell for cell in chosen if int(cell.factors["intensity"]) == strongest[cell.factors["load"]]]
 
 
+def _all_told(context: Context, cells: list[Cell]) -> list[Cell]:
+    return [cell for cell in cells if _is_told(cell)]
+
+
 def _q_of_share(context: Context, cells: list[Cell]) -> list[Cell]:
     """Nobody else being there, what is left beside the loading guest's share is not all that may be had."""
-    return [cell for cell in cells if _is_told(cell) and not (cell.factors["on"] == LOADING and is_alone(cell))]
+    return [cell for cell in _all_told(context, cells) if cell.factors["on"] != LOADING or not is_alone(cell)]
 
 
 def _charts() -> Iterator[ChartSpec]:
     """Performance and efficiency against the declared share in the paper's form (figures 1 to 4), then ours."""
-    for policy in POLICIES[1:]:
-        for on in (TESTED, LOADING):
-            where: Where = {"policy": (policy,), "on": (on,), "intensity": FULL_TIME}
-            fall = " The line falls to what the loading guest leaves." if on == LOADING else ""
+    manner = "In the manner of the paper’s Figures 1 to 4."
+    for policy, on in itertools.product(POLICIES[1:], (TESTED, LOADING)):
+        fall = " The line falls to what the loading guest leaves." if on == LOADING else ""
+        for title, caption, measure, choose, published in (
+            ("Performance", f"{fall} Dotted: what was declared.", "relative_work", _all_told, paper.guides_of_work),
+            ("Efficiency q", " Dotted: as declared.", "q", _q_of_share, paper.guides_of_q),
+        ):
             yield ChartSpec(
-                *("lines", f"Performance against the declared share: {policy_words(policy)} on the {on} guest"),
-                f"In the manner of the paper’s Figures 1 to 4.{fall} Dotted: what was declared.{_PUBLISHED}",
-                ("relative_work",),
+                *("lines", f"{title} against the declared share: {policy_words(policy)} on the {on} guest"),
+                f"{manner}{caption}{_PUBLISHED}",
+                (measure,),
                 x="share",
                 panels=("benchmark", "load", "cores"),
-                where=where,
-                choose=lambda context, cells: [*filter(_is_told, cells)],
-                published=paper.guides_of_work,
-                least=2,
-            )
-            yield ChartSpec(
-                *("lines", f"Efficiency q against the declared share: {policy_words(policy)} on the {on} guest"),
-                f"In the manner of the paper’s Figures 1 to 4. Dotted: as declared.{_PUBLISHED}",
-                ("q",),
-                x="share",
-                panels=("benchmark", "load", "cores"),
-                where=where,
-                choose=_q_of_share,
-                published=paper.guides_of_q,
+                where={"policy": (policy,), "on": (on,), "intensity": FULL_TIME},
+                choose=choose,
+                published=published,
                 least=2,
             )
     yield ChartSpec(
