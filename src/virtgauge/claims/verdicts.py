@@ -83,11 +83,6 @@ def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
     return Verdict.UNDECIDED if any(one.measured for one in evidence) else Verdict.UNTESTABLE
 
 
-def verdict_counts(claims: Iterable[CheckedClaim | None]) -> dict[str, int]:
-    """How many conclusions have each verdict; empty where none was checked."""
-    return counted(claim.verdict for claim in claims if claim is not None)
-
-
 def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
     """How often there is each verdict; empty where there is none at all."""
     counts = Counter(verdicts)

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 
 import virtgauge
 from virtgauge.claims.papers import SOURCES, printed_beside_table
-from virtgauge.claims.verdicts import verdict_counts
+from virtgauge.claims.verdicts import counted
 from virtgauge.errors import UnavailableError
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import replay, requirements, trials
@@ -125,7 +125,7 @@ class Page:
                 source=SOURCES[suite.suite][0],
                 claims=suite.claims,
                 printed=printed_beside_table(suite.suite),
-                counts=verdict_counts,
+                counts=counted,
             )
             yield f"{suite.suite}-claims", "The paper", html
 
