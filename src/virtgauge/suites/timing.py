@@ -208,7 +208,8 @@ class TimingTrial(Sliced):
         histogram = merged([one.histograms[self._cell.probe] for one in self._kept])
         if histogram is None:
             raise ValueError("no slice was kept")
-        result = _joined_result([one.result for one in self._kept]) | {"requested": self._wanted, "n": histogram.n}
+        counts = [int(one.result["n"]) for one in self._kept]
+        result = _joined([one.result for one in self._kept], counts) | {"requested": self._wanted, "n": histogram.n}
         flags = _flags(histogram, self._wanted, result)
         if self.file_load is not None:
             result["load"] = self.file_load | {"achieved": result["usage"].get("machine")}
@@ -216,7 +217,7 @@ class TimingTrial(Sliced):
         return Measurement(
             result=result,
             histograms={self._cell.probe: histogram},
-            samples=_joined_samples(self._kept, [int(one.result["n"]) for one in self._kept]),
+            samples=_joined_samples(self._kept, counts),
             flags=flags,
             guest_clocks=added_up([one.guest_clocks for one in self._kept]),
             controller_elapsed_ns=_total([one.controller_elapsed_ns for one in self._kept]),
@@ -255,44 +256,27 @@ def _flags(histogram: Histogram, wanted: int, result: Mapping[str, Any]) -> tupl
     return tuple(flags)
 
 
-def _joined_result(slices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _joined(slices: Sequence[Mapping[str, Any]], weights: Sequence[float]) -> dict[str, Any]:
+    """The scalars of several slices as those of one: counts add up, shares and rates are those of all, by weight."""
     if len(slices) == 1:
         return dict(slices[0])
-    samples = [float(one["n"]) for one in slices]
     joined: dict[str, Any] = {}
-    for name in slices[0]:
+    for name, first in slices[0].items():
         values = [one.get(name) for one in slices]
         known = [value for value in values if value is not None]
-        if name == "usage" and len(known) == len(values):
-            joined[name] = _joined_usage(known)
+        if isinstance(first, Mapping):  # ``usage``, and what is within it: of all the time
+            joined[name] = _joined(known, [float(one.get("elapsed_ns") or 0) for one in known])
         elif name == "resolution_ps":  # the smallest step that was seen
             joined[name] = min(known, default=None)
         elif name == "overhead_ps":
             joined[name] = statistics.median_low(known) if known else None
-        elif name in {"zero_share", "cpu_ns_per_sleep"}:
-            joined[name] = float(np.average(known, weights=samples)) if len(known) == len(values) else None
         elif name in _SUMMED:
             joined[name] = _total(values)
+        elif name.endswith(("_share", "_per_s", "_per_sleep")):
+            whole = len(known) == len(values) and sum(weights) > 0
+            joined[name] = float(np.average(known, weights=weights)) if whole else None
         else:
             joined[name] = known[0] if known else None
-    return joined
-
-
-def _joined_usage(slices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """``usage`` of several spans: counts add up, rates are those of all the time."""
-    elapsed = [float(one.get("elapsed_ns") or 0) for one in slices]
-    joined: dict[str, Any] = {}
-    for name, first in slices[0].items():
-        values = [one.get(name) for one in slices]
-        if isinstance(first, Mapping):
-            joined[name] = _joined_usage([value for value in values if isinstance(value, Mapping)])
-        elif name in _SUMMED:
-            joined[name] = _total(values)
-        elif name.endswith(("_share", "_per_s")):
-            known = None not in values and sum(elapsed) > 0
-            joined[name] = float(np.average(np.array(values, dtype=float), weights=elapsed)) if known else None
-        else:
-            joined[name] = first
     return joined
 
 
