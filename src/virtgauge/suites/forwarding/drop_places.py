@@ -37,11 +37,7 @@ class DropPlaces:
         self._our_kernel = boot_id()
 
     async def read(self) -> list[DropCounter]:
-        """All counters now; places and their order are the same at every call.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError, TimeoutError: a guest or the tester did not answer.
-        """
+        """All counters now; places and their order are the same at every call."""
         paths = [_DEVICES, _BACKLOG, _IP, _BOOT]
         asked = (one.channel.request("read", paths=paths, timeout_s=_READ_S) for one in self._stage.guests)
         held = [reply.value["files"] for reply in await asyncio.gather(*asked)]

@@ -77,11 +77,7 @@ class CpuPlan:
 
 
 async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> None:
-    """All of them, a few at a time: a guest that boots beside many others may not be ready in time.
-
-    Raises:
-        LaunchError: one did not come up.
-    """
+    """All of them, a few at a time: a guest that boots beside many others may not be ready in time."""
     gate = asyncio.Semaphore(_LAUNCHED_AT_A_TIME)
 
     async def launch(number: int) -> Guest:
@@ -164,11 +160,7 @@ class Ends:
 
     @classmethod
     async def launch(cls, settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> Self:
-        """Start it, linked to the lab, and to itself for the bare loop.
-
-        Raises:
-            LaunchError: it did not come up.
-        """
+        """Start it, linked to the lab, and to itself for the bare loop."""
         tester = await stage.launch_peer(
             "tester-agent",
             nics=(Nic(port=TRANSMIT_PORT, mac=_TRANSMIT_MAC), Nic(port=RECEIVE_PORT, mac=RECEIVE_MAC)),
@@ -179,14 +171,10 @@ class Ends:
         return cls(settings, tester, cpus)
 
     async def measure(self, load: Load) -> TrialResult:
-        """Offer a load to the guests.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: the tester failed.
-        """
+        """Offer a load to the guests."""
         tester = dataclasses.replace(self._tester, drain_ns=round(self._tester.drain_ns * self.timeout_factor))
         return await tester.measure(load)
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
-        """Offer a load to a bare loop, from the tester to itself; raises as :meth:`measure`."""
+        """Offer a load to a bare loop, from the tester to itself."""
         return await self._loop.measure(Load(equal_shares(1), frame_bytes, rate_pps, duration_s))

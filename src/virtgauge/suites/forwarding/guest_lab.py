@@ -99,11 +99,7 @@ class GuestLab(ForwardingLab):
 
     @classmethod
     async def create(cls, settings: ForwardingSettings, stage: Stage) -> GuestLab:
-        """Make the networks, launch guests and tester, and join them by their rules.
-
-        Raises:
-            LaunchError: something did not come up.
-        """
+        """Make the networks, launch guests and tester, and join them by their rules."""
         cpus = CpuPlan.of(allowed_cpus()) if stage.remote is None else CpuPlan.beside(stage.remote.cpus)
         try:
             lab = Namespace(stage.scope, stage.name("lab"))

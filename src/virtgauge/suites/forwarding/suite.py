@@ -103,11 +103,7 @@ async def measure_cell(
     frame_bytes: int,
     on_progress: Callable[[float], None],
 ) -> Measurement:
-    """Measure one load vector and frame size.
-
-    Raises:
-        AgentError, ChannelClosedError, ProtocolError: as :meth:`ForwardingLab.measure`.
-    """
+    """Measure one load vector and frame size."""
     calibration = await lab.calibration(frame_bytes, settings.max_pps, settings.calibration_s)
     base = {"calibration": dataclasses.asdict(calibration), "frame_bytes": frame_bytes, "guests": settings.guests}
     if calibration.limit_pps is None or calibration.limit_pps <= settings.min_pps:

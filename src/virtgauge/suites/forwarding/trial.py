@@ -152,15 +152,11 @@ class Tester:
     drain_ns: int = 200_000_000
 
     async def measure(self, load: Load) -> TrialResult:
-        """One trial.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: as any request.
-        """
+        """One trial."""
         return trial_of(await self.ask(load), load)
 
     async def ask(self, load: Load) -> dict[str, Any]:
-        """One trial, as the agent tells it; raises as :meth:`measure`."""
+        """One trial, as the agent tells it."""
         params = {
             "port": self.port,
             "transmit": self.transmit,

@@ -73,11 +73,7 @@ class IsolationTestbed(Testbed):
 
     @classmethod
     async def create(cls, stage: Stage, spec: TestbedSpec) -> IsolationTestbed:
-        """Make the disks and launch both guests at the same time.
-
-        Raises:
-            LaunchError: one of them did not come up.
-        """
+        """Make the disks and launch both guests at the same time."""
         disks: dict[str, Disk] = {}
         if spec.disk_mib is not None and not stage.platform.simulated:
             disks = {name: _disk(stage, name, spec.disk_mib) for name in (TESTED, LOADING)}

@@ -114,11 +114,7 @@ class Ground:
             raise StoreError("unsupported", error.message) from error
 
     async def launch_again(self, stage: Stage) -> Guest:
-        """A second guest on the same disk, in place of the one that was crashed.
-
-        Raises:
-            LaunchError: it did not come up.
-        """
+        """A second guest on the same disk, in place of the one that was crashed."""
         crashed = stage.guests.pop(0)
         used_ns = crashed.accounting().cpu_ns or 0
         await crashed.close()
@@ -142,10 +138,6 @@ class Ground:
 
 
 async def address_peer(peer: Channel) -> None:
-    """Give the lab's end of the link its address.
-
-    Raises:
-        AgentError: that cannot be.
-    """
+    """Give the lab's end of the link its address."""
     interface = {"name": _LINK, "addresses": [f"{PEER}/{_PREFIX}"]}
     await peer.request("network", interfaces=[interface], forwarding=False, timeout_s=_NETWORK_S)
