@@ -6,7 +6,7 @@ import pytest
 
 from virtgauge.analysis.bandwidth import SHAPER_BYTES, available_bps, error_ratio, ip_bps, occupied_bps
 from virtgauge.network.shaper import Bucket
-from virtgauge.suites.bandwidth.links import LinkTold, emulation, impairments, queue_bytes
+from virtgauge.suites.bandwidth.links import emulation, impairments, queue_bytes, told_by_emulator
 from virtgauge.suites.bandwidth.path import Conditions, Counted
 from virtgauge.suites.bandwidth.testbed import Placement
 
@@ -66,9 +66,8 @@ def test_half_of_a_delay_is_added_each_way_and_frames_are_lost_on_the_way_there_
 
 def test_a_link_tells_how_late_it_was_and_what_it_lost_itself_on_both_ways():
     way = {"missed": 1, "dropped_queue": 2, "dropped_offloaded": 3, "refused": 4, "dropped_loss": 100, "abandoned": 50}
-    told = LinkTold.of_emulator({**way, "back": way, "lateness": {"p50_ns": 800, "p99_ns": 9000}})
-    assert (told.lateness_p99_ns, told.overrun) == (9000, 20)
-    assert LinkTold.of_emulator({**way, "back": None, "lateness": None}) == LinkTold(None, 10)
+    assert told_by_emulator({**way, "back": way, "lateness": {"p50_ns": 800, "p99_ns": 9000}}) == (9000, 20)
+    assert told_by_emulator({**way, "back": None, "lateness": None}) == (None, 10)
 
 
 @pytest.mark.parametrize(

@@ -83,20 +83,6 @@ class Refused:
 
 
 @dataclasses.dataclass(frozen=True)
-class Preloaded:
-    """What the library did that was preloaded over the program.
-
-    Attributes:
-        served, passed: calls that it answered, and that it left to the C library.
-        reasons: why it answered none.
-    """
-
-    served: int
-    passed: int
-    reasons: list[str]
-
-
-@dataclasses.dataclass(frozen=True)
 class Answer:
     """See the module.
 
@@ -111,7 +97,8 @@ class Answer:
         gaps, lateness: of all bursts: gaps as thousandths of what was planned, and how late each left, in ns.
         hptime_fallback_reason: why hptime answers from the system's clock; None where it does not.
         usage: of the agent's probe; None of a program.
-        preloaded: by a library; None without one.
+        preloaded: calls that a library preloaded over the program has ``served`` and ``passed`` on to the C library,
+            with the ``reasons`` why it served none, for the ledger; None without one.
     """
 
     finished_ns: int
@@ -127,7 +114,7 @@ class Answer:
     hptime_fallback_reason: str | None = None
     usage: dict[str, Any] | None = None
     clocks: tuple[Elapsed, ...] = ()
-    preloaded: Preloaded | None = None
+    preloaded: dict[str, Any] | None = None
 
     @classmethod
     def of_silence(cls, words: str) -> Self:

@@ -194,10 +194,8 @@ class ShapedPath(Path):
         record = LinkRecord(self._bucket.kind, self._bucket.burst_bytes, self._bucket.limit_bytes)
         if self._link is None:
             return record
-        told = await self._link.end()
-        return dataclasses.replace(
-            record, kind=self._link.kind, lateness_p99_ns=told.lateness_p99_ns, overrun=told.overrun
-        )
+        lateness_p99_ns, overrun = await self._link.end()
+        return dataclasses.replace(record, kind=self._link.kind, lateness_p99_ns=lateness_p99_ns, overrun=overrun)
 
     async def measured_bps(self, seconds: float) -> float | None:
         if not seconds or self._bucket is None:

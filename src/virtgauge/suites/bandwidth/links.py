@@ -6,9 +6,8 @@ There the kernel's netem does it at both interfaces of a bridge, or the agent's 
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.network.links import connect
@@ -31,27 +30,17 @@ _SLACK = 2.0
 _OVERRUN = ("missed", "dropped_queue", "dropped_offloaded", "refused")
 
 
-@dataclasses.dataclass(frozen=True)
-class LinkTold:
-    """What a link tells of itself when it ends.
+Told = tuple[int | None, int]
+"""What a link tells of itself in the end: how late it let frames go, 99 of 100 no later (None where that is not known),
+and how many frames it lost itself, because they came faster than it takes them."""
 
-    Attributes:
-        lateness_p99_ns: how late it let frames go, 99 of 100 no later; None where that is not known.
-        overrun: frames that were lost by the link itself, because they came faster than it takes them.
-    """
 
-    lateness_p99_ns: int | None = None
-    overrun: int = 0
-
-    @classmethod
-    def of_emulator(cls, answer: Mapping[str, Any]) -> Self:
-        """From what the load ``link_emulator`` came to."""
-        ways = [way for way in (answer, answer["back"]) if way is not None]
-        lateness = answer["lateness"]
-        return cls(
-            lateness_p99_ns=None if lateness is None else int(lateness["p99_ns"]),
-            overrun=sum(int(way[name]) for way in ways for name in _OVERRUN),
-        )
+def told_by_emulator(answer: Mapping[str, Any]) -> Told:
+    """From what the load ``link_emulator`` came to."""
+    ways = [way for way in (answer, answer["back"]) if way is not None]
+    lateness = answer["lateness"]
+    overrun = sum(int(way[name]) for way in ways for name in _OVERRUN)
+    return None if lateness is None else int(lateness["p99_ns"]), overrun
 
 
 class Link(abc.ABC):
@@ -78,7 +67,7 @@ class Link(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def end(self) -> LinkTold:
+    async def end(self) -> Told:
         """Let frames pass no more; what it tells of itself.
 
         Raises:
@@ -107,8 +96,8 @@ class NetemLink(Link):
         except NetworkError as error:
             raise AgentError("unsupported", str(error)) from error
 
-    async def end(self) -> LinkTold:
-        return LinkTold()
+    async def end(self) -> Told:
+        return None, 0
 
 
 class EmulatedLink(Link):
@@ -125,15 +114,15 @@ class EmulatedLink(Link):
         params = emulation(conditions) | {"from": _NEAR, "to": _FAR, "cpu": self._cpu}
         self._running = await Running.start(self._channel, "link_emulator", params, "the link emulator")
 
-    async def end(self) -> LinkTold:
+    async def end(self) -> Told:
         running, self._running = self._running, None
         if running is None:
-            return LinkTold()
+            return None, 0
         await running.stop()
         if running.silence is not None:
             raise AgentError("lost", f"the link emulator: {running.silence}")
         with documented("the link emulator's end"):
-            return LinkTold.of_emulator(running.answer)
+            return told_by_emulator(running.answer)
 
 
 def impairments(conditions: Conditions) -> tuple[Impairment, Impairment]:

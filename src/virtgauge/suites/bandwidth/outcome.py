@@ -98,7 +98,7 @@ class Trial:
             "foreign_packets": self.foreign_packets,
             "layer": "ip",
             "hptime_fallback_reason": self.hptime_fallback_reason,
-            "shim": None if answer.preloaded is None else dataclasses.asdict(answer.preloaded),
+            "shim": answer.preloaded,
             "usage": answer.usage,
         }
 

@@ -17,7 +17,7 @@ from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
 from virtgauge.shim.session import find_library, summed
 from virtgauge.suites.answers import documented, elapsed_by_clock
-from virtgauge.suites.bandwidth.answer import Answer, Preloaded
+from virtgauge.suites.bandwidth.answer import Answer
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH_DYNAMIC"
 
@@ -136,14 +136,15 @@ def _decode(reply: Reply, *, preload: bool) -> Answer:
             return Answer.of_silence(str(last["message"]))
         if failed and kind != "cannot_pace":
             raise AgentError(_CODES.get(kind, str(kind)), str(last["message"]))
-        preloaded = None
+        preloaded, reasons = None, []
         if preload:  # the library tells on standard error when the program ends
             told = summed(0, 0, errors)
-            preloaded = Preloaded(sum(told.served.values()), sum(told.passed.values()), list(told.reasons))
+            served, passed, reasons = sum(told.served.values()), sum(told.passed.values()), list(told.reasons)
+            preloaded = {"served": served, "passed": passed, "reasons": reasons}
         return Answer.decode(
             last,
             reply.finished_ns,
             last if failed else None,
-            hptime_fallback_reason="; ".join(preloaded.reasons) or None if preloaded else None,
+            hptime_fallback_reason="; ".join(reasons) or None,
             preloaded=preloaded,
         )

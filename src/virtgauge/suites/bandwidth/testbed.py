@@ -133,9 +133,6 @@ async def crossing(
         kind: of the gaps: ``constant`` or ``poisson``.
         cpu: of the host; None leaves it to the scheduler.
         seed: of exponential gaps.
-
-    Raises:
-        AgentError, ChannelClosedError, ProtocolError: it cannot be sent.
     """
     rate_bps = ip_bps(bps, packet_bytes)
     fifo = _FIFO if packet_bytes * 8e9 / rate_bps >= _SLEEPS_NS else None
@@ -222,11 +219,7 @@ class BandwidthTestbed(Testbed):
 
     @contextlib.asynccontextmanager
     async def listening(self, token: str) -> AsyncIterator[Running]:
-        """A listener at the receiver, for whoever knows the token.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: it does not listen.
-        """
+        """A listener at the receiver, for whoever knows the token."""
         params = {"address": RECEIVER_END.address, "port": LISTENER_PORT, "token": token}
         async with running(self.receiver.channel, "bandwidth_listener", params, "the listener") as load:
             yield load
@@ -234,11 +227,7 @@ class BandwidthTestbed(Testbed):
 
     @contextlib.asynccontextmanager
     async def crossing(self, conditions: Conditions, packet_bytes: int, seed: int) -> AsyncIterator[None]:
-        """The cross traffic of these conditions, where there is any.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: it cannot be sent.
-        """
+        """The cross traffic of these conditions, where there is any."""
         if not conditions.cross_bps:
             yield
             return
