@@ -32,6 +32,6 @@ def test_what_the_ip_layer_would_not_route_is_counted():
 
 
 def test_tester_and_guests_are_apart_as_far_as_there_are_processors():
-    assert CpuPlan.of([4]) == CpuPlan(None, None, (4,), shared=True)
-    assert CpuPlan.of([0, 1]) == CpuPlan(0, 0, (1,), shared=False)
-    assert CpuPlan.of([0, 1, 2, 3]) == CpuPlan(0, 1, (2, 3), shared=False)
+    assert CpuPlan.of([4]) == CpuPlan(None, None, (4,))
+    assert CpuPlan.of([0, 1]) == CpuPlan(0, 0, (1,))
+    assert CpuPlan.of([0, 1, 2, 3]) == CpuPlan(0, 1, (2, 3))

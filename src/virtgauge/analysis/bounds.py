@@ -90,7 +90,6 @@ class Decision:
         estimate: the median with the interval that decided.
         margin: how far the point is within the bound (negative: beyond it), as a share of the bound's end; None of a
             bound of 0.
-        violations: repetitions beyond the bound.
         more: about how many more repetitions would decide it; 0 when it is decided, None when more than
             :data:`MOST_MORE`.
     """
@@ -98,7 +97,6 @@ class Decision:
     outcome: Outcome
     estimate: Estimate
     margin: float | None
-    violations: int
     more: int | None
     reason: str
 
@@ -172,7 +170,7 @@ def decide(
     margin = _margin(bound, estimate.point)
 
     def decision(outcome: Outcome, reason: str, more: int | None = 0) -> Decision:
-        return Decision(outcome, estimate, margin, violations, more, reason)
+        return Decision(outcome, estimate, margin, more, reason)
 
     if not values:
         return decision(Outcome.INCONCLUSIVE, estimate.method, _fewest(confidence, any_time_valid))

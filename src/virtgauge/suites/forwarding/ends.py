@@ -37,13 +37,11 @@ class CpuPlan:
     Attributes:
         transmit, receive: of the tester's two threads; None leaves it to the scheduler.
         guests: of all guests together, and of the switch.
-        shared: tester and guests cannot be kept apart here, and disturb each other.
     """
 
     transmit: int | None
     receive: int | None
     guests: tuple[int, ...]
-    shared: bool
 
     @classmethod
     def of(cls, cpus: Sequence[int]) -> Self:
@@ -53,16 +51,16 @@ class CpuPlan:
         """
         match len(cpus):
             case 0 | 1:
-                return cls(None, None, tuple(cpus), shared=True)
+                return cls(None, None, tuple(cpus))
             case 2 | 3:
-                return cls(cpus[0], cpus[0], tuple(cpus[1:]), shared=False)
+                return cls(cpus[0], cpus[0], tuple(cpus[1:]))
             case _:
-                return cls(cpus[0], cpus[1], tuple(cpus[2:]), shared=False)
+                return cls(cpus[0], cpus[1], tuple(cpus[2:]))
 
     @classmethod
     def beside(cls, tester: Sequence[int]) -> Self:
         """The plan for guests on this machine and a tester on another, whose CPUs are given."""
-        return cls(tester[0], tester[min(1, len(tester) - 1)], allowed_cpus(), shared=False)
+        return cls(tester[0], tester[min(1, len(tester) - 1)], allowed_cpus())
 
     @property
     def tester(self) -> tuple[int, ...] | None:
