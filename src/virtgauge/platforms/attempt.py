@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import contextlib
 import os
@@ -12,11 +11,11 @@ import time
 import tty
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from virtgauge.agent.channel import AgentError, Channel, ChannelClosedError, HandshakeError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.host.process import child_setup, end_process, wait_for_exit
+from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
 
 _SHUTDOWN_S = 1.5
@@ -154,7 +153,7 @@ _TAIL_BYTES = 4096
 _EXIT_GRACE_S = 0.5
 
 
-class LaunchAttempt(abc.ABC):
+class LaunchAttempt:
     """What a launch needs to tell a failure well: when it began, until when it may last, and where output goes."""
 
     def __init__(self, spec: GuestSpec, *logs: Path) -> None:
@@ -162,11 +161,10 @@ class LaunchAttempt(abc.ABC):
         self.logs = logs
         self.started_ns = time.monotonic_ns()
 
-    @abc.abstractmethod
     def end_of_process(self) -> str | None:
-        """How the guest's main process ended, in words; None while it runs."""
+        """How the guest's main process ended, in words; None while it runs, or where it is no process of this host."""
+        return None
 
-    @abc.abstractmethod
     async def settle(self) -> None:
         """Give a dying process a moment, so that its end can be named rather than the broken stream."""
 
@@ -191,12 +189,15 @@ class LaunchAttempt(abc.ABC):
                 raise self.failure("boot", f"{ended} before its agent answered") from error
             raise self.failure("handshake", str(error)) from error
 
-    async def configure_network(self, channel: Channel, interfaces: list[dict[str, Any]]) -> None:
+    async def configure_network(self, channel: Channel, nics: Sequence[Nic]) -> None:
         """Have the agent set up the interfaces of a guest with a network stack of its own, and its forwarding.
 
         Raises:
             LaunchError: it could not.
         """
+        if not nics and not self.spec.forwarding:
+            return
+        interfaces = [nic.request() for nic in nics]
         try:
             await channel.request(
                 "network", interfaces=interfaces, forwarding=self.spec.forwarding, timeout_s=self.remaining_s

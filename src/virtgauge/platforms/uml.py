@@ -279,8 +279,7 @@ class UmlPlatform(Platform):
                 )
             pair.theirs.close()
             channel = await attempt.open_channel(*serial_streams(*await pair.streams()))
-            if spec.nics:
-                await attempt.configure_network(channel, [nic.request() for nic in spec.nics])
+            await attempt.configure_network(channel, spec.nics)
 
             async def end() -> None:
                 await wait_for_exit(process, _EXIT_S if disk is None else _WRITE_BACK_S)

@@ -16,7 +16,6 @@ import shlex
 import socket
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from virtgauge.agent.binary import AgentBinary
@@ -107,8 +106,15 @@ _REASONS = {
     "UNSUPPORTED_PROTOCOL": "spoke an older TLS than 1.3",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "did not accept our certificate",
 }
-RefusedCallers = Counter[str]
-"""Connections that were refused, by what they did."""
+
+
+class RefusedCallers(Counter[str]):
+    """Connections that were refused, by what they did."""
+
+    def words(self) -> str | None:
+        """For people; None where there were none."""
+        each = ", ".join(f"{count} {reason}" for reason, count in self.most_common())
+        return f"calls of others that were refused: {each}" if each else None
 
 
 class Listener:
@@ -138,7 +144,7 @@ class Listener:
         """The streams of the next agent that has proved to be ours; cancel it to wait no longer."""
         return await self._arrived.get()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Listen no longer; whoever has not been taken is turned away."""
         unfinished = [self._door, *self._handshakes]
         for task in unfinished:
@@ -187,18 +193,6 @@ class Listener:
         self._arrived.put_nowait((reader, asyncio.StreamWriter(transport, protocol, reader, loop)))
 
 
-@contextlib.asynccontextmanager
-async def listening(
-    endpoint: Endpoint, credentials: Credentials, refused_callers: RefusedCallers
-) -> AsyncIterator[Listener]:
-    """A listener, closed at the end."""
-    listener = Listener(endpoint, credentials, refused_callers)
-    try:
-        yield listener
-    finally:
-        await listener.close()
-
-
 def _prepare(connection: socket.socket) -> None:
     connection.setblocking(False)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -217,16 +211,6 @@ def _reason(error: BaseException) -> str:
 
 
 # A machine whose agent calls the controller: one call for each guest.
-
-
-class DialInAttempt(LaunchAttempt):
-    """An attempt whose guest is no process of this machine."""
-
-    def end_of_process(self) -> str | None:
-        return None
-
-    async def settle(self) -> None:
-        pass
 
 
 class DialIn:
@@ -250,7 +234,7 @@ class DialIn:
         try:
             if self._settings.credentials is not None:
                 Credentials.load(self._settings.credentials.expanduser())
-            async with listening(self._endpoint, Credentials.make(), RefusedCallers()):
+            async with contextlib.aclosing(Listener(self._endpoint, Credentials.make(), RefusedCallers())):
                 pass
         except OSError as error:
             return Availability(False, *self._no_listening(error))
@@ -293,16 +277,16 @@ class DialIn:
             raise LaunchError("dial-in", "the machine has a guest already, and can have one at a time")
         # A person may have to start it first; after that it calls within seconds, or is not there.
         patience_s = spec.ready_timeout_s if self._waited else max(self._settings.wait_s, spec.ready_timeout_s)
-        attempt = DialInAttempt(spec)
+        attempt = LaunchAttempt(spec)
         self._busy = True
         async with contextlib.AsyncExitStack() as held:
             held.callback(self._free)
             try:
                 async with (
                     asyncio.timeout(patience_s),
-                    listening(self._endpoint, self._credentials, self.refused_callers) as listener,
+                    contextlib.aclosing(Listener(self._endpoint, self._credentials, self.refused_callers)) as listener,
                 ):
-                    channel = await self._conversation(listener, spec, attempt)
+                    channel = await self._conversation(listener, spec)
             except TimeoutError as error:
                 self._waited = True
                 raise LaunchError("dial-in", self._silence(patience_s)) from error
@@ -311,7 +295,7 @@ class DialIn:
             self._waited = True
             return AttachedGuest(channel=channel, ready_ns=attempt.ready_ns(), label=label, held=held.pop_all())
 
-    async def _conversation(self, listener: Listener, spec: GuestSpec, attempt: DialInAttempt) -> Channel:
+    async def _conversation(self, listener: Listener, spec: GuestSpec) -> Channel:
         while True:
             reader, writer = await listener.arrival()
             try:
@@ -329,7 +313,7 @@ class DialIn:
         self._busy = False
 
     def _silence(self, waited_s: float) -> str:
-        refused, dialled = self.remark(), self._settings.dialled
+        refused, dialled = self.refused_callers.words(), self._settings.dialled
         return (
             f"no agent has called {dialled} within {waited_s:g} s"
             + (f"; {refused}" if refused else "")
@@ -337,13 +321,6 @@ class DialIn:
             + f"`nc -vz {dialled.address} {dialled.port}` must connect while the run waits "
             + "(a firewall, a NAT without forwarding, another network?); wait_s in the plan is how long to wait"
         )
-
-    def remark(self) -> str | None:
-        """Who else has called, in words; None where nobody has."""
-        if not self.refused_callers:
-            return None
-        each = ", ".join(f"{count} {reason}" for reason, count in self.refused_callers.most_common())
-        return f"calls of others that were refused: {each}"
 
     def _no_listening(self, error: OSError) -> tuple[str, str]:
         words = f"cannot listen on {self._endpoint}: {error.strerror or error}"

@@ -275,7 +275,7 @@ class AttachedPlatform(Platform):
         return emulation_told(facts)
 
     def remarks(self) -> tuple[str, ...]:
-        remark = None if self.settings.via == "ssh" else self._dial_in.remark()
+        remark = None if self.settings.via == "ssh" else self._dial_in.refused_callers.words()
         return () if remark is None else (f"{self.label}: {remark}",)
 
     async def launch(self, spec: GuestSpec) -> Guest:

@@ -131,7 +131,7 @@ class CallIn:
 
     async def __aexit__(self, *_: object) -> None:
         if self._listener is not None:
-            await self._listener.close()
+            await self._listener.aclose()
             self._listener = None
 
     async def streams(self) -> Streams:
@@ -144,10 +144,10 @@ class CallIn:
     def silence(self, waited_s: float) -> str:
         """What to say and to do where no agent has called, and who else has."""
         endpoint = self._endpoint
-        each = ", ".join(f"{count} {reason}" for reason, count in self._refused_callers.most_common())
+        refused = self._refused_callers.words()
         return (
             f"the guest runs, and its agent has not called {endpoint} within {waited_s:g} s"
-            + (f"; calls of others that were refused: {each}" if each else "")
+            + (f"; {refused}" if refused else "")
             + f"\n  → the image must have been built with --dial {endpoint} (or what leads there), an --address that "
             "is free on the network of management, and the identity of these credentials; the guest's screen says what "
             f"its agent tries; TCP port {endpoint.port} must be open here; wait_s in the plan is how long to wait"

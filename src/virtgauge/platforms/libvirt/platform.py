@@ -188,8 +188,7 @@ class LibvirtPlatform(AcceleratedPlatform):
             if self._ours:
                 domain = dataclasses.replace(domain, console=console)
             channel = await self._started(attempt, domain, entrance, devices)
-            if spec.nics:
-                await attempt.configure_network(channel, [nic.request() for nic in spec.nics])
+            await attempt.configure_network(channel, spec.nics)
             disk = None if domain.drive is None else f"virtio-blk, cache={domain.drive.cache}"
             target = DISK_TARGET if domain.drive is not None else None
             try:

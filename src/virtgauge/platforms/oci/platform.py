@@ -166,8 +166,8 @@ class OciPlatform(Platform):
             routing.charge_to(cgroup, removal)
             await container.run("start")
             channel = await container.open_channel(*await pipes.streams())
-            if spec.forwarding and self._profile.own_kernel:
-                await container.configure_network(channel, [])
+            if self._profile.own_kernel:
+                await container.configure_network(channel, ())
             return LocalGuest(
                 channel=channel,
                 ready_ns=container.ready_ns(),

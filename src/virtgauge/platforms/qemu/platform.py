@@ -160,8 +160,7 @@ class QemuPlatform(AcceleratedPlatform):
             channel_pair.theirs.close()
             monitor_pair.theirs.close()
             channel = await attempt.open_channel(*await channel_pair.streams())
-            if spec.nics:
-                await attempt.configure_network(channel, [nic.request() for nic in spec.nics])
+            await attempt.configure_network(channel, spec.nics)
             monitor = await _connect_monitor(monitor_pair, attempt)
 
             async def end() -> None:

@@ -31,6 +31,7 @@ from virtgauge.platforms.xen.toolstack import (
     Toolstack,
     TscMode,
     Vif,
+    facts,
     xen_cap,
     xen_weight,
 )
@@ -148,7 +149,8 @@ class XenGuest(LaunchedGuest):
             return
         if cores is None and not self._pinned:
             return
-        await self._xl.pin(self.config.name, "all" if cores is None else ",".join(map(str, cores)))
+        cpus = "all" if cores is None else ",".join(map(str, cores))
+        await self._dom0.check(["xl", "vcpu-pin", self.config.name, "all", cpus])
         self._pinned = cores is not None
         if cores is not None:
             in_force["vcpu affinity"] = await self._xl.affinity(self.config.name)
@@ -222,7 +224,7 @@ class XenPlatform(Platform):
         try:
             agent = find_agent()
             with Scope() as scope:
-                facts = await Toolstack(LocalDom0(scope, scope.folder)).facts()
+                told = facts(await LocalDom0(scope, scope.folder).check(["xl", "info"]))
                 guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent))
                 await guest.close()
         except UnavailableError as error:
@@ -231,8 +233,8 @@ class XenPlatform(Platform):
             return Availability(False, str(error), "start Xen's services: systemctl start xen")
         except LaunchError as error:
             return Availability(False, f"a domain does not start: {str(error).splitlines()[0]}")
-        version = facts.get("xen_version", "unknown")
-        details = {"xen": version, "scheduler": facts.get("xen_scheduler", "unknown")}
+        version = told.get("xen_version", "unknown")
+        details = {"xen": version, "scheduler": told.get("xen_scheduler", "unknown")}
         return Availability(True, f"Xen {version}: a {self.settings.type.upper()} domain starts", details=details)
 
     async def launch(self, spec: GuestSpec) -> Guest:
@@ -265,12 +267,11 @@ class XenPlatform(Platform):
         config = self._config(spec, dom0, tuple(vifs))
         path = await dom0.store(f"{config.name}.cfg", config.text())
         removal.callback(toolstack.destroy, config.name)
-        await toolstack.create(path, attempt.remaining_s)
+        await dom0.check(["xl", "create", "-q", path], attempt.remaining_s)
         reader, writer = await dom0.open_console(await toolstack.number_of(config.name), removal)
         noise = removal.enter_context(log.open("ab", buffering=0))
         channel = await attempt.open_channel(*serial_streams(reader, writer, lambda text: _keep(noise, text)))
-        if spec.nics:
-            await attempt.configure_network(channel, [nic.request() for nic in spec.nics])
+        await attempt.configure_network(channel, spec.nics)
         return XenGuest(
             channel=channel,
             ready_ns=attempt.ready_ns(),

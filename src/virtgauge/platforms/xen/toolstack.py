@@ -175,14 +175,6 @@ class Toolstack:
     def __init__(self, dom0: Dom0) -> None:
         self._dom0 = dom0
 
-    async def facts(self) -> dict[str, str]:
-        """What ``xl info`` says of the host.  Raises XenError: this is no Xen host, or xl may not be used."""
-        return facts(await self._dom0.check(["xl", "info"]))
-
-    async def create(self, config: str, timeout_s: float) -> None:
-        """Start a domain from its configuration's path.  Raises XenError: Xen refuses."""
-        await self._dom0.check(["xl", "create", "-q", config], timeout_s)
-
     async def number_of(self, name: str) -> int:
         """The number of a running domain.  Raises XenError: there is none of that name."""
         text = await self._dom0.check(["xl", "domid", name])
@@ -220,14 +212,6 @@ class Toolstack:
         if cap is not None:
             argv += ["-c", str(cap)]
         await self._dom0.check(argv)
-
-    async def pin(self, name: str, cpus: str) -> None:
-        """Let all vCPUs of a domain run on these physical processors only (``all``, ``0,2``).
-
-        Raises:
-            XenError: Xen refuses.
-        """
-        await self._dom0.check(["xl", "vcpu-pin", name, "all", cpus])
 
     async def affinity(self, name: str) -> str:
         """The physical processors of a domain's vCPUs, as Xen writes them.
