@@ -29,8 +29,8 @@ from virtgauge.platforms.attached.platform import AttachedPlatform, AttachedSett
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.qemu.platform import QemuGuest
 from virtgauge.platforms.uml import UmlGuest
-from virtgauge.provision.go_program import RUNSC
 from virtgauge.provision.kernel import find_kernel
+from virtgauge.provision.registries import RUNSC
 
 _MS = 1e-6
 _HOW = (

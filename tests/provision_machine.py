@@ -83,7 +83,7 @@ class Machine:
         patch.setenv("PATH", str(self.programs))
         patch.setenv("MACHINE", str(folder))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        patch.setattr("virtgauge.provision.go_program.GO_FOLDER", str(folder / "no-go"))
+        patch.setattr("virtgauge.provision.registries.GO_FOLDER", str(folder / "no-go"))
         patch.setenv("PIP_NO_INDEX", "1")
         patch.setenv("PIP_FIND_LINKS", "")
         patch.setattr("virtgauge.host.process.SYSTEM_FOLDERS", str(folder / "sbin"))

@@ -15,7 +15,7 @@ from virtgauge import __version__
 from virtgauge.console import bandwidth, exchange, fleet, guests, machine, plans, reports, runs
 from virtgauge.console.help import PlainHelp
 from virtgauge.errors import ExitCode, VirtgaugeError
-from virtgauge.shim import command as shim_command
+from virtgauge.shim import __main__ as shim_command
 
 _EPILOG = (
     "Exit codes: 0 done; 1 failed, incomplete, or not a single valid trial; 2 wrong option, plan or path (nothing was "

@@ -19,7 +19,7 @@ from virtgauge.exchange.archive import Archived, ArchiveWriteError, archive_run,
 from virtgauge.exchange.imports.record import ImportedArm, import_into, read_repetitions
 from virtgauge.exchange.query import Limits, open_archive
 from virtgauge.ledger.store import Ledger
-from virtgauge.provision.go_program import OBJECT_STORE
+from virtgauge.provision.registries import OBJECT_STORE
 
 pytestmark = pytest.mark.lab
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from provision_machine import Machine
 
-from virtgauge.provision.go_program import RUNSC, RUNSC_VERSION
 from virtgauge.provision.progress import Silence, State
+from virtgauge.provision.registries import RUNSC, RUNSC_VERSION
 
 GO = """#!/bin/sh
 [ "$1" = version ] && { echo "go version go9.9 linux/amd64"; exit; }

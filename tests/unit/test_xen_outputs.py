@@ -4,14 +4,11 @@ import pytest
 from xen_hosts import LIST, SHARES, VCPUS
 
 from virtgauge.platforms.xen.dom0 import Ended, XenError
-from virtgauge.platforms.xen.toolstack import Domain, Share, affinities, domains, facts, shares
+from virtgauge.platforms.xen.toolstack import Share, affinities, cpu_times_s, facts, shares
 
 
 def test_domains_are_read_with_their_processor_time() -> None:
-    assert domains(LIST) == [
-        Domain("Domain-0", 0, 512, 1, "r-----", 17.7),
-        Domain("u1", 1, 160, 2, "-b----", 3.2),
-    ]
+    assert cpu_times_s(LIST) == {"Domain-0": 17.7, "u1": 3.2}
 
 
 def test_shares_are_read_whatever_stands_above_them() -> None:
@@ -40,4 +37,4 @@ def test_a_failure_is_told_by_its_causes_first() -> None:
 
 def test_another_output_holds_nothing() -> None:
     text = "libxl: error: something else\n"
-    assert (domains(text), shares(text), affinities(text)) == ([], {}, [])
+    assert (cpu_times_s(text), shares(text), affinities(text)) == ({}, {}, [])

@@ -111,7 +111,7 @@ class Cgroup:
                 return False
             # Pressure accounting costs time at every context switch; the group is there only to count.
             with contextlib.suppress(OSError):
-                _write_existing(folder / "cgroup.pressure", "0")
+                write_existing(folder / "cgroup.pressure", "0")
         try:
             self._limit_cpu()
         except OSError as error:
@@ -142,7 +142,7 @@ class Cgroup:
         if not present:
             raise OSError(errno.ENOENT, "the group is not there")
         for folder in present:
-            _write_existing(folder / "cgroup.procs", str(thread))
+            write_existing(folder / "cgroup.procs", str(thread))
 
     def release_kernel_threads(self) -> None:
         """Give kernel threads back to the root: nobody can end them, and a group that holds one cannot be removed."""
@@ -150,7 +150,7 @@ class Cgroup:
             for thread in members(root / self.name):
                 if is_kernel_thread(thread):
                     with contextlib.suppress(OSError):  # it ended meanwhile
-                        _write_existing(root / "cgroup.procs", str(thread))
+                        write_existing(root / "cgroup.procs", str(thread))
 
     @contextlib.contextmanager
     def entrance(self) -> Iterator[Callable[[], None]]:
@@ -265,14 +265,14 @@ class Cgroup:
             raise OSError(errno.ENOENT, "no cgroup file system is mounted")
         quota = max(LEAST_QUOTA_US, round(self.cpu_limit * QUOTA_PERIOD_US))
         if "cpu" in self._hierarchies.v1:
-            _write_existing(folder / "cpu.cfs_period_us", str(QUOTA_PERIOD_US))
-            _write_existing(folder / "cpu.cfs_quota_us", str(quota))
+            write_existing(folder / "cpu.cfs_period_us", str(QUOTA_PERIOD_US))
+            write_existing(folder / "cpu.cfs_quota_us", str(quota))
             return
         root = self._hierarchies.v2
         assert root is not None
         for parent in reversed(folder.relative_to(root).parents):  # a controller is handed down level by level
-            _write_existing(root / parent / "cgroup.subtree_control", "+cpu")
-        _write_existing(folder / "cpu.max", f"{quota} {QUOTA_PERIOD_US}")
+            write_existing(root / parent / "cgroup.subtree_control", "+cpu")
+        write_existing(folder / "cpu.max", f"{quota} {QUOTA_PERIOD_US}")
 
     def _all(self) -> list[Path]:
         return [folder for root in self._hierarchies.all_roots() if (folder := root / self.name).is_dir()]
@@ -281,17 +281,17 @@ class Cgroup:
         folders = self._all()
         for folder in folders:
             with contextlib.suppress(OSError):  # before Linux 5.14, or a v1 group: the loop below kills
-                _write_existing(folder / "cgroup.kill", "1")
+                write_existing(folder / "cgroup.kill", "1")
         # A frozen v1 group cannot fork while it is being killed; the signals act when it thaws.
         for folder in folders:
             with contextlib.suppress(OSError):
-                _write_existing(folder / "freezer.state", "FROZEN")
+                write_existing(folder / "freezer.state", "FROZEN")
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         for folder in folders:
             with contextlib.suppress(OSError):
-                _write_existing(folder / "freezer.state", "THAWED")
+                write_existing(folder / "freezer.state", "THAWED")
 
 
 def root_cpu_ns(hierarchies: Hierarchies | None = None) -> int | None:
@@ -388,7 +388,7 @@ def _make_group(folder: Path) -> None:
     raise OSError(errno.EAGAIN, "its parent keeps disappearing")
 
 
-def _write_existing(path: Path, text: str) -> None:
+def write_existing(path: Path, text: str) -> None:
     """Write without creating: on a cgroup file system nothing can be created, in a plain folder nothing must be."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, Hierarchies, members
+from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, Hierarchies, members, write_existing
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import cpu_list
 
@@ -116,15 +116,12 @@ class CgroupPolicy:
 
     def out_of_memory_kills(self) -> int | None:
         """Processes of the group that the kernel killed for want of memory; None where it does not tell."""
-        for controller, file in (("memory", "memory.oom_control"), ("memory", "memory.events")):
-            folder = self._folder(controller)
-            try:
-                text = "" if folder is None else (folder / file).read_text()
-            except OSError:
-                continue
-            figures = dict(line.split() for line in text.splitlines())
-            if "oom_kill" in figures:
-                return int(figures["oom_kill"])
+        folder = self._folder("memory")
+        for file in ("memory.oom_control", "memory.events"):
+            with contextlib.suppress(OSError):
+                figures = dict(line.split() for line in (folder / file).read_text().splitlines()) if folder else {}
+                if "oom_kill" in figures:
+                    return int(figures["oom_kill"])
         return None
 
     def _limited(self, cpus: float) -> dict[str, str]:
@@ -226,15 +223,9 @@ class CgroupPolicy:
 
 def _set(path: Path, value: str) -> None:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # never creates
-    except OSError as error:
-        raise PolicyError(f"{path.name} cannot be set: {error.strerror}") from error
-    try:
-        os.write(descriptor, value.encode())
+        write_existing(path, value)
     except OSError as error:
         raise PolicyError(f"{path.name} cannot be set to {value!r}: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
 
 
 def _read(folder: Path, name: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import shutil
 import subprocess
 import urllib.parse
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from virtgauge.extras import find_native
 from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
-from virtgauge.host.process import LIBC, checked, wait_for_exit
+from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import RootPart, initramfs_with, require_short, root_of
@@ -231,7 +230,7 @@ class UmlPlatform(Platform):
 
     async def probe(self) -> Availability:
         """Boot a guest, or remember that one booted."""
-        binary = find_uml()
+        binary = find_program("linux.uml")
         if binary is None:
             return Availability(False, "User Mode Linux is not installed", _FIX)
         if os.geteuid() != 0:
@@ -299,7 +298,7 @@ class UmlPlatform(Platform):
             )
 
     async def _boot(self, spec: GuestSpec, folder: Path, disk: Path | None) -> UmlBoot:
-        binary = find_uml()
+        binary = find_program("linux.uml")
         if binary is None:
             raise LaunchError("start", f"User Mode Linux is not installed: {_FIX}")
         root = root_of(spec)
@@ -359,12 +358,6 @@ class _Attempt(ProcessAttempt):
         text = "".join(log.read_text(errors="replace") for log in self.logs if log.exists())
         panic = re.search(r"Kernel panic[^\r\n]*", text)
         return ended if panic is None else f"{ended} ({panic[0].strip()})"
-
-
-def find_uml() -> Path | None:
-    """The kernel, under the name that Debian's package gives it; None when it is not installed."""
-    found = shutil.which("linux.uml")
-    return Path(found) if found else None
 
 
 def _modules(binary: Path, version: str | None) -> Path:

@@ -23,10 +23,10 @@ from virtgauge.provision.boot_loader import find_boot_loader, provision_boot_loa
 from virtgauge.provision.cache import ProvisionError
 from virtgauge.provision.databases import DUCKDB, SERVERS, Product
 from virtgauge.provision.ganesha import find_ganesha, provision_ganesha
-from virtgauge.provision.go_program import OBJECT_STORE, RUNSC
 from virtgauge.provision.kernel import find_kernel, provision_kernel
 from virtgauge.provision.packages import NEEDS, OF_DATABASES, provision_packages
 from virtgauge.provision.progress import Outcome, Progress, SetUpDisplay, State
+from virtgauge.provision.registries import OBJECT_STORE, RUNSC
 from virtgauge.provision.tools import end_running, run_logged, start_log
 
 _PACKAGE = Path(virtgauge.__file__).parent

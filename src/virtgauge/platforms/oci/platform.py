@@ -25,7 +25,7 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_probe import said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disk, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
-from virtgauge.provision.go_program import RUNSC, RUNSC_VERSION
+from virtgauge.provision.registries import RUNSC, RUNSC_VERSION
 
 _PROBE_S = 10.0
 _DELETE_S = 5.0

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import logging
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,7 +19,7 @@ from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
-from virtgauge.host.process import wait_for_exit
+from virtgauge.host.process import find_program, wait_for_exit
 from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, require_short, root_of
@@ -106,7 +105,7 @@ class QemuPlatform(AcceleratedPlatform):
 
     async def probe(self) -> Availability:
         """Boot a guest (or remember that one booted), with KVM first where that may be used."""
-        binary = _find_qemu()
+        binary = find_program("qemu-system-x86_64")
         if binary is None:
             return Availability(False, "QEMU is not installed", "apt install qemu-system-x86")
         kernel = find_kernel()
@@ -181,7 +180,7 @@ class QemuPlatform(AcceleratedPlatform):
             )
 
     def _boot(self, spec: GuestSpec, accelerator: str, tsc_khz: int | None) -> Boot:
-        binary, kernel = _find_qemu(), find_kernel()
+        binary, kernel = find_program("qemu-system-x86_64"), find_kernel()
         if binary is None or kernel is None:
             raise LaunchError("start", "QEMU or the guest kernel is missing; `virtgauge doctor` prints which")
         names = (
@@ -283,11 +282,6 @@ async def host_tsc_khz(spec: GuestSpec) -> int | None:
         frequency = tsc.get("frequency_hz") if tsc.get("invariant") else None
         _tsc_khz[spec.agent.sha256] = round(frequency / 1000) if frequency else None
     return _tsc_khz[spec.agent.sha256]
-
-
-def _find_qemu() -> Path | None:
-    found = shutil.which("qemu-system-x86_64")
-    return Path(found) if found else None
 
 
 async def _version(binary: Path) -> str | None:

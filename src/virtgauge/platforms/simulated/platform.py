@@ -164,11 +164,8 @@ class SimulatedPlatform(Platform):
 
     def _machine(self, spec: GuestSpec, seed: int) -> Machine:
         """The machine of a guest: one for each testbed's ``tested`` and ``loading`` guest, else one of its own."""
-        key = _at(spec.scope, spec.name, _NEIGHBOURS)
-        machine = self._machines.get(key)
-        if machine is None:
-            machine = self._machines[key] = Machine(self._settings.isolation, seed)
-        return machine
+        own = Machine(self._settings.isolation, seed)
+        return self._machines.setdefault(_at(spec.scope, spec.name, _NEIGHBOURS), own)
 
     def link_of(self, scope: Scope, name: str) -> SimulatedLink:
         """The path that a running guest of this name is at."""
@@ -176,11 +173,7 @@ class SimulatedPlatform(Platform):
 
     def _link(self, scope: Scope, name: str, seed: int) -> SimulatedLink:
         """The path of a guest: one for each testbed, of guests that are named as its ends, else one of its own."""
-        key = _at(scope, name, ENDS)
-        link = self._links.get(key)
-        if link is None:
-            link = self._links[key] = SimulatedLink(self._settings.bandwidth, seed)
-        return link
+        return self._links.setdefault(_at(scope, name, ENDS), SimulatedLink(self._settings.bandwidth, seed))
 
 
 def _at(scope: Scope, name: str, parts: Collection[str]) -> tuple[str, str]:

@@ -28,6 +28,7 @@ from virtgauge.platforms.xen.toolstack import (
     XEN_WEIGHT,
     DomainConfig,
     GuestType,
+    Share,
     Toolstack,
     TscMode,
     Vif,
@@ -89,13 +90,9 @@ class XenGuest(LaunchedGuest):
 
     def accounting(self) -> Accounting:
         """CPU time of its virtual processors as Xen counts it; what dom0 does for it is not in there."""
-        method = "xl list (steps of 0.1 s)"
-        try:
-            domain = self._xl.find(self.config.name)
-        except XenError:
-            domain = None
-        used_ns = None if domain is None else round(domain.cpu_s * 1e9)
-        return Accounting(used_ns, method, of_this_machine=not self._dom0.emulated)
+        cpu_s = self._xl.cpu_s(self.config.name)
+        used_ns = None if cpu_s is None else round(cpu_s * 1e9)
+        return Accounting(used_ns, "xl list (steps of 0.1 s)", of_this_machine=not self._dom0.emulated)
 
     def confinement(self) -> Confinement:
         """Its cap; on which physical processors it runs is Xen's affair, which dom0's numbers do not name."""
@@ -114,10 +111,8 @@ class XenGuest(LaunchedGuest):
         name, in_force, no_effect = self.config.name, dict[str, str](), list[str]()
         cap = 0 if policy.cpu_limit is None else self._possible_cap(policy.cpu_limit, no_effect)
         weight = XEN_WEIGHT if policy.weight is None else xen_weight(policy.weight)
-        await self._xl.set_share(name, weight=weight, cap=cap)
-        share = await self._xl.share(name)
-        if (share.weight, share.cap) != (weight, cap):
-            raise PolicyError(f"credit2 was asked for weight {weight} and cap {cap}, and has {share} in force")
+        share = Share(weight, cap)
+        await self._xl.set_share(name, share)
         self._cap = share.cap or None
         if policy.cpu_limit is not None:
             in_force["credit2 cap"] = f"{share.cap} %" if share.cap else "none"

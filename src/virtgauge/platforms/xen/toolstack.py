@@ -103,23 +103,6 @@ def _unexpected(wanted: str, text: str) -> XenError:
 
 
 @dataclasses.dataclass(frozen=True)
-class Domain:
-    """A line of ``xl list``.
-
-    Attributes:
-        state: six letters or dashes: running, blocked, paused, shutdown, crashed, dying.
-        cpu_s: CPU time used, in steps of a tenth of a second.
-    """
-
-    name: str
-    number: int
-    memory_mib: int
-    vcpus: int
-    state: str
-    cpu_s: float
-
-
-@dataclasses.dataclass(frozen=True)
 class Share:
     """What the credit2 scheduler gives a domain.
 
@@ -132,12 +115,9 @@ class Share:
     cap: int
 
 
-def domains(text: str) -> list[Domain]:
-    """Of ``xl list``."""
-    return [
-        Domain(name, int(number), int(memory), int(vcpus), state, float(seconds))
-        for name, number, memory, vcpus, state, seconds in _lines(_DOMAIN, text)
-    ]
+def cpu_times_s(text: str) -> dict[str, float]:
+    """Of ``xl list``, by the domain's name, in steps of a tenth of a second."""
+    return {fields[0]: float(fields[5]) for fields in _lines(_DOMAIN, text)}
 
 
 def shares(text: str) -> dict[str, Share]:
@@ -183,14 +163,11 @@ class Toolstack:
         except ValueError:
             raise XenError(f"`xl domid {name}` prints {text.strip()!r}") from None
 
-    def find(self, name: str) -> Domain | None:
-        """A domain as ``xl list`` shows it now; None when there is none of that name.
-
-        Raises:
-            XenError: xl fails for another reason.
-        """
-        found = domains(self._dom0.check_now(["xl", "list"]))
-        return next((domain for domain in found if domain.name == name), None)
+    def cpu_s(self, name: str) -> float | None:
+        """CPU time that a domain has used; None when there is none of that name, or xl does not tell."""
+        with contextlib.suppress(XenError):
+            return cpu_times_s(self._dom0.check_now(["xl", "list"])).get(name)
+        return None
 
     async def share(self, name: str) -> Share:
         """What the scheduler gives a domain.
@@ -204,14 +181,11 @@ class Toolstack:
         except KeyError:
             raise _unexpected(f"share of {name}", text) from None
 
-    async def set_share(self, name: str, *, weight: int | None = None, cap: int | None = None) -> None:
-        """Set what the scheduler gives a domain.  Raises XenError: Xen refuses."""
-        argv = ["xl", "sched-credit2", "-d", name]
-        if weight is not None:
-            argv += ["-w", str(weight)]
-        if cap is not None:
-            argv += ["-c", str(cap)]
-        await self._dom0.check(argv)
+    async def set_share(self, name: str, share: Share) -> None:
+        """Set what the scheduler gives a domain, and read it back.  Raises XenError: Xen refuses, or gives another."""
+        await self._dom0.check(["xl", "sched-credit2", "-d", name, "-w", str(share.weight), "-c", str(share.cap)])
+        if (found := await self.share(name)) != share:
+            raise XenError(f"credit2 was asked for weight {share.weight} and cap {share.cap}, and has {found} in force")
 
     async def affinity(self, name: str) -> str:
         """The physical processors of a domain's vCPUs, as Xen writes them.
