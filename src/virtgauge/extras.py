@@ -1,6 +1,6 @@
-"""What of virtgauge needs libraries that are not always installed, and the error where they are not.
+"""What is not always installed: libraries of extras and files that are built natively, and the errors without them.
 
-The names are those of ``[project.optional-dependencies]`` in ``pyproject.toml``.
+The names of extras are those of ``[project.optional-dependencies]`` in ``pyproject.toml``.
 """
 
 from __future__ import annotations

@@ -15,8 +15,6 @@ from typing import Any
 from virtgauge.host.process import output_of
 from virtgauge.host.tag import is_own_file
 
-# Domains of libvirt that a controller has left: destroyed by the record in their guest's folder.
-
 DOMAIN_FILE = "libvirt.json"
 """In a guest's folder: the connection's URI, and the name of the domain there."""
 

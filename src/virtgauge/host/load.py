@@ -174,9 +174,6 @@ class WatchedMachine:
         await asyncio.sleep(seconds)
 
 
-# How busy the machine is before anything is measured, and with what.
-
-
 @dataclasses.dataclass(frozen=True)
 class AmbientLoad:
     """CPU time used by everybody but this process.

@@ -27,8 +27,6 @@ from pathlib import Path
 from virtgauge.errors import VirtgaugeError
 from virtgauge.host.process import LIBC, checked
 
-# Mounts: the table of mountinfo, and the calls that change it.
-
 _MNT_DETACH = 2
 _MS_NOSUID, _MS_NODEV = 2, 4
 

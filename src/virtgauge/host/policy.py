@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping
 
 from virtgauge.errors import UsageError
 
-# What a guest may use of the host: one statement for every platform, checked before anything is started.
-
 LEAST_WEIGHT, PLAIN_WEIGHT, LARGEST_WEIGHT = 1, 100, 10_000
 """Of Linux's cgroup v2; what other platforms call shares is converted, and what came of it is read back."""
 LEAST_CPU_LIMIT = 0.01

@@ -38,8 +38,6 @@ from virtgauge.host.tag import (
     state_root,
 )
 
-# Which scopes on this host have lost their owner, and whose they were.
-
 _YOUNG_S = 60.0
 """A nameless rest younger than this may be one that another run is just making."""
 

@@ -1,8 +1,7 @@
 """What an image carries: the agent, a kernel with its drivers, and what it dials.
 
-Archives that the kernel unpacks into its first root file system.
-
-Format: cpio "newc", see the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+They are in archives that the kernel unpacks into its first root file system: cpio "newc", see
+the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 """
 
 from __future__ import annotations
@@ -156,8 +155,6 @@ def _is_interface(text: str) -> bool:
     return "/" in text
 
 
-# The drivers that an image carries: whatever a hypervisor of the papers, or of their readers, shows a guest.
-
 DRIVERS: Mapping[str, tuple[str, ...]] = {
     "virtio": (
         *("virtio_pci", "virtio_mmio", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_console"),
@@ -211,8 +208,6 @@ class Archive:
 def _padded(data: bytes) -> bytes:
     return data + b"\0" * (-len(data) % 4)
 
-
-# What an image holds beside its boot loader: kernel, first root file system, command line, and a record of them.
 
 FOLDER = "virtgauge"
 """Of the kernel and all that goes with it, in every image."""

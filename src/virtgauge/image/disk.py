@@ -71,8 +71,6 @@ def _core(contents: Contents, boot_loader: BootLoader, work: Path, kind: str, mo
     return core.read_bytes()
 
 
-# FAT file systems, written by mtools.
-
 SECTOR = 512
 _CLUSTER = 4  # sectors
 _TABLE, _TABLE_BYTES = 446, 64  # of a PC's partition table
@@ -196,8 +194,6 @@ def _header(disk: uuid.UUID, here: int, other: int, table: int, entries: bytes) 
 
     return header(zlib.crc32(header(0))).ljust(SECTOR, b"\0")
 
-
-# An image as a disk that BIOS and UEFI boot.
 
 _MIB = 2048  # sectors; whatever lies on a disk begins at a multiple of it
 

@@ -42,8 +42,6 @@ from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
 from virtgauge.image.contents import NAME, Contents
 from virtgauge.provision.cache import no_space
 
-# The formats of an image.
-
 
 class Format(enum.StrEnum):
     """What an image may be."""
@@ -66,8 +64,6 @@ def format_of(path: Path) -> Format:
         raise UsageError(f"the name {path.name!r} tells no format", f"give --format: {', '.join(Format)}")
     return named[suffix]
 
-
-# qemu-img: writes the formats of other hypervisors from a raw disk, and looks at what is said to be one.
 
 _BOUND_S = 300.0
 

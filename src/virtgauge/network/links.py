@@ -1,4 +1,4 @@
-"""Links between a lab and its guests: a pair of virtual Ethernet interfaces, or a tap for a virtual machine."""
+"""Links between a lab and its guests: pairs of virtual Ethernet interfaces, taps, and who takes their frames."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from pyroute2 import IPRoute, NetlinkError
 from virtgauge.host.process import all_pids
 from virtgauge.network.namespace import FOLDER, Namespace
 from virtgauge.network.nic import NetworkError, Nic
-
-# What an interface leaves to hardware, or joins and splits on the way, as ethtool(8) switches it.
 
 _SIOCETHTOOL = 0x8946
 
@@ -255,7 +253,16 @@ def _configure(route: IPRoute, index: int, nic: Nic) -> None:
 
 
 def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[int]:
-    """Have the frames that come to these interfaces of a namespace taken by threads.
+    """Have the frames that come to these interfaces of a namespace taken by threads of the kernel.
+
+    Otherwise the kernel routes in the context of whoever sends: the tester, or the switch.  The sender would be held up
+    where the guest is too slow, no frame would ever be lost, and no limit of the guest's CPU time could apply to its
+    work.  With threaded NAPI (Linux 5.12 and later) each interface has a thread of its own, which can be put where the
+    guest is.  A virtual Ethernet interface has NAPI only while it is to join received frames (GRO), and uses it only
+    where the other end's segmentation is off, as it is on the links of a lab; frames that are routed on are not joined.
+
+    From Linux 6.18 a kernel thread in a cgroup is charged to it, but its quota no longer stops it: whoever sets a limit
+    has to look whether it holds.
 
     Returns:
         pids of the threads, which end with the interfaces.

@@ -220,7 +220,7 @@ class DeviceCount:
 
 
 class DeviceCounters:
-    """``/proc/net/dev`` of a namespace.
+    """``/proc/net/dev`` of a namespace: one open file, so that a reading is one system call.
 
     The open file keeps the namespace alive: close it with whatever made the namespace.
     """

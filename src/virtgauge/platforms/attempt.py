@@ -20,8 +20,6 @@ from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
 
 _SHUTDOWN_S = 1.5
 
-# Byte streams for asyncio over descriptors that the controller already holds.
-
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -146,8 +144,6 @@ class SocketPair:
             self.ours.close()
         self.theirs.close()
 
-
-# An attempt at launching a guest: its time, its process where it is one of this host, and a failure told well.
 
 _TAIL_BYTES = 4096
 _EXIT_GRACE_S = 0.5

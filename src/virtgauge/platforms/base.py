@@ -24,8 +24,6 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic, check_nics
 
-# Whether a guest's processor is simulated in software, as far as the guest itself can tell.
-
 _TCG_SIGNATURE = "TCGTCGTCGTCG"
 """What QEMU's Tiny Code Generator answers to CPUID leaf 0x40000000 (``target/i386/cpu.c``); KVM has its own."""
 _TCG_MODEL = "QEMU TCG CPU"

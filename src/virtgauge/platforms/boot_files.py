@@ -1,7 +1,5 @@
 """What a virtual machine boots from: a kernel without its compressed shell, and a first root file system.
 
-The kernel without its compressed shell, for virtual machines that can start it directly.
-
 A bzImage unpacks itself in the guest, which takes an emulated processor three of the four seconds until
 its first user process.  QEMU starts an uncompressed ELF kernel by the PVH protocol as well, and unpacking it once on
 the host is enough.
@@ -32,8 +30,6 @@ from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import ModuleError as ModuleError
 from virtgauge.provision.kernel import canonical as canonical
 from virtgauge.provision.kernel import module_closure as module_closure
-
-# The first root file system of a virtual machine: the agent as ``/init``, and the kernel modules it must load.
 
 _FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
 _KEPT = 8
@@ -212,8 +208,6 @@ _UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
 }
 
 
-# The host's programs for a guest: which of the host's folders it sees, and which it may change for itself alone.
-
 _NAMES = ("usr", "etc", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _LAYERED = ("usr", "etc", "opt")
 
@@ -243,9 +237,6 @@ def system_folders(root: Path = Path("/")) -> list[SystemFolder]:
         if target is not None or source.is_dir():
             found.append(SystemFolder(name, source, target, layered=name in _LAYERED))
     return found
-
-
-# What of the host's files a guest with a kernel of its own has as its root, by whatever way they reach it.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,6 @@ from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import write_whole
 from virtgauge.provision.cache import cache_root
 
-# What a program of the host says its version is.
-
 _BOUND_S = 5.0
 
 

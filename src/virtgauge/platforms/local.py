@@ -1,4 +1,4 @@
-"""What guests that are processes of this host have in common."""
+"""Guests that are processes of this host: what they have in common, and the host itself, the reference for all."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.platforms.attempt import LaunchedGuest, PipePair, ProcessAttempt
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
-
-# The links of a guest whose kernel is a process of this host: taps, which the process inherits.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +60,6 @@ def open_taps(spec: GuestSpec) -> Iterator[list[Tap]]:
     finally:
         for tap in taps:
             os.close(tap.descriptor)
-
-
-# What guests have in common that are made of processes on this host: accounting, an orderly end, clean removal.
 
 
 class LocalGuest(LaunchedGuest):
@@ -236,8 +231,6 @@ def require_limit(spec: GuestSpec, cgroup: Cgroup) -> None:
     if spec.cpu_limit is not None and cgroup.applied_cpu_limit() is None:
         raise LaunchError("limit", cgroup.reason or "the CPU time of the guest is not limited")
 
-
-# The host itself, the reference that the others are compared with.
 
 _EXIT_S = 0.5
 

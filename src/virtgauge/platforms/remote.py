@@ -114,7 +114,7 @@ class RemotePeer(LaunchedGuest):
 
 
 class RemoteHost(Platform):
-    """See the module."""
+    """The machine of a laboratory's tester, as the laboratory sees it."""
 
     kind: ClassVar[str] = "far"
 
@@ -241,15 +241,13 @@ class RemoteHost(Platform):
         )
 
 
-# On the tester's machine: launches peers, one connection each, and its end is the peer's end.
-
 _REQUEST_S = 30.0
 _EXIT_S = 0.5
 _PIECE = 256 * 1024
 
 
 class PeerServer:
-    """See the module.
+    """Launches peers on this machine for a laboratory on another: one connection each, whose end is the peer's.
 
     Attributes:
         address, port: where it listens.

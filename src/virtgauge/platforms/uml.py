@@ -28,10 +28,6 @@ from virtgauge.platforms.boot_files import RootPart, initramfs_with, require_sho
 from virtgauge.platforms.boot_probe import boots, judge, said_version
 from virtgauge.platforms.local import LocalGuest, Tap, guest_place, open_taps, require_limit
 
-# Its command line, and what its guest sees of the host's files.
-
-# The command line of User Mode Linux: a kernel that is a program of the host, and what it is told.
-
 LONGEST_COMMAND_LINE = 4095
 """Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)."""
 

@@ -189,9 +189,6 @@ def _is_kept(path: Path) -> bool:
     return folder in KEPT_DRIVERS or any(folder == kept or folder.startswith(f"{kept}/") for kept in KEPT_FOLDERS)
 
 
-# Which module files a guest needs of an extracted kernel.
-
-
 class ModuleError(Exception):
     """A module, or one that it depends on, is not there."""
 

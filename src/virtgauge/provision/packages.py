@@ -168,8 +168,6 @@ def _without_starters() -> Path:
     return folder
 
 
-# PostgreSQL as the distribution installs it: programs in a folder of their own, by major version.
-
 VERSIONS = Path("/usr/lib/postgresql")
 """Debian keeps one folder below it for each major version."""
 
@@ -183,8 +181,6 @@ def find_postgresql() -> Path | None:
         folders.append(Path(on_path).resolve().parent)
     return next((folder for folder in folders if (folder / "postgres").exists()), None)
 
-
-# The Java that database servers run on: the distribution's, or one on PATH, of the version that they support.
 
 JAVA_VERSION = 17
 """The newest that Cassandra 5.0 runs on; QuestDB 9 needs it at least."""
@@ -211,8 +207,6 @@ def _version(java: Path) -> int | None:
         return None
     return int(found[1]) if found else None
 
-
-# The distribution's packages that virtgauge uses.
 
 _STEP = "packages"
 

@@ -147,8 +147,6 @@ def _pip(folder: Path, log: str) -> list[str | Path]:
     return [environment / "bin" / "python", "-m", "pip"]
 
 
-# Programs of Go, built from their module's source into the cache.
-
 _LEAST_GO = "1.21"
 """From here on Go fetches the tool chain that a module asks for."""
 GO_FOLDER = "/usr/local/go/bin"
@@ -229,8 +227,6 @@ class GoProgram:
                     f"the {self.name} that was built does not start here", "see its log below the cache's logs/"
                 )
 
-
-# gVisor's ``runsc``.
 
 RUNSC_VERSION = "v0.0.0-20260905035102-160fafc42237"
 """A pseudo-version of gVisor's ``go`` branch, the branch whose modules build with the plain Go tool."""

@@ -1,4 +1,7 @@
-"""Whether a program can be reached by a preloaded library, found out before it is run."""
+"""Whether a program can be reached by a preloaded library, found out before it is run.
+
+The ELF fields are those of the System V ABI; Go marks its programs with a section ``.go.buildinfo`` or a note.
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,6 @@ from virtgauge.platforms.attached.platform import AttachedGuest, AttachedSetting
 from virtgauge.platforms.attempt import LaunchAttempt
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 
-# The one file that starts the agent on a machine: a shell script with the agent and its identity in it.
-
 KIT_NAME, IDENTITY_NAME = "dial-in.sh", "identity.pem"
 _END = "virtgauge-end-of-identity"
 
@@ -208,9 +206,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, (TimeoutError, ConnectionAbortedError)):
         return f"said nothing that counts within {HANDSHAKE_S:g} s"
     return "hung up"
-
-
-# A machine whose agent calls the controller: one call for each guest.
 
 
 class DialIn:

@@ -160,8 +160,6 @@ class AttachedSettings(BaseModel):
         return Endpoint.parse(self.advertise or self.listen)
 
 
-# What a machine that exists already cannot be given, in words.
-
 ONLY_AS_IT_IS = (
     "an attached machine has no interfaces in a laboratory of this host, no disk, shares or "
     "limits from here, and no second guest beside it"
@@ -185,8 +183,6 @@ def refusal(spec: GuestSpec) -> str | None:
     wanted = [what for what, value in asked.items() if value]
     return f"{', '.join(wanted)}: {ONLY_AS_IT_IS}" if wanted else None
 
-
-# A machine that exists already, as a guest: nothing of it is of this host.
 
 LEASE_S = 600
 """An agent that has heard nothing for so long ends by itself: its controller's machine, or the way to it, is gone."""

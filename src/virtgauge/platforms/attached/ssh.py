@@ -21,8 +21,6 @@ from virtgauge.platforms.attached.remote_shell import Placement, PlacementError,
 from virtgauge.platforms.attempt import LaunchAttempt, PipePair, log_tail
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 
-# A connection to an ssh server: the user's keys, agent, configuration and known hosts, and refusals in words.
-
 CONNECT_S = 15.0
 _KEEPALIVE_S, _KEEPALIVES = 15, 3
 """A far machine that has vanished is noticed after as many unanswered questions, which its ssh server answers."""
@@ -174,8 +172,6 @@ class _HostKeys(asyncssh.SSHClient):
         self.offered = key
         return False
 
-
-# The agent on a machine that is reached by ssh: copied, checked, run over the session, removed.
 
 _LOOK_S = 20.0
 _END_S = 3.0

@@ -1,4 +1,4 @@
-"""How a domain boots: its kernel or its image, and what is told when it does not."""
+"""How a domain boots: its kernel or its image, its interfaces, and what is told when it does not."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ from virtgauge.platforms.qemu.command import (
 from virtgauge.platforms.qemu.platform import host_tsc_khz
 from virtgauge.provision.kernel import find_kernel
 
-# A launch of a domain: how it fails, and what it leaves behind otherwise.
-
 _STATE_S = 5.0
 _REMOVE_S = 40.0
 
@@ -75,8 +73,6 @@ def container_root(folder: Path, agent: AgentBinary) -> Path:
     shutil.copy(agent.path, root / AGENT_IN_CONTAINER.lstrip("/"))
     return root
 
-
-# What a guest boots directly: the kernel in the cache, an initramfs with the agent, and what both are told.
 
 _XEN_NIC_MODULES = {"xen": "xen_netfront"}
 
@@ -121,8 +117,6 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
     return KernelBoot(kernel=kernel.image, initramfs=initramfs, command_line=line)
 
 
-# The interface by which the agent of an image calls, beside those that a suite asks for.
-
 _PREFIX = "52:54:00"
 """Of guests' interfaces, here as in QEMU."""
 
@@ -144,8 +138,6 @@ def _mac(settings: LibvirtSettings) -> str:
     digest = hashlib.sha256(f"{settings.uri}\0{settings.listen}\0{settings.management}".encode()).digest()
     return ":".join([_PREFIX, f"{digest[0] | 0x80:02x}", f"{digest[1]:02x}", f"{digest[2]:02x}"])
 
-
-# A guest's interfaces in its lab, where libvirt's daemon, which lives on the host's network, makes or opens them.
 
 _TUNSETIFF, _TUNSETPERSIST = 0x400454CA, 0x400454CB
 _IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.host.domains import open_unattended, remove_domain
 
-# libvirt's library: found or not, called from threads of its own, its refusals turned into errors with a remedy.
-
 INSTALL = (
     "pip install 'virtgauge[libvirt]' (it is compiled here: "
     "apt-get install --no-install-recommends gcc pkg-config libvirt-dev python3-dev first)"
@@ -128,11 +126,8 @@ def _remedy(code: int | None, said: str) -> str | None:
     return None
 
 
-# One domain: started, looked at and removed, whatever happens in between.  Every call here blocks.
-
-
 class DomainHandle:
-    """A domain that is made at most once, on a connection of its own.
+    """A domain that is made at most once, on a connection of its own; every call blocks.
 
     libvirt's drivers that can do so end it by themselves when that connection breaks: a controller that is killed
     takes its guests along.

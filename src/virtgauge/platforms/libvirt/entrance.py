@@ -23,8 +23,6 @@ from virtgauge.platforms.libvirt.boot import DomainAttempt
 from virtgauge.platforms.libvirt.connection import called
 from virtgauge.platforms.libvirt.settings import ChannelKind
 
-# Where the agent's stream comes in: a Unix socket of ours, the hypervisor's console, a port that the agent calls.
-
 _LONGEST_PATH = 107
 """Bytes in the path of a Unix socket (sun_path less its end)."""
 
@@ -159,8 +157,6 @@ class CallIn:
             self._transport.close()
             self._transport = None
 
-
-# Waiting for a guest's agent: until it is there, the guest has ended, or the time is over.
 
 AnyEntrance = Entrance | Terminal | CallIn
 

@@ -15,8 +15,6 @@ from virtgauge.platforms.base import Accounting, Confinement
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, waited
 from virtgauge.platforms.libvirt.domain_xml import QUOTA_PERIOD_US
 
-# A policy by libvirt's knobs: set, then read back from libvirt.  Every call here blocks.
-
 _PLAIN_SHARES = 1024
 """Of cgroup v1; where libvirt's daemon has cgroup v2, its plain weight is 100, as ours."""
 _PLAIN_XEN_WEIGHT = 256
@@ -63,7 +61,7 @@ _SCHEDULERS = {
 
 
 class DomainPolicy:
-    """Sets what one domain may use."""
+    """Sets what one domain may use by libvirt's knobs, and reads it back; every call blocks."""
 
     def __init__(self, handle: DomainHandle, scheme: str, title: str, vcpus: int, disk: str | None) -> None:
         """Take a running domain.
@@ -213,8 +211,6 @@ class DomainPolicy:
             raise PolicyError(f"the disk was to be bounded to {wanted}, but libvirt says {found}")
         return {f"blkdeviotune {name}": str(bound) for name, bound in wanted.items() if bound}
 
-
-# A running guest of libvirt.
 
 _EXIT_S = 1.0
 _WRITE_BACK_S = 30.0

@@ -1,4 +1,4 @@
-"""A plan's section of kind ``libvirt``."""
+"""A plan's section of kind ``libvirt``, and the drivers of libvirt that it may name."""
 
 from __future__ import annotations
 

@@ -16,8 +16,6 @@ from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import RootPart
 from virtgauge.platforms.local import Tap
 
-# A data disk of a virtual machine of QEMU, and the modules that its kernel needs for it and for the host's root.
-
 _DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 """ext4 asks for crc32c at run time only, so that no file names it as a dependency."""
 _ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
@@ -61,8 +59,6 @@ def drive_of(spec: GuestSpec) -> Drive | None:
         return Drive(image, spec.disk.folder, "writeback")
     return Drive(image, spec.disk.folder, "none")
 
-
-# The command line of QEMU for a guest that holds nothing but the agent, as a rule.
 
 PORT_NAME = "org.virtgauge.agent"
 """The virtio port on which the agent listens."""

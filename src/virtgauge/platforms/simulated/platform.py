@@ -96,7 +96,7 @@ class SimulatedGuest(Guest):
 
 
 class SimulatedPlatform(Platform):
-    """See the module."""
+    """An agent with a known truth, in this process, that speaks the real protocol."""
 
     kind: ClassVar[str] = "simulated"
     simulated = True

@@ -149,8 +149,6 @@ class BurstMachine(WatchedMachine):
         self._hits = bool(self._random.random() < self._bursts.share)
 
 
-# The truth of a simulated guest: distributions with known quantiles, and the faults it shall show.
-
 _SUB_BUCKET_BITS = 11  # an HDR histogram with 3 significant digits has 2048 sub-buckets
 
 

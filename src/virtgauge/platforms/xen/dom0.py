@@ -107,8 +107,6 @@ class Dom0(abc.ABC):
         return self.run_now(argv, timeout_s).checked(argv)
 
 
-# This host as the dom0 of a real Xen host.
-
 _TERMINAL_S, _PAUSE_S = 10.0, 0.05
 
 _numbers = itertools.count()

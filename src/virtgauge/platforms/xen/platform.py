@@ -39,8 +39,6 @@ from virtgauge.platforms.xen.toolstack import (
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
 
-# The bridges of dom0 between a domain's interfaces and the lab on this host: one for each, with nothing else on it.
-
 
 async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
     """A bridge with an uplink to the lab; the toolstack's script puts the domain's interface on it.
@@ -70,8 +68,6 @@ def _remove(dom0: Dom0, bridge: str) -> None:
     with contextlib.suppress(XenError):
         dom0.run_now(["ip", "link", "del", "dev", bridge])
 
-
-# A running domain.
 
 _POWER_OFF_S, _PAUSE_S = 2.0, 0.1
 

@@ -91,8 +91,6 @@ def _quoted(value: str | Path) -> str:
     return f'"{text}"'
 
 
-# What ``xl`` prints, read back.
-
 _DOMAIN = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(\d+\.\d+)\s*")
 _SHARE = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s*")
 _VCPU = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(\d+\.\d+)\s+(\S+)\s+/\s+(\S+)\s*")
@@ -141,8 +139,6 @@ def _lines(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
         if found := pattern.fullmatch(line):
             yield found.groups()
 
-
-# What is done with ``xl``: domains made and ended, what the scheduler gives them, and what they used.
 
 XEN_WEIGHT = 256
 """Of everybody, where a weight of virtgauge is 100."""
