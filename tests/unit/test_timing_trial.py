@@ -35,6 +35,7 @@ class Agent:
             "distribution": distribution_message(values),
             "requested": params["samples"],
             "cpu_ns_per_sleep": float(values.mean()),
+            "early_share": float((values < 10**8).mean()),
             "interrupted": 1,
             "hptime_fallback_reason": None,
             "clocks_start": clocks[0],
@@ -68,6 +69,7 @@ async def test_values_and_counts_are_those_of_one_piece():
     assert (other.n, other.minimum, other.maximum) == (1000, values.min(), values.max())
     assert other.mean == pytest.approx(values.mean())
     assert found.result["cpu_ns_per_sleep"] == pytest.approx(values.mean())
+    assert found.result["early_share"] == pytest.approx((values < 10**8).mean())
     assert [params["samples"] for params in agent.asked] == [1000, 800]
     assert found.flags == ()
 

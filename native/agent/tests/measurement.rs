@@ -117,6 +117,7 @@ fn sleeps_are_late_and_not_early() {
         let interrupted = unsigned(&result, "value.interrupted");
         assert_eq!(unsigned(&result, "value.distribution.n") + interrupted, 50);
         assert!(signed(&result, "value.distribution.min") >= 0);
+        assert_eq!(real(&result, "value.early_share").to_bits(), 0.0_f64.to_bits());
         assert_eq!(text(&result, "value.policy"), "other");
         assert_eq!(text(&result, "value.clock"), "CLOCK_MONOTONIC");
         assert!(real(&result, "value.cpu_ns_per_sleep") >= 0.0);

@@ -42,6 +42,7 @@ pub struct SleepLateness {
     target_ns: u64,
     distribution: Summary,
     requested: u64,
+    early_share: f64,
     cpu_ns_per_sleep: Option<f64>,
     clock: &'static str,
     slack_ns: Option<u64>,
@@ -177,7 +178,7 @@ impl Probe for SleepLateness {
         let _held_off = (asked.idle_states == IdleStates::Shallow).then(Shallow::hold).transpose()?;
 
         let reads_cpu_ns = cpu_ns_of_reads();
-        let (mut done, mut interrupted, mut cpu_ns) = (0, 0, 0);
+        let (mut done, mut interrupted, mut early, mut cpu_ns) = (0, 0, 0_u64, 0);
         let spin_bound_ns = (target_ns / 4).min(LONGEST_SPIN_NS);
         let clocks_start = trial.start()?;
         for _ in 0..WARM_UP {
@@ -191,6 +192,7 @@ impl Probe for SleepLateness {
             done += 1;
             if sample.completed {
                 recorder.record(sample.lateness_ns * 1000);
+                early += u64::from(sample.lateness_ns < 0);
                 cpu_ns += sample.cpu_ns;
             } else {
                 interrupted += 1;
@@ -209,6 +211,7 @@ impl Probe for SleepLateness {
             target_ns,
             distribution: recorder.distribution.summary()?,
             requested: extent.samples,
+            early_share: early as f64 / (done - interrupted) as f64,
             cpu_ns_per_sleep: reads_cpu_ns
                 .map(|reads_ns| (cpu_ns as f64 / (done - interrupted) as f64 - reads_ns).max(0.0)),
             clock: "CLOCK_MONOTONIC",
