@@ -27,7 +27,7 @@ from virtgauge.image.formats import Format
 from virtgauge.platforms import create
 from virtgauge.platforms.attached.credentials import Credentials, write_secret
 from virtgauge.platforms.base import Platform
-from virtgauge.provision.progress import Silence
+from virtgauge.provision.progress import silence
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 
@@ -106,7 +106,7 @@ def by_image() -> Iterator[Platform]:
     with scratch() as folder:
         path = folder / "image.raw"
         try:
-            build(find_ingredients(SerialChannel(), Format.RAW), Format.RAW, path, Silence())
+            build(find_ingredients(SerialChannel(), Format.RAW), Format.RAW, path, silence)
         except VirtgaugeError as error:
             raise BenchmarkError(str(error)) from error
         yield ImageMachines(ImageMachines.Settings(image=path, devices="KVM"))

@@ -20,7 +20,7 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.image.build import build, find_ingredients
 from virtgauge.image.contents import SerialChannel
 from virtgauge.image.formats import Format
-from virtgauge.provision.progress import Silence
+from virtgauge.provision.progress import silence
 
 PUBLISHED = "https://cloud.debian.org/images/cloud/bookworm/latest"
 PEERS = {
@@ -101,7 +101,7 @@ def _built(format: Format, folder: Path, builds: int) -> tuple[list[float], int]
         ingredients = find_ingredients(SerialChannel(), format)
         for _ in range(builds):
             began = time.monotonic()
-            build(ingredients, format, path, Silence())
+            build(ingredients, format, path, silence)
             seconds.append(time.monotonic() - began)
             digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     except VirtgaugeError as error:

@@ -25,7 +25,7 @@ from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.attached.platform import AttachedPlatform
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
 from virtgauge.provision.boot_loader import find_boot_loader
-from virtgauge.provision.progress import Silence
+from virtgauge.provision.progress import silence
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 Spec = Callable[..., GuestSpec]
@@ -47,7 +47,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Format], Path]
             if not path.exists():
                 with pytest.MonkeyPatch.context() as own:
                     own.setenv("VIRTGAUGE_STATE", str(folder / "state"))
-                    build(find_ingredients(SerialChannel(), format), format, path, Silence())
+                    build(find_ingredients(SerialChannel(), format), format, path, silence)
             return path
 
         return image
@@ -178,7 +178,7 @@ async def test_the_agent_of_an_image_calls_with_the_images_identity(
     credentials.save(tmp_path / "credentials")
     channel = DialChannel(there, credentials.identity().encode(), "10.0.2.15/24")
     image = tmp_path / "image.raw"
-    build(find_ingredients(channel, Format.RAW), Format.RAW, image, Silence())
+    build(find_ingredients(channel, Format.RAW), Format.RAW, image, silence)
     assert image.stat().st_mode & 0o777 == 0o600
     settings = AttachedPlatform.Settings(
         via="dial-in",

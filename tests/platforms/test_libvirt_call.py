@@ -31,7 +31,7 @@ from virtgauge.platforms import create
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.base import Availability, GuestSpec
 from virtgauge.platforms.libvirt.connection import library, open_connection
-from virtgauge.provision.progress import Silence
+from virtgauge.provision.progress import silence
 
 pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.timeout(600)]
 Spec = Callable[..., GuestSpec]
@@ -129,7 +129,7 @@ def place() -> Iterator[Place]:
             channel = DialChannel(listen, credentials.identity().encode(), f"{THERE}/24")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("VIRTGAUGE_STATE", str(folder / "state"))
-                build(find_ingredients(channel, Format.QCOW2), Format.QCOW2, folder / "guest.qcow2", Silence())
+                build(find_ingredients(channel, Format.QCOW2), Format.QCOW2, folder / "guest.qcow2", silence)
             for path in (folder, folder / "guest.qcow2"):  # the image is secret, and QEMU there is no root's
                 os.chown(path, HYPERVISORS_USER, HYPERVISORS_USER)
             settings = {

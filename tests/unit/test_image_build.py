@@ -22,7 +22,7 @@ from virtgauge.image import formats, inspection
 from virtgauge.image.build import Ingredients, build, find_ingredients
 from virtgauge.image.contents import DialChannel, SerialChannel
 from virtgauge.image.formats import Format, format_of
-from virtgauge.provision.progress import Silence
+from virtgauge.provision.progress import silence
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("format", Format)
 def test_what_is_built_is_found_whole_again(ingredients: Ingredients, out: Path, format: Format) -> None:
-    built = build(ingredients, format, out / "image", Silence())
+    built = build(ingredients, format, out / "image", silence)
     assert built.size == (out / "image").stat().st_size < 64_000_000
     assert os.listdir(out) == ["image"]
     found = inspection.inspect(out / "image")
@@ -54,7 +54,7 @@ def test_what_is_built_is_found_whole_again(ingredients: Ingredients, out: Path,
 
 def test_an_image_replaces_the_one_before_it(ingredients: Ingredients, out: Path) -> None:
     (out / "image.iso").write_bytes(b"before")
-    build(ingredients, Format.ISO, out / "image.iso", Silence())
+    build(ingredients, Format.ISO, out / "image.iso", silence)
     assert inspection.inspect(out / "image.iso").problems == ()
 
 
@@ -62,14 +62,14 @@ def test_a_file_system_without_nameless_files_gets_the_image_all_the_same(
     ingredients: Ingredients, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # opening a folder for writing: the answer of such a one
-    build(ingredients, Format.RAW, out / "image.raw", Silence())
+    build(ingredients, Format.RAW, out / "image.raw", silence)
     assert os.listdir(out) == ["image.raw"]
     assert inspection.inspect(out / "image.raw").problems == ()
 
 
 def test_another_kernel_in_the_image_is_a_problem(ingredients: Ingredients, out: Path) -> None:
     image = out / "image.raw"
-    build(ingredients, Format.RAW, image, Silence())
+    build(ingredients, Format.RAW, image, silence)
     content = image.read_bytes()
     image.write_bytes(content.replace(b"kernel" * 1000, b"terror" * 1000))
     (problem,) = inspection.inspect(image).problems
@@ -79,7 +79,7 @@ def test_another_kernel_in_the_image_is_a_problem(ingredients: Ingredients, out:
 def test_an_agent_of_another_build_is_a_problem(
     ingredients: Ingredients, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build(ingredients, Format.ISO, out / "image.iso", Silence())
+    build(ingredients, Format.ISO, out / "image.iso", silence)
     another = binary.AgentBinary(ingredients.agent.path, "b" * 64)
     monkeypatch.setattr(inspection, "find_agent", lambda: another)
     (problem,) = inspection.inspect(out / "image.iso").problems
@@ -94,7 +94,7 @@ def test_a_disk_of_somebody_else_is_refused(out: Path, private_state: Path) -> N
 
 def test_a_damaged_ova_is_told(ingredients: Ingredients, out: Path) -> None:
     image = out / "image.ova"
-    build(ingredients, Format.OVA, image, Silence())
+    build(ingredients, Format.OVA, image, silence)
     content = bytearray(image.read_bytes())
     content[len(content) // 2] ^= 1
     image.write_bytes(content)
@@ -114,7 +114,7 @@ def full_disk(out: Path, root: None) -> Iterator[Path]:
 
 def test_a_disk_without_room_is_told_before_anything_is_built(ingredients: Ingredients, full_disk: Path) -> None:
     with pytest.raises(VirtgaugeError, match=f"no space left on the disk of {full_disk}") as caught:
-        build(ingredients, Format.RAW, full_disk / "image.raw", Silence())
+        build(ingredients, Format.RAW, full_disk / "image.raw", silence)
     assert "XDG_CACHE_HOME" in str(caught.value.remedy)
     assert os.listdir(full_disk) == []
 
@@ -125,7 +125,7 @@ def test_a_disk_that_fills_up_meanwhile_has_nothing_half_written(
     (full_disk / "image.raw").write_bytes(b"before")
     monkeypatch.setattr(building, "_ROOM", 0)
     with pytest.raises(VirtgaugeError, match=f"no space left on the disk of {full_disk}"):
-        build(ingredients, Format.RAW, full_disk / "image.raw", Silence())
+        build(ingredients, Format.RAW, full_disk / "image.raw", silence)
     assert os.listdir(full_disk) == ["image.raw"]
     assert (full_disk / "image.raw").read_bytes() == b"before"
 
@@ -137,15 +137,15 @@ def test_the_cache_on_a_full_disk_is_named(
     monkeypatch.setattr(building, "_ROOM", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(full_disk))
     with pytest.raises(VirtgaugeError, match="no space left"):
-        build(ingredients, Format.RAW, tmp_path / "elsewhere" / "image.raw", Silence())
+        build(ingredients, Format.RAW, tmp_path / "elsewhere" / "image.raw", silence)
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
 def test_a_place_that_cannot_be_is_refused(ingredients: Ingredients, out: Path) -> None:
     with pytest.raises(UsageError, match="there is no folder"):
-        build(ingredients, Format.RAW, out / "absent" / "image.raw", Silence())
+        build(ingredients, Format.RAW, out / "absent" / "image.raw", silence)
     with pytest.raises(UsageError, match="is a folder"):
-        build(ingredients, Format.RAW, out, Silence())
+        build(ingredients, Format.RAW, out, silence)
 
 
 def test_the_name_tells_the_format() -> None:
@@ -203,7 +203,7 @@ def test_the_command_builds_and_tells_in_json(
 def test_an_image_with_an_identity_is_its_owners_only(ingredients: Ingredients, out: Path) -> None:
     identity = b"virtgauge identity 1\nexpires 99999999999\n"
     secret = dataclasses.replace(ingredients, channel=DialChannel("192.0.2.1:7443", identity, "192.0.2.10/24"))
-    build(secret, Format.RAW, out / "image.raw", Silence())
+    build(secret, Format.RAW, out / "image.raw", silence)
     assert (out / "image.raw").stat().st_mode & 0o777 == 0o600
 
 

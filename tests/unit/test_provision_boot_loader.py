@@ -6,7 +6,7 @@ import pytest
 from provision_machine import VERSION, Machine
 
 from virtgauge.provision.boot_loader import find_boot_loader, provision_boot_loader
-from virtgauge.provision.progress import Silence, State
+from virtgauge.provision.progress import State, silence
 
 PROGRAM = b"#!/bin/sh\nexit 0\n"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -38,7 +38,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_the_packages_and_the_libraries_of_their_programs_are_extracted(machine: Machine) -> None:
     assert find_boot_loader() is None
-    outcome = provision_boot_loader(Silence())
+    outcome = provision_boot_loader(silence)
     assert (outcome.state, outcome.detail) == (State.MADE, f"grub-common {VERSION}")
     found = find_boot_loader()
     assert found is not None
@@ -52,19 +52,19 @@ def test_the_packages_and_the_libraries_of_their_programs_are_extracted(machine:
 
 
 def test_nothing_is_installed_and_a_second_time_nobody_is_asked(machine: Machine) -> None:
-    provision_boot_loader(Silence())
+    provision_boot_loader(silence)
     asked = machine.calls
     assert not any("install" in call.split() for call in asked)
-    assert provision_boot_loader(Silence()).state is State.OK
+    assert provision_boot_loader(silence).state is State.OK
     assert machine.calls == asked
 
 
 def test_what_rots_in_the_cache_is_fetched_anew(machine: Machine) -> None:
-    provision_boot_loader(Silence())
+    provision_boot_loader(silence)
     found = find_boot_loader()
     assert found is not None
     found.shim.write_bytes(b"Signed shim")
-    assert provision_boot_loader(Silence()).state is State.MADE
+    assert provision_boot_loader(silence).state is State.MADE
     again = find_boot_loader()
     assert again is not None
     assert again.shim.read_bytes() == b"signed shim"
@@ -74,7 +74,7 @@ def test_a_package_without_what_is_needed_is_told_and_nothing_stays(machine: Mac
     (machine.archive / f"shim-signed_{VERSION}_amd64.deb").unlink()
     (machine.folder / "trees/shim-signed/usr/lib/shim/shimx64.efi.signed").unlink()
     machine.build_package("shim-signed", {"usr/lib/shim/another": b""})
-    outcome = provision_boot_loader(Silence())
+    outcome = provision_boot_loader(silence)
     assert outcome.state is State.SKIPPED
     assert "shimx64.efi.signed" in outcome.detail
     assert find_boot_loader() is None
@@ -85,7 +85,7 @@ def test_ubuntus_name_of_the_shim_is_known(machine: Machine) -> None:
     tree = machine.folder / "trees/shim-signed/usr/lib/shim"
     (tree / "shimx64.efi.signed").rename(tree / "shimx64.efi.signed.latest")
     machine.build_package("shim-signed", {})
-    assert provision_boot_loader(Silence()).state is State.MADE
+    assert provision_boot_loader(silence).state is State.MADE
     found = find_boot_loader()
     assert found is not None
     assert found.shim.read_bytes() == b"signed shim"

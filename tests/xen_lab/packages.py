@@ -18,7 +18,7 @@ from virtgauge.host.process import output_of
 from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.kernel import GuestKernel, find_kernel
 from virtgauge.provision.packages import Apt
-from virtgauge.provision.progress import Outcome, Progress, Silence, State
+from virtgauge.provision.progress import Outcome, Progress, State, silence
 
 META_PACKAGE = "xen-system-amd64"
 """Depends on the current hypervisor and its tools."""
@@ -66,7 +66,7 @@ def provision_xen(progress: Progress) -> Outcome:
 
 
 def _fetch(progress: Progress) -> str:
-    progress.activity("asking for the packages of Xen")
+    progress("asking for the packages of Xen")
     apt = Apt(progress, "xen")
     hypervisor, tools = _current(apt)
     facts = {"package": f"{hypervisor} {apt.version(hypervisor)}", "version": _version(hypervisor)}
@@ -173,6 +173,6 @@ def find_lab_parts() -> LabParts:
 
 
 if __name__ == "__main__":
-    made = provision_xen(Silence())
+    made = provision_xen(silence)
     print(f"{made.step}: {made.detail}" + (f" ({made.fix})" if made.fix else ""))
     sys.exit(made.state is State.SKIPPED)

@@ -11,7 +11,7 @@ from xen_lab.packages import find_lab_parts, find_xen, provision_xen
 
 from virtgauge.errors import UnavailableError
 from virtgauge.provision.kernel import GuestKernel
-from virtgauge.provision.progress import Silence, State
+from virtgauge.provision.progress import State, silence
 
 PACKAGES = {
     "xen-hypervisor-4.99-amd64": {"boot/xen-4.99-amd64.gz": gzip.compress(b"a hypervisor")},
@@ -45,7 +45,7 @@ def test_an_empty_cache_has_no_xen_and_asking_downloads_none(machine: Machine) -
 
 
 def test_the_current_xen_is_extracted_with_its_own_libraries_and_installed_nowhere(machine: Machine) -> None:
-    outcome = provision_xen(Silence())
+    outcome = provision_xen(silence)
     assert (outcome.state, outcome.detail) == (State.MADE, f"xen-hypervisor-4.99-amd64 {VERSION}")
     xen = find_xen()
     assert xen is not None
@@ -60,17 +60,17 @@ def test_the_current_xen_is_extracted_with_its_own_libraries_and_installed_nowhe
 
 
 def test_a_xen_in_the_cache_is_kept_and_a_damaged_one_fetched_again(machine: Machine) -> None:
-    provision_xen(Silence())
-    assert provision_xen(Silence()).state is State.OK
+    provision_xen(silence)
+    assert provision_xen(silence).state is State.OK
     xen = find_xen()
     assert xen is not None
     xen.image.write_bytes(b"a hypervisog")
-    assert provision_xen(Silence()).state is State.MADE
+    assert provision_xen(silence).state is State.MADE
 
 
 def test_a_distribution_without_xen_is_skipped_with_the_reason(machine: Machine) -> None:
     (machine.archive / "xen-system-amd64.depends").unlink()
-    outcome = provision_xen(Silence())
+    outcome = provision_xen(silence)
     assert outcome.state is State.SKIPPED
     assert "xen-system-amd64" in outcome.detail
     assert find_xen() is None
@@ -80,7 +80,7 @@ def test_a_package_without_an_image_is_told_and_leaves_nothing(machine: Machine)
     machine.build_package("xen-hypervisor-4.99-amd64", {"usr/share/doc": b"no image"})
     (machine.folder / "trees/xen-hypervisor-4.99-amd64/boot/xen-4.99-amd64.gz").unlink()
     machine.build_package("xen-hypervisor-4.99-amd64", {})
-    outcome = provision_xen(Silence())
+    outcome = provision_xen(silence)
     assert outcome.state is State.SKIPPED
     assert "0 images" in outcome.detail
     assert find_xen() is None

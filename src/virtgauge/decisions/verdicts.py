@@ -5,7 +5,7 @@ guards stand above the interval:
 
 - **A/A.**  What identical arms still differ by on this machine is the least that a figure may be off; a margin within
   that band decides nothing.  A bound on the ratio to the reference cannot be decided at all without an A/A pair.
-- **Silence.**  Valid trials without the figure (too few values for a quantile, for they were cut short) are as a rule
+- **silence.**  Valid trials without the figure (too few values for a quantile, for they were cut short) are as a rule
   the slow ones.  Where more than a tenth of them are silent, the others do not stand for all, and more of them would
   not help.
 - **Emulation.**  Figures of an emulated machine say nothing of the hypervisor's speed: they are shown, not judged.

@@ -76,20 +76,20 @@ def build(ingredients: Ingredients, format: Format, out: Path, progress: Progres
         for folder in (work, out.absolute().parent):
             if shutil.disk_usage(folder).free < _ROOM:
                 raise OSError(errno.ENOSPC, "No space left on device", str(folder))
-        progress.activity("compressing kernel modules and agent")
+        progress("compressing kernel modules and agent")
         contents = contents_of(ingredients.kernel, ingredients.agent, ingredients.channel, ingredients.boot_loader)
         made = work / f"image.{format}"
         if format is Format.ISO:
-            progress.activity("writing the CD")
+            progress("writing the CD")
             make_cd(made, contents, ingredients.boot_loader, work)
         else:
-            progress.activity("writing the disk")
+            progress("writing the disk")
             raw = made if format is Format.RAW else work / "disk.raw"
             make_disk(raw, contents, ingredients.boot_loader, work)
             if format is not Format.RAW:
-                progress.activity(f"converting it to {format}")
+                progress(f"converting it to {format}")
                 _CONVERSIONS[format](raw, made, contents)
-        progress.activity(f"copying it to {out}")
+        progress(f"copying it to {out}")
         _place(made, out, 0o600 if ingredients.channel.secret else 0o644)
     return Built(out, format, out.stat().st_size, contents)
 

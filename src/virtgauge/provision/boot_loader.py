@@ -82,7 +82,7 @@ def provision_boot_loader(progress: Progress) -> Outcome:
 
 
 def _fetch(progress: Progress) -> str:
-    progress.activity("asking for the packages of the boot loader")
+    progress("asking for the packages of the boot loader")
     apt = Apt(progress, _STEP)
     wanted = _with_libraries(apt)
     versions = [f"{name} {apt.version(name)}" for name in wanted]

@@ -52,7 +52,7 @@ def exclusive(product: str, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress.activity("waiting for another set-up of the same thing")
+            progress("waiting for another set-up of the same thing")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -128,7 +128,7 @@ def provided(
     """
     try:
         with exclusive(lock, progress):
-            progress.activity(f"checking {title} in the cache")
+            progress(f"checking {title} in the cache")
             if (present := look()) is not None:
                 return Outcome(step, State.OK, present)
             return Outcome(step, State.MADE, fetch())

@@ -57,7 +57,7 @@ def provision_ganesha(progress: Progress) -> Outcome:
 
 
 def _fetch(progress: Progress) -> str:
-    progress.activity("asking for the nfs-ganesha package")
+    progress("asking for the nfs-ganesha package")
     apt = Apt(progress, "ganesha")
     libraries = [name for name in apt.dependencies(_PACKAGES[0]) if name.startswith("lib")]
     version = apt.version(_PACKAGES[0])

@@ -78,7 +78,7 @@ def provision_kernel(progress: Progress) -> Outcome:
 
 
 def _fetch(progress: Progress) -> str:
-    progress.activity("asking for the current kernel package")
+    progress("asking for the current kernel package")
     apt = Apt(progress, "kernel")
     package, *companions = _kernel_packages(apt)
     facts = {"package": package, "version": apt.version(package), "kept": _KEPT}

@@ -77,7 +77,7 @@ class Apt:
         Raises:
             ProvisionError: it could not be had, even with fresh lists.
         """
-        self._progress.activity(f"downloading {package}")
+        self._progress(f"downloading {package}")
         self._with_fresh_lists("download", package, folder=folder)
         found = list(folder.glob(f"{package}_*.deb"))
         if len(found) != 1:
@@ -93,7 +93,7 @@ class Apt:
         into.mkdir(exist_ok=True)
         archive = self.download(package, into)
         facts[f"sha256 of {archive.name}"] = sha256_of(archive)
-        self._progress.activity(f"extracting {package}")
+        self._progress(f"extracting {package}")
         run_logged(["dpkg-deb", "-x", archive, into], log=self._log)
         archive.unlink()
 
@@ -106,7 +106,7 @@ class Apt:
         Raises:
             ProvisionError: it could not be done, even with fresh lists.
         """
-        self._progress.activity(f"installing {' '.join(packages)}")
+        self._progress(f"installing {' '.join(packages)}")
         options = ["-o", "DPkg::Lock::Timeout=300"]
         if services:
             options += ["-o", f"DPkg::Path={_without_starters()}:{_DPKG_PATH}"]
@@ -134,7 +134,7 @@ class Apt:
         run_logged(command, log=self._log, environment=_QUIET, folder=folder, may_be_ended=not whole)
 
     def _update(self) -> None:
-        self._progress.activity("refreshing the package lists")
+        self._progress("refreshing the package lists")
         if not is_root():
             self._use_private_lists()
         self._updated = True

@@ -64,7 +64,7 @@ def provision_programs(part: str, progress: Progress) -> Outcome:
         return Outcome(part, State.SKIPPED, "missing in this package", "install virtgauge again")
     if is_built(part) and shutil.which("cargo") is None:
         return Outcome(part, State.OK, "built before; without cargo it is not compared with its sources")
-    progress.activity("building from source" if not is_built(part) else "comparing with its sources")
+    progress("building from source" if not is_built(part) else "comparing with its sources")
     before = _stamps(part)
     start_log(part)
     script = _PACKAGE.parents[1] / "setup" / f"{part}.py"

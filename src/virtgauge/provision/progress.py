@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import Progress as LiveProgress
@@ -44,27 +44,12 @@ class Outcome:
         return f"{self.step:<10} " + " ".join(f"{self.state}: {self.detail}{fix}{elapsed}".split())
 
 
-class Progress(Protocol):
-    """Where a step says what it is doing."""
-
-    def activity(self, text: str) -> None:
-        """Say what is done now; replaces what was said before."""
+Progress = Callable[[str], None]
+"""Is told what a step is doing now, in place of what it did before."""
 
 
-class Silence:
+def silence(_text: str) -> None:
     """For callers that show progress of their own, or none."""
-
-    def activity(self, text: str) -> None:
-        """Say nothing."""
-
-
-class _Activity:
-    def __init__(self, step: str, write: Callable[[str], None]) -> None:
-        self._step, self._write = step, write
-
-    def activity(self, text: str) -> None:
-        """Show the activity."""
-        self._write(f"{self._step:<10} {text} …")
 
 
 class SetUpDisplay:
@@ -97,7 +82,7 @@ class SetUpDisplay:
         """Show a step while the block runs."""
         task = self._live.add_task(f"{name:<10} looking …")
         try:
-            yield _Activity(name, lambda text: self._live.update(task, description=text))
+            yield lambda text: self._live.update(task, description=f"{name:<10} {text} …")
         finally:
             self._live.remove_task(task)
 

@@ -216,7 +216,7 @@ class GoProgram:
         }
         start_log(self.part)
         with staged(self._folder(), facts) as folder:
-            progress.activity(f"building {self.name}, which takes a minute or two")
+            progress(f"building {self.name}, which takes a minute or two")
             environment = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath", "GOBIN": str(folder)}
             # From a folder of its own: a go.mod or go.work around the present one is none of this build's.
             argv = [go, "install", "-ldflags", "-s -w", f"{self.module}@{self.version}"]

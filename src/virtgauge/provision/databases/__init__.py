@@ -60,7 +60,7 @@ class Product:
 
         def fetch() -> str:
             start_log(LOG)
-            progress.activity(f"fetching {self.title}")
+            progress(f"fetching {self.title}")
             facts = {"product": self.title} | ({"version": self.version} if self.version else {})
             with staged(self.folder, facts) as folder:
                 self.fetch(folder, facts, progress)
