@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import contextlib
 import dataclasses
 import enum
 import errno
@@ -13,13 +12,13 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
 
-from virtgauge.host.process import all_pids
-from virtgauge.network.namespace import FOLDER, Namespace
+from virtgauge.host.process import all_pids, process_name
+from virtgauge.network.namespace import Namespace, folder_locked
 from virtgauge.network.nic import NetworkError, Nic
 
 _SIOCETHTOOL = 0x8946
@@ -277,7 +276,7 @@ def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[
             switch(name, Offload.GENERIC_RECEIVE, True)
             (Path("/sys/class/net") / name / "threaded").write_text("1")
 
-    with _alone():
+    with folder_locked():
         before = set(all_pids())
         try:
             namespace.run_with_devices(switch_on)
@@ -287,26 +286,8 @@ def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[
                 "Linux 5.12 or later has them (threaded NAPI)",
             ) from error
         # A thread is known by its name alone, napi/<interface>-<number>, which tells nothing of the namespace.
-        threads = [pid for pid in set(all_pids()) - before if _serves(pid, names)]
+        marks = tuple(f"napi/{name}-" for name in names)
+        threads = [pid for pid in set(all_pids()) - before if (process_name(pid) or "").startswith(marks)]
     if len(threads) < len(names):
         raise NetworkError(f"{len(threads)} threads serve the {len(names)} interfaces of {namespace.name}")
     return sorted(threads)
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """No other run of virtgauge makes such threads meanwhile."""
-    folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
-
-
-def _serves(pid: int, interfaces: Iterable[str]) -> bool:
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text()
-    except OSError:  # it ended meanwhile
-        return False
-    return name.startswith(tuple(f"napi/{interface}-" for interface in interfaces))

@@ -177,20 +177,27 @@ def in_thread(work: Callable[[], _Result]) -> _Result:
         return executor.submit(work).result()
 
 
+@contextlib.contextmanager
+def folder_locked() -> Iterator[None]:
+    """No other run of virtgauge makes namespaces, or what it tells apart by being alone, meanwhile."""
+    lock = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _share_folder() -> None:
     """Make the folder of the namespaces as ``ip netns`` does: a mount that tells its changes to all others."""
     FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
     folder = bytes(FOLDER)
-    lock = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with folder_locked():
         if LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None) != 0:
             if ctypes.get_errno() != errno.EINVAL:
                 checked(-1)
             checked(LIBC.mount(folder, folder, b"none", _MS_BIND | _MS_REC, None))
             checked(LIBC.mount(b"", folder, b"none", _MS_SHARED | _MS_REC, None))
-    finally:
-        os.close(lock)
 
 
 def _settle(forwarding: bool) -> None:
