@@ -143,14 +143,15 @@ def whole_folder(product: str, *, thorough: bool = False) -> tuple[Path, Mapping
         product: in whose folder of the cache there is one for each version.
         thorough: as :func:`damage` has it; what is damaged is removed.
     """
+    found: tuple[Path, Mapping[str, str]] | None = None
     folders = [path for path in (cache_root() / product).glob("[!.]*") if path.is_dir()]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
         manifest = read_manifest(folder)
         if manifest is not None and damage(folder, thorough=thorough) is None:
-            return folder, manifest.facts
-        if thorough:
+            found = found or (folder, manifest.facts)
+        elif thorough:
             shutil.rmtree(folder)
-    return None
+    return found
 
 
 def sha256_of(path: Path) -> str:

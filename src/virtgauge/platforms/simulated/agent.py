@@ -151,19 +151,18 @@ class SimulatedAgent:
             await self._result(message, packet_trial(self._forwarding, message["params"]))
             return True
         drift_ns = 2_000_000 if fault == "clock-drift" else 0
-        if message["name"] == "bandwidth":
-            value = self._bandwidth.probe(message["params"])
-            await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(drift_ns)})
-            return True
-        if message["name"] == "kernel":
-            try:
-                value = kernel_trial(self._tenant, message["params"])
-            except SimulatedFailure as failure:
-                await self._refuse(message, failure)
+        try:
+            if message["name"] == "bandwidth":
+                value = self._bandwidth.probe(params)
+            elif message["name"] == "kernel":
+                value = kernel_trial(self._tenant, params)
             else:
-                await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(drift_ns)})
-            return True
-        await self._report(message, function, start, drift_ns=drift_ns)
+                await self._report(message, function, start, drift_ns=drift_ns)
+                return True
+        except SimulatedFailure as failure:
+            await self._refuse(message, failure)
+        else:
+            await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(drift_ns)})
         return True
 
     async def _report(self, message: dict[str, Any], function: str, start: dict[str, Any], drift_ns: int) -> None:
