@@ -29,7 +29,7 @@ def timing_measures() -> Iterator[Measure]:
         ("timer_cost.overhead", DURATION, neither, taken_off, overhead),
         ("timer_cost.zero_share", SHARE, neither, still, zero),
         ("sleep_lateness.cpu_per_sleep", DURATION, lower, "CPU time of one sleep", field("cpu_ns_per_sleep")),
-        ("sleep_lateness.early", SHARE, lower, "sleeps that ended before they should", field("early_share", factor=100)),
+        ("sleep_lateness.early", SHARE, lower, "sleeps that ended too early", field("early_share", factor=100)),
     )
 
 
@@ -67,7 +67,7 @@ _SHORT = {"p50": "median", "half_iqr": "half IQR", "mad": "MAD"}
 
 def _tables() -> Iterator[TableSpec]:
     for probe in insights.PROBES:
-        own = {"timer_cost": ("resolution", "overhead", "zero_share"), "sleep_lateness": ("cpu_per_sleep", "early")}[probe]
+        own = ("resolution", "overhead", "zero_share") if probe == "timer_cost" else ("cpu_per_sleep", "early")
         yield TableSpec(
             PROBES[probe][0],
             (
