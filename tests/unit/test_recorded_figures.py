@@ -19,6 +19,11 @@ from support.figures import (
     write,
 )
 
+from virtgauge import report
+from virtgauge.ledger.read_only import ReadOnlyLedger
+from virtgauge.specs.blocks import Value, values_of
+from virtgauge.specs.model import ChartSpec
+
 RECORDED = sorted((Path(__file__).parents[1] / "data" / "recorded").glob("*.sql"))
 FIGURE = Figure(
     "timing", "timer_cost.p50", "timer_cost;load=idle", "runc", "reference", "ratio", 1.2, 1.1, 1.3, 0.95, 6
@@ -29,6 +34,24 @@ FIGURE = Figure(
 def test_every_figure_interval_and_verdict_of_a_recorded_run_is_what_it_was(recording: Path) -> None:
     changed = list(differences(figures_path(recording).read_text(), figures_text(recording)))
     assert not changed, "\n".join(changed[:20])
+
+
+@pytest.mark.parametrize("recording", RECORDED, ids=lambda path: path.stem)
+def test_every_measure_that_has_a_figure_is_shown(recording: Path, tmp_path: Path) -> None:
+    with ReadOnlyLedger.open(restore(recording.read_text(), tmp_path / "run")) as ledger:
+        for suite in report.build(ledger).suites:
+            shown = {one.measure for one in values_of(suite.blocks) if isinstance(one, Value)}
+            parts = (part for section in suite.context.spec.sections for part in section.parts)
+            drawn = {name for part in parts if isinstance(part, ChartSpec) for name in part.measures}
+            has = suite.context.table.has
+            found = {
+                measure.name
+                for measure in suite.context.spec.measures
+                for cell in suite.context.cells
+                for arm in suite.context.arms
+                if has(measure, cell, arm.name)
+            }
+            assert not found - shown - drawn
 
 
 def test_the_recordings_have_every_suite_and_every_outcome() -> None:

@@ -17,23 +17,42 @@ from virtgauge.results.formatting import change_phrase, interval_text, point_tex
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import DURATION, RATIO, SHARE
 from virtgauge.specs import headline
-from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Section, Shown, Table, Text, chart_of, table_of
+from virtgauge.specs.blocks import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    Row,
+    Section,
+    Shown,
+    Table,
+    Text,
+    Value,
+    chart_of,
+    table_of,
+    values_of,
+)
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import Headline, Said, Tone, compared, tone_of
 from virtgauge.specs.model import ChartSpec, Figures, HeadlineSpec, Insight, TableSpec, Told
 
+_OTHERS = "Everything else that was measured; all of it can be required, compared and exported by these names."
 _CURVE_POINTS = 160
 _MOST_POINTS, _POINTS_A_STRIP = 9000, (15, 150)
 """Raw values in all strips of a chart together, and in each at least and at most."""
 
 
-def sections(context: Context) -> Iterator[Section]:
-    """Every section that has something to show, and last what was not measured."""
+def sections(context: Context, summary: Sequence[Block]) -> Iterator[Section]:
+    """Every section that has something to show, figures that no other has, and last what was not measured."""
+    shown = list(summary)
     for spec in context.spec.sections:
         made = blocks(context, spec.parts)
+        shown += made
         if made:
             note = (Text((spec.note,)),) if spec.note else ()
             yield Section(spec.anchor, spec.title, (*note, *made), spec.folded)
+    if left := tuple(_others(context, shown)):
+        yield Section("others", "Other figures", (Text((_OTHERS,)), *left), folded=True)
     if (missing := not_measured(context)) is not None:
         yield Section("missing", "Not measured", (missing,))
 
@@ -49,6 +68,21 @@ def blocks(context: Context, parts: Sequence[TableSpec | ChartSpec | Insight]) -
         else:
             made += part(context)
     return tuple(made)
+
+
+def _others(context: Context, shown: Sequence[Block]) -> Iterator[Table]:
+    """What was measured and is in none of these blocks and in no chart: a table for each first part of a name."""
+    told = {one.measure for one in values_of(shown) if isinstance(one, Value)}
+    parts = [part for section in context.spec.sections for part in section.parts]
+    told |= {name for part in parts if isinstance(part, ChartSpec) for name in part.measures}
+    left = [measure for measure in context.spec.measures if measure.name not in told]
+    for name, group in itertools.groupby(left, key=lambda measure: measure.name.partition(".")[0]):
+        some = list(group)
+        columns = tuple(Figures(one.name, one.name.removeprefix(f"{name}.").replace("_", " ")) for one in some)
+        probes = frozenset[str]().union(*(one.probes for one in some))
+        cells = [cell for cell in context.cells if cell.probe in probes]
+        if any(_has_any(context, column, cells) for column in columns):
+            yield from tables(context, TableSpec(name.replace("_", " "), columns, {"probe": probes}, folded="all"))
 
 
 # -- tables ----------------------------------------------------------------------------------------------

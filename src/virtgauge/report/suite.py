@@ -90,11 +90,12 @@ def suite_report(
     ratios = [
         table.aa_ratio(spec.measure(one.measure), cell) for one in spec.agreement for cell in context.where(one.where)
     ]
+    summary = compose.blocks(context, spec.summary)
     return SuiteReport(
         context,
         compose.headlines(context),
-        compose.blocks(context, spec.summary),
-        tuple(compose.sections(context)),
+        summary,
+        tuple(compose.sections(context, summary)),
         spec.claims(context),
         tuple(one for one in ratios if one is not None and one.point is not None),
     )
