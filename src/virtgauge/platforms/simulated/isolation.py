@@ -60,7 +60,7 @@ def work_name(params: Mapping[str, Any]) -> str:
 
 
 class SimulatedFailure(Exception):
-    """The agent answers with an error.
+    """The agent, or the load generator, answers with an error: its code (or kind), and a message.
 
     Attributes:
         errno: for code ``os``.

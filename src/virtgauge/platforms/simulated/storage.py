@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from virtgauge.platforms.simulated.isolation import SimulatedFailure
 from virtgauge.platforms.simulated.truth import histogram_bins
 
 _DRAWN = 20_000
@@ -77,14 +78,6 @@ class StorageTruth(BaseModel):
         return min(clients, self.parallel) * 1e6 / self.mean_us(operation, values, level)
 
 
-class SimulatedRefusal(Exception):
-    """The load generator says that it failed: kind and message."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind, self.message = kind, message
-
-
 class StorageDevice:
     """A database of that truth with its load generator; what the agent's ``run`` reaches.
 
@@ -100,13 +93,13 @@ class StorageDevice:
         self._flushes = self._flushing_ns = 0.0
 
     def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``sensorstore COMMAND`` prints.  Raises SimulatedRefusal: it fails."""
+        """What ``sensorstore COMMAND`` prints.  Raises SimulatedFailure: it fails."""
         match command:
             case "about":
                 return {"version": _VERSION, "settings": {"simulated": "yes"}}
             case "prepare":
                 if self.truth.refuses is not None:
-                    raise SimulatedRefusal(self.truth.refuses, "the simulation was told to refuse")
+                    raise SimulatedFailure(self.truth.refuses, "the simulation was told to refuse")
                 return {"rows": int(asked["preload"]) * int(asked["data"]["sensors"]), "elapsed_ns": 0}
             case "measure":
                 return self._measure(asked)
@@ -252,8 +245,8 @@ class StorageCommands:
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return _ended(self._device.answer(message["argv"][-1], _specification(message)))
-        except SimulatedRefusal as refusal:
-            return _ended({"error": {"kind": refusal.kind, "message": refusal.message}}, exit_code=1)
+        except SimulatedFailure as failure:
+            return _ended({"error": {"kind": failure.code, "message": failure.message}}, exit_code=1)
 
 
 def _specification(message: Mapping[str, Any]) -> dict[str, Any]:
