@@ -18,6 +18,7 @@ import os
 import stat
 import struct
 import tempfile
+import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -251,6 +252,18 @@ class RootPart:
     kind: Literal["link", "lower", "read", "write"]
     path: Path
     source: str
+
+
+def escaped(text: str | Path) -> str:
+    """A text inside a setting of the agent, where blanks, commas and colons separate."""
+    return urllib.parse.quote(os.fsencode(text), safe="/")
+
+
+def root_setting(parts: Sequence[RootPart], export: str) -> str:
+    """What the agent is told of its root, where exported folders are named by a word and their number."""
+    places = (escaped(part.source) if part.kind == "link" else f"{export}{n}" for n, part in enumerate(parts))
+    words = (f"{part.kind}:{escaped(part.path)}:{place}" for part, place in zip(parts, places, strict=True))
+    return f"virtgauge.root={','.join(words)}"
 
 
 def root_of(spec: GuestSpec) -> tuple[RootPart, ...]:

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import re
 import subprocess
-import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -22,9 +21,9 @@ from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
-from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
+from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.boot_files import RootPart, initramfs_with, require_short, root_of
+from virtgauge.platforms.boot_files import RootPart, escaped, initramfs_with, require_short, root_of, root_setting
 from virtgauge.platforms.boot_probe import boots, judge, said_version
 from virtgauge.platforms.local import LocalGuest, Tap, guest_place, open_taps, require_limit
 
@@ -82,14 +81,9 @@ class UmlBoot:
             yield f"virtgauge.modules={','.join(self.modules)}"
         if self.root:
             yield "virtgauge.exports=hostfs"
-            yield f"virtgauge.root={','.join(self._root_words())}"
+            yield root_setting(self.root, "/")
         if self.disk is not None:
-            yield f"virtgauge.disk={_escaped(self.disk[1])}"
-
-    def _root_words(self) -> Iterator[str]:
-        for number, part in enumerate(self.root):
-            source = _escaped(part.source) if part.kind == "link" else f"/{number}"
-            yield f"{part.kind}:{_escaped(part.path)}:{source}"
+            yield f"virtgauge.disk={escaped(self.disk[1])}"
 
 
 def _vector(number: int, tap: Tap) -> str:
@@ -98,11 +92,6 @@ def _vector(number: int, tap: Tap) -> str:
     Frames are read and written one by one (``vec=0``): what sends and receives many at once is for sockets only.
     """
     return f"vec{number}:transport=fd,fd={tap.descriptor},vec=0,mac={tap.mac},mtu={tap.mtu}"
-
-
-def _escaped(text: str | Path) -> str:
-    """A text inside a setting of the agent, where blanks, commas and colons separate."""
-    return urllib.parse.quote(os.fsencode(text), safe="/")
 
 
 _CLONE_NEWNS = 0x00020000
@@ -149,8 +138,6 @@ class HostView:
 
 
 _EXIT_S = 1.0
-_WRITE_BACK_S = 30.0
-"""How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
 _DEFAULT_MEMORY_MIB = 512
 _FIX = "apt install user-mode-linux"
 _POWERS = ("chown", "dac_override", "dac_read_search", "fowner", "fsetid")
@@ -277,7 +264,7 @@ class UmlPlatform(Platform):
             await attempt.configure_network(channel, spec.nics)
 
             async def end() -> None:
-                await wait_for_exit(process, _EXIT_S if disk is None else _WRITE_BACK_S)
+                await wait_for_exit(process, _EXIT_S if disk is None else WRITE_BACK_S)
 
             return UmlGuest(
                 boot=boot,
@@ -334,7 +321,7 @@ class UmlGuest(LocalGuest):
     async def crash(self) -> None:
         """Kill the kernel and all its processes: what it had handed to its disk is in the image, the rest is lost."""
         self._process.kill()
-        await wait_for_exit(self._process, _WRITE_BACK_S)
+        await wait_for_exit(self._process, WRITE_BACK_S)
         self._cgroup.kill_all()  # its disk has a process of its own
 
     def _disk_device(self) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, Policy, PolicyError
-from virtgauge.platforms.attempt import LaunchedGuest
+from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Confinement
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, waited
 from virtgauge.platforms.libvirt.domain_xml import QUOTA_PERIOD_US
@@ -213,8 +213,6 @@ class DomainPolicy:
 
 
 _EXIT_S = 1.0
-_WRITE_BACK_S = 30.0
-"""How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
 _ACCOUNT_S = 5.0
 _PAUSE_S = 0.02
 
@@ -279,9 +277,9 @@ class LibvirtGuest(LaunchedGuest):
 
     async def _wait_for_end(self) -> None:
         def look() -> None:
-            deadline = time.monotonic() + (_EXIT_S if self.disk is None else _WRITE_BACK_S)
+            deadline = time.monotonic() + (_EXIT_S if self.disk is None else WRITE_BACK_S)
             while self.handle.end() is None and time.monotonic() < deadline:
                 time.sleep(_PAUSE_S)
 
         with contextlib.suppress(LibvirtError):
-            await called("the end of the guest", look, _WRITE_BACK_S + _EXIT_S)
+            await called("the end of the guest", look, WRITE_BACK_S + _EXIT_S)

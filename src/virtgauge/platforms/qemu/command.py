@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from qemu.qmp import QMPClient, QMPError
 
 from virtgauge.host.policy import DiskLimits, PolicyError
 from virtgauge.platforms.base import GuestSpec, LaunchError
-from virtgauge.platforms.boot_files import RootPart
+from virtgauge.platforms.boot_files import RootPart, escaped, root_setting
 from virtgauge.platforms.local import Tap
 
 _DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
@@ -159,15 +158,10 @@ class Boot:
             words.append("ipv6.disable=1")  # it would send frames of its own
         words += [f"virtgauge.modules={','.join(self.modules)}", f"virtgauge.channel=virtio:{PORT_NAME}"]
         if self.root:
-            words.append(f"virtgauge.root={','.join(self._root_words())}")
+            words.append(root_setting(self.root, _EXPORT))
         if self.drive is not None:
-            words.append(f"virtgauge.disk={_escaped(self.drive.folder)}")
+            words.append(f"virtgauge.disk={escaped(self.drive.folder)}")
         return " ".join(words)
-
-    def _root_words(self) -> Iterator[str]:
-        for number, part in enumerate(self.root):
-            source = _escaped(part.source) if part.kind == "link" else f"{_EXPORT}{number}"
-            yield f"{part.kind}:{_escaped(part.path)}:{source}"
 
     def _emulated_clock(self) -> list[str]:
         """Tell an emulated guest what a hypervisor would tell a virtualized one about its clock.
@@ -238,11 +232,6 @@ class Boot:
             *("-netdev", f"tap,id=net{number},fd={tap.descriptor},vhost=off"),
             *("-device", f"{device},netdev=net{number},mac={tap.mac}"),
         ]
-
-
-def _escaped(text: str | Path) -> str:
-    """A text inside a setting of the agent, where blanks, commas and colons separate."""
-    return urllib.parse.quote(os.fsencode(text), safe="/")
 
 
 def _option(path: Path) -> str:

@@ -20,7 +20,7 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.errors import UnavailableError
 from virtgauge.host.policy import Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import find_program, wait_for_exit
-from virtgauge.platforms.attempt import ProcessAttempt, SocketPair
+from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, require_short, root_of
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, said_version, usual_vcpus
@@ -38,8 +38,6 @@ from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import find_kernel
 
 _EXIT_S = 1.0
-_WRITE_BACK_S = 30.0
-"""How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
 _MONITOR_S = 5.0
 _FACTS_S = 5.0
 _DEFAULT_MEMORY_MIB = 512
@@ -163,7 +161,7 @@ class QemuPlatform(AcceleratedPlatform):
             monitor = await _connect_monitor(monitor_pair, attempt)
 
             async def end() -> None:
-                await _power_off(monitor, process, _EXIT_S if boot.drive is None else _WRITE_BACK_S)
+                await _power_off(monitor, process, _EXIT_S if boot.drive is None else WRITE_BACK_S)
 
             return QemuGuest(
                 monitor=monitor,
@@ -241,7 +239,7 @@ class QemuGuest(LocalGuest):
     async def crash(self) -> None:
         """Kill QEMU: what the guest's kernel had handed to its disk is in the image, the rest is lost."""
         self._process.kill()
-        await wait_for_exit(self._process, _WRITE_BACK_S)  # what was on its way to the image still gets there
+        await wait_for_exit(self._process, WRITE_BACK_S)  # what was on its way to the image still gets there
 
 
 async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClient:
