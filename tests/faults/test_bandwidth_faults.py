@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import signal
 import socket
@@ -105,24 +104,22 @@ async def test_an_address_that_nobody_listens_at_another_program_and_no_way_are_
         assert nobody.status is TrialStatus.FAILED
         assert nobody.error.startswith("peer-lost: nothing listens at 10.81.3.1:8764; start")
 
-        rightful = laid.testbed.address
-        laid.testbed.address = dataclasses.replace(rightful, listener="10.81.3.254")
-        laid.testbed.listening = _nobody_of_ours  # type: ignore[method-assign]
-        with _another_program(laid, "10.81.3.254"):
-            other = await laid.measure()
-        assert other.status is TrialStatus.FAILED
-        assert other.error.startswith(
-            "peer-version: what listens at 10.81.3.254:8763 is no `virtgauge bandwidth listen`"
-        )
+        with monkeypatch.context() as changed:
+            changed.setattr(suite, "RECEIVER_END", SimpleNamespace(address="10.81.3.254"))
+            changed.setattr(laid.testbed, "listening", _nobody_of_ours)
+            with _another_program(laid, "10.81.3.254"):
+                other = await laid.measure()
+            assert other.status is TrialStatus.FAILED
+            assert other.error.startswith(
+                "peer-version: what listens at 10.81.3.254:8763 is no `virtgauge bandwidth listen`"
+            )
 
-        laid.testbed.address = dataclasses.replace(rightful, listener="10.99.0.1")
-        nowhere = await laid.measure()
-        assert nowhere.status is TrialStatus.FAILED
-        assert nowhere.error.startswith("peer-lost: ")
-        assert "check the address" in nowhere.error
+            changed.setattr(suite, "RECEIVER_END", SimpleNamespace(address="10.99.0.1"))
+            nowhere = await laid.measure()
+            assert nowhere.status is TrialStatus.FAILED
+            assert nowhere.error.startswith("peer-lost: ")
+            assert "check the address" in nowhere.error
 
-        laid.testbed.address = rightful
-        del laid.testbed.listening
         assert not laid.testbed.closed
         assert (await laid.measure()).status is TrialStatus.VALID
 
