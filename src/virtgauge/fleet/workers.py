@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -163,9 +163,9 @@ def _credentials(files: TlsFiles) -> bytes:
     return json.dumps({"ca": files.ca, "certificate": files.certificate, "key": files.key}).encode() + b"\n"
 
 
-async def _relay(host: FleetHost, lines: object, display: ProgressDisplay) -> None:
+async def _relay(host: FleetHost, lines: AsyncIterable[bytes], display: ProgressDisplay) -> None:
     """What a worker says, until it ends."""
-    async for line in lines:  # type: ignore[attr-defined]
+    async for line in lines:
         text = printable(line.decode(errors="replace").rstrip())
         if text:
             display.show(Notice(f"host {host.name}: {text}", warning=False))

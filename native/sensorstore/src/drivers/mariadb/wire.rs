@@ -133,6 +133,7 @@ impl Connection {
         put(&mut self.output);
         let body = self.output.len() - start - HEAD_BYTES;
         if body >= LONGEST_BYTES {
+            self.output.truncate(start); // the next statement must not send it
             let message = format!("a statement of {body} bytes; MariaDB takes {}", LONGEST_BYTES - 1);
             return Err(Failure::new(Kind::Unsupported, message));
         }
@@ -162,7 +163,7 @@ impl Connection {
     /// Takes the whole answer to one statement: `row` is given the body of each row.
     ///
     /// # Errors
-    /// What the server says, `timeout`, `lost`, or what `row` returns, and then the connection is of no use.
+    /// What the server says, `timeout`, `lost`, or `database` where `row` cannot read one of them.
     pub(super) fn answer(&mut self, mut row: impl FnMut(&[u8]) -> Option<()>) -> Result<(), Failure> {
         let (_, body) = self.receive()?;
         let columns = match body {
@@ -172,10 +173,12 @@ impl Connection {
         for _ in 0..columns {
             self.receive()?;
         }
+        // To its end in any case: the next answer is the next statement's.
+        let mut all_read = true;
         loop {
             match self.receive()?.1 {
-                [END, ..] => return Ok(()),
-                body => row(body).ok_or_else(|| malformed("a row"))?,
+                [END, ..] => return if all_read { Ok(()) } else { Err(malformed("a row")) },
+                body => all_read &= row(body).is_some(),
             }
         }
     }
