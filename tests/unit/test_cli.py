@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from virtgauge import cli
 from virtgauge.errors import ExitCode, UsageError, VirtgaugeError
 from virtgauge.host import reclaim
-from virtgauge.host.tag import StateFolder
 from virtgauge.provision import parts
 
 
@@ -124,8 +123,9 @@ def test_resuming_provides_what_the_machine_has_lost_since(
 
 @pytest.fixture
 def nobody_else(private_state, monkeypatch):
-    """As on a machine without any other state folder: other tests' dead runs are not these tests' concern."""
-    monkeypatch.setattr(reclaim, "known_state_folders", lambda: [StateFolder.own()])
+    """As on a machine where no other run ever died: its folders, processes and cgroups are not these tests' concern."""
+    find_all = reclaim.find_dead_scopes
+    monkeypatch.setattr(reclaim, "find_dead_scopes", lambda: [scope for scope in find_all() if scope.own])
 
 
 def test_clean_says_when_there_was_nothing(invoke, nobody_else, tmp_path, monkeypatch):
