@@ -19,8 +19,7 @@ from virtgauge.host.process import child_setup
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH"
 Event = dict[str, Any]
-_END_S = 10.0
-"""How long the program may take to say goodbye to the other end; it looks for a request every 50 ms."""
+_END_S = 10.0  # How long the program may take to say goodbye to the other end; it looks for a request every 50 ms
 _WRONG_USAGE = 2
 _ERRORS: dict[str, type[VirtgaugeError]] = {
     "invalid": UsageError,
@@ -129,43 +128,32 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """An available bandwidth; rates in bit/s of IP packets.
-
-    Attributes:
-        available_bps: the median of its searches.
-        low_bps, high_bps: the interval of that median.
-        confidence: how often such an interval is meant to hold the truth.
-        lower_bound: it ended at the highest rate that the estimator tries; the truth may be higher.
-        packet_bytes: length of the IP packets that it was found with.
-        searches: complete ones.
-        streams: all that were sent; ``discarded`` of them were not what was asked for, ``stalled`` of these because
-            the sender was interrupted.
-        sent_bytes, duration_ns: what it cost, in bytes of IP packets and in time.
-        foreign_packets: packets of others that the listener ignored.
-        clock, sleep, method: by which packets were timed and bursts handed over.
-        hptime_fallback_reason: why hptime's clock is the system's here; None where it is not.
-        user_stamps: why the listener's program stamps packets and not its kernel; None where the kernel does.
-    """
+    """An available bandwidth; rates in bit/s of IP packets."""
 
     estimator: str
-    available_bps: float
+    available_bps: float  # the median of its searches
+    # low_bps, high_bps: the interval of that median
     low_bps: float
     high_bps: float
-    confidence: float
-    lower_bound: bool
-    packet_bytes: int
-    searches: int
+    confidence: float  # how often such an interval is meant to hold the truth
+    lower_bound: bool  # it ended at the highest rate that the estimator tries; the truth may be higher
+    packet_bytes: int  # length of the IP packets that it was found with
+    searches: int  # complete ones
+    # all that were sent; ``discarded`` of them were not what was asked for, ``stalled`` of these because the sender
+    # was interrupted
     streams: int
     discarded: int
     stalled: int
+    # sent_bytes, duration_ns: what it cost, in bytes of IP packets and in time
     sent_bytes: int
     duration_ns: int
-    foreign_packets: int
+    foreign_packets: int  # packets of others that the listener ignored
+    # clock, sleep, method: by which packets were timed and bursts handed over
     clock: str
     sleep: str
     method: str
-    hptime_fallback_reason: str | None
-    user_stamps: str | None
+    hptime_fallback_reason: str | None  # why hptime's clock is the system's here; None where it is not
+    user_stamps: str | None  # why the listener's program stamps packets and not its kernel; None where the kernel does
 
     @classmethod
     def of(cls, session: Event, result: Event) -> Self:
@@ -212,27 +200,18 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Rung:
-    """What one way of sending can do; rates in bit/s of IP packets, times in ns.
-
-    Attributes:
-        burst: packets that it hands over at once.
-        flat_out_bps: without pacing.
-        max_paced_bps: the highest rate that it paces; 0 if there is none.
-        gap_p50_ns, gap_p99_ns: between bursts at that rate; None without one.
-        late_p99_ns: from a burst's deadline to its handover.
-        cpu_share: of one processor, for the sending thread; waiting awake counts.
-        ccdf: gaps at that rate, ascending, with the share of all that is longer.
-    """
+    """What one way of sending can do; rates in bit/s of IP packets, times in ns."""
 
     method: str
-    burst: int
-    flat_out_bps: float
-    max_paced_bps: float
+    burst: int  # packets that it hands over at once
+    flat_out_bps: float  # without pacing
+    max_paced_bps: float  # the highest rate that it paces; 0 if there is none
+    # gap_p50_ns, gap_p99_ns: between bursts at that rate; None without one
     gap_p50_ns: int | None
     gap_p99_ns: int | None
-    late_p99_ns: int | None
-    cpu_share: float | None
-    ccdf: tuple[tuple[int, float], ...]
+    late_p99_ns: int | None  # from a burst's deadline to its handover
+    cpu_share: float | None  # of one processor, for the sending thread; waiting awake counts
+    ccdf: tuple[tuple[int, float], ...]  # gaps at that rate, ascending, with the share of all that is longer
 
     @classmethod
     def of(cls, rung: dict[str, Any]) -> Self:

@@ -51,19 +51,12 @@ class AgentError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """What a request brought back.
+    """What a request brought back."""
 
-    Attributes:
-        value: the result map.
-        samples: raw values by series (int64).
-        sent_ns: controller's CLOCK_MONOTONIC before the request was sent.
-        finished_ns: the same at the receipt of ``result``.
-    """
-
-    value: dict[str, Any]
-    samples: dict[str, npt.NDArray[np.int64]]
-    sent_ns: int
-    finished_ns: int
+    value: dict[str, Any]  # the result map
+    samples: dict[str, npt.NDArray[np.int64]]  # raw values by series (int64)
+    sent_ns: int  # controller's CLOCK_MONOTONIC before the request was sent
+    finished_ns: int  # the same at the receipt of ``result``
 
 
 class _Pending:

@@ -24,11 +24,7 @@ class TruncatedError(ProtocolError):
 
 
 def encode(message: dict[str, Any], sequence: int) -> bytes:
-    """One frame.
-
-    Raises:
-        ProtocolError: the message is larger than a frame may be.
-    """
+    """One frame. Raises ProtocolError: the message is larger than a frame may be."""
     payload = msgpack.packb({"seq": sequence, **message}, use_bin_type=True)
     assert isinstance(payload, bytes)
     if len(payload) > MAX_FRAME:
@@ -59,11 +55,7 @@ class FrameDecoder:
         return messages
 
     def finish(self) -> None:
-        """The stream ended.
-
-        Raises:
-            TruncatedError: in the middle of a frame.
-        """
+        """The stream ended. Raises TruncatedError: in the middle of a frame."""
         if self._buffer:
             raise TruncatedError(f"the stream ended inside a frame ({len(self._buffer)} bytes of it had arrived)")
 

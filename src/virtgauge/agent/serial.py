@@ -19,8 +19,7 @@ from typing import Any
 
 from virtgauge.agent.frames import ProtocolError
 
-MARK = b"\xd5\x1b"
-"""Begins every packet; its first byte is nowhere else in one, and in no text."""
+MARK = b"\xd5\x1b"  # Begins every packet; its first byte is nowhere else in one, and in no text
 
 _ESCAPE, _FLIP = 0x7D, 0x20
 _SPECIAL = re.compile(rb"[\x0f\x11\x13\x1d\x7d\xd5]")
@@ -28,8 +27,7 @@ _SPECIAL = re.compile(rb"[\x0f\x11\x13\x1d\x7d\xd5]")
 a command to the kernel; flow control; the way out of a toolstack's console), and what begins a pair or a packet."""
 _PAIR = re.compile(rb"\x7d(.)", re.DOTALL)
 
-LONGEST = 1024
-"""Bytes of a stream in one packet, at most."""
+LONGEST = 1024  # Bytes of a stream in one packet, at most
 
 _HEADER = struct.Struct(">BHII")
 _CHECKSUM = struct.Struct(">I")
@@ -48,19 +46,12 @@ _KINDS = frozenset(int(kind) for kind in Kind)
 
 @dataclasses.dataclass(frozen=True)
 class Packet:
-    """One packet.
+    """One packet."""
 
-    Attributes:
-        kind: what it is for.
-        position: of the first byte of the payload, in the sender's stream.
-        acknowledged: position of the byte that the sender expects next.
-        payload: bytes of the stream; none in an acknowledgement alone.
-    """
-
-    kind: Kind
-    position: int
-    acknowledged: int
-    payload: bytes = b""
+    kind: Kind  # what it is for
+    position: int  # of the first byte of the payload, in the sender's stream
+    acknowledged: int  # position of the byte that the sender expects next
+    payload: bytes = b""  # bytes of the stream; none in an acknowledgement alone
 
     def encode(self) -> bytes:
         """As it goes over the line."""
@@ -142,8 +133,7 @@ REPEAT_AFTER_S = 0.5
 LONGEST_PAUSE_S = 8.0
 """Without any confirmation for so long, all is sent again; then after twice that, and so on up to the longest."""
 
-GIVE_UP_AFTER_S = 60.0
-"""Without any confirmation for so long, the agent is gone."""
+GIVE_UP_AFTER_S = 60.0  # Without any confirmation for so long, the agent is gone
 
 VERSION = 2
 _OFFER = struct.Struct(">BH")

@@ -45,22 +45,15 @@ means leaves rounding errors behind, and ranks would take them for an order."""
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """One main effect or interaction.
+    """One main effect or interaction."""
 
-    Attributes:
-        factors: the axes that it is an effect of.
-        f: the ratio of variances; infinite where the repetitions of every cell are tied.
-        df, df_error: degrees of freedom.
-        p: of such an F or a larger one where there is no such effect.
-        partial_eta_squared: SS(effect) / (SS(effect) + SS(its error)): 0…1.
-    """
-
-    factors: tuple[int, ...]
-    f: float
+    factors: tuple[int, ...]  # the axes that it is an effect of
+    f: float  # the ratio of variances; infinite where the repetitions of every cell are tied
+    # df, df_error: degrees of freedom
     df: int
     df_error: int
-    p: float
-    partial_eta_squared: float
+    p: float  # of such an F or a larger one where there is no such effect
+    partial_eta_squared: float  # SS(effect) / (SS(effect) + SS(its error)): 0…1
 
 
 def aligned_rank_anova(values: Values, between: Collection[int] | None = None) -> tuple[Effect, ...]:

@@ -11,19 +11,14 @@ import re
 
 ETHERNET_BYTES = 38
 """What Ethernet adds to an IP packet on the wire: preamble, header, check sequence, gap (IEEE 802.3)."""
-SHAPER_BYTES = 14
-"""What Linux's shapers and interfaces count beside an IP packet: the header."""
+SHAPER_BYTES = 14  # What Linux's shapers and interfaces count beside an IP packet: the header
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)([kmg]?)(?:bit(?:/s)?|bps)?", re.IGNORECASE)
 
 
 def rate_bps(text: str) -> float:
-    """A rate: ``1e9``, ``300M``, ``1.5Gbit``; the factors are decimal.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A rate: ``1e9``, ``300M``, ``1.5Gbit``; the factors are decimal. Raises ValueError: it is none."""
     found = _PATTERN.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no rate; such as 300M or 1.5G")

@@ -43,8 +43,7 @@ from scipy import special
 from virtgauge.analysis.bootstrap import attainable_confidence, median_estimate
 from virtgauge.analysis.estimate import Estimate
 
-MOST_MORE = 1000
-"""Beyond so many further repetitions it is said that they are too many to name."""
+MOST_MORE = 1000  # Beyond so many further repetitions it is said that they are too many to name
 
 
 class Outcome(enum.StrEnum):
@@ -83,20 +82,13 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """On one cell.
+    """On one cell."""
 
-    Attributes:
-        outcome: of the figures alone.
-        estimate: the median with the interval that decided.
-        margin: how far the point is within the bound (negative: beyond it), as a share of the bound's end; None of a
-            bound of 0.
-        more: about how many more repetitions would decide it; 0 when it is decided, None when more than
-            :data:`MOST_MORE`.
-    """
-
-    outcome: Outcome
-    estimate: Estimate
+    outcome: Outcome  # of the figures alone
+    estimate: Estimate  # the median with the interval that decided
+    # how far the point is within the bound (negative: beyond it), as a share of the bound's end; None of a bound of 0
     margin: float | None
+    # about how many more repetitions would decide it; 0 when it is decided, None when more than :data:`MOST_MORE`
     more: int | None
     reason: str
 

@@ -28,8 +28,7 @@ from virtgauge.analysis.ranks import ranked
 Values = npt.NDArray[np.float64]
 
 PERMUTATIONS = 9999
-_AT_ONCE = 4_000_000
-"""Values that are worked on together; it bounds the memory."""
+_AT_ONCE = 4_000_000  # Values that are worked on together; it bounds the memory
 _SLACK = 1e-9
 MOVING_RANGE_FACTOR = 1 / (math.sqrt(2) * 0.6744897501960817)
 """From the median of the moving ranges of normal values to their standard deviation: 1/(√2·Φ⁻¹(¾))."""
@@ -41,18 +40,13 @@ stretch is tried, and where days vary normally the largest difference exceeds 4.
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """The stretch of a series that differs most from its rest.
+    """The stretch of a series that differs most from its rest."""
 
-    Attributes:
-        start, stop: its first group, and the one after its last.
-        statistic: the standardized difference of ranks, positive where the stretch has the higher values.
-        p: how likely so large a one is anywhere in a series that does not change.
-    """
-
+    # start, stop: its first group, and the one after its last
     start: int
     stop: int
-    statistic: float
-    p: float
+    statistic: float  # the standardized difference of ranks, positive where the stretch has the higher values
+    p: float  # how likely so large a one is anywhere in a series that does not change
 
     def cuts(self, groups: int) -> list[int]:
         """The last groups before the changes at its ends, in a series of so many."""

@@ -38,15 +38,13 @@ from scipy import special
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
 
-RESOLUTION = 0.002
-"""Relative: a bin of the histogram is up to 0.1 % wide, and a ratio has two of them."""
+RESOLUTION = 0.002  # Relative: a bin of the histogram is up to 0.1 % wide, and a ratio has two of them
 
 AA_ALARM = 0.01
 """How unlikely by chance the number of A/A intervals that miss 1 must be before the A/A pair counts as differing."""
 
 
-COARSE = 1.5
-"""A comparison that could only have shown differences above this factor has no resolving power to speak of."""
+COARSE = 1.5  # A comparison that could only have shown differences above this factor has no resolving power to speak of
 
 
 class Judgement(enum.StrEnum):
@@ -59,20 +57,14 @@ class Judgement(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A test arm against the reference.
+    """A test arm against the reference."""
 
-    Attributes:
-        ratio: test / reference, unit ``ratio``.
-        difference: test − reference, in the measure's unit.
-        band: the A/A band as a factor ≥ 1: ratios within [1/band, band] also occur between identical arms; None when
-            the A/A pair gave no interval.
-        judgement: whether the test arm's figure is higher or lower, or no difference has been shown.
-    """
-
-    ratio: Estimate
-    difference: Estimate
+    ratio: Estimate  # test / reference, unit ``ratio``
+    difference: Estimate  # test − reference, in the measure's unit
+    # the A/A band as a factor ≥ 1: ratios within [1/band, band] also occur between identical arms; None when the A/A
+    # pair gave no interval
     band: float | None
-    judgement: Judgement
+    judgement: Judgement  # whether the test arm's figure is higher or lower, or no difference has been shown
     reason: str
 
     @property
@@ -82,17 +74,11 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One figure less another, in pairs.
+    """One figure less another, in pairs."""
 
-    Attributes:
-        estimate: test − base, in the measure's unit.
-        band: how far identical arms seem apart, in the same unit; None when that is not known.
-        judgement: whether the tested figure is higher or lower, or no difference has been shown.
-    """
-
-    estimate: Estimate
-    band: float | None
-    judgement: Judgement
+    estimate: Estimate  # test − base, in the measure's unit
+    band: float | None  # how far identical arms seem apart, in the same unit; None when that is not known
+    judgement: Judgement  # whether the tested figure is higher or lower, or no difference has been shown
     reason: str
 
     @property
@@ -102,20 +88,14 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """What the A/A pairs of a run say together.
+    """What the A/A pairs of a run say together."""
 
-    Attributes:
-        cells: A/A comparisons that had an interval.
-        excluding: those whose interval excludes 1.
-        tolerated: how many of them may do so by chance (the 99 % quantile of the binomial distribution with
-            the intervals' own confidence).
-        widest: the largest A/A band, as a factor ≥ 1; None without any.
-    """
-
-    cells: int
-    excluding: int
+    cells: int  # A/A comparisons that had an interval
+    excluding: int  # those whose interval excludes 1
+    # how many of them may do so by chance (the 99 % quantile of the binomial distribution with the intervals' own
+    # confidence)
     tolerated: int
-    widest: float | None
+    widest: float | None  # the largest A/A band, as a factor ≥ 1; None without any
 
     @property
     def ok(self) -> bool | None:
@@ -125,19 +105,14 @@ class Agreement:
 
 @dataclasses.dataclass(frozen=True)
 class Resolution:
-    """What a comparison could have shown.
+    """What a comparison could have shown."""
 
-    Attributes:
-        higher, lower: the smallest difference in each direction: of ratios a factor ≥ 1, of differences in their own
-            unit and ≥ 0; None where no difference at all could be shown.
-        band: of identical arms, likewise; None when that is not known.
-        reason: what limits the wider direction, in a few words.
-    """
-
+    # higher, lower: the smallest difference in each direction: of ratios a factor ≥ 1, of differences in their own
+    # unit and ≥ 0; None where no difference at all could be shown
     higher: float | None
     lower: float | None
-    band: float | None
-    reason: str
+    band: float | None  # of identical arms, likewise; None when that is not known
+    reason: str  # what limits the wider direction, in a few words
 
     @property
     def smallest(self) -> float | None:

@@ -22,28 +22,20 @@ draw than of the system."""
 
 _COARSE_SHARE, _NEIGHBOUR_SHARE = 0.1, 0.01
 """From which share of all values on a bin is a step of a coarse clock, and a neighbouring bin its next step."""
-FENCE = 1.5
-"""Interquartile ranges from the quartiles (J. W. Tukey 1977, "Exploratory Data Analysis", section 2D)."""
-LEAST_VALUES = 20
-"""Quartiles of fewer are themselves too uncertain to say what lies far beyond them."""
+FENCE = 1.5  # Interquartile ranges from the quartiles (J. W. Tukey 1977, "Exploratory Data Analysis", section 2D).
+LEAST_VALUES = 20  # Quartiles of fewer are themselves too uncertain to say what lies far beyond them
 
 
 @dataclasses.dataclass(frozen=True)
 class Distribution:
-    """Counts of values, in one unit.
+    """Counts of values, in one unit."""
 
-    Attributes:
-        values: ascending, distinct bin values, shape (bins,).
-        counts: how often each was seen, shape (bins,).
-        minimum, maximum: exact, before binning.
-        mean: exact, before binning.
-    """
-
-    values: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.uint64]
+    values: npt.NDArray[np.int64]  # ascending, distinct bin values, shape (bins,)
+    counts: npt.NDArray[np.uint64]  # how often each was seen, shape (bins,)
+    # minimum, maximum: exact, before binning
     minimum: float
     maximum: float
-    mean: float
+    mean: float  # exact, before binning
 
     def __post_init__(self) -> None:
         if self.values.shape != self.counts.shape or self.values.ndim != 1:
@@ -134,11 +126,7 @@ def samples_needed(share: float) -> int:
 
 
 def merge(distributions: Iterable[Distribution]) -> Distribution:
-    """All values of several distributions together.
-
-    Raises:
-        ValueError: none were given.
-    """
+    """All values of several distributions together. Raises ValueError: none were given."""
     parts = [part for part in distributions if part.n]
     if not parts:
         raise ValueError("nothing to merge")

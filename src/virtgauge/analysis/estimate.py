@@ -8,25 +8,18 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """One figure with its interval.
+    """One figure with its interval."""
 
-    Attributes:
-        point: the figure, in ``unit``; None when there is none (which is not zero), then ``method`` says why.
-        low, high: ends of the interval, in ``unit``; both None when no interval is possible.
-        confidence: that the interval really has, which with few repetitions is less than was asked for; None
-            without an interval.
-        n: how many independent repetitions stand behind it.
-        unit: ``ns``, ``ratio`` …
-        method: how point and interval were found, or why one of them is missing.
-    """
-
+    # the figure, in ``unit``; None when there is none (which is not zero), then ``method`` says why
     point: float | None
+    # low, high: ends of the interval, in ``unit``; both None when no interval is possible
     low: float | None
     high: float | None
+    # that the interval really has, which with few repetitions is less than was asked for; None without an interval
     confidence: float | None
-    n: int
-    unit: str
-    method: str
+    n: int  # how many independent repetitions stand behind it
+    unit: str  # ``ns``, ``ratio`` …
+    method: str  # how point and interval were found, or why one of them is missing
 
     @classmethod
     def missing(cls, unit: str, reason: str, n: int = 0) -> Estimate:

@@ -29,37 +29,27 @@ from virtgauge.analysis.ranks import epsilon_squared, stratified_delta
 FACTORS = ("function", "platform", "load")
 PARAMETERS = {"p50": "median", "half_iqr": "half IQR", "max": "maximum", "min": "minimum"}
 """Statistics, and what they are called."""
-LEVEL = 0.05
-"""The paper's significance level, here of p adjusted for all tests of one probe."""
-FEWEST_REPETITIONS = 3
-"""With fewer, nothing shows how much a cell varies by itself."""
+LEVEL = 0.05  # The paper's significance level, here of p adjusted for all tests of one probe
+FEWEST_REPETITIONS = 3  # With fewer, nothing shows how much a cell varies by itself
 MOST_PAIRED_LEVELS = 8
 """Of a factor with more levels no pairs are tested: there would be more of them than anyone reads."""
 
-Place = tuple[str, str, str]
-"""Function, platform (an arm's name) and load."""
-Repetitions = Mapping[int, Mapping[str, float | None]]
-"""A cell's figures by repetition and statistic."""
+Place = tuple[str, str, str]  # Function, platform (an arm's name) and load
+Repetitions = Mapping[int, Mapping[str, float | None]]  # A cell's figures by repetition and statistic
 
 
 @dataclasses.dataclass(frozen=True)
 class PairTest:
-    """Two levels of a factor.
+    """Two levels of a factor."""
 
-    Attributes:
-        first, second: the levels; for platforms, the arms' names.
-        z: Dunn's, positive where the first one's values rank higher; None where the pair is not ranked.
-        p: two-sided, adjusted by Holm for all pairs of the factor; None where the pair is not ranked.
-        delta: Cliff's δ within equal levels of the other factors; positive where the first one's values are larger.
-        emulated: one of them is an emulated platform.
-    """
-
+    # first, second: the levels; for platforms, the arms' names
     first: str
     second: str
-    z: float | None
-    p: float | None
+    z: float | None  # Dunn's, positive where the first one's values rank higher; None where the pair is not ranked
+    p: float | None  # two-sided, adjusted by Holm for all pairs of the factor; None where the pair is not ranked
+    # Cliff's δ within equal levels of the other factors; positive where the first one's values are larger
     delta: Estimate
-    emulated: bool
+    emulated: bool  # one of them is an emulated platform
 
     @property
     def shown(self) -> bool:
@@ -68,27 +58,18 @@ class PairTest:
 
 @dataclasses.dataclass(frozen=True)
 class FactorTest:
-    """Kruskal–Wallis of one factor for one parameter.
+    """Kruskal–Wallis of one factor for one parameter."""
 
-    Attributes:
-        factor: of :data:`FACTORS`.
-        levels: that were ranked.
-        n: values; of the platform guests.
-        h, df, p: the test, corrected for ties; p unadjusted.
-        p_holm: adjusted for all Kruskal–Wallis tests of the probe.
-        epsilon_squared: the share of the ranks' variance that the factor explains, 0…1.
-        pairs: Dunn's test and δ; empty where there are too many.
-    """
-
-    factor: str
-    levels: tuple[str, ...]
-    n: int
+    factor: str  # of :data:`FACTORS`
+    levels: tuple[str, ...]  # that were ranked
+    n: int  # values; of the platform guests
+    # h, df, p: the test, corrected for ties; p unadjusted
     h: float
     df: int
     p: float
-    p_holm: float
-    epsilon_squared: float
-    pairs: tuple[PairTest, ...]
+    p_holm: float  # adjusted for all Kruskal–Wallis tests of the probe
+    epsilon_squared: float  # the share of the ranks' variance that the factor explains, 0…1
+    pairs: tuple[PairTest, ...]  # Dunn's test and δ; empty where there are too many
 
     @property
     def shown(self) -> bool:
@@ -97,26 +78,17 @@ class FactorTest:
 
 @dataclasses.dataclass(frozen=True)
 class EffectTest:
-    """A main effect or an interaction, of the logarithms: what multiplies a value, whatever the other factors do to it.
+    """A main effect or an interaction, of the logarithms: what multiplies a value, whatever the others do."""
 
-    Attributes:
-        factors: one for a main effect (when the others are accounted for), more for an interaction.
-        f: of the aligned ranks; None where the repetitions of every cell tie, so that any effect is certain.
-        df, df_error: degrees of freedom.
-        p_ranks: of the aligned ranks.
-        p_values: of the ordinary analysis of variance.  Ranks alone find too much where cells vary unequally.
-        p_holm: the larger of the two, for an effect is shown by both or not at all, adjusted for all such tests.
-        partial_eta_squared: the effect's share beside its own error, of the aligned ranks, 0…1.
-    """
-
-    factors: tuple[str, ...]
-    f: float | None
+    factors: tuple[str, ...]  # one for a main effect (when the others are accounted for), more for an interaction
+    f: float | None  # of the aligned ranks; None where the repetitions of every cell tie, so that any effect is certain
+    # df, df_error: degrees of freedom
     df: int
     df_error: int
-    p_ranks: float
-    p_values: float
-    p_holm: float
-    partial_eta_squared: float
+    p_ranks: float  # of the aligned ranks
+    p_values: float  # of the ordinary analysis of variance. Ranks alone find too much where cells vary unequally.
+    p_holm: float  # the larger of the two, for an effect is shown by both or not at all, adjusted for all such tests
+    partial_eta_squared: float  # the effect's share beside its own error, of the aligned ranks, 0…1
 
     @property
     def p(self) -> float:
@@ -144,19 +116,12 @@ class ParameterFactors:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeFactors:
-    """Which factors matter for one probe.
+    """Which factors matter for one probe."""
 
-    Attributes:
-        repetitions: complete ones of the balanced design, of each platform; what the interactions rest on.
-        parameters: empty where nothing could be tested, then ``notes`` says why.
-        unranked: emulated arms, by name.
-        notes: what was left out or could not be tested, and why.
-    """
-
-    repetitions: int
-    parameters: tuple[ParameterFactors, ...]
-    unranked: tuple[str, ...]
-    notes: tuple[str, ...]
+    repetitions: int  # complete ones of the balanced design, of each platform; what the interactions rest on
+    parameters: tuple[ParameterFactors, ...]  # empty where nothing could be tested, then ``notes`` says why
+    unranked: tuple[str, ...]  # emulated arms, by name
+    notes: tuple[str, ...]  # what was left out or could not be tested, and why
 
 
 def probe_factors(

@@ -72,11 +72,7 @@ def two_level_shares(guests: int, strong: int, light_share: float) -> Shares:
 
 
 def equal_shares(guests: int) -> Shares:
-    """Every guest the same.
-
-    Raises:
-        ValueError: there is no guest.
-    """
+    """Every guest the same. Raises ValueError: there is no guest."""
     if guests < 1:
         raise ValueError(f"N = {guests}: there must be at least one guest")
     return (1 / guests,) * guests
@@ -156,16 +152,11 @@ def corrected_buffer_s(burst_frames: float, maximum_frames_per_s: float, through
 
 @dataclasses.dataclass(frozen=True)
 class DropCounter:
-    """What one place dropped between two readings.
+    """What one place dropped between two readings."""
 
-    Attributes:
-        place: ``br0 port to guest 3``, ``guest 3 backlog``, ``tester receive ring`` …
-        flow: the one whose frames alone pass there; None where all flows do.
-    """
-
-    place: str
+    place: str  # ``br0 port to guest 3``, ``guest 3 backlog``, ``tester receive ring`` …
     dropped: int
-    flow: int | None = None
+    flow: int | None = None  # the one whose frames alone pass there; None where all flows do
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,20 +166,13 @@ class LossAccounting:
     The tester counts losses by flow; rings, backlogs, switch ports and guests count what they dropped.  The ledger
     closes when both agree.  When it does not, frames vanished at a place that nobody watches, or the counters saw
     traffic that is not ours; either way the figures cannot be trusted.
-
-    Attributes:
-        lost: frames that the tester missed, of all flows.
-        places: frames by the place that dropped them; only places that dropped any.
-        unattributed: lost frames that no counter explains, summed over flows.
-        excess: frames that counters dropped but the tester does not miss.
-        tolerance: frames by which both may be off.
     """
 
-    lost: int
-    places: Mapping[str, int]
-    unattributed: int
-    excess: int
-    tolerance: int
+    lost: int  # frames that the tester missed, of all flows
+    places: Mapping[str, int]  # frames by the place that dropped them; only places that dropped any
+    unattributed: int  # lost frames that no counter explains, summed over flows
+    excess: int  # frames that counters dropped but the tester does not miss
+    tolerance: int  # frames by which both may be off
 
     @property
     def closed(self) -> bool:

@@ -33,8 +33,7 @@ from virtgauge.analysis.shift import (
     signed_rank_p,
 )
 
-MOST_NEEDED = 10_000
-"""Repetitions beyond which more of them are no answer; a plan allows no more."""
+MOST_NEEDED = 10_000  # Repetitions beyond which more of them are no answer; a plan allows no more
 _SLACK = 1e-9
 
 
@@ -49,21 +48,13 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Shifted:
-    """By how much a figure lies higher in one run than in the base.
+    """By how much a figure lies higher in one run than in the base."""
 
-    Attributes:
-        ratio: other / base; missing where a figure is 0 or negative.
-        difference: other − base, in the measure's unit.
-        p: two-sided; None where one of them has no repetition.
-        sizes: repetitions of base and other.
-        paired: whether both were measured in each repetition.
-    """
-
-    ratio: Estimate
-    difference: Estimate
-    p: float | None
-    sizes: tuple[int, int]
-    paired: bool = False
+    ratio: Estimate  # other / base; missing where a figure is 0 or negative
+    difference: Estimate  # other − base, in the measure's unit
+    p: float | None  # two-sided; None where one of them has no repetition
+    sizes: tuple[int, int]  # repetitions of base and other
+    paired: bool = False  # whether both were measured in each repetition
 
     @property
     def least_p(self) -> float:
@@ -81,23 +72,15 @@ class Shifted:
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """What a change is held against.
+    """What a change is held against."""
 
-    Attributes:
-        band: what identical arms differ by: a factor ≥ 1 for ratios, else in the measure's unit; None when not known.
-        margin: the largest change that does not matter, as a share (0.05); 0 when every change does.
-        base: the base's figure, of which the margin is a share where differences are judged.
-        level: α, of the whole family of comparisons.
-        comparisons: how many there are in the family.
-        held: how many of them hold at the level.
-    """
-
+    # what identical arms differ by: a factor ≥ 1 for ratios, else in the measure's unit; None when not known
     band: float | None
-    margin: float
-    base: float
-    level: float
-    comparisons: int
-    held: int
+    margin: float  # the largest change that does not matter, as a share (0.05); 0 when every change does
+    base: float  # the base's figure, of which the margin is a share where differences are judged
+    level: float  # α, of the whole family of comparisons
+    comparisons: int  # how many there are in the family
+    held: int  # how many of them hold at the level
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,18 +15,13 @@ from collections.abc import Sequence
 class Claim:
     """What one guest wants, and what it may have; in whole CPUs.
 
-    Attributes:
-        demand: that it would use if it were alone (threads that always run).
-        limit: it gets no more, even of what nobody else wants; None is no limit.
-        weight: its part of what is shared, relative to the others'.
-
     Raises:
         ValueError: a negative amount, or a weight that is not positive.
     """
 
-    demand: float
-    limit: float | None = None
-    weight: float = 1.0
+    demand: float  # that it would use if it were alone (threads that always run)
+    limit: float | None = None  # it gets no more, even of what nobody else wants; None is no limit
+    weight: float = 1.0  # its part of what is shared, relative to the others'
 
     def __post_init__(self) -> None:
         if self.cap < 0:

@@ -42,19 +42,12 @@ _MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
 
 @dataclasses.dataclass(frozen=True)
 class KruskalWallis:
-    """Whether groups of independent values differ in location.
+    """Whether groups of independent values differ in location."""
 
-    Attributes:
-        h: the statistic, corrected for ties.
-        df: groups − 1.
-        p: from the χ² distribution with ``df`` degrees of freedom.
-        sizes: of the groups.
-    """
-
-    h: float
-    df: int
-    p: float
-    sizes: tuple[int, ...]
+    h: float  # the statistic, corrected for ties
+    df: int  # groups − 1
+    p: float  # from the χ² distribution with ``df`` degrees of freedom
+    sizes: tuple[int, ...]  # of the groups
 
     @property
     def n(self) -> int:
@@ -63,20 +56,14 @@ class KruskalWallis:
 
 @dataclasses.dataclass(frozen=True)
 class DunnPair:
-    """Two of the groups compared on the ranks of all.
+    """Two of the groups compared on the ranks of all."""
 
-    Attributes:
-        first, second: places of the groups.
-        z: positive where the first group's mean rank is the higher one.
-        p: two-sided, unadjusted.
-        p_holm: adjusted for all pairs of the same test.
-    """
-
+    # first, second: places of the groups
     first: int
     second: int
-    z: float
-    p: float
-    p_holm: float
+    z: float  # positive where the first group's mean rank is the higher one
+    p: float  # two-sided, unadjusted
+    p_holm: float  # adjusted for all pairs of the same test
 
 
 def midranks(values: Values) -> Values:

@@ -41,10 +41,8 @@ from virtgauge.analysis.ranks import midranks
 
 Values = npt.NDArray[np.float64]
 
-MOST_EXACT = 80
-"""Values of both samples together of which the exact distribution is counted; it takes milliseconds."""
-_SLACK = 1e-9
-"""Relative: sums of probabilities that should be equal differ by rounding."""
+MOST_EXACT = 80  # Values of both samples together of which the exact distribution is counted; it takes milliseconds
+_SLACK = 1e-9  # Relative: sums of probabilities that should be equal differ by rounding
 
 
 def widest_confidence(m: int, n: int) -> float:

@@ -15,14 +15,11 @@ import re
 from collections.abc import Sequence
 from statistics import median
 
-NEAR = 0.8
-"""A resource that is busy for this share of the time, or more, is the limit (ours)."""
+NEAR = 0.8  # A resource that is busy for this share of the time, or more, is the limit (ours)
 CLIENT_NEAR = 0.5
 """A rate beyond this share of what the client reaches against a server that does nothing is the client's as well."""
-FACTOR = 2.0
-"""A disk whose flushes became so much faster or slower is another one."""
-CHANCE = 0.001
-"""How often at most bursts that are independent look like that although nothing has changed."""
+FACTOR = 2.0  # A disk whose flushes became so much faster or slower is another one
+CHANCE = 0.001  # How often at most bursts that are independent look like that although nothing has changed
 
 
 class Limit(enum.StrEnum):
@@ -38,45 +35,31 @@ class Limit(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What was counted while a rate was measured; None where it was not.
+    """What was counted while a rate was measured; None where it was not."""
 
-    Attributes:
-        operations_per_s: of all clients together.
-        clients: that wait for an answer each.
-        acknowledged: whether an operation ends with the server's answer.
-        flushes_per_operation: counted at the server.
-        flush_limit_per_s: flushes that its device completes one after another; None where it has no limit.
-        client_limit_per_s: of the same client against a server that stores nothing.
-        server_cpu_ns, client_cpu_ns: for each operation.
-        server_cpus: that the server may use.
-        service_ns: mean, from sending to the answer.
-    """
-
-    operations_per_s: float
-    clients: int = 1
-    acknowledged: bool = True
-    flushes_per_operation: float | None = None
+    operations_per_s: float  # of all clients together
+    clients: int = 1  # that wait for an answer each
+    acknowledged: bool = True  # whether an operation ends with the server's answer
+    flushes_per_operation: float | None = None  # counted at the server
+    # flushes that its device completes one after another; None where it has no limit
     flush_limit_per_s: float | None = None
-    client_limit_per_s: float | None = None
+    client_limit_per_s: float | None = None  # of the same client against a server that stores nothing
+    # server_cpu_ns, client_cpu_ns: for each operation
     server_cpu_ns: float | None = None
     client_cpu_ns: float | None = None
-    server_cpus: float | None = None
-    service_ns: float | None = None
+    server_cpus: float | None = None  # that the server may use
+    service_ns: float | None = None  # mean, from sending to the answer
 
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """The limit of a rate.
-
-    Attributes:
-        shares: of the time (or of the limit) that each known resource was used, whatever the limit is: ``flushes``,
-            ``client``, ``server CPU``; of a round trip the parts ``flush``, ``server``, ``client`` and ``rest``.
-        operations_per_flush: above 1 where a flush serves several (group commit); None without flushes.
-    """
+    """The limit of a rate."""
 
     limit: Limit
+    # of the time (or of the limit) that each known resource was used, whatever the limit is: ``flushes``, ``client``,
+    # ``server CPU``; of a round trip the parts ``flush``, ``server``, ``client`` and ``rest``
     shares: dict[str, float]
-    operations_per_flush: float | None
+    operations_per_flush: float | None  # above 1 where a flush serves several (group commit); None without flushes
 
 
 def explain(load: Load) -> Explanation:
@@ -147,11 +130,7 @@ def flush_limit_per_s(profile: str, probed_per_s: float | None) -> float | None:
 
 
 def spread(rates: Sequence[float]) -> float:
-    """The largest rate over the smallest.
-
-    Raises:
-        ValueError: there is none, or one that is not positive.
-    """
+    """The largest rate over the smallest. Raises ValueError: there is none, or one that is not positive."""
     if not rates or min(rates) <= 0:
         raise ValueError("a spread needs positive rates")
     return max(rates) / min(rates)

@@ -29,8 +29,7 @@ from virtgauge.claims.verdicts import CheckedClaim, Evidence, verdict_of, within
 _NOT_ALIKE = "nothing was measured both ways and otherwise alike"
 _AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
 _RESAMPLES = 2000
-_REACHED = 1.05
-"""A range of levels that ends within a twentieth of the paper's is taken for it."""
+_REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's is taken for it
 
 
 def judge(claim: Claim, figures: Figures) -> CheckedClaim:

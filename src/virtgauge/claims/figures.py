@@ -19,28 +19,21 @@ NOT_PRINTED = "the paper prints no figure of this"
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One figure.
+    """One figure."""
 
-    Attributes:
-        measure: of the claims' file.
-        levels: by which two figures are paired.
-        facts: further levels by which figures are chosen, and which do not tell places apart.
-        estimate: with its interval over repetitions; of a paper's figure, an interval without width, or one with
-            the ends that it states.
-        values: the repetitions by block; empty of a paper's.
-        arm: that it is of, or the paper's platform; ``label`` is its name where that is worth saying.
-        emulated: it shows that the method works, and decides nothing.
-        identical: the values of the A/A arm and of the reference in the same cell; empty where there are none.
-    """
-
-    measure: str
-    levels: Mapping[str, Level]
+    measure: str  # of the claims' file
+    levels: Mapping[str, Level]  # by which two figures are paired
+    # with its interval over repetitions; of a paper's figure, an interval without width, or one with the ends that it
+    # states
     estimate: Estimate
+    # the repetitions by block; empty of a paper's
     values: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    # further levels by which figures are chosen, and which do not tell places apart
     facts: Mapping[str, Level] = dataclasses.field(default_factory=dict)
-    arm: str = ""
+    arm: str = ""  # that it is of, or the paper's platform; ``label`` is its name where that is worth saying
     label: str = ""
-    emulated: bool = False
+    emulated: bool = False  # it shows that the method works, and decides nothing
+    # the values of the A/A arm and of the reference in the same cell; empty where there are none
     identical: tuple[Mapping[int, float], Mapping[int, float]] = ({}, {})
 
     @property

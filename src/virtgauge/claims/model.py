@@ -24,17 +24,13 @@ class _Model(BaseModel):
 
 
 class Range(_Model):
-    """Levels of a numeric factor, both ends included, or all names but some.
-
-    Attributes:
-        pick: of otherwise equal figures the one at the ``lowest`` or ``highest`` of these levels, or their ``median``.
-        excluding: names that do not count.
-    """
+    """Levels of a numeric factor, both ends included, or all names but some."""
 
     at_least: float = -math.inf
     at_most: float = math.inf
+    # of otherwise equal figures the one at the ``lowest`` or ``highest`` of these levels, or their ``median``
     pick: Literal["lowest", "highest", "median"] | None = None
-    excluding: tuple[str, ...] = ()
+    excluding: tuple[str, ...] = ()  # names that do not count
 
     def includes(self, level: object) -> bool:
         """Whether a level lies within; up to rounding of how it is written."""
@@ -50,17 +46,11 @@ Cells = dict[str, Level]
 
 
 class CellTest(_Model):
-    """What every test has.
+    """What every test has."""
 
-    Attributes:
-        measure: of the figures, one of the file's.
-        cells: levels that the figures have.
-        whose: the bounds are: the paper's words, or ours where it names none.
-    """
-
-    measure: str
-    cells: Cells = Field(default_factory=dict)
-    whose: Literal["paper", "ours"] = "paper"
+    measure: str  # of the figures, one of the file's
+    cells: Cells = Field(default_factory=dict)  # levels that the figures have
+    whose: Literal["paper", "ours"] = "paper"  # the bounds are: the paper's words, or ours where it names none
 
 
 class BoundedTest(CellTest):
@@ -88,10 +78,6 @@ class Compared(BoundedTest):
 
     Compared are figures that differ only in the factors named in ``of`` and ``to``; with ``alike``, figures that agree
     in those factors; with ``of_which`` or ``to_which``, that one figure of all.
-
-    Attributes:
-        span: levels of a factor that the paper's range has.  Figures over a shorter range can contradict a bound
-            that more change would break as well, and confirm nothing.
     """
 
     relation: Literal["ratio", "difference"]
@@ -101,6 +87,8 @@ class Compared(BoundedTest):
     of_which: Literal["each", "lowest", "highest"] = "each"
     to_which: Literal["each", "lowest", "highest"] = "each"
     alike: tuple[str, ...] | None = None
+    # levels of a factor that the paper's range has. Figures over a shorter range can contradict a bound that more
+    # change would break as well, and confirm nothing.
     span: dict[str, Range] = Field(default_factory=dict)
 
 
@@ -182,21 +170,17 @@ class Significance(_Model):
 
     Of one factor Kruskal–Wallis, of ``pairs`` of its levels Dunn's test, of several factors their interaction.  ``*``
     pairs a level with every other; ``others`` and a level are all pairs without it.
-
-    Attributes:
-        significant, insignificant: measures for which an effect is to be found, or not.
-        within: the same in each level of another factor by itself.
-        groups: levels put together under new names.
     """
 
     relation: Literal["significance"]
     factors: Annotated[tuple[str, ...], Field(min_length=1)]
     pairs: tuple[tuple[str, str], ...] = ()
+    # significant, insignificant: measures for which an effect is to be found, or not
     significant: tuple[str, ...] = ()
     insignificant: tuple[str, ...] = ()
-    within: str | None = None
+    within: str | None = None  # the same in each level of another factor by itself
     cells: Cells = Field(default_factory=dict)
-    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # levels put together under new names
 
 
 Test = Annotated[
@@ -206,23 +190,15 @@ Test = Annotated[
 
 
 class Claim(_Model):
-    """One conclusion.
+    """One conclusion."""
 
-    Attributes:
-        name: short and unique in its file.
-        where: in the paper.
-        text: what it says, in its words or close to them.
-        note: how it is tested, and what is ours in that.
-        at_one_level: it compares what databases write, so that it is tested once more at one level of durability.
-        tests: all must agree.
-    """
-
-    name: str
-    where: str
-    text: str
-    note: str = ""
+    name: str  # short and unique in its file
+    where: str  # in the paper
+    text: str  # what it says, in its words or close to them
+    note: str = ""  # how it is tested, and what is ours in that
+    # it compares what databases write, so that it is tested once more at one level of durability
     at_one_level: bool = False
-    tests: Annotated[tuple[Test, ...], Field(min_length=1)]
+    tests: Annotated[tuple[Test, ...], Field(min_length=1)]  # all must agree
 
 
 class MeasureWords(_Model):
@@ -242,20 +218,14 @@ class Printed(_Model):
 
 
 class ClaimFile(_Model):
-    """The claims of one paper that one suite is about.
+    """The claims of one paper that one suite is about."""
 
-    Attributes:
-        measures: that tests name.
-        factors: how a level is written, as a format; an empty one is not written.
-        default: levels of every test that does not name the factor.
-        needed: levels of a factor without which a test is not complete; an empty list is every level that there is.
-        of_arms: factors that say which platform a figure is of.  Only a test that names one compares two platforms.
-    """
-
-    measures: dict[str, MeasureWords]
-    factors: dict[str, str]
-    default: Cells = Field(default_factory=dict)
+    measures: dict[str, MeasureWords]  # that tests name
+    factors: dict[str, str]  # how a level is written, as a format; an empty one is not written
+    default: Cells = Field(default_factory=dict)  # levels of every test that does not name the factor
+    # levels of a factor without which a test is not complete; an empty list is every level that there is
     needed: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    # factors that say which platform a figure is of. Only a test that names one compares two platforms.
     of_arms: tuple[str, ...] = ()
     claim: tuple[Claim, ...]
     printed: tuple[Printed, ...] = ()

@@ -21,8 +21,7 @@ from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
 
 LEVEL = 0.05
-FEWEST_REPETITIONS = 3
-"""With fewer, nothing shows how much a cell varies by itself."""
+FEWEST_REPETITIONS = 3  # With fewer, nothing shows how much a cell varies by itself
 _MOST_NAMED = 3
 
 

@@ -22,17 +22,11 @@ class Verdict(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """One figure of a test.
+    """One figure of a test."""
 
-    Attributes:
-        text: in words, with the figure, or why there is none.
-        agrees: with the conclusion; None where it does not decide.
-        measured: whether there is a figure at all.
-    """
-
-    text: str
-    agrees: bool | None
-    measured: bool = True
+    text: str  # in words, with the figure, or why there is none
+    agrees: bool | None  # with the conclusion; None where it does not decide
+    measured: bool = True  # whether there is a figure at all
 
     @classmethod
     def none(cls, reason: str) -> Evidence:
@@ -62,14 +56,11 @@ class Hearing:
 
 @dataclasses.dataclass(frozen=True)
 class ClaimCheck:
-    """A conclusion of a paper, on the paper's own figures and on this run's.
-
-    Attributes:
-        at_one_level: of storage, the same with all databases at one level of durability; None where it does not matter.
-    """
+    """A conclusion of a paper, on the paper's own figures and on this run's."""
 
     paper: CheckedClaim
     run: tuple[Hearing, ...]
+    # of storage, the same with all databases at one level of durability; None where it does not matter
     at_one_level: CheckedClaim | None = None
 
 

@@ -29,15 +29,10 @@ from virtgauge.results.measure import Better, Measure
 
 @dataclasses.dataclass(frozen=True)
 class Criteria:
-    """By what a change is judged.
+    """By what a change is judged."""
 
-    Attributes:
-        nominal: confidence of the intervals; what it lacks to 1 is the level of the whole family of comparisons.
-        equivalent: the largest change that does not matter, as a share; 0 when every change does.
-    """
-
-    nominal: float
-    equivalent: float
+    nominal: float  # confidence of the intervals; what it lacks to 1 is the level of the whole family of comparisons
+    equivalent: float  # the largest change that does not matter, as a share; 0 when every change does
 
     @property
     def level(self) -> float:
@@ -45,16 +40,11 @@ class Criteria:
 
 
 class _Found(NamedTuple):
-    """What was measured of a change, not yet judged.
-
-    Attributes:
-        base: the base's figure, of which the margin is a share.
-        band: see :class:`Effect`.
-    """
+    """What was measured of a change, not yet judged."""
 
     shifted: Shifted
-    base: float
-    band: float | None
+    base: float  # the base's figure, of which the margin is a share
+    band: float | None  # see :class:`Effect`
 
 
 class _Side(NamedTuple):

@@ -17,8 +17,7 @@ from virtgauge.errors import UsageError
 from virtgauge.report.trials import flattened
 from virtgauge.results.measure import Measure
 
-_OF_EVERY_BOOT = frozenset({"context boot_id"})
-"""Facts that differ between any two runs and mean nothing."""
+_OF_EVERY_BOOT = frozenset({"context boot_id"})  # Facts that differ between any two runs and mean nothing
 
 
 def differing_environment(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:

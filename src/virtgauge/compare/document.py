@@ -38,10 +38,8 @@ from virtgauge.specs.blocks import (
     table_of,
 )
 
-_MOST_COURSES = 60
-"""Series that are drawn; those with steps come first, and the table holds all."""
-_CLOSEST = 5
-"""Of changes that are not called one, those that come closest are told in full."""
+_MOST_COURSES = 60  # Series that are drawn; those with steps come first, and the table holds all
+_CLOSEST = 5  # Of changes that are not called one, those that come closest are told in full
 _READING = {
     "A/A": "The reference measured against itself within a run. A change counts only where it exceeds what identical "
     "arms seem to differ by in the run where they differ more.",

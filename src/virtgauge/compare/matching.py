@@ -67,11 +67,8 @@ def run_labels(runs: Sequence[ReadRun]) -> list[str]:
 
 Settings = Mapping[str, Any]
 
-_SAY_NOTHING = frozenset({"reservoir"})
-"""Settings that no figure depends on."""
-
-_Concerns = Callable[[str, Mapping[str, str]], bool]
-"""Whether a setting has to do with a cell, by its probe and levels."""
+_SAY_NOTHING = frozenset({"reservoir"})  # Settings that no figure depends on
+_Concerns = Callable[[str, Mapping[str, str]], bool]  # Whether a setting has to do with a cell, by its probe and levels
 
 
 def _always(probe: str, factors: Mapping[str, str]) -> bool:
@@ -133,19 +130,12 @@ def _of_cell(section: BaseModel, suite: str, probe: str, factors: Mapping[str, s
 
 @dataclasses.dataclass(frozen=True)
 class Matched:
-    """What is compared.
+    """What is compared."""
 
-    Attributes:
-        arms: of the base run with those of all others.
-        cells: in which anything is compared, in the order of the base run.
-        places: what is compared: measure, cell and arm by their places.
-        set_aside: what is not, and why.
-    """
-
-    arms: tuple[ArmPair, ...]
-    cells: tuple[Cell, ...]
-    places: tuple[tuple[Measure, int, int], ...]
-    set_aside: tuple[SetAside, ...]
+    arms: tuple[ArmPair, ...]  # of the base run with those of all others
+    cells: tuple[Cell, ...]  # in which anything is compared, in the order of the base run
+    places: tuple[tuple[Measure, int, int], ...]  # what is compared: measure, cell and arm by their places
+    set_aside: tuple[SetAside, ...]  # what is not, and why
 
 
 def match(runs: Sequence[ReadRun], measures: Sequence[Measure], wanted: Sequence[str]) -> Matched:

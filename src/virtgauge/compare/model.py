@@ -10,8 +10,7 @@ import enum
 
 from virtgauge.analysis.estimate import Estimate
 
-SCHEMA_VERSION = 1
-"""Of the JSON form; raised when a field changes its meaning or goes away."""
+SCHEMA_VERSION = 1  # Of the JSON form; raised when a field changes its meaning or goes away
 
 
 class Finding(enum.StrEnum):
@@ -24,25 +23,19 @@ class Finding(enum.StrEnum):
     NOT_SHOWN = "not shown"
 
 
-CALLED = frozenset({Finding.WORSE, Finding.BETTER, Finding.CHANGED})
-"""What says that a figure changed."""
+CALLED = frozenset({Finding.WORSE, Finding.BETTER, Finding.CHANGED})  # What says that a figure changed
 
 
 @dataclasses.dataclass(frozen=True)
 class RunLine:
-    """One of the runs.
+    """One of the runs."""
 
-    Attributes:
-        label: what it is called beside the others.
-        repetitions: blocks with a valid trial.
-    """
-
-    label: str
+    label: str  # what it is called beside the others
     run_id: str
     created_at: str
     plan_name: str
     tool_version: str
-    repetitions: int
+    repetitions: int  # blocks with a valid trial
     finished: bool
 
 
@@ -84,71 +77,49 @@ class SetAside:
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """One change, judged.
+    """One change, judged."""
 
-    Attributes:
-        ratio: other / base; missing where a figure is 0 or negative, and then the difference is judged.
-        difference: other − base in the measure's unit; None of changes relative to the reference.
-        band: what identical arms differ by: a factor for ratios, else in the measure's unit; None if not known.
-        p, p_adjusted: by itself, and among all comparisons of its kind.
-        finding, reason: what may be said, and why.
-        needed: repetitions of each run that would probably decide what is not shown; None if none would.
-    """
-
-    ratio: Estimate
-    difference: Estimate | None
+    ratio: Estimate  # other / base; missing where a figure is 0 or negative, and then the difference is judged
+    difference: Estimate | None  # other − base in the measure's unit; None of changes relative to the reference
+    # what identical arms differ by: a factor for ratios, else in the measure's unit; None if not known
     band: float | None
+    # p, p_adjusted: by itself, and among all comparisons of its kind
     p: float | None
     p_adjusted: float | None
+    # finding, reason: what may be said, and why
     finding: Finding
     reason: str
-    needed: int | None
+    needed: int | None  # repetitions of each run that would probably decide what is not shown; None if none would
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One measure of one arm in one cell, in the base and in one other run.
+    """One measure of one arm in one cell, in the base and in one other run."""
 
-    Attributes:
-        run: place of the other run in :attr:`Comparison.runs`.
-        cell: place in :attr:`Comparison.cells`.
-        arm: place in :attr:`Comparison.arms`.
-        measure: its full name.
-        unit: the measure's base unit.
-        better: ``lower``, ``higher`` or ``neither``.
-        base, other: the figures, each the median over its repetitions.
-        own: the change of the figure itself.
-        relative: the change of its ratio to the reference arm of its own run; None of the reference, and where there
-            is no such ratio.
-    """
-
-    run: int
-    cell: int
-    arm: int
-    measure: str
-    unit: str
-    better: str
+    run: int  # place of the other run in :attr:`Comparison.runs`
+    cell: int  # place in :attr:`Comparison.cells`
+    arm: int  # place in :attr:`Comparison.arms`
+    measure: str  # its full name
+    unit: str  # the measure's base unit
+    better: str  # ``lower``, ``higher`` or ``neither``
+    # base, other: the figures, each the median over its repetitions
     base: Estimate
     other: Estimate
-    own: Effect
+    own: Effect  # the change of the figure itself
+    # the change of its ratio to the reference arm of its own run; None of the reference, and where there is no such
+    # ratio
     relative: Effect | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """What every comparison of runs has.
-
-    Attributes:
-        confidence: of the intervals, nominal.
-        equivalent: the largest change that does not matter, as a share.
-        environment: what differs between the runs.
-    """
+    """What every comparison of runs has."""
 
     schema_version: int
     runs: tuple[RunLine, ...]
-    confidence: float
-    equivalent: float
-    environment: tuple[EnvironmentLine, ...]
+    confidence: float  # of the intervals, nominal
+    equivalent: float  # the largest change that does not matter, as a share
+    environment: tuple[EnvironmentLine, ...]  # what differs between the runs
     caveats: tuple[str, ...]
     set_aside: tuple[SetAside, ...]
     cells: tuple[CellLine, ...]
@@ -157,13 +128,9 @@ class Compared:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison(Compared):
-    """Two or more runs, the first of them the base; or two arms of a single one.
+    """Two or more runs, the first of them the base; or two arms of a single one."""
 
-    Attributes:
-        changes: largest first, what is called a change before what is not.
-    """
-
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...]  # largest first, what is called a change before what is not
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -189,61 +156,42 @@ class Comparison(Compared):
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A change of level within a series.
+    """A change of level within a series."""
 
-    Attributes:
-        after: place of the last run before it in :attr:`SeriesComparison.runs`.
-        size: later / earlier, between the parts on both sides; by difference where figures may be 0.
-        limit: what parts of this length may lie apart when nothing changed but the day, or identical arms do, in
-            the same terms; a factor or in the measure's unit.
-        finding: ``WORSE`` or ``BETTER``.
-    """
-
-    after: int
-    size: Estimate
+    after: int  # place of the last run before it in :attr:`SeriesComparison.runs`
+    size: Estimate  # later / earlier, between the parts on both sides; by difference where figures may be 0
+    # what parts of this length may lie apart when nothing changed but the day, or identical arms do, in the same
+    # terms; a factor or in the measure's unit
     limit: float
-    finding: Finding
+    finding: Finding  # ``WORSE`` or ``BETTER``
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """One measure of one arm in one cell over all runs.
+    """One measure of one arm in one cell over all runs."""
 
-    Attributes:
-        cell, arm: places in :attr:`SeriesComparison.cells` and ``arms``.
-        relative: whether it is of the ratios to the reference, else of the figures themselves.
-        levels: the median of each run; missing where it has none.
-        p, p_adjusted: that the series has no change, by itself and among all series of its kind.
-        steps: changes, in order.
-        doubtful: how many more were found that are no larger than runs differ by without a change.
-        reason: why there is no step, or why the series could not be examined.
-    """
-
+    # cell, arm: places in :attr:`SeriesComparison.cells` and ``arms``
     cell: int
     arm: int
     measure: str
     unit: str
     better: str
-    relative: bool
-    levels: tuple[Estimate, ...]
+    relative: bool  # whether it is of the ratios to the reference, else of the figures themselves
+    levels: tuple[Estimate, ...]  # the median of each run; missing where it has none
+    # p, p_adjusted: that the series has no change, by itself and among all series of its kind
     p: float | None
     p_adjusted: float | None
-    steps: tuple[Step, ...]
-    doubtful: int
-    reason: str
+    steps: tuple[Step, ...]  # changes, in order
+    doubtful: int  # how many more were found that are no larger than runs differ by without a change
+    reason: str  # why there is no step, or why the series could not be examined
 
 
 @dataclasses.dataclass(frozen=True)
 class SeriesComparison(Compared):
-    """Four or more runs in the order in which they were made.
+    """Four or more runs in the order in which they were made."""
 
-    Attributes:
-        seed: of the permutations.
-        series: those with the largest steps first.
-    """
-
-    seed: int
-    series: tuple[Series, ...]
+    seed: int  # of the permutations
+    series: tuple[Series, ...]  # those with the largest steps first
 
     @property
     def steps(self) -> int:

@@ -21,28 +21,19 @@ from virtgauge.results.table import ResultTable
 Figures = Mapping[tuple[str, Cell, str], Mapping[int, float]]
 """By the measure's full name, cell and arm a figure of each block; none of them empty."""
 
-LEAST_SERIES = 4
-"""Runs; with three, one that differs cannot be told from a change."""
-_LIMIT_S = 600.0
-"""A ledger that takes longer to read is damaged, or made to do harm."""
+LEAST_SERIES = 4  # Runs; with three, one that differs cannot be told from a change
+_LIMIT_S = 600.0  # A ledger that takes longer to read is damaged, or made to do harm
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadRun:
-    """One run.
+    """One run."""
 
-    Attributes:
-        folder: where it was read.
-        figures: of the measures that are compared.
-        repetitions: with a valid trial.
-        finished: whether it recorded its end.
-    """
-
-    folder: Path
+    folder: Path  # where it was read
     manifest: Manifest
-    figures: Figures
-    repetitions: int
-    finished: bool
+    figures: Figures  # of the measures that are compared
+    repetitions: int  # with a valid trial
+    finished: bool  # whether it recorded its end
 
     @property
     def version(self) -> list[str]:
@@ -72,11 +63,7 @@ class ReadRun:
 
 
 def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
-    """Read a run.
-
-    Raises:
-        UsageError: there is none, of another ledger version, damaged, or without a valid trial.
-    """
+    """Read a run. Raises UsageError: there is none, of another ledger version, damaged, or without a valid trial."""
     with ReadOnlyLedger.open(folder, _LIMIT_S) as ledger:
         try:
             table = ResultTable(ledger)
@@ -112,11 +99,7 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
-    """Runs, and the runs within folders of runs.
-
-    Raises:
-        UsageError: a folder is neither.
-    """
+    """Runs, and the runs within folders of runs. Raises UsageError: a folder is neither."""
     found: list[Path] = []
     for path in paths:
         if (path / LEDGER_NAME).is_file():

@@ -23,23 +23,16 @@ from virtgauge.results.measure import Measure
 
 @dataclasses.dataclass(frozen=True)
 class _Course:
-    """One figure over the runs that have it.
-
-    Attributes:
-        runs: their places in the series.
-        values: of each, one a repetition.
-        by_ratio: whether all are positive; their logarithms are analysed then.
-        band: the widest that identical arms differ by, in the terms of :meth:`scaled`; 0 when not known.
-    """
+    """One figure over the runs that have it."""
 
     measure: Measure
     cell: int
     arm: int
     relative: bool
-    runs: tuple[int, ...]
-    values: tuple[tuple[float, ...], ...]
-    by_ratio: bool
-    band: float
+    runs: tuple[int, ...]  # their places in the series
+    values: tuple[tuple[float, ...], ...]  # of each, one a repetition
+    by_ratio: bool  # whether all are positive; their logarithms are analysed then
+    band: float  # the widest that identical arms differ by, in the terms of :meth:`scaled`; 0 when not known
 
     @property
     def scaled(self) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:

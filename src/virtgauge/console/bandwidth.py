@@ -28,8 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-PORT = 8763
-"""Of TCP and of UDP, as in native/bandwidth."""
+PORT = 8763  # Of TCP and of UDP, as in native/bandwidth
 
 
 Estimator = enum.StrEnum("Estimator", {"KITE2": "kite2", "YAZ_ORIGINAL": "yaz-original"})

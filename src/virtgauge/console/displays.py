@@ -33,8 +33,7 @@ from virtgauge.ledger.records import TrialStatus
 
 _UNBROKEN = 100_000
 """Columns of what is no terminal: no line is broken there, so that paths and commands can be cut out of it."""
-WIDE = 120
-"""Columns from which on a bar names the trial under way."""
+WIDE = 120  # Columns from which on a bar names the trial under way
 _BESIDE_BAR = 50
 _BESIDE_DESCRIPTION = 64
 """Columns that a row needs besides the bar, or what stands behind it: spinner, count and remaining time."""

@@ -32,11 +32,7 @@ def writable_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | 
 
 
 def makeable_folder(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """A folder that a command will make, with its parents, or write to.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
+    """A folder that a command will make, with its parents, or write to. Raises UsageError: it cannot be made."""
     if value is not None and not ctx.resilient_parsing:
         require_makeable(param.opts[0], value)
     return value
@@ -60,11 +56,7 @@ def run_folder(out: Path | None, plan_name: str) -> Path:
 def require_makeable(
     option: str, folder: Path, remedy: str = "choose a folder that can be written, or in one that can"
 ) -> None:
-    """Refuse a folder that is neither there to be written nor can be made.
-
-    Raises:
-        UsageError: naming the option.
-    """
+    """Refuse a folder that is neither there to be written nor can be made. Raises UsageError: naming the option."""
     made: list[Path] = []
     try:
         with _refusal(option, folder, remedy):

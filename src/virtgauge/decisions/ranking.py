@@ -33,32 +33,20 @@ _NEITHER = "of this figure neither less nor more is better"
 
 @dataclasses.dataclass(frozen=True)
 class Rank:
-    """One platform's place.
+    """One platform's place."""
 
-    Attributes:
-        arm: the platform.
-        rank: from 1; shared by those that cannot be told apart.
-        better: names of the platforms that are better.
-    """
-
-    arm: str
-    rank: int
-    better: tuple[str, ...]
+    arm: str  # the platform
+    rank: int  # from 1; shared by those that cannot be told apart
+    better: tuple[str, ...]  # names of the platforms that are better
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """An order of platforms.
+    """An order of platforms."""
 
-    Attributes:
-        requirement: by whose measure; empty for the overall ranking.
-        ranks: the best first.
-        unranked: platforms without a place, with the reason.
-    """
-
-    requirement: str
-    ranks: tuple[Rank, ...]
-    unranked: dict[str, str]
+    requirement: str  # by whose measure; empty for the overall ranking
+    ranks: tuple[Rank, ...]  # the best first
+    unranked: dict[str, str]  # platforms without a place, with the reason
 
 
 def rankings(

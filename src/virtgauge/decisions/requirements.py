@@ -19,27 +19,16 @@ from virtgauge.results.quantities import Quantity
 
 @dataclasses.dataclass(frozen=True)
 class BoundRequirement:
-    """A requirement, resolved.
+    """A requirement, resolved."""
 
-    Attributes:
-        name: unique among the run's requirements.
-        text: ``p99 of how long after its deadline a sleep wakes ≤ 100 µs``, for people.
-        required: as the plan has it.
-        measure: whose figure is bounded.
-        quantity: what is bounded: the measure's, or a factor where the bound is on the ratio to the reference.
-        bound: in that quantity's base unit.
-        confidence: of the verdict.
-        platforms: names of arms that it is for.
-    """
-
-    name: str
-    text: str
-    required: Requirement
-    measure: Measure
-    quantity: Quantity
-    bound: Bound
-    confidence: float
-    platforms: tuple[str, ...]
+    name: str  # unique among the run's requirements
+    text: str  # ``p99 of how long after its deadline a sleep wakes ≤ 100 µs``, for people
+    required: Requirement  # as the plan has it
+    measure: Measure  # whose figure is bounded
+    quantity: Quantity  # what is bounded: the measure's, or a factor where the bound is on the ratio to the reference
+    bound: Bound  # in that quantity's base unit
+    confidence: float  # of the verdict
+    platforms: tuple[str, ...]  # names of arms that it is for
 
     @property
     def relative(self) -> bool:

@@ -29,37 +29,25 @@ from virtgauge.results.table import ResultTable
 
 Told = TypeVar("Told", int, float)
 
-_SILENT = 0.1
-"""Of the valid repetitions at most this part may be without the figure."""
+_SILENT = 0.1  # Of the valid repetitions at most this part may be without the figure
 
 
 @dataclasses.dataclass(frozen=True)
 class CellVerdict:
-    """A requirement on one cell of one platform.
+    """A requirement on one cell of one platform."""
 
-    Attributes:
-        suite, probe, factors: the cell.
-        host: of a fleet, that it is judged on; empty where there is one host only.
-        outcome: after the guards.
-        estimate: the figure with the interval that decided, in the requirement's base unit.
-        margin: how far the figure is within the bound (negative: beyond), as a share of the bound.
-        trials: numbers of the trials behind it.
-        more: about how many more repetitions would decide it; 0 when decided, None when that cannot be told.
-        open: further repetitions may decide it.
-        reason: in words.
-    """
-
+    # suite, probe, factors: the cell
     suite: str
     probe: str
     factors: dict[str, str]
-    host: str
-    outcome: Outcome
-    estimate: Estimate
-    margin: float | None
-    trials: tuple[int, ...]
-    more: int | None
-    open: bool
-    reason: str
+    host: str  # of a fleet, that it is judged on; empty where there is one host only
+    outcome: Outcome  # after the guards
+    estimate: Estimate  # the figure with the interval that decided, in the requirement's base unit
+    margin: float | None  # how far the figure is within the bound (negative: beyond), as a share of the bound
+    trials: tuple[int, ...]  # numbers of the trials behind it
+    more: int | None  # about how many more repetitions would decide it; 0 when decided, None when that cannot be told
+    open: bool  # further repetitions may decide it
+    reason: str  # in words
 
     @property
     def cell(self) -> Cell:
@@ -69,24 +57,16 @@ class CellVerdict:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A requirement on one platform.
+    """A requirement on one platform."""
 
-    Attributes:
-        requirement: by its name.
-        arm: the platform.
-        outcome: None where it is not judged: the platform was skipped, or is emulated.
-        decisive: the cell that the verdict rests on: the one that failed, is undecided, or passed with least margin;
-            None without any.
-        cells: all of them.
-        reason: in words.
-    """
-
-    requirement: str
-    arm: str
-    outcome: Outcome | None
+    requirement: str  # by its name
+    arm: str  # the platform
+    outcome: Outcome | None  # None where it is not judged: the platform was skipped, or is emulated
+    # the cell that the verdict rests on: the one that failed, is undecided, or passed with least margin; None without
+    # any
     decisive: CellVerdict | None
-    cells: tuple[CellVerdict, ...]
-    reason: str
+    cells: tuple[CellVerdict, ...]  # all of them
+    reason: str  # in words
 
     @property
     def more(self) -> int | None:
@@ -243,8 +223,7 @@ def _decisive(cells: Sequence[CellVerdict]) -> CellVerdict | None:
     )
 
 
-Needed = Callable[[str, Cell], bool]
-"""Whether a further repetition of an arm in a cell would help."""
+Needed = Callable[[str, Cell], bool]  # Whether a further repetition of an arm in a cell would help
 
 
 class Deciding:

@@ -21,5 +21,4 @@ class Format(enum.StrEnum):
     PHORONIX = "phoronix"
 
 
-BINARY = frozenset({Format.PARQUET})
-"""Those that no terminal should get."""
+BINARY = frozenset({Format.PARQUET})  # Those that no terminal should get

@@ -103,50 +103,36 @@ def open_place(location: str, *, endpoint: str | None = None, region: str | None
     return Place(location, files, f"{address.netloc}{address.path}".rstrip("/"))
 
 
-VERSION = 1
-"""Of the archive's layout."""
+VERSION = 1  # Of the archive's layout
 
 _RUNS = "runs"
 
 
 class ArchivedFile(BaseModel):
-    """A file of trials.
-
-    Attributes:
-        path: below the archive's root.
-        suite: of all its trials.
-        rows: in it.
-    """
+    """A file of trials."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    # below the archive's root
     path: Annotated[str, Field(pattern=r"^trials/suite=[a-z]+/month=\d{4}-\d{2}/[A-Za-z0-9._-]+\.parquet$")]
-    suite: str
-    rows: Annotated[int, Field(ge=0)]
+    suite: str  # of all its trials
+    rows: Annotated[int, Field(ge=0)]  # in it
 
 
 class Entry(BaseModel):
-    """One archived run.
-
-    Attributes:
-        version: of the layout.
-        archive: the run's name in the archive, unique.
-        run, plan, created_at: as in its manifest.
-        trials: number of them.
-        digest: of the trials and the measures; the same of a run that has not changed.
-        archived_at: ISO 8601, UTC.
-    """
+    """One archived run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    version: int
-    archive: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
+    version: int  # of the layout
+    archive: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]  # the run's name in the archive, unique
+    # run, plan, created_at: as in its manifest
     run: str
     plan: str
     created_at: str
-    trials: Annotated[int, Field(ge=0)]
-    digest: str
-    archived_at: str
+    trials: Annotated[int, Field(ge=0)]  # number of them
+    digest: str  # of the trials and the measures; the same of a run that has not changed
+    archived_at: str  # ISO 8601, UTC
     files: tuple[ArchivedFile, ...]
 
 
@@ -160,11 +146,7 @@ def read_entry(place: Place, archive: str) -> Entry | None:
 
 
 def read_entries(place: Place) -> list[Entry]:
-    """Every archived run.
-
-    Raises:
-        UsageError: there is no archive, or one that this virtgauge does not know.
-    """
+    """Every archived run. Raises UsageError: there is no archive, or one that this virtgauge does not know."""
     try:
         paths = [path for path in place.found(_RUNS) if path.endswith(".json")]
         entries = [_parsed(place, path) for path in paths]
@@ -199,10 +181,8 @@ def _parsed(place: Place, path: str) -> Entry:
 
 FILE_SCHEMA = SCHEMA.remove(SCHEMA.get_field_index("suite"))
 
-ROWS_IN_MEMORY = 200_000
-"""Of a suite, before they are sorted and written."""
-_GROUP_ROWS = 20_000
-"""A query for one measure passes over the other groups by their statistics."""
+ROWS_IN_MEMORY = 200_000  # Of a suite, before they are sorted and written
+_GROUP_ROWS = 20_000  # A query for one measure passes over the other groups by their statistics
 
 
 class Archived(enum.StrEnum):

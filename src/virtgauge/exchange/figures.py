@@ -18,19 +18,14 @@ from virtgauge.results.table import ResultTable
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One measure of one arm in one cell.
-
-    Attributes:
-        values: one a repetition, by ascending block, in the measure's base unit.
-        estimate: the median over the repetitions.
-    """
+    """One measure of one arm in one cell."""
 
     measure: Measure
     probe: str
     factors: dict[str, str]
     arm: ArmRecord
-    values: tuple[float, ...]
-    estimate: Estimate
+    values: tuple[float, ...]  # one a repetition, by ascending block, in the measure's base unit
+    estimate: Estimate  # the median over the repetitions
 
     @property
     def cell(self) -> str:

@@ -32,32 +32,22 @@ _FACTOR = re.compile(r"factor\.([A-Za-z0-9_. -]{1,60})")
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a query may take.
+    """What a query may take."""
 
-    Attributes:
-        memory_mib: of DuckDB; what needs more goes to a scratch folder that is removed, up to ``scratch_mib``.
-        seconds: until it is interrupted.
-        rows: of its answer, at most.
-    """
-
-    memory_mib: int = 1024
+    memory_mib: int = 1024  # of DuckDB; what needs more goes to a scratch folder that is removed, up to ``scratch_mib``
     scratch_mib: int = 4096
-    seconds: float = 300.0
-    rows: int = 10_000
+    seconds: float = 300.0  # until it is interrupted
+    rows: int = 10_000  # of its answer, at most
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a query found.
+    """What a query found."""
 
-    Attributes:
-        columns, rows: the table.
-        cut: whether there were more rows than the limit.
-    """
-
+    # columns, rows: the table
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
-    cut: bool
+    cut: bool  # whether there were more rows than the limit
 
 
 class QueryError(VirtgaugeError):
@@ -76,11 +66,7 @@ class Archive:
         self._limits = limits
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Answer:
-        """The answer to one SELECT.
-
-        Raises:
-            QueryError: it is none, is wrong, or goes beyond the limits.
-        """
+        """The answer to one SELECT. Raises QueryError: it is none, is wrong, or goes beyond the limits."""
         import duckdb
 
         limits = self._limits

@@ -26,73 +26,56 @@ from virtgauge.results.table import ResultTable
 
 
 class Row(NamedTuple):
-    """One figure of one trial, or that there is none.
+    """One figure of one trial, or that there is none."""
 
-    Attributes:
-        run, created_at, plan, version: of the run, and the virtgauge that measured it.
-        host: of a fleet's run, as its plan names it; empty where the run had one host only.
-        cpu, kernel: of that host's fingerprint; empty where unknown.
-        arm, platform, role, emulated: as in the manifest.
-        trial_id, key, block, attempt, status, started_at, elapsed_ns, error: as in the ledger.
-        flags: names of the validity flags, with blanks between.
-        factors: levels by factor, as a JSON object in the order of the plan.
-        measure: its name within the suite; None for a trial whose probe has none.
-        value: in ``unit``; None for a trial that does not count, and where one that does cannot say it.
-        unit: the base unit of the measure's quantity.
-        better: ``lower``, ``higher`` or ``neither``.
-    """
-
+    # run, created_at, plan, version: of the run, and the virtgauge that measured it
     run: str
     created_at: str
     plan: str
     version: str
-    host: str
+    host: str  # of a fleet's run, as its plan names it; empty where the run had one host only
+    # cpu, kernel: of that host's fingerprint; empty where unknown
     cpu: str
     kernel: str
     suite: str
     probe: str
-    measure: str | None
+    measure: str | None  # its name within the suite; None for a trial whose probe has none
+    # arm, platform, role, emulated: as in the manifest
     arm: str
     platform: str
     role: str
     emulated: bool
-    factors: str
+    factors: str  # levels by factor, as a JSON object in the order of the plan
     block: int
     attempt: int
+    # trial_id, key, block, attempt, status, started_at, elapsed_ns, error: as in the ledger
     trial_id: int
     key: str
     status: str
-    flags: str
+    flags: str  # names of the validity flags, with blanks between
     error: str | None
     started_at: str
     elapsed_ns: int
-    value: float | None
-    unit: str | None
-    better: str | None
+    value: float | None  # in ``unit``; None for a trial that does not count, and where one that does cannot say it
+    unit: str | None  # the base unit of the measure's quantity
+    better: str | None  # ``lower``, ``higher`` or ``neither``
 
 
 COLUMNS = Row._fields
 
 
 class Told(NamedTuple):
-    """One trial, valid or not, and what it says.
-
-    Attributes:
-        cell: its place among the cells of the run.
-        host: of a fleet, on which it was made; None where the run had one host only.
-        ended: how, with the reason.
-        counts: whether it is the last valid one of its cell, arm and block.
-        figures: each of its measures with its value; None of a trial that does not count, or cannot say it.
-    """
+    """One trial, valid or not, and what it says."""
 
     mark: Mark
-    cell: int
+    cell: int  # its place among the cells of the run
     arm: str
     block: int
     attempt: int
-    host: HostRecord | None
-    ended: Tried
-    counts: bool
+    host: HostRecord | None  # of a fleet, on which it was made; None where the run had one host only
+    ended: Tried  # how, with the reason
+    counts: bool  # whether it is the last valid one of its cell, arm and block
+    # each of its measures with its value; None of a trial that does not count, or cannot say it
     figures: list[tuple[Measure, float | None]]
 
 

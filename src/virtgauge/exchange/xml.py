@@ -66,27 +66,17 @@ _ELEMENTS = {Outcome.FAIL: "failure", Outcome.INCONCLUSIVE: "error", Outcome.ERR
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One thing that was examined on one platform.
+    """One thing that was examined on one platform."""
 
-    Attributes:
-        suite: the heading below which it stands, as a rule the platform.
-        classname: what it belongs to: ``virtgauge.timing``.
-        name: unique within suite and classname.
-        outcome: how it ended.
-        message: why, in a line; of one that passed, what was found.
-        seconds: how long its trials took together; None where that is not known.
-        properties: what else a reader may want, in their order.
-        detail: more lines on why it did not pass.
-    """
-
-    suite: str
-    classname: str
-    name: str
-    outcome: Outcome
-    message: str = ""
-    seconds: float | None = None
+    suite: str  # the heading below which it stands, as a rule the platform
+    classname: str  # what it belongs to: ``virtgauge.timing``
+    name: str  # unique within suite and classname
+    outcome: Outcome  # how it ended
+    message: str = ""  # why, in a line; of one that passed, what was found
+    seconds: float | None = None  # how long its trials took together; None where that is not known
+    # what else a reader may want, in their order
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    detail: str = ""
+    detail: str = ""  # more lines on why it did not pass
 
 
 def junit(cases: Iterable[Case], name: str, timestamp: str = "", properties: Mapping[str, str] | None = None) -> str:
@@ -241,11 +231,7 @@ _CLIENT = f"virtgauge {__version__}"
 
 
 def phoronix(found: RunFigures) -> str:
-    """The whole document.
-
-    Raises:
-        UsageError: there is no figure, and the format has no result without one.
-    """
+    """The whole document. Raises UsageError: there is no figure, and the format has no result without one."""
     # Their results are ordered one way or the other.
     ordered = (figure for figure in found.figures if figure.measure.better is not Better.NEITHER)
     figures = [figure for figure in ordered if figure.estimate.point is not None]

@@ -34,21 +34,13 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """A plan's checked content.
+    """A plan's checked content."""
 
-    Attributes:
-        platforms: by name, not yet probed.
-        cells: each once, though several designs have it.
-        suites: of each cell, by its key.
-        scopes: of every design that has a cell, by the cell's key.
-        requirements: what the platforms must do.
-    """
-
-    platforms: dict[str, Platform]
-    cells: tuple[Cell, ...]
-    suites: dict[str, Suite]
-    scopes: dict[str, tuple[DesignScope, ...]]
-    requirements: tuple[BoundRequirement, ...] = ()
+    platforms: dict[str, Platform]  # by name, not yet probed
+    cells: tuple[Cell, ...]  # each once, though several designs have it
+    suites: dict[str, Suite]  # of each cell, by its key
+    scopes: dict[str, tuple[DesignScope, ...]]  # of every design that has a cell, by the cell's key
+    requirements: tuple[BoundRequirement, ...] = ()  # what the platforms must do
 
     def is_for(self, cell: Cell, arm: ArmRecord) -> bool:
         """Whether a cell is measured on an arm."""
@@ -335,12 +327,9 @@ def _arm(name: str, role: str, platform: Platform, availability: Availability) -
     return Arm(record=record, platform=platform)
 
 
-FIRST_FIGURES = "first-figures"
-"""Below the run's folder."""
-_REPETITIONS = 6
-"""At most: with so many, the range is a 95 % interval of the median."""
-_LONGEST_S = 60.0
-"""A design that takes longer is no first look; it is measured with all platforms only."""
+FIRST_FIGURES = "first-figures"  # Below the run's folder
+_REPETITIONS = 6  # At most: with so many, the range is a 95 % interval of the median
+_LONGEST_S = 60.0  # A design that takes longer is no first look; it is measured with all platforms only
 
 
 def first_figures(plan: Plan, design: Design, missing: Collection[str]) -> Plan | None:

@@ -35,22 +35,16 @@ class TrialProgress:
 
 @dataclasses.dataclass(frozen=True)
 class TrialEnded:
-    """A trial is in the ledger.
-
-    Attributes:
-        trials_done: cells that need no further attempt, of ``trials_total``.
-        remaining_s: expected time to the end of the run; None while too little is known of its platforms.
-        reason: the first fatal flag or the error, for a trial that is not valid.
-        left_out: reason (``steal``, ``foreign-load``) of each take that was left out and repeated within the trial.
-    """
+    """A trial is in the ledger."""
 
     key: str
     arm: str
     status: str
-    reason: str | None
-    trials_done: int
+    reason: str | None  # the first fatal flag or the error, for a trial that is not valid
+    trials_done: int  # cells that need no further attempt, of ``trials_total``
     trials_total: int
-    remaining_s: float | None
+    remaining_s: float | None  # expected time to the end of the run; None while too little is known of its platforms
+    # reason (``steal``, ``foreign-load``) of each take that was left out and repeated within the trial
     left_out: tuple[str, ...] = ()
 
     @classmethod

@@ -27,12 +27,9 @@ from virtgauge.suites.base import Cell
 _MOST_REMEMBERED = 20_000
 _UNSEEN_SHARE = 0.2
 """Of a run's trials: while fewer are done, nothing is said before every platform was met or is remembered."""
-_MET_SHARE = 0.3
-"""Of the cells that are measured on a platform: from here on the others can be told from them."""
-_BENCH_S, _EMULATED_BENCH_S = 0.7, 8.0
-"""To launch and close a guest of which nothing at all is known."""
-_EMULATED_FACTOR = 3.0
-"""By which trials of an emulated guest take longer, likewise; most end by the clock."""
+_MET_SHARE = 0.3  # Of the cells that are measured on a platform: from here on the others can be told from them
+_BENCH_S, _EMULATED_BENCH_S = 0.7, 8.0  # To launch and close a guest of which nothing at all is known
+_EMULATED_FACTOR = 3.0  # By which trials of an emulated guest take longer, likewise; most end by the clock
 
 
 def costs_file() -> Path:

@@ -28,8 +28,7 @@ from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
 
-LOCK_NAME = "measuring.lock"
-"""In the folder of all scopes: held by whoever measures on this machine."""
+LOCK_NAME = "measuring.lock"  # In the folder of all scopes: held by whoever measures on this machine
 
 
 class InterruptedRunError(VirtgaugeError):

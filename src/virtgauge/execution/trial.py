@@ -29,11 +29,9 @@ _FIRST_SLICE_S, _SHORTEST_SLICE_S, _LONGEST_SLICE_S = 0.25, 0.03, 1.0
 """Slices grow with each that is kept and are halved by each that is not: long on a quiet machine, because each costs
 a request and begins cold, and on a noisy one short enough to fit between bursts."""
 _GROWTH, _GROWTH_BESIDE_NOISE = 2.0, 1.2
-_WATCHED_S = 0.02
-"""Without steal and foreign load for so long is a quiet moment."""
+_WATCHED_S = 0.02  # Without steal and foreign load for so long is a quiet moment
 _RUN_PATIENCE_S, _RUN_PATIENCE_SHARE, _LEAST_PATIENCE_S = 60.0, 2.0, 0.001
-_ENOUGH = 0.5
-"""Of what a sliced trial wants has to be kept when its patience has ended."""
+_ENOUGH = 0.5  # Of what a sliced trial wants has to be kept when its patience has ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,11 +223,7 @@ def _fatal(flags: Sequence[Flag]) -> list[Flag]:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a trial ended, ready for the ledger.
-
-    Attributes:
-        guest_lost: the testbed is of no further use; the next trial needs a fresh one.
-    """
+    """How a trial ended, ready for the ledger."""
 
     status: TrialStatus
     flags: tuple[Flag, ...]
@@ -237,7 +231,7 @@ class Outcome:
     accounting: dict[str, Any]
     error: str | None
     elapsed_ns: int
-    guest_lost: bool
+    guest_lost: bool  # the testbed is of no further use; the next trial needs a fresh one
     histograms: dict[str, Histogram] = dataclasses.field(default_factory=dict)
     samples: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
 

@@ -33,24 +33,17 @@ each request."""
 
 @dataclasses.dataclass(frozen=True)
 class MachineUsage:
-    """Who used the machine during a trial.
+    """Who used the machine during a trial."""
 
-    Attributes:
-        load: the whole machine.
-        guest_ns: CPU time of what is under test, as accounted outside of it; None where that is not known.
-        peers_ns: CPU time of what helps to measure it (a client, a tester, a switch).
-        controller_ns: CPU time of this controller.
-        elsewhere: no guest under test runs on this machine (it is simulated, or another machine), whose other
-            processes and whose hypervisor therefore take nothing from it.
-        kernel_work_hidden: what threads of the kernel did for the testbed is in no other field, and cannot be told from
-            the work of other processes.
-    """
-
-    load: CpuLoad
-    guest_ns: int | None
-    peers_ns: int
-    controller_ns: int
+    load: CpuLoad  # the whole machine
+    guest_ns: int | None  # CPU time of what is under test, as accounted outside of it; None where that is not known
+    peers_ns: int  # CPU time of what helps to measure it (a client, a tester, a switch)
+    controller_ns: int  # CPU time of this controller
+    # no guest under test runs on this machine (it is simulated, or another machine), whose other processes and whose
+    # hypervisor therefore take nothing from it
     elsewhere: bool = False
+    # what threads of the kernel did for the testbed is in no other field, and cannot be told from the work of other
+    # processes
     kernel_work_hidden: bool = False
 
     @property

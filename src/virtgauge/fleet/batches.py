@@ -21,15 +21,11 @@ from virtgauge.suites.base import Cell
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A batch and where it takes place.
-
-    Attributes:
-        host: that the batch is measured on, and whose trials it brings.
-        pair: of the plan, that says which other host its tester is on; None where that is this one.
-    """
+    """A batch and where it takes place."""
 
     batch: Batch[Cell]
-    host: str
+    host: str  # that the batch is measured on, and whose trials it brings
+    # of the plan, that says which other host its tester is on; None where that is this one
     pair: FleetPair | None = None
 
     @property
@@ -143,20 +139,16 @@ _OF_HOSTS = ("worker-lost", "worker-back", "tester-lost", "host-busy", "host-set
 
 @dataclasses.dataclass(frozen=True)
 class HostStanding:
-    """One host.
-
-    Attributes:
-        done, total: cells of its batches that need no more, of all.
-        last: when the last trial that came from it began; None before the first.
-    """
+    """One host."""
 
     name: str
+    # done, total: cells of its batches that need no more, of all
     done: int
     total: int
     valid: int
     not_valid: int
     failed_guests: int
-    last: str | None
+    last: str | None  # when the last trial that came from it began; None before the first
 
 
 def fleet_status(ledger: Ledger) -> tuple[list[HostStanding], list[EventRecord], str]:

@@ -61,10 +61,8 @@ class TlsFiles:
         return cls(made.tls_ca_file, made.tls_client_cert, made.tls_client_key)
 
 
-SLOT = "host"
-"""The resource of which every worker has one and every batch takes one."""
-HEARTBEAT_S = 30.0
-"""A worker's; that one has died is known by its closed connection."""
+SLOT = "host"  # The resource of which every worker has one and every batch takes one
+HEARTBEAT_S = 30.0  # A worker's; that one has died is known by its closed connection
 
 _SETTINGS = {
     "distributed.worker.profile.enabled": False,

@@ -76,8 +76,7 @@ def _sign(path: Path) -> str | None:
         return None
 
 
-FORMAT = 3
-"""Of all messages here; raised when one changes."""
+FORMAT = 3  # Of all messages here; raised when one changes
 
 _Message = TypeVar("_Message")
 
@@ -88,70 +87,47 @@ class ForeignMessageError(VirtgaugeError):
 
 @dataclasses.dataclass(frozen=True)
 class Enlistment:
-    """The question who a worker is and what it can measure.
+    """The question who a worker is and what it can measure."""
 
-    Attributes:
-        plan_text: complete, with the seed.
-    """
-
-    plan_text: str
+    plan_text: str  # complete, with the seed
 
 
 @dataclasses.dataclass(frozen=True)
 class Assistance:
-    """The question whether a worker's machine can be the tester's for the guests on another.
+    """The question whether a worker's machine can be the tester's for the guests on another."""
 
-    Attributes:
-        token: of the fleet's run.
-    """
-
-    token: str
+    token: str  # of the fleet's run
 
 
 @dataclasses.dataclass(frozen=True)
 class Tester:
-    """Where the tester of a batch is launched.
+    """Where the tester of a batch is launched."""
 
-    Attributes:
-        host: what the plan calls it.
-        address, port, secret: of its server of peers.
-        cpus: of that machine.
-        cables: names of interfaces that are cabled to each other: of the guests' host, and of the tester's.
-    """
-
-    host: str
+    host: str  # what the plan calls it
+    # address, port, secret: of its server of peers
     address: str
     port: int
     secret: str
-    cpus: tuple[int, ...]
+    cpus: tuple[int, ...]  # of that machine
+    # names of interfaces that are cabled to each other: of the guests' host, and of the tester's
     cables: tuple[tuple[str, str], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """One batch for one host.
+    """One batch for one host."""
 
-    Attributes:
-        token: of the fleet's run, 16 hexadecimal digits; the worker keeps what it measured under it.
-        host: what the plan calls the host.
-        first_block: of the host.
-        plan_text: complete, with the seed.
-        arms: those of this host's schedule.
-        block, testbed, arm: which batch of the schedule.
-        known: key, attempt and status of the batch's trials that are merged already.
-        tester: on another host; None where it is on this one.
-    """
-
-    token: str
-    host: str
-    first_block: int
-    plan_text: str
-    arms: tuple[str, ...]
+    token: str  # of the fleet's run, 16 hexadecimal digits; the worker keeps what it measured under it
+    host: str  # what the plan calls the host
+    first_block: int  # of the host
+    plan_text: str  # complete, with the seed
+    arms: tuple[str, ...]  # those of this host's schedule
+    # block, testbed, arm: which batch of the schedule
     block: int
     testbed: str
     arm: str
-    known: tuple[tuple[str, int, str], ...]
-    tester: Tester | None = None
+    known: tuple[tuple[str, int, str], ...]  # key, attempt and status of the batch's trials that are merged already
+    tester: Tester | None = None  # on another host; None where it is on this one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,48 +142,33 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True)
 class Enrolment:
-    """A worker's answer to an enlistment.
-
-    Attributes:
-        fingerprint: of its host.
-        arms: of the plan, usable there or not.
-        notices: what the user should know, in words.
-    """
+    """A worker's answer to an enlistment."""
 
     signature: Signature
-    fingerprint: dict[str, Any]
-    arms: tuple[ArmRecord, ...]
-    notices: tuple[str, ...]
+    fingerprint: dict[str, Any]  # of its host
+    arms: tuple[ArmRecord, ...]  # of the plan, usable there or not
+    notices: tuple[str, ...]  # what the user should know, in words
 
 
 @dataclasses.dataclass(frozen=True)
 class Assisting:
-    """A worker's answer to a request for assistance: peers can be launched there.
-
-    Attributes:
-        address, port, secret: of its server of peers.
-        cpus: of its machine.
-    """
+    """A worker's answer to a request for assistance: peers can be launched there."""
 
     signature: Signature
+    # address, port, secret: of its server of peers
     address: str
     port: int
     secret: str
-    cpus: tuple[int, ...]
+    cpus: tuple[int, ...]  # of its machine
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedTrial:
-    """A trial with all that the ledger keeps of it; its ``guest_id`` is the worker's.
-
-    Attributes:
-        histograms: unit, packed bins, minimum, maximum and mean by measure.
-        samples: little-endian 8-byte integers by series.
-    """
+    """A trial with all that the ledger keeps of it; its ``guest_id`` is the worker's."""
 
     record: TrialRecord
-    histograms: dict[str, tuple[str, bytes, int, int, float]]
-    samples: dict[str, bytes]
+    histograms: dict[str, tuple[str, bytes, int, int, float]]  # unit, packed bins, minimum, maximum and mean by measure
+    samples: dict[str, bytes]  # little-endian 8-byte integers by series
 
     @classmethod
     def read(cls, ledger: Ledger, record: TrialRecord) -> Self:
@@ -236,37 +197,25 @@ class PackedTrial:
 
 @dataclasses.dataclass(frozen=True)
 class BatchAnswer:
-    """What a batch brought.
-
-    Attributes:
-        trials: every attempt of the batch that the worker knows.
-        guests: launched for them, and those that did not come up.
-        notices: what the user should know, in words.
-        events: kind and detail, for the ledger.
-        emulated: arms of which their guests' own facts, and no probe before, have told that they are emulated.
-    """
+    """What a batch brought."""
 
     signature: Signature
-    trials: tuple[PackedTrial, ...]
-    guests: tuple[GuestRecord, ...]
-    notices: tuple[str, ...]
-    events: tuple[tuple[str, str], ...]
+    trials: tuple[PackedTrial, ...]  # every attempt of the batch that the worker knows
+    guests: tuple[GuestRecord, ...]  # launched for them, and those that did not come up
+    notices: tuple[str, ...]  # what the user should know, in words
+    events: tuple[tuple[str, str], ...]  # kind and detail, for the ledger
+    # arms of which their guests' own facts, and no probe before, have told that they are emulated
     emulated: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """The worker cannot, in words.
-
-    Attributes:
-        busy: something else is measuring there; it may be asked again.
-        tester_lost: the tester's machine does not answer it any more.
-    """
+    """The worker cannot, in words."""
 
     message: str
     remedy: str | None
-    busy: bool = False
-    tester_lost: bool = False
+    busy: bool = False  # something else is measuring there; it may be asked again
+    tester_lost: bool = False  # the tester's machine does not answer it any more
 
 
 def pack(message: Enlistment | Assistance | Assignment | Enrolment | Assisting | BatchAnswer | Refusal) -> bytes:

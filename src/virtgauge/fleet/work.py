@@ -81,8 +81,7 @@ class Assistant:
 
 
 _SENDER = "the coordinator"
-_IDLE_S = 30.0
-"""After so long without a batch the machine is free for others again."""
+_IDLE_S = 30.0  # After so long without a batch the machine is free for others again
 _END_S = 60.0
 
 Answer = Enrolment | Assisting | BatchAnswer | Refusal

@@ -33,8 +33,7 @@ from virtgauge.host.process import die_with_parent
 from virtgauge.host.tag import STATE_VARIABLE, state_root
 from virtgauge.plan.fleet import FleetHost, FleetSection
 
-_GRACE_S = 30.0
-"""That a worker gives its own process to end; whoever started the worker gives it some seconds more."""
+_GRACE_S = 30.0  # That a worker gives its own process to end; whoever started the worker gives it some seconds more
 
 
 @contextlib.asynccontextmanager
@@ -92,11 +91,7 @@ async def _local_worker(
 async def ssh_workers(
     fleet: FleetSection, scheduler: str, files: TlsFiles, display: ProgressDisplay
 ) -> AsyncIterator[None]:
-    """One worker on every host, by ssh; ended with it.
-
-    Raises:
-        UnavailableError: a host cannot be logged in to.
-    """
+    """One worker on every host, by ssh; ended with it. Raises UnavailableError: a host cannot be logged in to."""
     async with _side_by_side([_ssh_worker(fleet, host, scheduler, files, display) for host in fleet.hosts]):
         yield
 
@@ -171,10 +166,8 @@ async def _relay(host: FleetHost, lines: AsyncIterable[bytes], display: Progress
             display.show(Notice(f"host {host.name}: {text}", warning=False))
 
 
-CONNECT_S = 300.0
-"""How long a worker tries to reach its scheduler."""
-_DEATHS, _WITHIN_S = 5, 120.0
-"""A worker killed so often in so short a time is not started again."""
+CONNECT_S = 300.0  # How long a worker tries to reach its scheduler
+_DEATHS, _WITHIN_S = 5, 120.0  # A worker killed so often in so short a time is not started again
 _SCHEDULER_LOST = 75
 
 

@@ -20,27 +20,20 @@ from pathlib import Path
 from virtgauge.host.mounts import mounts
 from virtgauge.host.process import KTHREADD, cpu_clock_ns, is_kernel_thread, kernel_threads_visible
 
-QUOTA_PERIOD_US = 100_000
-"""In which a quota of CPU time is used up and given anew."""
+QUOTA_PERIOD_US = 100_000  # In which a quota of CPU time is used up and given anew
 LEAST_QUOTA_US = 1_000  # the kernel's
 _POLL_S = 0.002
 _PLAIN_OPTIONS = ("rw", "ro", "xattr", "noprefix", "clone_children")
-_ACCOUNT_BYTES = 4096
-"""More than either version's account has."""
+_ACCOUNT_BYTES = 4096  # More than either version's account has
 
 
 @dataclasses.dataclass(frozen=True)
 class Hierarchies:
-    """Where the cgroup file systems of this machine are mounted.
+    """Where the cgroup file systems of this machine are mounted."""
 
-    Attributes:
-        v1: mount point by controller name (``cpuacct``, ``freezer``, …).
-        v2: mount point of the unified tree, with or without controllers; None where there is none.
-        named: mount points of v1 hierarchies without a controller (``name=systemd``), where runtimes make groups too.
-    """
-
-    v1: dict[str, Path]
-    v2: Path | None
+    v1: dict[str, Path]  # mount point by controller name (``cpuacct``, ``freezer``, …)
+    v2: Path | None  # mount point of the unified tree, with or without controllers; None where there is none
+    # mount points of v1 hierarchies without a controller (``name=systemd``), where runtimes make groups too
     named: tuple[Path, ...] = ()
 
     @classmethod

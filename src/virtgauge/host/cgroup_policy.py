@@ -16,8 +16,7 @@ from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, Hierarchies, members,
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import cpu_list
 
-_PLAIN_SHARES = 1024
-"""cgroup v1's ``cpu.shares`` of everybody."""
+_PLAIN_SHARES = 1024  # cgroup v1's ``cpu.shares`` of everybody
 _LEAST_SHARES, _LARGEST_SHARES = 2, 262_144
 _ROUNDS = 20
 _V1_THROTTLES = {
@@ -31,17 +30,11 @@ _V2_BOUNDS = {"read_bps": "rbps", "write_bps": "wbps", "read_iops": "riops", "wr
 
 @dataclasses.dataclass(frozen=True)
 class Throttling:
-    """How often the quota stopped a group, since it was made.
+    """How often the quota stopped a group, since it was made."""
 
-    Attributes:
-        periods: in which it wanted to run.
-        throttled: of these, in which it ran out of quota.
-        throttled_ns: it could not run for, over all CPUs.
-    """
-
-    periods: int
-    throttled: int
-    throttled_ns: int
+    periods: int  # in which it wanted to run
+    throttled: int  # of these, in which it ran out of quota
+    throttled_ns: int  # it could not run for, over all CPUs
 
     def since(self, earlier: Throttling) -> Throttling:
         """What was added."""

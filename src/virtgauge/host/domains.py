@@ -15,22 +15,17 @@ from typing import Any
 from virtgauge.host.process import output_of
 from virtgauge.host.tag import is_own_file
 
-DOMAIN_FILE = "libvirt.json"
-"""In a guest's folder: the connection's URI, and the name of the domain there."""
+DOMAIN_FILE = "libvirt.json"  # In a guest's folder: the connection's URI, and the name of the domain there
 
 _DESTROY_S = 15.0
 
 
 @dataclasses.dataclass(frozen=True)
 class DomainRecord:
-    """A domain that may exist.
-
-    Attributes:
-        name: of the domain; it begins with the scope's tag.
-    """
+    """A domain that may exist."""
 
     uri: str
-    name: str
+    name: str  # of the domain; it begins with the scope's tag
 
     def write(self, folder: Path) -> None:
         """Put it into a guest's folder, whole or not at all; before the domain is made.
@@ -65,14 +60,7 @@ def open_unattended(libvirt: Any, uri: str) -> Any:
 
 
 def remove_domain(connection: Any, name: str) -> bool:
-    """Destroy a domain and forget its definition, as far as there is one; blocking.
-
-    Returns:
-        whether there was one.
-
-    Raises:
-        libvirt.libvirtError: libvirt refuses, or it is still there.
-    """
+    """Destroy a domain and forget its definition, as far as there is one; blocking. Returns whether there was one."""
     import libvirt
 
     try:

@@ -21,30 +21,20 @@ from pathlib import Path
 from virtgauge.host.cgroup import Hierarchies, group_times_ns, root_cpu_ns
 from virtgauge.host.process import all_pids, cpu_ticks, process_name
 
-TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-"""The step of the counters in /proc/stat, of CPU time."""
-IN_TICKS = "/proc/stat"
-"""The method by which busy time comes in ticks."""
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # The step of the counters in /proc/stat, of CPU time
+IN_TICKS = "/proc/stat"  # The method by which busy time comes in ticks
 
 
 @dataclasses.dataclass(frozen=True)
 class CpuSnapshot:
-    """Counters of the whole machine at one moment.
+    """Counters of the whole machine at one moment."""
 
-    Attributes:
-        busy_ns: CPU time of all tasks since boot, over all CPUs.
-        steal_ns: time in which a hypervisor below ran something else; None where the kernel does not count it.
-        taken_at: CLOCK_MONOTONIC, ns.
-        cpus: CPUs counted.
-        method: where ``busy_ns`` comes from.
-        parts_ns: what it is the sum of, by name, where parts can appear and vanish; empty where it is one counter.
-    """
-
-    busy_ns: int
-    steal_ns: int | None
-    taken_at: int
-    cpus: int
-    method: str
+    busy_ns: int  # CPU time of all tasks since boot, over all CPUs
+    steal_ns: int | None  # time in which a hypervisor below ran something else; None where the kernel does not count it
+    taken_at: int  # CLOCK_MONOTONIC, ns
+    cpus: int  # CPUs counted
+    method: str  # where ``busy_ns`` comes from
+    # what it is the sum of, by name, where parts can appear and vanish; empty where it is one counter
     parts_ns: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -176,15 +166,10 @@ class WatchedMachine:
 
 @dataclasses.dataclass(frozen=True)
 class AmbientLoad:
-    """CPU time used by everybody but this process.
+    """CPU time used by everybody but this process."""
 
-    Attributes:
-        share: of the whole machine's, 0 to 1.
-        busiest: names and pids of the processes that used most of it, most first; at most three.
-    """
-
-    share: float
-    busiest: tuple[str, ...]
+    share: float  # of the whole machine's, 0 to 1
+    busiest: tuple[str, ...]  # names and pids of the processes that used most of it, most first; at most three
 
 
 async def ambient_load(seconds: float = 1.0) -> AmbientLoad:

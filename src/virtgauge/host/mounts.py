@@ -33,16 +33,11 @@ _MS_NOSUID, _MS_NODEV = 2, 4
 
 @dataclasses.dataclass(frozen=True)
 class Mount:
-    """One line of mountinfo.
-
-    Attributes:
-        fstype: ``ext4``, ``overlay``, ``cgroup2`` …
-        super_options: options of the file system itself (v1 controllers' names are among them).
-    """
+    """One line of mountinfo."""
 
     point: Path
-    fstype: str
-    super_options: tuple[str, ...]
+    fstype: str  # ``ext4``, ``overlay``, ``cgroup2`` …
+    super_options: tuple[str, ...]  # options of the file system itself (v1 controllers' names are among them)
 
 
 def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Mount]:

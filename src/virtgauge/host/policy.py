@@ -18,21 +18,17 @@ from virtgauge.errors import UsageError
 
 LEAST_WEIGHT, PLAIN_WEIGHT, LARGEST_WEIGHT = 1, 100, 10_000
 """Of Linux's cgroup v2; what other platforms call shares is converted, and what came of it is read back."""
-LEAST_CPU_LIMIT = 0.01
-"""In whole CPUs: the kernel accepts no quota below 1 ms in its period of 100 ms."""
+LEAST_CPU_LIMIT = 0.01  # In whole CPUs: the kernel accepts no quota below 1 ms in its period of 100 ms
 
 
 @dataclasses.dataclass(frozen=True)
 class DiskLimits:
-    """Upper bounds for a guest's disk; None is no bound.
+    """Upper bounds for a guest's disk; None is no bound."""
 
-    Attributes:
-        read_bps, write_bps: bytes a second.
-        read_iops, write_iops: operations a second.
-    """
-
+    # read_bps, write_bps: bytes a second
     read_bps: int | None = None
     write_bps: int | None = None
+    # read_iops, write_iops: operations a second
     read_iops: int | None = None
     write_iops: int | None = None
 
@@ -55,22 +51,17 @@ class DiskLimits:
 class Policy:
     """What one guest may use; None is no bound, and what everybody gets.
 
-    Attributes:
-        cpu_limit: CPU time of all its processes and vCPUs together, in whole CPUs (0.5 is half of one).
-        reservation: CPU time that it gets against any neighbour, in whole CPUs.
-        weight: its part of what is shared, 1 … 10 000; 100 is the default.
-        cores: the host's CPUs that it may run on.
-        available: the CPUs of the machine that it is for; None is this one.
-
     Raises:
         UsageError: a value that cannot be; the message names field, value and remedy.
     """
 
+    # CPU time of all its processes and vCPUs together, in whole CPUs (0.5 is half of one)
     cpu_limit: float | None = None
-    reservation: float | None = None
-    weight: int | None = None
-    cores: tuple[int, ...] | None = None
+    reservation: float | None = None  # CPU time that it gets against any neighbour, in whole CPUs
+    weight: int | None = None  # its part of what is shared, 1 … 10 000; 100 is the default
+    cores: tuple[int, ...] | None = None  # the host's CPUs that it may run on
     disk: DiskLimits = DiskLimits()
+    # the CPUs of the machine that it is for; None is this one
     available: dataclasses.InitVar[tuple[int, ...] | None] = None
 
     def __post_init__(self, available: tuple[int, ...] | None) -> None:
@@ -110,18 +101,13 @@ class Policy:
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """What became of a policy.
-
-    Attributes:
-        in_force: by the knob's name, what the platform says is in force, read back after it was set.
-        no_effect: knobs that were asked for and change nothing here, each with its reason.
-        notes: what a knob means on this platform where that is not plain: what is limited together, what of it each
-            virtual processor gets.
-    """
+    """What became of a policy."""
 
     declared: Policy
-    in_force: Mapping[str, str]
-    no_effect: tuple[str, ...] = ()
+    in_force: Mapping[str, str]  # by the knob's name, what the platform says is in force, read back after it was set
+    no_effect: tuple[str, ...] = ()  # knobs that were asked for and change nothing here, each with its reason
+    # what a knob means on this platform where that is not plain: what is limited together, what of it each virtual
+    # processor gets
     notes: tuple[str, ...] = ()
 
 
@@ -144,8 +130,7 @@ def weight_for_share(share: float, others_weight: int = PLAIN_WEIGHT) -> int:
 
 
 _RTDS_PERIOD_US = 10_000
-_HYPER_V_IOPS_BYTES = 8192
-"""Hyper-V counts a disk's operations in units of 8 KiB; ESXi in whole operations."""
+_HYPER_V_IOPS_BYTES = 8192  # Hyper-V counts a disk's operations in units of 8 KiB; ESXi in whole operations
 
 
 class Hypervisor(enum.StrEnum):
@@ -159,34 +144,21 @@ class Hypervisor(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The guest that the commands are for.
+    """The guest that the commands are for."""
 
-    Attributes:
-        name: as the hypervisor knows it.
-        vcpus: it has; limits of Hyper-V and VirtualBox are of these.
-        core_mhz: of one of the host's cores; ESXi counts CPU time in MHz.  None where it is not known.
-        medium: its disk as VirtualBox knows it.
-    """
-
-    name: str
-    vcpus: int = 1
-    core_mhz: int | None = None
-    medium: str = "DISK.vdi"
+    name: str  # as the hypervisor knows it
+    vcpus: int = 1  # it has; limits of Hyper-V and VirtualBox are of these
+    core_mhz: int | None = None  # of one of the host's cores; ESXi counts CPU time in MHz. None where it is not known.
+    medium: str = "DISK.vdi"  # its disk as VirtualBox knows it
 
 
 @dataclasses.dataclass(frozen=True)
 class Commands:
-    """What to type, and what of the policy it does not bring.
+    """What to type, and what of the policy it does not bring."""
 
-    Attributes:
-        lines: in order, for the hypervisor's own shell.
-        read_back: prints what is in force afterwards.
-        missing: parts of the policy that the hypervisor has no setting for, each with the reason.
-    """
-
-    lines: tuple[str, ...]
-    read_back: tuple[str, ...]
-    missing: tuple[str, ...]
+    lines: tuple[str, ...]  # in order, for the hypervisor's own shell
+    read_back: tuple[str, ...]  # prints what is in force afterwards
+    missing: tuple[str, ...]  # parts of the policy that the hypervisor has no setting for, each with the reason
 
 
 def commands(policy: Policy, hypervisor: Hypervisor, target: Target) -> Commands:

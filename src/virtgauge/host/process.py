@@ -27,8 +27,7 @@ def cpu_list(text: str) -> frozenset[int]:
 
 _PR_SET_PDEATHSIG = 1
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
-KTHREADD = 2
-"""The parent of all threads of the kernel, in its own PID namespace."""
+KTHREADD = 2  # The parent of all threads of the kernel, in its own PID namespace
 # Loaded before any fork: a child of a threaded process must not load libraries.
 LIBC = ctypes.CDLL(None, use_errno=True)
 

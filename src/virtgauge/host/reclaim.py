@@ -38,26 +38,18 @@ from virtgauge.host.tag import (
     state_root,
 )
 
-_YOUNG_S = 60.0
-"""A nameless rest younger than this may be one that another run is just making."""
+_YOUNG_S = 60.0  # A nameless rest younger than this may be one that another run is just making
 
 
 @dataclasses.dataclass(frozen=True)
 class DeadScope:
-    """A scope whose owner is gone.
-
-    Attributes:
-        folder: its folder; None when only processes or cgroups are left of it.
-        why: how we know that the owner is gone, in words.
-        state: to which it belonged; None where that is not known.
-        own: it belonged to the state folder of this process, or to one below it.
-    """
+    """A scope whose owner is gone."""
 
     tag: str
-    folder: Path | None
-    why: str
-    state: StateFolder | None
-    own: bool
+    folder: Path | None  # its folder; None when only processes or cgroups are left of it
+    why: str  # how we know that the owner is gone, in words
+    state: StateFolder | None  # to which it belonged; None where that is not known
+    own: bool  # it belonged to the state folder of this process, or to one below it
 
 
 def find_dead_scopes() -> list[DeadScope]:
@@ -170,8 +162,7 @@ def _abandoned_cgroups() -> list[str]:
 RUNTIME_FILE = "runtime.json"
 """In a guest's folder: the OCI runtime's command line up to ``--root DIR``, and the container's id."""
 
-RUNTIME_STATE = "runtime"
-"""Beside it: the runtime's own folder; there is no container before it exists."""
+RUNTIME_STATE = "runtime"  # Beside it: the runtime's own folder; there is no container before it exists
 
 _KILL_S = 5.0
 _RUNTIME_S = 10.0

@@ -45,8 +45,7 @@ class Scope:
             to run as root; they cannot list it, and each guest's own folder in it is private.
     """
 
-    _taken: ClassVar[set[str]] = set()
-    """Tags of this process's scopes, also of those that are over."""
+    _taken: ClassVar[set[str]] = set()  # Tags of this process's scopes, also of those that are over
 
     def __init__(self) -> None:
         self._state = StateFolder.own()

@@ -22,15 +22,13 @@ OWNER_VARIABLE = "VIRTGAUGE_OWNER"
 STATE_FOLDER_VARIABLE = "VIRTGAUGE_STATE_FOLDER"
 """And in this one the user and the state folder to which the scope belongs."""
 
-STATE_VARIABLE = "VIRTGAUGE_STATE"
-"""Overrides the folder of all scopes."""
+STATE_VARIABLE = "VIRTGAUGE_STATE"  # Overrides the folder of all scopes
 
 OWNER_FILE = "owner.json"
 CGROUP_PARENT = "virtgauge"
 TAG_PATTERN = re.compile(r"vg[0-9a-z]{6}")
 _DIGITS = string.digits + string.ascii_lowercase
-_MARK = slice(2, 4)
-"""Of a tag: the digits that all scopes of a state folder have in common."""
+_MARK = slice(2, 4)  # Of a tag: the digits that all scopes of a state folder have in common
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +36,10 @@ class StateFolder:
     """To whom a scope belongs.
 
     A run reclaims what dead scopes of its own state folder left, and of folders below it.
-
-    Attributes:
-        uid: the user whose processes own the scopes.
-        path: the folder of all scopes, without symbolic links.
     """
 
-    uid: int
-    path: str
+    uid: int  # the user whose processes own the scopes
+    path: str  # the folder of all scopes, without symbolic links
 
     @classmethod
     def own(cls) -> Self:

@@ -22,22 +22,17 @@ from virtgauge.provision.cache import ProvisionError
 from virtgauge.provision.kernel import GuestKernel, find_kernel
 from virtgauge.provision.progress import Progress
 
-_ROOM = 100 << 20
-"""Bytes that the largest format and what comes in between take, on either disk."""
+_ROOM = 100 << 20  # Bytes that the largest format and what comes in between take, on either disk
 
 
 @dataclasses.dataclass(frozen=True)
 class Ingredients:
-    """What an image is made of.
-
-    Attributes:
-        channel: how its agent is reached.
-    """
+    """What an image is made of."""
 
     kernel: GuestKernel
     agent: AgentBinary
     boot_loader: BootLoader
-    channel: ImageChannel = dataclasses.field(default_factory=SerialChannel)
+    channel: ImageChannel = dataclasses.field(default_factory=SerialChannel)  # how its agent is reached
 
 
 @dataclasses.dataclass(frozen=True)

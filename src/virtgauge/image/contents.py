@@ -24,18 +24,14 @@ from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.provision.boot_loader import BootLoader
 from virtgauge.provision.kernel import GuestKernel, ModuleError, canonical, module_closure
 
-SERIAL_DEVICE = "/dev/ttyS0"
-"""The first serial port (COM1), where every hypervisor can put one."""
-
-DEFAULT_PATIENCE_S = 3600
-"""Longer than the other platforms of a plan take for their part of a block."""
+SERIAL_DEVICE = "/dev/ttyS0"  # The first serial port (COM1), where every hypervisor can put one
+DEFAULT_PATIENCE_S = 3600  # Longer than the other platforms of a plan take for their part of a block
 
 
 class ImageChannel(abc.ABC):
     """A way to the agent."""
 
-    secret: ClassVar[bool] = False
-    """Whether an image with it is for its owner only."""
+    secret: ClassVar[bool] = False  # Whether an image with it is for its owner only
 
     @abc.abstractmethod
     def words(self) -> tuple[str, ...]:
@@ -78,24 +74,17 @@ class SerialChannel(ImageChannel):
 class DialChannel(ImageChannel):
     """The agent calls the controller over TLS, with the identity that ``virtgauge attach prepare`` made.
 
-    Attributes:
-        controller: IPv4 address and port.
-        identity: the file's content; whoever has it can be this guest until it expires.
-        address: of the guest, with the length of its network's prefix.
-        gateway: where the controller is on another network.
-        nic: hardware address of the interface; the first one without it.
-        patience_s: the machine powers off when nobody has answered for so long after a guest.
-
     Raises:
         UsageError: one of them is not what it should be, or the identity has expired.
     """
 
-    controller: str
+    controller: str  # IPv4 address and port
+    # the file's content; whoever has it can be this guest until it expires
     identity: bytes = dataclasses.field(repr=False)
-    address: str
-    gateway: str | None = None
-    nic: str | None = None
-    patience_s: int = DEFAULT_PATIENCE_S
+    address: str  # of the guest, with the length of its network's prefix
+    gateway: str | None = None  # where the controller is on another network
+    nic: str | None = None  # hardware address of the interface; the first one without it
+    patience_s: int = DEFAULT_PATIENCE_S  # the machine powers off when nobody has answered for so long after a guest
 
     secret: ClassVar[bool] = True
 
@@ -209,14 +198,9 @@ def _padded(data: bytes) -> bytes:
     return data + b"\0" * (-len(data) % 4)
 
 
-FOLDER = "virtgauge"
-"""Of the kernel and all that goes with it, in every image."""
-
-RECORD = "image.json"
-"""The record's name in that folder."""
-
-NAME = "virtgauge"
-"""What formats that have a place for a name call the image."""
+FOLDER = "virtgauge"  # Of the kernel and all that goes with it, in every image
+RECORD = "image.json"  # The record's name in that folder
+NAME = "virtgauge"  # What formats that have a place for a name call the image
 
 _FORMAT_VERSION = 1
 _FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
@@ -225,19 +209,13 @@ _LEVEL = 12  # zstd's; at 19 an image is 2 % smaller, and takes five times as lo
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What every format of one image holds.
-
-    Attributes:
-        command_line: the kernel's and the agent's.
-        record: what it was made of; JSON-able, the same for the same inputs.
-        digest: SHA-256 (hex) of all of it, and so of the image's identity.
-    """
+    """What every format of one image holds."""
 
     kernel: bytes
     initramfs: bytes
-    command_line: str
-    record: Mapping[str, Any]
-    digest: str
+    command_line: str  # the kernel's and the agent's
+    record: Mapping[str, Any]  # what it was made of; JSON-able, the same for the same inputs
+    digest: str  # SHA-256 (hex) of all of it, and so of the image's identity
 
     def identifier(self, purpose: str) -> uuid.UUID:
         """A UUID for one of the places where a format wants a random one: the same for the same contents."""

@@ -23,8 +23,7 @@ _COMMON = ("search", "search_fs_file", "configfile", "normal", "linux", "echo")
 _DISK_MODULES = ("biosdisk", "part_gpt", "fat", *_COMMON)
 _CD_MODULES = ("biosdisk", "iso9660", *_COMMON)
 
-EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
-"""The time of every file in an image: 1980, the first that FAT can tell."""
+EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}  # The time of every file in an image: 1980, the first that FAT can tell
 
 
 def marker(contents: Contents) -> str:
@@ -124,8 +123,7 @@ _TABLE_SECTORS = ENTRIES * _ENTRY_BYTES // SECTOR
 FIRST_USABLE = 2 + _TABLE_SECTORS
 BACKUP_SECTORS = 1 + _TABLE_SECTORS
 
-BIOS_BOOT = uuid.UUID("21686148-6449-6e6f-744e-656564454649")
-"""Where GRUB lies behind its boot sector."""
+BIOS_BOOT = uuid.UUID("21686148-6449-6e6f-744e-656564454649")  # Where GRUB lies behind its boot sector
 
 EFI_SYSTEM = uuid.UUID("c12a7328-f81f-11d2-ba4b-00a0c93ec93b")
 

@@ -135,8 +135,7 @@ def _run(folder: Path, *arguments: str) -> str:
     raise VirtgaugeError(f"qemu-img {arguments[0]}: {said[-1] if said else f'status {done.returncode}'}")
 
 
-_IMAGE, _SNAPSHOT = 392, 408
-"""Where the header has the UUIDs of the image and of its latest change."""
+_IMAGE, _SNAPSHOT = 392, 408  # Where the header has the UUIDs of the image and of its latest change
 
 
 def make_vdi(raw: Path, target: Path, contents: Contents) -> None:
@@ -242,8 +241,7 @@ def _table() -> Sequence[int]:
 _TABLE = _table()
 
 
-_DESCRIPTOR = slice(512, 512 + 20 * 512)
-"""Where qemu-img has the descriptor: the 20 sectors behind the header."""
+_DESCRIPTOR = slice(512, 512 + 20 * 512)  # Where qemu-img has the descriptor: the 20 sectors behind the header
 
 
 def make_sparse(raw: Path, target: Path, contents: Contents) -> None:

@@ -30,17 +30,12 @@ _PARTS = ("vmlinuz", "initramfs")
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What an image was found to be.
-
-    Attributes:
-        record: what it was made of, as it says itself.
-        problems: what is wrong with it, a sentence each; empty when nothing is.
-    """
+    """What an image was found to be."""
 
     path: Path
     format: Format
-    record: Mapping[str, Any]
-    problems: tuple[str, ...]
+    record: Mapping[str, Any]  # what it was made of, as it says itself
+    problems: tuple[str, ...]  # what is wrong with it, a sentence each; empty when nothing is
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -28,8 +28,7 @@ from virtgauge.ledger.store import LEDGER_NAME, SCHEMA_VERSION, Ledger, no_run
 LOG_NAME = LEDGER_NAME + "-wal"
 _INDEX_NAME = LEDGER_NAME + "-shm"
 _LARGEST_VALUE = 64 * 2**20
-_CHECK_EVERY = 100_000
-"""Steps of SQLite's machine, some milliseconds, between looks at the clock."""
+_CHECK_EVERY = 100_000  # Steps of SQLite's machine, some milliseconds, between looks at the clock
 
 
 class Attempt(NamedTuple):

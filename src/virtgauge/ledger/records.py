@@ -21,37 +21,24 @@ class TrialStatus(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """Why a trial must not count (``fatal``), or what a reader should know about it.
+    """Why a trial must not count (``fatal``), or what a reader should know about it."""
 
-    Attributes:
-        name: ``foreign-load``, ``steal``, ``clock-drift``, ``time-out``, ``short`` …
-        detail: the figure and the bound, in words.
-        fatal: makes the trial invalid.
-    """
-
-    name: str
-    detail: str
-    fatal: bool = True
+    name: str  # ``foreign-load``, ``steal``, ``clock-drift``, ``time-out``, ``short`` …
+    detail: str  # the figure and the bound, in words
+    fatal: bool = True  # makes the trial invalid
 
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """Counts of a measure's values over one trial, on the bins of an HDR histogram (3 significant digits).
+    """Counts of a measure's values over one trial, on the bins of an HDR histogram (3 significant digits)."""
 
-    Attributes:
-        unit: of ``values`` (``ps`` for the timing suite).
-        values: ascending bin values, int64, shape (bins,).
-        counts: uint64, shape (bins,).
-        minimum, maximum: exact.
-        mean: of all values, before binning.
-    """
-
-    unit: str
-    values: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.uint64]
+    unit: str  # of ``values`` (``ps`` for the timing suite)
+    values: npt.NDArray[np.int64]  # ascending bin values, int64, shape (bins,)
+    counts: npt.NDArray[np.uint64]  # uint64, shape (bins,)
+    # minimum, maximum: exact
     minimum: int
     maximum: int
-    mean: float
+    mean: float  # of all values, before binning
 
     @property
     def n(self) -> int:
@@ -75,37 +62,23 @@ class GuestRecord:
 
 @dataclasses.dataclass(frozen=True)
 class TrialRecord:
-    """One measurement with every factor fixed.
+    """One measurement with every factor fixed."""
 
-    Attributes:
-        trial_id: row number in the ledger.
-        key: the same for every attempt at the same cell of the design.
-        suite, probe: what was measured (``timing``, ``timer_cost``).
-        arm: the plan's name of the platform (``host``, ``host-aa``, ``gvisor`` …).
-        platform: kind (``host``, ``oci``, ``qemu``, ``simulated``).
-        block: number of the independent repetition, from 0; arms of one block are pairs.
-        attempt: from 1.
-        factors: the levels of this cell (function, load …) except platform.
-        flags: validity; see :class:`Flag`.
-        result: the suite's scalars (``median_ns`` …) and what it wants to remember.
-        accounting: foreign load, steal, guest CPU time, elapsed.
-        error: one line when ``status`` is FAILED or UNSUPPORTED.
-    """
-
-    trial_id: int
-    key: str
+    trial_id: int  # row number in the ledger
+    key: str  # the same for every attempt at the same cell of the design
+    # suite, probe: what was measured (``timing``, ``timer_cost``)
     suite: str
     probe: str
-    arm: str
-    platform: str
-    block: int
-    attempt: int
-    factors: dict[str, str]
+    arm: str  # the plan's name of the platform (``host``, ``host-aa``, ``gvisor`` …)
+    platform: str  # kind (``host``, ``oci``, ``qemu``, ``simulated``)
+    block: int  # number of the independent repetition, from 0; arms of one block are pairs
+    attempt: int  # from 1
+    factors: dict[str, str]  # the levels of this cell (function, load …) except platform
     status: TrialStatus
-    flags: tuple[Flag, ...]
-    result: dict[str, Any]
-    accounting: dict[str, Any]
-    error: str | None
+    flags: tuple[Flag, ...]  # validity; see :class:`Flag`
+    result: dict[str, Any]  # the suite's scalars (``median_ns`` …) and what it wants to remember
+    accounting: dict[str, Any]  # foreign load, steal, guest CPU time, elapsed
+    error: str | None  # one line when ``status`` is FAILED or UNSUPPORTED
     guest_id: int | None
     started_at: str
     elapsed_ns: int
@@ -118,27 +91,17 @@ class TrialRecord:
 
 @dataclasses.dataclass(frozen=True)
 class ArmRecord:
-    """One arm of the design: a platform of the plan under its name.
+    """One arm of the design: a platform of the plan under its name."""
 
-    Attributes:
-        name: as in the plan; the A/A arm is named ``<reference>-aa``.
-        kind: platform kind.
-        label: for people: ``gVisor (runsc, systrap)``.
-        role: ``reference``, ``aa`` (the reference once more) or ``test``.
-        emulated: figures are marked and never ranked.
-        usable: False when it was skipped; then ``reason`` says why and ``fix`` what would enable it.
-        settings: the platform's section of the plan, resolved.
-    """
-
-    name: str
-    kind: str
-    label: str
-    role: str
-    emulated: bool
-    usable: bool
+    name: str  # as in the plan; the A/A arm is named ``<reference>-aa``
+    kind: str  # platform kind
+    label: str  # for people: ``gVisor (runsc, systrap)``
+    role: str  # ``reference``, ``aa`` (the reference once more) or ``test``
+    emulated: bool  # figures are marked and never ranked
+    usable: bool  # False when it was skipped; then ``reason`` says why and ``fix`` what would enable it
     reason: str
     fix: str | None
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # the platform's section of the plan, resolved
 
 
 BLOCKS_PER_HOST = 100_000
@@ -148,21 +111,14 @@ independent: repetition r of host i is block i · 100,000 + r."""
 
 @dataclasses.dataclass(frozen=True)
 class HostRecord:
-    """One host of a fleet.
+    """One host of a fleet."""
 
-    Attributes:
-        name: as in the plan.
-        index: from 0; says which blocks are the host's.
-        fingerprint: as of a single host's run.
-        machine: what tells it from every other machine: machine ID, boot ID, and product UUID where it has one.
-        arms: names of those that can be used there.
-    """
-
-    name: str
-    index: int
-    fingerprint: dict[str, Any]
+    name: str  # as in the plan
+    index: int  # from 0; says which blocks are the host's
+    fingerprint: dict[str, Any]  # as of a single host's run
+    # what tells it from every other machine: machine ID, boot ID, and product UUID where it has one
     machine: dict[str, str | None]
-    arms: tuple[str, ...]
+    arms: tuple[str, ...]  # names of those that can be used there
 
     @property
     def first_block(self) -> int:
@@ -175,33 +131,19 @@ class HostRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a run is: written once, before the first trial.
+    """What a run is: written once, before the first trial."""
 
-    Attributes:
-        run_id: folder name of the run.
-        created_at: ISO 8601, UTC.
-        tool_version: of virtgauge.
-        plan_name: the preset's or file's name.
-        plan_text: the plan as TOML, complete with every default and the seed.
-        seed: of the schedule.
-        confidence: nominal confidence of the intervals, e.g. 0.95.
-        agent_sha256: of the agent in every guest.
-        fingerprint: the host (kernel, CPU, microcode, mitigations, memory …).
-        arms: in the plan's order, skipped ones included.
-        hosts: of a fleet, in the plan's order; none where the run had one host only.
-    """
-
-    run_id: str
-    created_at: str
-    tool_version: str
-    plan_name: str
-    plan_text: str
-    seed: int
-    confidence: float
-    agent_sha256: str
-    fingerprint: dict[str, Any]
-    arms: tuple[ArmRecord, ...]
-    hosts: tuple[HostRecord, ...] = ()
+    run_id: str  # folder name of the run
+    created_at: str  # ISO 8601, UTC
+    tool_version: str  # of virtgauge
+    plan_name: str  # the preset's or file's name
+    plan_text: str  # the plan as TOML, complete with every default and the seed
+    seed: int  # of the schedule
+    confidence: float  # nominal confidence of the intervals, e.g. 0.95.
+    agent_sha256: str  # of the agent in every guest
+    fingerprint: dict[str, Any]  # the host (kernel, CPU, microcode, mitigations, memory …)
+    arms: tuple[ArmRecord, ...]  # in the plan's order, skipped ones included
+    hosts: tuple[HostRecord, ...] = ()  # of a fleet, in the plan's order; none where the run had one host only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,8 +158,5 @@ class EventRecord:
 SCHEDULED = "scheduled"
 """The kind of the event that says how many trials a run is to make: ``540 trials``; the last one holds."""
 
-TESTER = "tester"
-"""The kind of the event that says which suite of a host has its tester on another."""
-
-ONE_MACHINE = "one-machine"
-"""The kind of the event that several hosts of a fleet may be one machine."""
+TESTER = "tester"  # The kind of the event that says which suite of a host has its tester on another
+ONE_MACHINE = "one-machine"  # The kind of the event that several hosts of a fleet may be one machine

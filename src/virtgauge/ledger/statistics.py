@@ -16,8 +16,7 @@ from virtgauge.ledger.records import Histogram
 STATISTICS = ("p50", "half_iqr", "mad", "p90", "p99", "p99.9", "p99.99", "min", "max", "mean")
 TAILS = {"p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 
-NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
-"""Of histograms of durations."""
+NS_PER_UNIT = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}  # Of histograms of durations
 _SHARES = (0.25, 0.5, 0.75, *TAILS.values())
 
 

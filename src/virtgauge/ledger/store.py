@@ -110,11 +110,7 @@ class Ledger:
 
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Ledger:
-        """Make a new run's folder and ledger.
-
-        Raises:
-            UsageError: the folder already holds a ledger.
-        """
+        """Make a new run's folder and ledger. Raises UsageError: the folder already holds a ledger."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "samples").mkdir(exist_ok=True)
         path = folder / LEDGER_NAME

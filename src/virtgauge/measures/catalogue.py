@@ -32,11 +32,7 @@ MEASURES: Mapping[str, Mapping[str, Measure]] = {
 
 
 def find_measure(suite: str, name: str) -> Measure:
-    """A measure by its suite and name.
-
-    Raises:
-        UsageError: there is none; the nearest is suggested.
-    """
+    """A measure by its suite and name. Raises UsageError: there is none; the nearest is suggested."""
     if suite not in MEASURES:
         raise UsageError(f"suite = {suite!r}: there is no such suite", f"use one of {', '.join(MEASURES)}")
     known = MEASURES[suite]

@@ -24,8 +24,7 @@ from virtgauge.host.process import LIBC, checked
 from virtgauge.host.scope import Scope
 from virtgauge.network.nic import NetworkError
 
-FOLDER = Path("/run/netns")
-"""Where ``ip netns`` keeps them too, so that a person can look inside with it."""
+FOLDER = Path("/run/netns")  # Where ``ip netns`` keeps them too, so that a person can look inside with it
 
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _MS_BIND, _MS_REC, _MS_PRIVATE, _MS_SHARED = 1 << 12, 1 << 14, 1 << 18, 1 << 20

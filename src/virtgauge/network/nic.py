@@ -9,8 +9,7 @@ from typing import Any
 
 from virtgauge.errors import VirtgaugeError
 
-NAME_LIMIT = 15
-"""Characters in the name of an interface of Linux (IFNAMSIZ less its end)."""
+NAME_LIMIT = 15  # Characters in the name of an interface of Linux (IFNAMSIZ less its end)
 
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9_.-]+")
 _MAC_PATTERN = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
@@ -23,15 +22,10 @@ class NetworkError(VirtgaugeError):
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """A route of the guest.
+    """A route of the guest."""
 
-    Attributes:
-        to: destination with its prefix length (``10.1.0.0/16``), or ``default``.
-        via: the next router; None where the destination is on the link.
-    """
-
-    to: str
-    via: str | None = None
+    to: str  # destination with its prefix length (``10.1.0.0/16``), or ``default``
+    via: str | None = None  # the next router; None where the destination is on the link
 
     def __post_init__(self) -> None:
         if self.to != "default":
@@ -60,23 +54,17 @@ class Nic:
     the host's kernel or is a sandbox.  A virtual machine numbers them by itself; there an interface is known by its
     hardware address.
 
-    Attributes:
-        port: name of the link's other end in the lab's namespace.
-        mac: of the guest's end.
-        addresses: IPv4, with prefix length.
-        routes, neighbours: of the guest, through this interface.
-        mtu: largest IP packet, in bytes.
-
     Raises:
         NetworkError: one of them is not what it must be.
     """
 
-    port: str
-    mac: str
-    addresses: tuple[str, ...] = ()
+    port: str  # name of the link's other end in the lab's namespace
+    mac: str  # of the guest's end
+    addresses: tuple[str, ...] = ()  # IPv4, with prefix length
+    # routes, neighbours: of the guest, through this interface
     routes: tuple[Route, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
-    mtu: int = 1500
+    mtu: int = 1500  # largest IP packet, in bytes
 
     def __post_init__(self) -> None:
         check_name(self.port)

@@ -21,19 +21,12 @@ _FEWEST_IN_BUCKET, _FEWEST_IN_QUEUE = 2, 64
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """A token bucket with a queue in front of it; the kernel counts frames with their Ethernet header.
+    """A token bucket with a queue in front of it; the kernel counts frames with their Ethernet header."""
 
-    Attributes:
-        kind: of the kernel's queueing discipline: ``tbf``, or a class of ``htb``.
-        rate_bps: at which tokens come, in bit/s; less than 2^35.
-        burst_bytes: that it holds; they pass at once.
-        limit_bytes: of the queue, of ``htb`` in full frames; what is more is dropped.
-    """
-
-    kind: Literal["tbf", "htb"]
-    rate_bps: float
-    burst_bytes: int
-    limit_bytes: int
+    kind: Literal["tbf", "htb"]  # of the kernel's queueing discipline: ``tbf``, or a class of ``htb``
+    rate_bps: float  # at which tokens come, in bit/s; less than 2^35
+    burst_bytes: int  # that it holds; they pass at once
+    limit_bytes: int  # of the queue, of ``htb`` in full frames; what is more is dropped
 
     @classmethod
     def of(cls, kind: Literal["tbf", "htb"], rate_bps: float, burst_us: float, queue_ms: float) -> Bucket:
@@ -48,17 +41,11 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True)
 class Impairment:
-    """What netem does to frames.
+    """What netem does to frames."""
 
-    Attributes:
-        delay_us: each is held for.
-        loss: part that is lost.
-        limit_frames: that can be held; what is more is dropped.
-    """
-
-    delay_us: int
-    loss: float
-    limit_frames: int
+    delay_us: int  # each is held for
+    loss: float  # part that is lost
+    limit_frames: int  # that can be held; what is more is dropped
 
 
 def shape(namespace: Namespace, interface: str, bucket: Bucket) -> None:

@@ -92,14 +92,10 @@ _UDP_PORT = 4789  # IANA's
 
 @dataclasses.dataclass(frozen=True)
 class Tunnel:
-    """One end of a wire over the network.
+    """One end of a wire over the network."""
 
-    Attributes:
-        number: of the wire, 1 to 2^24 - 1 (its VXLAN network identifier); the same at both ends, and no other wire's.
-        here, there: IPv4 addresses of the two machines.
-    """
-
-    number: int
+    number: int  # of the wire, 1 to 2^24 - 1 (its VXLAN network identifier); the same at both ends, and no other wire's
+    # here, there: IPv4 addresses of the two machines
     here: str
     there: str
 

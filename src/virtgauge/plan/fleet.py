@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 MOST_HOSTS = 1000
-CABLES = 2
-"""That a tester needs: there and back, or the receiver's and the others'."""
+CABLES = 2  # That a tester needs: there and back, or the receiver's and the others'
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
@@ -33,8 +32,7 @@ def _is_a_name(value: str) -> str:
     return value
 
 
-Name = Annotated[str, AfterValidator(_is_a_name)]
-"""Of a host or a platform."""
+Name = Annotated[str, AfterValidator(_is_a_name)]  # Of a host or a platform
 
 
 class FleetHost(BaseModel):

@@ -56,11 +56,7 @@ class Problems:
             self.lines.append(f"{message}; {error.remedy}" if error.remedy else message)
 
     def raise_if_any(self) -> None:
-        """End the collection.
-
-        Raises:
-            PlanError: there was a problem.
-        """
+        """End the collection. Raises PlanError: there was a problem."""
         if self.lines:
             raise PlanError(self.source, list(dict.fromkeys(self.lines)))
 
@@ -131,8 +127,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-PAPER_PREFIX = "paper:"
-"""Of a plan's name whose report sets the papers' conclusions beside what was measured."""
+PAPER_PREFIX = "paper:"  # Of a plan's name whose report sets the papers' conclusions beside what was measured
 ALL = f"{PAPER_PREFIX}all"
 _PARTS = ("timing", "bandwidth", "forwarding", "storage", "isolation")
 _ABOUT = (
@@ -151,11 +146,7 @@ def paper_names() -> tuple[str, ...]:
 
 
 def paper_text(name: str) -> str:
-    """One of these as TOML.
-
-    Raises:
-        KeyError: there is none of that name.
-    """
+    """One of these as TOML. Raises KeyError: there is none of that name."""
     if name == ALL:
         return _composed()
     if name not in paper_names():
@@ -192,8 +183,7 @@ def _scoped(plan: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return {suite: [scope | design for design in designs] for suite, designs in plan["suite"].items()}
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,79}")
-"""Of a plan: run folders are named after it."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,79}")  # Of a plan: run folders are named after it
 
 
 def preset_names() -> list[str]:
@@ -203,11 +193,7 @@ def preset_names() -> list[str]:
 
 
 def preset_text(name: str) -> str:
-    """A preset's TOML.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """A preset's TOML. Raises UsageError: there is none of that name."""
     if name not in preset_names():
         raise UsageError(
             f"no preset and no file is named {name!r}{nearest(name, preset_names())}",

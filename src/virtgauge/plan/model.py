@@ -60,8 +60,7 @@ def scopes_of(plan_text: str, suite: str) -> list[DesignScope]:
         return []
 
 
-AA_SUFFIX = "-aa"
-"""The A/A arm is the reference under its own name and this suffix."""
+AA_SUFFIX = "-aa"  # The A/A arm is the reference under its own name and this suffix
 
 
 class PlatformSection(BaseModel):
@@ -142,11 +141,7 @@ class Plan(BaseModel):
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
-        """The plan's own and those of its profiles.
-
-        Raises:
-            UsageError: there is no such profile.
-        """
+        """The plan's own and those of its profiles. Raises UsageError: there is no such profile."""
         return (*self.require, *(one for name in self.profile for one in load_profile(name).require))
 
     @field_validator("suite", mode="before")

@@ -97,11 +97,7 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str) -> Profile:
-    """A profile by its name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """A profile by its name. Raises UsageError: there is none."""
     if name not in profile_names():
         raise UsageError(
             f"profile = {name!r}: unknown profile{nearest(name, profile_names())}",

@@ -19,8 +19,7 @@ from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Guest, GuestSpec, LaunchError
 
 _SHUTDOWN_S = 1.5
-WRITE_BACK_S = 30.0
-"""How long a guest with a disk may take to power off: it writes back what it was not asked to flush."""
+WRITE_BACK_S = 30.0  # How long a guest with a disk may take to power off: it writes back what it was not asked to flush
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -26,23 +26,16 @@ from virtgauge.network.nic import NetworkError, Nic, check_nics
 
 _TCG_SIGNATURE = "TCGTCGTCGTCG"
 """What QEMU's Tiny Code Generator answers to CPUID leaf 0x40000000 (``target/i386/cpu.c``); KVM has its own."""
-_TCG_MODEL = "QEMU TCG CPU"
-"""Of QEMU's processor ``max``, which has this name without hardware virtualization only."""
-_GENERIC_MODEL = "QEMU Virtual CPU"
-"""Of ``qemu64`` and ``kvm64``'s kin, with and without hardware virtualization."""
+_TCG_MODEL = "QEMU TCG CPU"  # Of QEMU's processor ``max``, which has this name without hardware virtualization only
+_GENERIC_MODEL = "QEMU Virtual CPU"  # Of ``qemu64`` and ``kvm64``'s kin, with and without hardware virtualization
 
 
 @dataclasses.dataclass(frozen=True)
 class Emulation:
-    """What a guest says of its processor.
+    """What a guest says of its processor."""
 
-    Attributes:
-        certain: it is simulated; otherwise it may be.
-        words: what says so.
-    """
-
-    certain: bool
-    words: str
+    certain: bool  # it is simulated; otherwise it may be
+    words: str  # what says so
 
 
 def emulation_told(facts: Mapping[str, Any]) -> Emulation | None:
@@ -66,18 +59,13 @@ def emulation_told(facts: Mapping[str, Any]) -> Emulation | None:
 
 @dataclasses.dataclass(frozen=True)
 class Availability:
-    """Whether a platform can be used on this machine.
+    """Whether a platform can be used on this machine."""
 
-    Attributes:
-        usable: a guest of this platform can be launched here, now.
-        reason: one line: what makes it usable, or what is missing.
-        fix: the command (or step) that would make it usable; None when it already is, or when nothing can.
-        details: versions and facts worth recording with a run (runtime version, accelerator …).
-    """
-
-    usable: bool
-    reason: str
+    usable: bool  # a guest of this platform can be launched here, now
+    reason: str  # one line: what makes it usable, or what is missing
+    # the command (or step) that would make it usable; None when it already is, or when nothing can
     fix: str | None = None
+    # versions and facts worth recording with a run (runtime version, accelerator …)
     details: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -95,43 +83,15 @@ class Disk:
 
     A container and the host see it through a loop device of the host, a virtual machine as a disk of its own.  It
     belongs to one running guest at a time, and stays as that guest left it: another may be given it next.
-
-    Attributes:
-        image: the file; on a real disk as a rule (:meth:`Scope.scratch_folder`).
-        folder: where the guest finds it: an absolute path below the scope's folder, made where it is absent.
     """
 
-    image: Path
-    folder: Path
+    image: Path  # the file; on a real disk as a rule (:meth:`Scope.scratch_folder`)
+    folder: Path  # where the guest finds it: an absolute path below the scope's folder, made where it is absent
 
 
 @dataclasses.dataclass(frozen=True)
 class GuestSpec:
     """What a guest shall have.
-
-    Attributes:
-        name: unique within the scope; letters, digits and dashes.
-        scope: everything made for the guest is registered there, and reclaimed through it.
-        vcpus: processors of the guest; None leaves the platform's own default (the host has all).
-        memory_mib: memory of the guest; None leaves the platform's own default.
-        ready_timeout_s: a guest whose agent has not answered by then is a failed launch.
-        nics: its network interfaces, configured when launch returns.  Without any it has no network of its own: the
-            host's agent keeps the machine's, every other guest has its loopback.
-        lab: the namespace in which the other ends of the interfaces appear, up and named after ``Nic.port``.  The
-            host's agent, given a lab and no interfaces, runs in the lab itself.
-        loop: a further interface of the host's agent, whose other end is its own as well: what a tester can do without
-            anything between its ends.  The lab's ends of its interfaces then take what it sends by live XDP.
-        forwarding: the guest's kernel routes IPv4 between its interfaces.
-        cpus: the host's CPUs that its processes may run on; None leaves all.
-        cpu_limit: quota of CPU time for all its processes together, in whole CPUs; None is no limit.
-        shares: folders of the host that the guest finds under the same paths.  A guest with a filesystem of its own (a
-            virtual machine) has them with ``host_root`` only; what needs one finds that out.
-        capabilities: what its agent may do beyond what guests of the platform may, where the kernel asks (``CAP_…``).
-        disk: a disk of its own, mounted when launch returns.
-        host_root: the host's programs are there under the host's paths: its system folders, read-only below a
-            private layer in memory (on the host they are the host's own; in gVisor, with something that it may write
-            to, they have no such layer).  The host and containers have them always; a virtual machine on request, and
-            its ``shares`` with them, of which it may keep what it has once read of those that it may not write.
 
     Raises:
         NetworkError: interfaces that cannot be, or without a lab.
@@ -139,21 +99,34 @@ class GuestSpec:
             reclaim would not find.
     """
 
-    name: str
-    scope: Scope
+    name: str  # unique within the scope; letters, digits and dashes
+    scope: Scope  # everything made for the guest is registered there, and reclaimed through it
     agent: AgentBinary
-    vcpus: int | None = None
-    memory_mib: int | None = None
-    ready_timeout_s: float = 60.0
+    vcpus: int | None = None  # processors of the guest; None leaves the platform's own default (the host has all)
+    memory_mib: int | None = None  # memory of the guest; None leaves the platform's own default
+    ready_timeout_s: float = 60.0  # a guest whose agent has not answered by then is a failed launch
+    # its network interfaces, configured when launch returns. Without any it has no network of its own: the host's
+    # agent keeps the machine's, every other guest has its loopback.
     nics: tuple[Nic, ...] = ()
+    # the namespace in which the other ends of the interfaces appear, up and named after ``Nic.port``. The host's
+    # agent, given a lab and no interfaces, runs in the lab itself.
     lab: Namespace | None = None
+    # a further interface of the host's agent, whose other end is its own as well: what a tester can do without
+    # anything between its ends. The lab's ends of its interfaces then take what it sends by live XDP.
     loop: Nic | None = None
-    forwarding: bool = False
-    cpus: tuple[int, ...] | None = None
-    cpu_limit: float | None = None
+    forwarding: bool = False  # the guest's kernel routes IPv4 between its interfaces
+    cpus: tuple[int, ...] | None = None  # the host's CPUs that its processes may run on; None leaves all
+    cpu_limit: float | None = None  # quota of CPU time for all its processes together, in whole CPUs; None is no limit
+    # folders of the host that the guest finds under the same paths. A guest with a filesystem of its own (a virtual
+    # machine) has them with ``host_root`` only; what needs one finds that out.
     shares: tuple[Share, ...] = ()
+    # what its agent may do beyond what guests of the platform may, where the kernel asks (``CAP_…``)
     capabilities: tuple[str, ...] = ()
-    disk: Disk | None = None
+    disk: Disk | None = None  # a disk of its own, mounted when launch returns
+    # the host's programs are there under the host's paths: its system folders, read-only below a private layer in
+    # memory (on the host they are the host's own; in gVisor, with something that it may write to, they have no such
+    # layer). The host and containers have them always; a virtual machine on request, and its ``shares`` with them, of
+    # which it may keep what it has once read of those that it may not write.
     host_root: bool = False
 
     def __post_init__(self) -> None:
@@ -174,34 +147,25 @@ class GuestSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Accounting:
-    """CPU time charged to a guest, as seen from outside of it.
+    """CPU time charged to a guest, as seen from outside of it."""
 
-    Attributes:
-        cpu_ns: CPU time of all its processes and, for a VM, of its vCPUs and device threads; None where it
-            cannot be known from here.
-        method: where the figure comes from (``cgroup cpuacct``, ``cgroup cpu.stat``, ``/proc``).
-        of_this_machine: whether the guest works on this machine's CPUs; a simulated guest invents its time, and an
-            attached one has its own.  What this machine's CPUs do meanwhile says nothing of such a guest.
-    """
-
+    # CPU time of all its processes and, for a VM, of its vCPUs and device threads; None where it cannot be known from
+    # here
     cpu_ns: int | None
-    method: str
+    method: str  # where the figure comes from (``cgroup cpuacct``, ``cgroup cpu.stat``, ``/proc``)
+    # whether the guest works on this machine's CPUs; a simulated guest invents its time, and an attached one has its
+    # own. What this machine's CPUs do meanwhile says nothing of such a guest.
     of_this_machine: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
 class Confinement:
-    """What a guest may use of the host's CPUs, read back from the kernel; None where that is not known or not limited.
+    """What a guest may use of the host's CPUs, read back from the kernel; None where not known or not limited."""
 
-    Attributes:
-        cpus: on which its processes may run.
-        cpu_limit: quota of CPU time, in whole CPUs.
-        unbound: why what the host's kernel does for the guest (routing) is neither confined nor charged to it, in
-            words; None where it is, or where the guest has a kernel of its own.
-    """
-
-    cpus: tuple[int, ...] | None = None
-    cpu_limit: float | None = None
+    cpus: tuple[int, ...] | None = None  # on which its processes may run
+    cpu_limit: float | None = None  # quota of CPU time, in whole CPUs
+    # why what the host's kernel does for the guest (routing) is neither confined nor charged to it, in words; None
+    # where it is, or where the guest has a kernel of its own
     unbound: str | None = None
 
 
@@ -215,18 +179,12 @@ class LaunchError(Exception):
 
 
 class Guest(abc.ABC):
-    """One running instance of a platform.
+    """One running instance of a platform."""
 
-    Attributes:
-        channel: connected and past the handshake.
-        ready_ns: from the call of launch to the agent's welcome.
-        label: short text for people, for instance ``qemu microvm (tcg, emulated)``.
-        disk: how its writes and flushes reach the image of its disk, in words for the record; None without a disk.
-    """
-
-    channel: Channel
-    ready_ns: int
-    label: str
+    channel: Channel  # connected and past the handshake
+    ready_ns: int  # from the call of launch to the agent's welcome
+    label: str  # short text for people, for instance ``qemu microvm (tcg, emulated)``
+    # how its writes and flushes reach the image of its disk, in words for the record; None without a disk
     disk: str | None = None
 
     @abc.abstractmethod
@@ -276,22 +234,16 @@ class Guest(abc.ABC):
 
 
 class Platform(abc.ABC):
-    """A way of running code.  Constructed from its section of the plan; holds no running state.
-
-    Attributes:
-        only_plain: why its guests can be had only as they are (no interfaces, disks, limits, no second one beside the
-            first), in words; None where they can be given all of it.
-        is_host: its guests are this machine itself, nothing around them.
-        is_virtual: its guests have a kernel of their own, which needs memory and processors of its own.
-        simulated: its guests are invented, so that nothing has to be built around them.
-        timeout_factor: how many times longer than on the host something may take in its guests before it is given up.
-    """
+    """A way of running code.  Constructed from its section of the plan; holds no running state."""
 
     kind: ClassVar[str]
-    is_host: ClassVar[bool] = False
-    is_virtual: bool = False
-    simulated: ClassVar[bool] = False
+    is_host: ClassVar[bool] = False  # its guests are this machine itself, nothing around them
+    is_virtual: bool = False  # its guests have a kernel of their own, which needs memory and processors of its own
+    simulated: ClassVar[bool] = False  # its guests are invented, so that nothing has to be built around them
+    # how many times longer than on the host something may take in its guests before it is given up
     timeout_factor: ClassVar[float] = 5.0
+    # why its guests can be had only as they are (no interfaces, disks, limits, no second one beside the first), in
+    # words; None where they can be given all of it
     only_plain: ClassVar[str | None] = None
 
     @property

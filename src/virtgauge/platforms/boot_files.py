@@ -215,18 +215,12 @@ _LAYERED = ("usr", "etc", "opt")
 
 @dataclasses.dataclass(frozen=True)
 class SystemFolder:
-    """One entry of the host's root.
+    """One entry of the host's root."""
 
-    Attributes:
-        name: without a slash.
-        target: where the link leads, for one that is only a link; else None.
-        layered: programs may want to write there.
-    """
-
-    name: str
+    name: str  # without a slash
     source: Path
-    target: str | None
-    layered: bool
+    target: str | None  # where the link leads, for one that is only a link; else None
+    layered: bool  # programs may want to write there
 
 
 def system_folders(root: Path = Path("/")) -> list[SystemFolder]:
@@ -242,16 +236,12 @@ def system_folders(root: Path = Path("/")) -> list[SystemFolder]:
 
 @dataclasses.dataclass(frozen=True)
 class RootPart:
-    """Something of the host in the guest's root (docs/protocol.md, ``virtgauge.root``).
+    """Something of the host in the guest's root (docs/protocol.md, ``virtgauge.root``)."""
 
-    Attributes:
-        kind: ``link``, or how a folder is exported: ``lower`` (below a private layer), ``read``, ``write``.
-        source: where the link leads, or the folder on the host.
-    """
-
+    # ``link``, or how a folder is exported: ``lower`` (below a private layer), ``read``, ``write``
     kind: Literal["link", "lower", "read", "write"]
     path: Path
-    source: str
+    source: str  # where the link leads, or the folder on the host
 
 
 def escaped(text: str | Path) -> str:

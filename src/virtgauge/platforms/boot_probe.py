@@ -43,11 +43,8 @@ async def said_version(program: Path) -> str | None:
     return output.decode(errors="replace").strip() or None if process.returncode == 0 else None
 
 
-KVM_BOUND_S = 5.0
-"""A guest with hardware virtualization boots in a fraction of this; one that has not by then hangs."""
-
-TCG_BOUND_S = 45.0
-"""An emulated guest takes two seconds on an idle machine and many more on a busy one."""
+KVM_BOUND_S = 5.0  # A guest with hardware virtualization boots in a fraction of this; one that has not by then hangs
+TCG_BOUND_S = 45.0  # An emulated guest takes two seconds on an idle machine and many more on a busy one
 
 _KVM_DEVICE = Path("/dev/kvm")
 

@@ -29,16 +29,11 @@ from virtgauge.platforms.base import Accounting, Availability, Confinement, Gues
 
 @dataclasses.dataclass(frozen=True)
 class Tap:
-    """A guest's link.
-
-    Attributes:
-        mac: hardware address of the guest's interface on it.
-        mtu: the longest packet.
-    """
+    """A guest's link."""
 
     descriptor: int
-    mac: str
-    mtu: int
+    mac: str  # hardware address of the guest's interface on it
+    mtu: int  # the longest packet
 
 
 @contextlib.contextmanager
@@ -286,17 +281,14 @@ class HostPlatform(Platform):
 
 @dataclasses.dataclass(frozen=True)
 class StartedAgent:
-    """An agent of this machine that nobody has spoken to yet.
-
-    Attributes:
-        unbound, disk: as :class:`LocalGuest` has them.
-    """
+    """An agent of this machine that nobody has spoken to yet."""
 
     attempt: ProcessAttempt
     process: subprocess.Popen[bytes]
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     cgroup: Cgroup
+    # unbound, disk: as :class:`LocalGuest` has them
     unbound: str | None
     disk: str | None
 

@@ -32,8 +32,7 @@ from virtgauge.platforms.local import StartedAgent, start_agent
 
 # What is asked of the machine on which a peer shall run: one line of JSON each way, then the bytes of its channel.
 
-LINE_LIMIT = 64 * 1024
-"""Bytes of the longest line that is read."""
+LINE_LIMIT = 64 * 1024  # Bytes of the longest line that is read
 
 
 class BadRequestError(ValueError):
@@ -60,20 +59,14 @@ class _Line:
 
 @dataclasses.dataclass(frozen=True)
 class PeerRequest(_Line):
-    """A peer that shall be launched.
-
-    Attributes:
-        name: of the peer, unique among the server's.
-        wires: of each of them: a number, or the name of an interface there.
-        loop: as :class:`GuestSpec` has it.
-    """
+    """A peer that shall be launched."""
 
     words = "no request for a peer"
     secret: str
-    name: str
+    name: str  # of the peer, unique among the server's
     nics: tuple[Nic, ...]
-    wires: tuple[int | str, ...]
-    loop: Nic | None
+    wires: tuple[int | str, ...]  # of each of them: a number, or the name of an interface there
+    loop: Nic | None  # as :class:`GuestSpec` has it
     ready_timeout_s: float
 
     def __post_init__(self) -> None:
@@ -83,13 +76,10 @@ class PeerRequest(_Line):
 
 @dataclasses.dataclass(frozen=True)
 class PeerAnswer(_Line):
-    """What became of a request; the peer's channel follows where nothing failed.
-
-    Attributes:
-        stage, message: what failed, as :class:`LaunchError` has them; None where nothing did.
-    """
+    """What became of a request; the peer's channel follows where nothing failed."""
 
     words = "no answer about a peer"
+    # stage, message: what failed, as :class:`LaunchError` has them; None where nothing did
     stage: str | None
     message: str | None
 

@@ -27,8 +27,7 @@ from virtgauge.platforms.boot_files import RootPart, escaped, initramfs_with, re
 from virtgauge.platforms.boot_probe import boots, judge, said_version
 from virtgauge.platforms.local import LocalGuest, Tap, guest_place, open_taps, require_limit
 
-LONGEST_COMMAND_LINE = 4095
-"""Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)."""
+LONGEST_COMMAND_LINE = 4095  # Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 
 INITRAMFS, VIEW, STATE = "initramfs", "view", "state"
 """In the guest's folder, in which the kernel is started: so no path that it is told can hold a blank or a comma.
@@ -39,21 +38,15 @@ The initramfs; what the guest sees of the host's files; the kernel's own, its pi
 
 @dataclasses.dataclass(frozen=True)
 class UmlBoot:
-    """What is started.
-
-    Attributes:
-        identity: names it among all on this host; its processes have it in their titles.
-        modules: names, in the order in which the agent loads them.
-        disk: device of the host that is its data disk, and where it is mounted; None without one.
-        root: what its root consists of; empty for one that is the agent's alone.
-    """
+    """What is started."""
 
     binary: Path
     memory_mib: int
-    identity: str
-    modules: Sequence[str] = ()
+    identity: str  # names it among all on this host; its processes have it in their titles
+    modules: Sequence[str] = ()  # names, in the order in which the agent loads them
+    # device of the host that is its data disk, and where it is mounted; None without one
     disk: tuple[Path, Path] | None = None
-    root: Sequence[RootPart] = ()
+    root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
 
     def arguments(self, *, agent_descriptor: int, taps: Sequence[Tap] = ()) -> list[str]:
         """The whole command line.
@@ -186,10 +179,8 @@ class UmlPlatform(Platform):
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
-        memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB
-        """Memory of a guest."""
-        vcpus: Annotated[int, Field(ge=1)] | None = None
-        """A guest has one processor; 1 is the only value."""
+        memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB  # Memory of a guest
+        vcpus: Annotated[int, Field(ge=1)] | None = None  # A guest has one processor; 1 is the only value
 
         @field_validator("vcpus")
         @classmethod

@@ -28,15 +28,10 @@ _STEP = "image"
 
 @dataclasses.dataclass(frozen=True)
 class BootLoader:
-    """An extracted boot loader with its tools.
+    """An extracted boot loader with its tools."""
 
-    Attributes:
-        folder: everything of it is in there.
-        packages: names and versions that it came from, for the record.
-    """
-
-    folder: Path
-    packages: tuple[str, ...]
+    folder: Path  # everything of it is in there
+    packages: tuple[str, ...]  # names and versions that it came from, for the record
 
     @property
     def bios_modules(self) -> Path:

@@ -24,20 +24,13 @@ _C_LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6")
 
 @dataclasses.dataclass(frozen=True)
 class Ganesha:
-    """An extracted server.
+    """An extracted server."""
 
-    Attributes:
-        folder: everything of it is in there.
-        version: of the package, without the distribution's revision (``4.3``).
-        libraries: folders for ``LD_LIBRARY_PATH``.
-        plugins: folder of its filesystems (``Plugins_Dir``).
-    """
-
-    folder: Path
-    version: str
+    folder: Path  # everything of it is in there
+    version: str  # of the package, without the distribution's revision (``4.3``)
     program: Path
-    libraries: tuple[Path, ...]
-    plugins: Path
+    libraries: tuple[Path, ...]  # folders for ``LD_LIBRARY_PATH``
+    plugins: Path  # folder of its filesystems (``Plugins_Dir``)
 
 
 def find_ganesha() -> Ganesha | None:

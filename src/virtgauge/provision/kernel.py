@@ -39,19 +39,14 @@ _KEPT = hashlib.sha256("\n".join((*KEPT_FOLDERS, "", *KEPT_DRIVERS)).encode()).h
 
 @dataclasses.dataclass(frozen=True)
 class GuestKernel:
-    """An extracted kernel.
+    """An extracted kernel."""
 
-    Attributes:
-        release: as ``uname -r`` will say in the guest, for instance ``6.1.0-56-amd64``.
-        modules: a folder that holds the release's ``*.ko`` files, uncompressed, anywhere below it.  Every module that
-            one of them depends on is there too, or built in (``modules.builtin`` names those).
-        package: package and version it came from, for the record (``linux-image-6.1.0-56-amd64 6.1.192-2``).
-    """
-
-    release: str
+    release: str  # as ``uname -r`` will say in the guest, for instance ``6.1.0-56-amd64``
     image: Path
+    # a folder that holds the release's ``*.ko`` files, uncompressed, anywhere below it. Every module that one of them
+    # depends on is there too, or built in (``modules.builtin`` names those).
     modules: Path
-    package: str
+    package: str  # package and version it came from, for the record (``linux-image-6.1.0-56-amd64 6.1.192-2``)
 
 
 def find_kernel() -> GuestKernel | None:

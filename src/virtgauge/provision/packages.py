@@ -22,8 +22,7 @@ _DPKG_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
 
-_refreshing = threading.Lock()
-"""apt-get refuses to refresh the lists twice at the same time."""
+_refreshing = threading.Lock()  # apt-get refuses to refresh the lists twice at the same time
 
 
 def is_root() -> bool:
@@ -168,8 +167,7 @@ def _without_starters() -> Path:
     return folder
 
 
-VERSIONS = Path("/usr/lib/postgresql")
-"""Debian keeps one folder below it for each major version."""
+VERSIONS = Path("/usr/lib/postgresql")  # Debian keeps one folder below it for each major version
 
 
 def find_postgresql() -> Path | None:
@@ -182,11 +180,8 @@ def find_postgresql() -> Path | None:
     return next((folder for folder in folders if (folder / "postgres").exists()), None)
 
 
-JAVA_VERSION = 17
-"""The newest that Cassandra 5.0 runs on; QuestDB 9 needs it at least."""
-
-VIRTUAL_MACHINES = Path("/usr/lib/jvm")
-"""Where distributions install them, side by side."""
+JAVA_VERSION = 17  # The newest that Cassandra 5.0 runs on; QuestDB 9 needs it at least
+VIRTUAL_MACHINES = Path("/usr/lib/jvm")  # Where distributions install them, side by side
 
 
 def find_java() -> Path | None:
@@ -213,18 +208,12 @@ _STEP = "packages"
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """Something that must be on the machine.
-
-    Attributes:
-        present: looks for the thing itself, not for the package: it may have come another way.
-        packages: Debian's packages that bring it.
-        services: what these would start, and shall not.
-    """
+    """Something that must be on the machine."""
 
     title: str
-    present: Callable[[], bool]
-    packages: tuple[str, ...]
-    services: tuple[str, ...] = ()
+    present: Callable[[], bool]  # looks for the thing itself, not for the package: it may have come another way
+    packages: tuple[str, ...]  # Debian's packages that bring it
+    services: tuple[str, ...] = ()  # what these would start, and shall not
 
 
 _LIBRARIES = Path("/usr/lib")
@@ -296,8 +285,7 @@ NEEDS = {
     "libvirt-lxc": Need("libvirt's LXC driver", _has_libvirt_driver("lxc"), ("libvirt-daemon-driver-lxc",)),
     "chromium": Need("Chromium", _on_path("chromium", "chromium-browser"), ("chromium",)),
 }
-OF_DATABASES = ("postgresql", "mariadb", "java", "maven")
-"""What database servers and their drivers are installed with."""
+OF_DATABASES = ("postgresql", "mariadb", "java", "maven")  # What database servers and their drivers are installed with
 """By the part's name."""
 
 

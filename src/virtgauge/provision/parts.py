@@ -30,8 +30,7 @@ from virtgauge.provision.registries import OBJECT_STORE, RUNSC
 from virtgauge.provision.tools import end_running, run_logged, start_log
 
 _PACKAGE = Path(virtgauge.__file__).parent
-FOLDER = _PACKAGE / "native"
-"""Where they are in either."""
+FOLDER = _PACKAGE / "native"  # Where they are in either
 
 PROGRAMS = {
     "agent": ("virtgauge-agent",),
@@ -90,23 +89,16 @@ class Lane(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Something that a plan may need beside Python.
+    """Something that a plan may need beside Python."""
 
-    Attributes:
-        name: as it is asked for, and as its line of progress begins.
-        lane: what it waits for.
-        present: a quick look, for milliseconds.
-        provide: fetches or builds it, unless it is there whole; None for a package, which is installed with others.
-        after: parts that have to be there before.
-        early: it is had within seconds, so that first figures may wait for it; the agent, which all of them need, too.
-    """
-
-    name: str
+    name: str  # as it is asked for, and as its line of progress begins
     title: str
-    lane: Lane
-    present: Callable[[], bool]
+    lane: Lane  # what it waits for
+    present: Callable[[], bool]  # a quick look, for milliseconds
+    # fetches or builds it, unless it is there whole; None for a package, which is installed with others
     provide: Callable[[Progress], Outcome] | None = None
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # parts that have to be there before
+    # it is had within seconds, so that first figures may wait for it; the agent, which all of them need, too
     early: bool = False
 
 

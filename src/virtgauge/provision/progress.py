@@ -23,19 +23,14 @@ class State(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The end of one step.
-
-    Attributes:
-        detail: what is there, or the reason why it is not; one line.
-        fix: the command (or step) that would help; None when nothing is wrong or nothing is known to help.
-        elapsed_s: how long it took; None where nobody measured it.
-    """
+    """The end of one step."""
 
     step: str
     state: State
-    detail: str
+    detail: str  # what is there, or the reason why it is not; one line
+    # the command (or step) that would help; None when nothing is wrong or nothing is known to help
     fix: str | None = None
-    elapsed_s: float | None = None
+    elapsed_s: float | None = None  # how long it took; None where nobody measured it
 
     def line(self) -> str:
         """The outcome as one line of text."""
@@ -44,8 +39,7 @@ class Outcome:
         return f"{self.step:<10} " + " ".join(f"{self.state}: {self.detail}{fix}{elapsed}".split())
 
 
-Progress = Callable[[str], None]
-"""Is told what a step is doing now, in place of what it did before."""
+Progress = Callable[[str], None]  # Is told what a step is doing now, in place of what it did before
 
 
 def silence(_text: str) -> None:

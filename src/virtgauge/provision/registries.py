@@ -76,18 +76,13 @@ _TOOLS = ".pip"
 
 @dataclasses.dataclass(frozen=True)
 class Wheel:
-    """One file of the package index.
+    """One file of the package index."""
 
-    Attributes:
-        requirement: name and version (``duckdb==2.0.0``).
-        machine: of the processors that it is for, as the kernel calls them.
-        tags: Python, ABI and platform that it was built for, where that is not every one (``("3.11", "cp311",
-            "manylinux_2_28_x86_64")``); what is taken from it need not be Python's.
-    """
-
-    requirement: str
+    requirement: str  # name and version (``duckdb==2.0.0``)
     sha256: str
-    machine: str = "x86_64"
+    machine: str = "x86_64"  # of the processors that it is for, as the kernel calls them
+    # Python, ABI and platform that it was built for, where that is not every one (``("3.11", "cp311",
+    # "manylinux_2_28_x86_64")``); what is taken from it need not be Python's
     tags: tuple[str, str, str] | None = None
 
 
@@ -147,27 +142,19 @@ def _pip(folder: Path, log: str) -> list[str | Path]:
     return [environment / "bin" / "python", "-m", "pip"]
 
 
-_LEAST_GO = "1.21"
-"""From here on Go fetches the tool chain that a module asks for."""
+_LEAST_GO = "1.21"  # From here on Go fetches the tool chain that a module asks for
 GO_FOLDER = "/usr/local/go/bin"
 """Go's own installation instructions put it there, and leave PATH to the shell's profile."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GoProgram:
-    """What to build.
+    """What to build."""
 
-    Attributes:
-        part: what the set-up calls it: ``gvisor``.
-        name: of the program, and of its folder in the cache.
-        module: import path of its command.
-        version: of the module; the Go checksum database, which the Go tool asks by itself, vouches for the sources.
-    """
-
-    part: str
-    name: str
-    module: str
-    version: str
+    part: str  # what the set-up calls it: ``gvisor``
+    name: str  # of the program, and of its folder in the cache
+    module: str  # import path of its command
+    version: str  # of the module; the Go checksum database, which the Go tool asks by itself, vouches for the sources
 
     def find(self) -> Path | None:
         """The pinned program from the cache, else one on PATH; None when there is neither.  Builds nothing."""

@@ -59,19 +59,12 @@ ISOLATION = Source(
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """One published table.
+    """One published table."""
 
-    Attributes:
-        name: of the file, without ``.csv``.
-        source: the paper.
-        place: where in the paper.
-        rows: column name to text; an empty text is a figure that the paper does not give.
-    """
-
-    name: str
-    source: Source
-    place: str
-    rows: tuple[dict[str, str], ...]
+    name: str  # of the file, without ``.csv``
+    source: Source  # the paper
+    place: str  # where in the paper
+    rows: tuple[dict[str, str], ...]  # column name to text; an empty text is a figure that the paper does not give
 
 
 _PLACES: dict[str, tuple[Source, str]] = {
@@ -220,22 +213,16 @@ _SHARES = {
 
 @dataclasses.dataclass(frozen=True)
 class IsolationFigure:
-    """What the isolation paper's text states in figures; shares and efficiencies 0 … 1 and beyond.
-
-    Attributes:
-        on: the guest that has limit and reservation.
-        share: declared; None for a statement about many.
-        shares: the least and the greatest declared share that it is about.
-        q_low, q_high: as stated; None where one end or both are not.
-    """
+    """What the isolation paper's text states in figures; shares and efficiencies 0 … 1 and beyond."""
 
     processor: str
     energy_saving: bool
     benchmark: str
     load: str
-    on: str
-    share: float | None
-    shares: tuple[float, float]
+    on: str  # the guest that has limit and reservation
+    share: float | None  # declared; None for a statement about many
+    shares: tuple[float, float]  # the least and the greatest declared share that it is about
+    # q_low, q_high: as stated; None where one end or both are not
     q_low: float | None
     q_high: float | None
     note: str

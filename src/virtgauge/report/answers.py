@@ -14,22 +14,15 @@ from virtgauge.specs.headline import Headline, HeadlineFigure, Tone
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What one suite says of one platform.
+    """What one suite says of one platform."""
 
-    Attributes:
-        platform: its name in the plan.
-        suite: its name.
-        tone: how the platform stands beside the reference.
-        clauses: the answer, the most important clause first: a line takes as many as it has room for.
-        unresolved: what the run could not tell and why, one clause each; empty where everything was resolved.
-        decisive: the figure that the first clause rests on; None where nothing is compared with the reference.
-    """
-
-    platform: str
-    suite: str
-    tone: Tone
-    clauses: tuple[str, ...]
+    platform: str  # its name in the plan
+    suite: str  # its name
+    tone: Tone  # how the platform stands beside the reference
+    clauses: tuple[str, ...]  # the answer, the most important clause first: a line takes as many as it has room for
+    # what the run could not tell and why, one clause each; empty where everything was resolved
     unresolved: tuple[str, ...]
+    # the figure that the first clause rests on; None where nothing is compared with the reference
     decisive: HeadlineFigure | None = None
 
     @property
@@ -75,23 +68,17 @@ def answers(report: Report) -> list[Answer]:
 
 @dataclasses.dataclass(frozen=True)
 class IdenticalArms:
-    """What the A/A pair allows this run to tell.
+    """What the A/A pair allows this run to tell."""
 
-    Attributes:
-        good: identical arms agree, and beside them no headline figure is coarse; without any, the widest band of all
-            cells is no wider than :data:`COARSE`.
-        text: in a few words, the smallest difference among them.
-        coarse: headline figures whose A/A band is not known or above :data:`COARSE`, or of which no difference was
-            shown and one of that size had less than an even chance.
-        figures: of all that are ratios.
-        uncounted: headline figures that are compared in a unit of their own.
-    """
-
+    # identical arms agree, and beside them no headline figure is coarse; without any, the widest band of all cells is
+    # no wider than :data:`COARSE`
     good: bool
-    text: str
+    text: str  # in a few words, the smallest difference among them
+    # headline figures whose A/A band is not known or above :data:`COARSE`, or of which no difference was shown and
+    # one of that size had less than an even chance
     coarse: int
-    figures: int
-    uncounted: int
+    figures: int  # of all that are ratios
+    uncounted: int  # headline figures that are compared in a unit of their own
 
 
 def identical_arms(report: Report) -> IdenticalArms:

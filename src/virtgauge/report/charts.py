@@ -27,11 +27,8 @@ _TIME_LABEL = (
     " : format(datum.value, '~g') + ' ns'"
 )
 
-ROWS = "rows"
-"""The name that a specification gives to its panel's data."""
-
-Row = dict[str, Any]
-"""What a mark is drawn from."""
+ROWS = "rows"  # The name that a specification gives to its panel's data
+Row = dict[str, Any]  # What a mark is drawn from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,34 +41,24 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class PanelData:
-    """What a panel draws.
+    """What a panel draws."""
 
-    Attributes:
-        kind: how the page's script makes rows of it: ``curves`` (CCDFs in columns), ``raw`` (strips of values in
-            columns) or ``rows`` (as they are).
-        rows: JSON-able.
-    """
-
+    # how the page's script makes rows of it: ``curves`` (CCDFs in columns), ``raw`` (strips of values in columns) or
+    # ``rows`` (as they are)
     kind: Literal["curves", "raw", "rows"]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]]  # JSON-able
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Panels that belong together and are drawn alike.
+    """Panels that belong together and are drawn alike."""
 
-    Attributes:
-        title, caption: what the figure shows and how to read it.
-        spec: the chart of every panel; its data is called :data:`ROWS`.
-        panels: one for each function.
-        text: what it shows, for those who do not see it; the caption where it is empty.
-    """
-
+    # title, caption: what the figure shows and how to read it
     title: str
     caption: str
-    spec: dict[str, Any]
-    panels: tuple[Panel, ...]
-    text: str = ""
+    spec: dict[str, Any]  # the chart of every panel; its data is called :data:`ROWS`
+    panels: tuple[Panel, ...]  # one for each function
+    text: str = ""  # what it shows, for those who do not see it; the caption where it is empty
 
 
 def domain_of(values: Iterable[float]) -> tuple[float, float]:

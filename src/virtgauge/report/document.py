@@ -18,25 +18,16 @@ from virtgauge.specs.blocks import Block, Section
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """All of it.
-
-    Attributes:
-        about: what it is of, in a line.
-        caveats: what a reader must know before the figures.
-        summary: what a first look is about.
-        reading: terms and their explanations.
-        arms: that rows and charts name.
-        confidence: of the intervals, nominal.
-    """
+    """All of it."""
 
     title: str
-    about: str
-    caveats: tuple[str, ...]
-    summary: tuple[Block, ...]
+    about: str  # what it is of, in a line
+    caveats: tuple[str, ...]  # what a reader must know before the figures
+    summary: tuple[Block, ...]  # what a first look is about
     sections: tuple[Section, ...]
-    reading: Mapping[str, str]
-    arms: tuple[ArmRecord, ...]
-    confidence: float
+    reading: Mapping[str, str]  # terms and their explanations
+    arms: tuple[ArmRecord, ...]  # that rows and charts name
+    confidence: float  # of the intervals, nominal
 
     def html(self) -> str:
         """As one HTML file that needs no network."""

@@ -42,16 +42,13 @@ _COUNT_LABEL = (
 )
 _SIGNED_LABEL = "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(abs(datum.value), '~g')"
 _CATEGORY_LABEL = "split(datum.label, '|')"
-_LINEAR_UP_TO = 1.0
-"""A signed axis is linear within ±1, of errors in per cent; beyond it is logarithmic."""
+_LINEAR_UP_TO = 1.0  # A signed axis is linear within ±1, of errors in per cent; beyond it is logarithmic
 _SIGNED_TICKS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 _LINES_HEIGHT = 210
 _ROW_HEIGHT, _LEAST_BAND = 15, 26
 _BAND_PADDING = 0.25
-_LINEAR_BELOW = 0.001
-"""Of the largest value, on an axis that shows zeros."""
-PAPER_LANE = "paper"
-"""Where published figures lie in a band, below the arms'."""
+_LINEAR_BELOW = 0.001  # Of the largest value, on an axis that shows zeros
+PAPER_LANE = "paper"  # Where published figures lie in a band, below the arms'
 _HEADROOM = 1.06
 _SQUARE = "#4c8dd6"
 _KINDS = {"ccdf": "curves", "strips": "raw"}

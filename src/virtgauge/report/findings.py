@@ -26,8 +26,7 @@ from virtgauge.results.table import ResultTable
 
 COMPLETED = "completed"
 """The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""
-CHANGED_HOST = "changed-host"
-"""The kind of the event that a run went on although its host had changed."""
+CHANGED_HOST = "changed-host"  # The kind of the event that a run went on although its host had changed
 
 
 def build(ledger: Ledger) -> Report:

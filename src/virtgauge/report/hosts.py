@@ -47,43 +47,29 @@ _NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class HostSummary:
-    """One host of the fleet.
+    """One host of the fleet."""
 
-    Attributes:
-        name: as in the plan.
-        processor, kernel: of its fingerprint; empty where they are not known.
-        trials: number by status.
-        repetitions: with a valid trial.
-        measured: it is more than a tester's.
-        missing: labels of the arms that cannot be used there.
-    """
-
-    name: str
+    name: str  # as in the plan
+    # processor, kernel: of its fingerprint; empty where they are not known
     processor: str
     kernel: str
-    trials: dict[str, int]
-    repetitions: int
-    measured: bool
-    missing: tuple[str, ...]
+    trials: dict[str, int]  # number by status
+    repetitions: int  # with a valid trial
+    measured: bool  # it is more than a tester's
+    missing: tuple[str, ...]  # labels of the arms that cannot be used there
 
 
 @dataclasses.dataclass(frozen=True)
 class HostTest:
-    """Whether hosts differ in a ratio.
+    """Whether hosts differ in a ratio."""
 
-    Attributes:
-        reason: why nothing can be said; empty where something can.
-        h, df, p: of Kruskal–Wallis on the paired log-ratios; None where the test cannot be made.
-        p_adjusted: by Holm, over all tests of the run; None likewise.
-        differ: whether they do at the run's confidence; None likewise.
-    """
-
-    reason: str = ""
+    reason: str = ""  # why nothing can be said; empty where something can
+    # h, df, p: of Kruskal–Wallis on the paired log-ratios; None where the test cannot be made
     h: float | None = None
     df: int | None = None
     p: float | None = None
-    p_adjusted: float | None = None
-    differ: bool | None = None
+    p_adjusted: float | None = None  # by Holm, over all tests of the run; None likewise
+    differ: bool | None = None  # whether they do at the run's confidence; None likewise
 
     @property
     def text(self) -> str:
@@ -96,34 +82,23 @@ class HostTest:
 
 @dataclasses.dataclass(frozen=True)
 class HostRow:
-    """A headline measure of one arm in one cell, on every host.
-
-    Attributes:
-        name: of the cell, for people.
-        estimates: by host, over its repetitions, in the measure's base unit.
-        ratios: to the reference on the same host; none of the reference itself.
-        test: None of the reference, which has no ratio.
-    """
+    """A headline measure of one arm in one cell, on every host."""
 
     measure: Measure
     cell: Cell
-    name: str
+    name: str  # of the cell, for people
     arm: ArmRecord
-    estimates: Mapping[str, Estimate]
-    ratios: Mapping[str, Estimate]
-    test: HostTest | None
+    estimates: Mapping[str, Estimate]  # by host, over its repetitions, in the measure's base unit
+    ratios: Mapping[str, Estimate]  # to the reference on the same host; none of the reference itself
+    test: HostTest | None  # None of the reference, which has no ratio
 
 
 @dataclasses.dataclass(frozen=True)
 class HostFindings:
-    """Everything that is said of the hosts of a fleet.
-
-    Attributes:
-        testers: which suites have their tester on another host, in words.
-    """
+    """Everything that is said of the hosts of a fleet."""
 
     hosts: tuple[HostSummary, ...]
-    testers: tuple[str, ...]
+    testers: tuple[str, ...]  # which suites have their tester on another host, in words
     rows: tuple[HostRow, ...]
 
     @property

@@ -47,19 +47,12 @@ _OUTCOMES = {Outcome.PASS: ("✓", "green"), Outcome.FAIL: ("✗", "red"), Outco
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a run is, as one types it.
+    """Where a run is, as one types it."""
 
-    Attributes:
-        run: its folder.
-        page: its HTML report.
-        written: whether that is there already.
-        plan: its plan file; None where the run cannot be repeated (its trials were imported).
-    """
-
-    run: str
-    page: str
-    written: bool
-    plan: str | None
+    run: str  # its folder
+    page: str  # its HTML report
+    written: bool  # whether that is there already
+    plan: str | None  # its plan file; None where the run cannot be repeated (its trials were imported)
 
 
 def print_last_screen(report: Report, place: Place, console: Console) -> None:

@@ -14,33 +14,22 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Account
 from virtgauge.results.formatting import share
 
-_DIFFERS = 0.05
-"""Shares that are further apart can make a difference between arms."""
-_CHANCE = 0.05
-"""How often at most a run, in which the same is taken from all arms, looks as if there were a difference."""
+_DIFFERS = 0.05  # Shares that are further apart can make a difference between arms
+_CHANCE = 0.05  # How often at most a run, in which the same is taken from all arms, looks as if there were a difference
 
 
 @dataclasses.dataclass
 class LeftOut:
-    """What was measured on one arm and left out because of steal or foreign load.
+    """What was measured on one arm and left out because of steal or foreign load."""
 
-    Attributes:
-        arm: by name.
-        reasons: slices and whole trials that were left out, by reason; the most frequent first.
-        left_out_ns: how long they were.
-        waited_ns: for quiet moments.
-        kept_ns: how long the takes were that count.
-        kept_takes: how many these are; of a record that does not tell, one of each trial.
-        told_ns: CPU time of the machine in trials whose steal was bounded, and ``stolen_ns`` that bound.
-    """
-
-    arm: str
+    arm: str  # by name
+    # slices and whole trials that were left out, by reason; the most frequent first
     reasons: Counter[str] = dataclasses.field(default_factory=Counter)
-    left_out_ns: int = 0
-    waited_ns: int = 0
-    kept_ns: int = 0
-    kept_takes: int = 0
-    told_ns: float = 0
+    left_out_ns: int = 0  # how long they were
+    waited_ns: int = 0  # for quiet moments
+    kept_ns: int = 0  # how long the takes were that count
+    kept_takes: int = 0  # how many these are; of a record that does not tell, one of each trial
+    told_ns: float = 0  # CPU time of the machine in trials whose steal was bounded, and ``stolen_ns`` that bound
     stolen_ns: float = 0
 
     @property
@@ -91,13 +80,9 @@ class Difference(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tallies:
-    """What was left out of a run, and whether any steal was ever told.
+    """What was left out of a run, and whether any steal was ever told."""
 
-    Attributes:
-        groups: by suite and load, and in each by arm.
-    """
-
-    groups: Mapping[tuple[str, str | None], Mapping[str, LeftOut]]
+    groups: Mapping[tuple[str, str | None], Mapping[str, LeftOut]]  # by suite and load, and in each by arm
     steal: bool
 
     @classmethod

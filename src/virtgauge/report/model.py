@@ -24,44 +24,30 @@ from virtgauge.results.columns import Cell
 
 @dataclasses.dataclass(frozen=True)
 class ArmSummary:
-    """One arm over the whole run.
+    """One arm over the whole run."""
 
-    Attributes:
-        record: as in the manifest.
-        ready: time from launch to the agent's answer, over its guests.
-        guests, failed_guests: launched, and of those that did not come up.
-        trials: number by status.
-        facts: of its first guest, as the agent saw them.
-    """
-
-    record: ArmRecord
-    ready: Estimate
+    record: ArmRecord  # as in the manifest
+    ready: Estimate  # time from launch to the agent's answer, over its guests
+    # guests, failed_guests: launched, and of those that did not come up
     guests: int
     failed_guests: int
-    trials: dict[str, int]
-    facts: dict[str, Any]
+    trials: dict[str, int]  # number by status
+    facts: dict[str, Any]  # of its first guest, as the agent saw them
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that is known of a run.  Made by :func:`virtgauge.report.build`.
+    """Everything that is known of a run.  Made by :func:`virtgauge.report.build`."""
 
-    Attributes:
-        run: what was run, and what it takes to run it again; its arms have a label of their own each.
-        finished: whether it ended whole.
-        blocks: repetitions with a valid trial.
-        cells: that were tried, and what each is called.
-    """
-
-    run: Manifest
-    finished: bool
-    blocks: int
+    run: Manifest  # what was run, and what it takes to run it again; its arms have a label of their own each
+    finished: bool  # whether it ended whole
+    blocks: int  # repetitions with a valid trial
     caveats: tuple[str, ...]
     decisions: Decisions
     agreement: Agreement
     arms: tuple[ArmSummary, ...]
     suites: tuple[SuiteReport, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...]  # that were tried, and what each is called
     cell_names: tuple[str, ...]
     trials: TrialLines
     guests: tuple[GuestRecord, ...]

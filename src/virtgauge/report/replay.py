@@ -21,38 +21,23 @@ _SEVERITY = (Verdict.CONTRADICTED, Verdict.UNDECIDED, Verdict.CONFIRMED)
 
 @dataclasses.dataclass(frozen=True)
 class ReplayedClaim:
-    """One conclusion.
+    """One conclusion."""
 
-    Attributes:
-        paper: what it says, and the same test on the paper's own figures.
-        run: on this run's, by platform or for all together; empty where nothing could be judged.
-        verdict: of this run.
-        reason: of the verdict, in words.
-    """
-
-    paper: CheckedClaim
-    run: tuple[Hearing, ...]
-    verdict: Verdict
-    reason: str
+    paper: CheckedClaim  # what it says, and the same test on the paper's own figures
+    run: tuple[Hearing, ...]  # on this run's, by platform or for all together; empty where nothing could be judged
+    verdict: Verdict  # of this run
+    reason: str  # of the verdict, in words
 
 
 @dataclasses.dataclass(frozen=True)
 class ReplayedPart:
-    """The conclusions of a paper that one suite is about.
+    """The conclusions of a paper that one suite is about."""
 
-    Attributes:
-        suite: its name.
-        title: ``Kirova et al. 2019: clocks and sleeps``.
-        citation: of the paper.
-        measured: whether the suite was part of this run.
-        claims: all, in the paper's order.
-    """
-
-    suite: str
-    title: str
-    citation: str
-    measured: bool
-    claims: tuple[ReplayedClaim, ...]
+    suite: str  # its name
+    title: str  # ``Kirova et al. 2019: clocks and sleeps``.
+    citation: str  # of the paper
+    measured: bool  # whether the suite was part of this run
+    claims: tuple[ReplayedClaim, ...]  # all, in the paper's order
 
     @property
     def counts(self) -> dict[str, int]:
@@ -62,17 +47,11 @@ class ReplayedPart:
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """Every conclusion of every paper.
+    """Every conclusion of every paper."""
 
-    Attributes:
-        parts: in the papers' order.
-        emulated: labels of platforms whose figures decide nothing.
-        lowest_confidence: of the intervals that decide; None where there is none.
-    """
-
-    parts: tuple[ReplayedPart, ...]
-    emulated: tuple[str, ...]
-    lowest_confidence: float | None
+    parts: tuple[ReplayedPart, ...]  # in the papers' order
+    emulated: tuple[str, ...]  # labels of platforms whose figures decide nothing
+    lowest_confidence: float | None  # of the intervals that decide; None where there is none
 
     @property
     def counts(self) -> dict[str, int]:

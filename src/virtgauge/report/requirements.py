@@ -24,43 +24,28 @@ from virtgauge.results.table import ResultTable
 
 @dataclasses.dataclass(frozen=True)
 class ReportedRequirement:
-    """A requirement in words.
+    """A requirement in words."""
 
-    Attributes:
-        name: unique in the run.
-        text: measure, bound and conditions.
-        meaning: of the measure, in a clause.
-        source: where the bound comes from; empty where the plan does not say.
-        confidence: of its verdicts.
-        unit: the base unit of its verdicts' estimates.
-        suite, probes: of the trials that its measure is taken from.
-    """
-
-    name: str
-    text: str
-    meaning: str
-    source: str
-    confidence: float
-    unit: str
+    name: str  # unique in the run
+    text: str  # measure, bound and conditions
+    meaning: str  # of the measure, in a clause
+    source: str  # where the bound comes from; empty where the plan does not say
+    confidence: float  # of its verdicts
+    unit: str  # the base unit of its verdicts' estimates
+    # suite, probes: of the trials that its measure is taken from
     suite: str
     probes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """Everything that a run decides.
+    """Everything that a run decides."""
 
-    Attributes:
-        requirements: in the order of the plan.
-        verdicts: of each on each platform that it is for.
-        rankings: by each requirement's measure, and the overall one, whose requirement is empty, last.
-        sequential: repetitions were added until all was decided, and intervals hold whenever one stops.
-    """
-
-    requirements: tuple[ReportedRequirement, ...]
-    verdicts: tuple[Verdict, ...]
+    requirements: tuple[ReportedRequirement, ...]  # in the order of the plan
+    verdicts: tuple[Verdict, ...]  # of each on each platform that it is for
+    # by each requirement's measure, and the overall one, whose requirement is empty, last
     rankings: tuple[Ranking, ...]
-    sequential: bool
+    sequential: bool  # repetitions were added until all was decided, and intervals hold whenever one stops
 
     @property
     def outcome(self) -> Outcome | None:

@@ -29,20 +29,15 @@ SPECS: tuple[SuiteSpec, ...] = (TIMING, BANDWIDTH, FORWARDING, STORAGE, ISOLATIO
 
 @dataclasses.dataclass(frozen=True)
 class SuiteReport:
-    """Everything that a report says of a suite.
-
-    Attributes:
-        headlines: one sentence for each arm of the plan but the A/A arm, the reference first.
-        summary: below the headlines.
-        claims: every conclusion of the suite's paper, and what this run says of it; empty where it has no paper.
-        aa_ratios: of the figures that decide, A/A arm to reference: one for each cell where both were measured.
-    """
+    """Everything that a report says of a suite."""
 
     context: Context
-    headlines: tuple[Headline, ...]
-    summary: tuple[Block, ...]
+    headlines: tuple[Headline, ...]  # one sentence for each arm of the plan but the A/A arm, the reference first
+    summary: tuple[Block, ...]  # below the headlines
     sections: tuple[Section, ...]
+    # every conclusion of the suite's paper, and what this run says of it; empty where it has no paper
     claims: tuple[ClaimCheck, ...]
+    # of the figures that decide, A/A arm to reference: one for each cell where both were measured
     aa_ratios: tuple[Estimate, ...]
 
     @property

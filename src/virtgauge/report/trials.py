@@ -17,25 +17,19 @@ if TYPE_CHECKING:
 
 
 class TrialLine(NamedTuple):
-    """One attempt at one trial, valid or not.
-
-    Attributes:
-        cell: index in :attr:`virtgauge.report.model.Report.cells`.
-        flags: ``name: detail``, fatal ones first.
-        median_ns: of this trial alone; None when it brought no histogram.
-        foreign_share: CPU time of neither guest nor controller as a share of the machine's, where it was accounted.
-    """
+    """One attempt at one trial, valid or not."""
 
     trial_id: int
-    cell: int
+    cell: int  # index in :attr:`virtgauge.report.model.Report.cells`
     arm: str
     block: int
     attempt: int
     status: str
-    flags: tuple[str, ...]
+    flags: tuple[str, ...]  # ``name: detail``, fatal ones first
     error: str | None
     samples: int | None
-    median_ns: float | None
+    median_ns: float | None  # of this trial alone; None when it brought no histogram
+    # CPU time of neither guest nor controller as a share of the machine's, where it was accounted
     foreign_share: float | None
 
 
@@ -111,8 +105,7 @@ class TrialLines(Sequence[TrialLine]):
 MOST_SPOILT_TRIALS = 200
 """Of those that do not count, at most so many stand in the page's markup; all are in its table of trials."""
 
-MOST_TRIALS = 10_000
-"""Of more, the page sums up what every platform did of each cell; an export has all."""
+MOST_TRIALS = 10_000  # Of more, the page sums up what every platform did of each cell; an export has all
 
 
 def invalid_trials(report: Report) -> list[TrialLine]:

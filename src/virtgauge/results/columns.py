@@ -16,20 +16,15 @@ from virtgauge.ledger.store import Ledger
 
 Integers = npt.NDArray[np.int64]
 STATUSES = tuple(TrialStatus)
-AT_ONCE = 20_000
-"""So many rows are read before they are made columns."""
+AT_ONCE = 20_000  # So many rows are read before they are made columns
 
 
 class Cell(NamedTuple):
-    """What trials have in common that differ in arm and repetition only.
-
-    Attributes:
-        levels: of the factors, in the order of the plan.
-    """
+    """What trials have in common that differ in arm and repetition only."""
 
     suite: str
     probe: str
-    levels: tuple[tuple[str, str], ...]
+    levels: tuple[tuple[str, str], ...]  # of the factors, in the order of the plan
 
     @property
     def factors(self) -> dict[str, str]:
@@ -55,59 +50,38 @@ class Tried(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How one trial went.
+    """How one trial went."""
 
-    Attributes:
-        foreign_share: CPU time of neither guest nor controller as a share of the machine's; NaN if not accounted.
-        samples: in the histogram of its probe's measure; NaN without any.
-        median_ns: of these.
-    """
-
-    foreign_share: float
-    samples: float
-    median_ns: float
+    foreign_share: float  # CPU time of neither guest nor controller as a share of the machine's; NaN if not accounted
+    samples: float  # in the histogram of its probe's measure; NaN without any
+    median_ns: float  # of these
 
 
 class Account(NamedTuple):
-    """What was counted beside one trial.
-
-    Attributes:
-        load: the level of the factor; None in suites without it.
-        status: of :class:`TrialStatus`, as in the ledger.
-        counted: foreign load, steal, what was left out, as the ledger's ``accounting``.
-    """
+    """What was counted beside one trial."""
 
     suite: str
-    load: str | None
+    load: str | None  # the level of the factor; None in suites without it
     arm: str
     block: int
-    status: str
+    status: str  # of :class:`TrialStatus`, as in the ledger
     elapsed_ns: int
-    counted: dict[str, Any]
+    counted: dict[str, Any]  # foreign load, steal, what was left out, as the ledger's ``accounting``
 
 
 @dataclasses.dataclass(frozen=True)
 class Trials:
-    """Every trial of a run, valid or not, in the order of the ledger; columns of equal length.
+    """Every trial of a run, valid or not, in the order of the ledger; columns of equal length."""
 
-    Attributes:
-        number: of the trial in the ledger.
-        cell: its place in ``cells``.
-        arm: its place in ``arms``.
-        block, attempt: as in the ledger.
-        status: its place in :data:`STATUSES`.
-        cells: in the order in which they were first tried.
-        arms: names.
-    """
-
-    number: Integers
-    cell: Integers
-    arm: Integers
+    number: Integers  # of the trial in the ledger
+    cell: Integers  # its place in ``cells``
+    arm: Integers  # its place in ``arms``
+    # block, attempt: as in the ledger
     block: Integers
     attempt: Integers
-    status: Integers
-    cells: tuple[Cell, ...]
-    arms: tuple[str, ...]
+    status: Integers  # its place in :data:`STATUSES`
+    cells: tuple[Cell, ...]  # in the order in which they were first tried
+    arms: tuple[str, ...]  # names
 
     @classmethod
     def read(cls, ledger: Ledger) -> Trials:
@@ -209,13 +183,10 @@ def read_endings(ledger: Ledger, suite: str | None = None) -> dict[int, tuple[tu
 
 
 class Mark(NamedTuple):
-    """What identifies a trial, and when it was: for lists of trials.
-
-    Attributes:
-        key, platform, started_at, elapsed_ns: as in the ledger.
-    """
+    """What identifies a trial, and when it was: for lists of trials."""
 
     number: int
+    # key, platform, started_at, elapsed_ns: as in the ledger
     key: str
     platform: str
     started_at: str

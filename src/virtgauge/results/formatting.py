@@ -130,8 +130,7 @@ def even_chance(found: Resolution, unit: str = "ratio") -> str:
     return f"{text(found.higher)} up, {text(found.lower)} down" if apart else text(wide)
 
 
-_MATERIAL = 1.1
-"""Below that, one factor is told for both directions: the larger one."""
+_MATERIAL = 1.1  # Below that, one factor is told for both directions: the larger one
 
 
 def _unresolved(comparison: Comparison) -> str:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from virtgauge.results.columns import Cell
     from virtgauge.results.table import ResultTable
 
-Column = npt.NDArray[np.float64]
-"""A figure of each of some trials; NaN where one has none."""
+Column = npt.NDArray[np.float64]  # A figure of each of some trials; NaN where one has none
 
 
 class Better(enum.StrEnum):
@@ -35,22 +34,15 @@ class Better(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A number within a trial's result.
+    """A number within a trial's result."""
 
-    Attributes:
-        path: of keys, from the outermost.
-        factor: makes the measure's base unit of it.
-        where: at the end of the path is a list, of which the first entry counts that has this value of this key; of a
-            list of numbers without it, their mean.
-        item: the key of the number within that entry.
-        flag: whether it is no number but true or false, read as 1 and 0.
-    """
-
-    path: tuple[str, ...]
-    factor: float = 1.0
+    path: tuple[str, ...]  # of keys, from the outermost
+    factor: float = 1.0  # makes the measure's base unit of it
+    # at the end of the path is a list, of which the first entry counts that has this value of this key; of a list of
+    # numbers without it, their mean
     where: tuple[str, float | str] | None = None
-    item: str = ""
-    flag: bool = False
+    item: str = ""  # the key of the number within that entry
+    flag: bool = False  # whether it is no number but true or false, read as 1 and 0
 
     def number(self, value: object) -> float | None:
         """The number of what is found at the path's end, in the base unit; None where it is none."""
@@ -68,43 +60,28 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Statistic:
-    """A statistic of a trial's histogram of durations, in nanoseconds.
+    """A statistic of a trial's histogram of durations, in nanoseconds."""
 
-    Attributes:
-        histogram: by its name in the ledger.
-        name: of the statistic; see :data:`virtgauge.ledger.statistics.STATISTICS`.
-        otherwise: where a trial that has no such histogram tells the figure.
-    """
-
-    histogram: str
-    name: str
-    otherwise: Field | None = None
+    histogram: str  # by its name in the ledger
+    name: str  # of the statistic; see :data:`virtgauge.ledger.statistics.STATISTICS`
+    otherwise: Field | None = None  # where a trial that has no such histogram tells the figure
 
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """A figure that is computed from others of the same trial.
+    """A figure that is computed from others of the same trial."""
 
-    Attributes:
-        of: the others.
-        function: of their columns, which are of equal length; makes a column of that length.
-    """
-
-    of: tuple[Field | Statistic, ...]
-    function: Callable[..., Column]
+    of: tuple[Field | Statistic, ...]  # the others
+    function: Callable[..., Column]  # of their columns, which are of equal length; makes a column of that length
 
 
 @dataclasses.dataclass(frozen=True)
 class Across:
-    """A figure that is computed from others of the same repetition, in other cells or of other arms too.
+    """A figure that is computed from others of the same repetition, in other cells or of other arms too."""
 
-    Attributes:
-        function: of the table, a cell and an arm makes the figures by block, or says why there are none.
-        ratio: whether repetitions are summed up as ratios are, by the median of their logarithms.
-    """
-
+    # of the table, a cell and an arm makes the figures by block, or says why there are none
     function: Callable[[ResultTable, Cell, str], Mapping[int, float] | str]
-    ratio: bool = False
+    ratio: bool = False  # whether repetitions are summed up as ratios are, by the median of their logarithms
 
 
 Source = Field | Statistic | Derived | Across
@@ -117,12 +94,9 @@ def field(*path: str, factor: float = 1.0) -> Field:
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """What a figure is divided by, in per cent: the same arm's in another cell, in the same block.
+    """What a figure is divided by, in per cent: the same arm's in another cell, in the same block."""
 
-    Attributes:
-        levels: of the factors in which the other cell differs; a cell that has them already has no such figure.
-    """
-
+    # of the factors in which the other cell differs; a cell that has them already has no such figure
     levels: Mapping[str, str]
 
     def __call__(self, factors: Mapping[str, str]) -> Mapping[str, str] | None:
@@ -134,32 +108,19 @@ class Relation:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """One kind of figure.
+    """One kind of figure."""
 
-    Attributes:
-        suite: whose trials have it.
-        name: unique within the suite: ``sleep_lateness.p99``.
-        quantity: what it is, with its units.
-        better: which way.
-        meaning: in a clause.
-        probes: of the trials that have it.
-        source: where a trial has it, in the base unit.
-        relative_to: what the figure is divided by; None where it stands alone.
-        by_difference: whether it is compared with the reference by the difference, because its ratio says little.
-        lacking: why a valid trial may have no such figure, and what would help, in a clause.
-        headline: whether it is among the few by which runs are compared when none is named.
-    """
-
-    suite: str
-    name: str
-    quantity: Quantity
-    better: Better
-    meaning: str
-    probes: frozenset[str]
-    source: Source
-    relative_to: Relation | None = None
-    headline: bool = False
-    lacking: str = ""
+    suite: str  # whose trials have it
+    name: str  # unique within the suite: ``sleep_lateness.p99``
+    quantity: Quantity  # what it is, with its units
+    better: Better  # which way
+    meaning: str  # in a clause
+    probes: frozenset[str]  # of the trials that have it
+    source: Source  # where a trial has it, in the base unit
+    relative_to: Relation | None = None  # what the figure is divided by; None where it stands alone
+    headline: bool = False  # whether it is among the few by which runs are compared when none is named
+    lacking: str = ""  # why a valid trial may have no such figure, and what would help, in a clause
+    # whether it is compared with the reference by the difference, because its ratio says little
     by_difference: bool = False
 
     def __post_init__(self) -> None:

@@ -15,28 +15,16 @@ from virtgauge.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """A kind of figure.
+    """A kind of figure."""
 
-    Attributes:
-        name: ``duration``.
-        unit: the base unit, in which figures are kept.
-        factors: by unit, how many base units it has; ASCII spellings are among them.
-        shown: the units in which a report writes it, ascending by factor.
-        least: a smaller one is written as less than that.
-    """
-
-    name: str
-    unit: str
-    factors: Mapping[str, float]
-    shown: tuple[str, ...]
-    least: float = 0.0
+    name: str  # ``duration``
+    unit: str  # the base unit, in which figures are kept
+    factors: Mapping[str, float]  # by unit, how many base units it has; ASCII spellings are among them
+    shown: tuple[str, ...]  # the units in which a report writes it, ascending by factor
+    least: float = 0.0  # a smaller one is written as less than that
 
     def to_base(self, value: float, unit: str) -> float:
-        """A value in the base unit.
-
-        Raises:
-            UsageError: the quantity has no such unit.
-        """
+        """A value in the base unit. Raises UsageError: the quantity has no such unit."""
         if unit not in self.factors:
             close = difflib.get_close_matches(unit, self.factors, n=1, cutoff=0.5)
             raise UsageError(
@@ -104,8 +92,7 @@ SIZE = Quantity(
 BYTE_RATE = Quantity("byte rate", "B/s", _prefixed("B/s"), ("B/s", "kB/s", "MB/s", "GB/s"))
 CPUS = Quantity("processors", "CPUs", {"CPUs": 1.0}, ("CPUs",))
 EVENT_RATE = Quantity("rate of events", "1/s", _prefixed("1/s"), ("1/s",))
-PROBABILITY = Quantity("probability", "", {"": 1.0}, ("",), 0.001)
-"""Of such data where there is no difference."""
+PROBABILITY = Quantity("probability", "", {"": 1.0}, ("",), 0.001)  # Of such data where there is no difference
 FACTOR = Quantity("factor", "×", {"×": 1.0, "x": 1.0, "ratio": 1.0, "%": 0.01}, ("×",))
 """Of one platform's figure in another's: what a requirement that is compared with the reference bounds."""
 RATIO = Quantity("ratio", "ratio", {"ratio": 1.0, "×": 1.0, "%": 0.01}, ("ratio",))

@@ -44,8 +44,7 @@ from virtgauge.results.columns import (
 )
 from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Source, Statistic
 
-Blocks = Mapping[int, float]
-"""A figure of each repetition, by its block, in the measure's base unit."""
+Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in the measure's base unit
 _Place = tuple[str, frozenset[str], Source]
 Made = TypeVar("Made")
 _CellPlace = tuple[str, str, frozenset[tuple[str, str]]]

@@ -19,17 +19,13 @@ SHORTEST_TOKEN = 16
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """The rules.
+    """The rules."""
 
-    Attributes:
-        token: asked for once; None where everybody who can reach the server may look.
-        names: that the server answers to, besides addresses: a page elsewhere whose name was made to mean this
-            machine (DNS rebinding) sends its own.
-        session: what the browser is given for the token, as a cookie; forgotten when the server ends.
-    """
-
-    token: str | None
+    token: str | None  # asked for once; None where everybody who can reach the server may look
+    # that the server answers to, besides addresses: a page elsewhere whose name was made to mean this machine (DNS
+    # rebinding) sends its own
     names: frozenset[str] = frozenset()
+    # what the browser is given for the token, as a cookie; forgotten when the server ends
     session: str = dataclasses.field(default_factory=lambda: secrets.token_urlsafe(32))
 
     def knows_host(self, header: str | None) -> bool:

@@ -25,25 +25,18 @@ from virtgauge.serve.runs import FoundRun, Stamp, instant, moment, plain, same_l
 _EVENTS = 8
 _GENTLY = 100
 """Trials whose figures are taken in at one look while a run is under way: hundredths of a second of a processor."""
-_ROWS = 60
-"""Of one measure on the page; the report has them all."""
+_ROWS = 60  # Of one measure on the page; the report has them all
 
 
 class FigureTable(NamedTuple):
-    """One measure.
-
-    Attributes:
-        common: the levels that all rows share.
-        arms: of the columns.
-        rows: the first so many, each with the levels in which rows differ, and a median for every arm that has one.
-        further: how many there are beyond.
-    """
+    """One measure."""
 
     measure: Measure
-    common: str
-    arms: Sequence[ArmRecord]
+    common: str  # the levels that all rows share
+    arms: Sequence[ArmRecord]  # of the columns
+    # the first so many, each with the levels in which rows differ, and a median for every arm that has one
     rows: list[tuple[str, list[Estimate | None]]]
-    further: int
+    further: int  # how many there are beyond
 
 
 class RunningFigures:
@@ -100,31 +93,19 @@ class RunningFigures:
 
 @dataclasses.dataclass(frozen=True)
 class LiveRun:
-    """What the page of a run shows.
+    """What the page of a run shows."""
 
-    Attributes:
-        overview: as in the list.
-        labels: of the arms, by name.
-        now: what is under way as far as the ledger says: the last guest that was started; empty of an ended run.
-        last: the last trial that ended.
-        remaining: expected time to the end; empty where it is not known.
-        figures: the running medians.
-        taken: up to which trial they are; while a run is under way, those of a long one are read little by little.
-        invalid: the last trials that do not count, the newest first.
-        course: the last events, the newest first.
-        problem: why there is nothing more; empty when all is well.
-    """
-
-    overview: Overview
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    now: str = ""
-    last: TrialRecord | None = None
-    remaining: str = ""
-    figures: Sequence[FigureTable] = ()
+    overview: Overview  # as in the list
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the arms, by name
+    now: str = ""  # what is under way as far as the ledger says: the last guest that was started; empty of an ended run
+    last: TrialRecord | None = None  # the last trial that ended
+    remaining: str = ""  # expected time to the end; empty where it is not known
+    figures: Sequence[FigureTable] = ()  # the running medians
+    # up to which trial they are; while a run is under way, those of a long one are read little by little
     taken: int = 0
-    invalid: Sequence[TrialRecord] = ()
-    course: Sequence[EventRecord] = ()
-    problem: str = ""
+    invalid: Sequence[TrialRecord] = ()  # the last trials that do not count, the newest first
+    course: Sequence[EventRecord] = ()  # the last events, the newest first
+    problem: str = ""  # why there is nothing more; empty when all is well
 
 
 class RunWatch:

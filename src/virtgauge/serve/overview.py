@@ -81,26 +81,19 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True)
 class Overview:
-    """One line of the list.
-
-    Attributes:
-        manifest, tally: None of a ledger that cannot be read.
-        repetitions: that the plan asks for.
-        scheduled: how many trials the run is to make, where it says so.
-        confidence: of the intervals asked for.
-        verdicts: how many requirements on platforms have which outcome; None until they were judged, or without any.
-        problem: why it cannot be read.
-    """
+    """One line of the list."""
 
     run: FoundRun
     state: State
+    # manifest, tally: None of a ledger that cannot be read
     manifest: Manifest | None = None
     tally: Tally | None = None
-    repetitions: int | None = None
-    scheduled: int | None = None
-    confidence: float = 0.95
+    repetitions: int | None = None  # that the plan asks for
+    scheduled: int | None = None  # how many trials the run is to make, where it says so
+    confidence: float = 0.95  # of the intervals asked for
+    # how many requirements on platforms have which outcome; None until they were judged, or without any
     verdicts: Mapping[str, int] | None = None
-    problem: str = ""
+    problem: str = ""  # why it cannot be read
 
     @property
     def share(self) -> float | None:

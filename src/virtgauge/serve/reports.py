@@ -63,11 +63,7 @@ class ReportBuilder:
         return self._kept.get((run.run_id, run.stamp()))
 
     async def build(self, run: FoundRun) -> bytes:
-        """The report of a run as a page.
-
-        Raises:
-            VirtgaugeError: it cannot be made, or takes too long.
-        """
+        """The report of a run as a page. Raises VirtgaugeError: it cannot be made, or takes too long."""
         async with self._one_at_a_time:
             key = run.run_id, run.stamp()
             if key not in self._kept:

@@ -35,15 +35,10 @@ def same_ledger(one: Stamp, other: Stamp) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class FoundRun:
-    """A folder with a ledger, whatever that is worth.
+    """A folder with a ledger, whatever that is worth."""
 
-    Attributes:
-        run_id: names it in addresses; the same as long as the folder is there.
-        folder: where it is.
-    """
-
-    run_id: str
-    folder: Path
+    run_id: str  # names it in addresses; the same as long as the folder is there
+    folder: Path  # where it is
 
     def stamp(self) -> Stamp:
         """What changes with every write; empty when the folder has vanished."""
@@ -122,11 +117,7 @@ def moment(value: object) -> str:
 
 
 def instant(value: object) -> datetime.datetime:
-    """A time of the ledger, in UTC.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A time of the ledger, in UTC. Raises ValueError: it is none."""
     found = datetime.datetime.fromisoformat(str(value))
     if found.tzinfo is None:
         raise ValueError(f"{value} has no time zone")

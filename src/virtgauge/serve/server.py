@@ -51,8 +51,7 @@ _TONES = dict.fromkeys((State.INCOMPLETE, State.INTERRUPTED, State.UNFINISHED), 
     State.COMPLETE: "good",
     State.UNREADABLE: "bad",
 }
-_LISTED = 300
-"""Runs on the page of all runs: the newest."""
+_LISTED = 300  # Runs on the page of all runs: the newest
 _RUN = r"/run/([0-9a-f]{16})"
 _CHUNK = 256 * 1024
 
@@ -291,11 +290,7 @@ class Server:
         )
 
     def listen(self, address: str, port: int) -> int:
-        """Begin to answer; the port, which is a free one where 0 was asked for.
-
-        Raises:
-            UsageError: it cannot be had.
-        """
+        """Begin to answer; the port, which is a free one where 0 was asked for. Raises UsageError: it cannot be had."""
         try:
             sockets = bind_sockets(port, address)
         except OSError as error:

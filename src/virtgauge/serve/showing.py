@@ -21,8 +21,7 @@ from virtgauge.serve.runs import FoundRun, find_runs
 
 ASK_EVERY_S = 2.0
 """How often a page asks while a run is under way.  No ledger is read more than twice as often, however many ask."""
-_WATCHED = 8
-"""Runs whose figures are kept; of others they are read anew."""
+_WATCHED = 8  # Runs whose figures are kept; of others they are read anew
 
 Value = TypeVar("Value")
 

@@ -62,23 +62,15 @@ _FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # the terminal sends them 
 
 @dataclasses.dataclass(frozen=True)
 class ShimReport:
-    """What came back from a program and its children.
+    """What came back from a program and its children."""
 
-    Attributes:
-        returncode: exit status; negative is the signal that ended the program.
-        itself: the program's own process is among them.
-        reasons: why processes were not served, without repetition.
-        served: calls that hptime answered, by entry point, over all processes.
-        passed: calls that went to the C library, likewise.
-        sleeps, interrupted, spin_ns: sleeps served, those that a signal ended, and the time spun, ns.
-    """
-
-    returncode: int
+    returncode: int  # exit status; negative is the signal that ended the program
     processes: int
-    itself: bool
-    reasons: tuple[str, ...]
-    served: dict[str, int]
-    passed: dict[str, int]
+    itself: bool  # the program's own process is among them
+    reasons: tuple[str, ...]  # why processes were not served, without repetition
+    served: dict[str, int]  # calls that hptime answered, by entry point, over all processes
+    passed: dict[str, int]  # calls that went to the C library, likewise
+    # sleeps, interrupted, spin_ns: sleeps served, those that a signal ended, and the time spun, ns
     sleeps: int
     interrupted: int
     spin_ns: int

@@ -23,17 +23,11 @@ _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 @dataclasses.dataclass(frozen=True)
 class Elf:
-    """An ELF executable.
+    """An ELF executable."""
 
-    Attributes:
-        bits: 32 or 64.
-        native: it is for this machine's processor.
-        interpreter: the loader that it asks for; None when it is static.
-    """
-
-    bits: int
-    native: bool
-    interpreter: str | None
+    bits: int  # 32 or 64
+    native: bool  # it is for this machine's processor
+    interpreter: str | None  # the loader that it asks for; None when it is static
     go: bool
 
 
@@ -99,14 +93,10 @@ _CAPABILITIES = "security.capability"
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A program that can be run under the shim.
-
-    Attributes:
-        warnings: what of it the shim does not reach.
-    """
+    """A program that can be run under the shim."""
 
     path: Path
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what of it the shim does not reach
 
 
 def find_target(program: str, search: str | None = None) -> Target:

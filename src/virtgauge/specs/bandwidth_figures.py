@@ -167,8 +167,7 @@ def named(context: Context, cell: Cell, *, timed: bool = True) -> str:
 
 # -- over cells ------------------------------------------------------------------------------------------
 
-PerCell = Mapping[Cell, Mapping[int, float]]
-"""A figure by cell and block."""
+PerCell = Mapping[Cell, Mapping[int, float]]  # A figure by cell and block
 
 
 def _of(context: Context, name: str, cells: Sequence[Cell], arm: str, timing: str = "") -> PerCell:
@@ -212,26 +211,21 @@ def _median(context: Context, figures: PerCell, quantity: Quantity = SHARE) -> E
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """How far off one arm is with one estimator (or all), one timing, one way of swapping it.
-
-    Attributes:
-        cells: with estimates; ``refused``: cells that cannot be paced.
-        off: error without its sign, in per cent.
-        covered, intervals: of all trials' own intervals those that hold the truth.
-        beside: ``off`` less the reference's, over the cells that both have; None of the reference itself.
-    """
+    """How far off one arm is with one estimator (or all), one timing, one way of swapping it."""
 
     arm: str
     estimators: tuple[str, ...]
     timing: str
     through: str
-    cells: int
+    cells: int  # with estimates; ``refused``: cells that cannot be paced
     refused: int
-    off: Estimate
+    off: Estimate  # error without its sign, in per cent
+    # covered, intervals: of all trials' own intervals those that hold the truth
     covered: int
     intervals: int
     sent: Estimate
     duration: Estimate
+    # ``off`` less the reference's, over the cells that both have; None of the reference itself
     beside: Difference | None
 
 
@@ -300,32 +294,24 @@ class Help(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """One timing against another on one arm, in pairs of trials of the same repetition, in one cell or over several.
-
-    Attributes:
-        cells: with the tested timing, of which one has pairs at least; ``pairs`` is how many do.
-        off, base_off: errors without their sign, in per cent, of the repetitions that have both.
-        error: difference of these; less is better.
-        width: half the interquartile range with the tested timing.
-        spread: ratio of the half interquartile ranges.
-        enabled, lost: cells that only the tested, or only the other timing can pace.
-        help: what follows in one cell; None over several.
-    """
+    """One timing against another on one arm, in pairs of trials of the same repetition, in one cell or over several."""
 
     arm: str
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...]  # with the tested timing, of which one has pairs at least; ``pairs`` is how many do
     through: str
     timing: str
     base: str
     pairs: int
+    # off, base_off: errors without their sign, in per cent, of the repetitions that have both
     off: Estimate
     base_off: Estimate
-    error: Difference
-    width: Estimate
-    spread: Comparison
+    error: Difference  # difference of these; less is better
+    width: Estimate  # half the interquartile range with the tested timing
+    spread: Comparison  # ratio of the half interquartile ranges
+    # enabled, lost: cells that only the tested, or only the other timing can pace
     enabled: int
     lost: int
-    help: Help | None
+    help: Help | None  # what follows in one cell; None over several
 
 
 def effects(context: Context) -> list[Effect]:

@@ -8,14 +8,11 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import significant
 
 SYSTEM, PRECISE = "system", "hptime"
-TIMINGS = (PRECISE, SYSTEM, "gettimeofday+usleep")
-"""In the order of tables; mixed ones follow."""
-BASES = (SYSTEM, "gettimeofday+usleep")
-"""What other timings are compared with, the first that was measured."""
+TIMINGS = (PRECISE, SYSTEM, "gettimeofday+usleep")  # In the order of tables; mixed ones follow
+BASES = (SYSTEM, "gettimeofday+usleep")  # What other timings are compared with, the first that was measured
 INSIDE, SHIM = "inside", "shim"
 THROUGH = (INSIDE, SHIM)
-ESTIMATORS = ("kite2", "yaz-original")
-"""In the order of tables; others, which runs of older versions hold, follow."""
+ESTIMATORS = ("kite2", "yaz-original")  # In the order of tables; others, which runs of older versions hold, follow
 NO_TRAFFIC = "none"
 _TIMING_WORDS = {SYSTEM: "system timing", PRECISE: "hptime"}
 _THROUGH_WORDS = {INSIDE: "built in", SHIM: "by the shim"}

@@ -42,10 +42,8 @@ from virtgauge.specs.context import Context, over_cells
 
 LINK = ("capacity_mbps", "delay_ms", "loss")
 PATH = (*LINK, "traffic", "cross_mbps")
-LEAST_LEVELS = 3
-"""Amounts of cross traffic that make a curve; fewer are drawn as strips of the instant estimates."""
-MOST_INSTANTS = 120
-"""Instant estimates of one strip."""
+LEAST_LEVELS = 3  # Amounts of cross traffic that make a curve; fewer are drawn as strips of the instant estimates
+MOST_INSTANTS = 120  # Instant estimates of one strip
 
 
 # -- columns of the tables of cells ----------------------------------------------------------------------

@@ -18,13 +18,11 @@ from virtgauge.specs.blocks import Axis, Block, Column, Place, Row, Shown, Value
 from virtgauge.specs.context import Context
 
 _CURVE_POINTS = 100
-_SHORTEST_GAP = 0.1
-"""Of what was planned; what is shorter would take most of a logarithmic axis, and tells little."""
+_SHORTEST_GAP = 0.1  # Of what was planned; what is shorter would take most of a logarithmic axis, and tells little
 _METHODS = ("send", "sendmmsg", "gso")
 _GAP_UNITS = {"permille": 1e-3}
 
-Merged = tuple[Distribution, float]
-"""Values, and what makes plain numbers of them."""
+Merged = tuple[Distribution, float]  # Values, and what makes plain numbers of them
 
 
 class Pacing(NamedTuple):

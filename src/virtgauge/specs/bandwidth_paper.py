@@ -21,11 +21,9 @@ from virtgauge.specs.bandwidth_formatting import NO_TRAFFIC, PRECISE, SYSTEM, li
 from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
 
-_CLOSE = 0.02
-"""Relative: shapers count the same capacity with more or fewer headers."""
+_CLOSE = 0.02  # Relative: shapers count the same capacity with more or fewer headers
 _TOOLS = {"Yaz": "yaz-original", "Kite2": "kite2"}
-_OURS = {ours: tool.lower() for tool, ours in _TOOLS.items()}
-"""As the claims call them."""
+_OURS = {ours: tool.lower() for tool, ours in _TOOLS.items()}  # As the claims call them
 _TIMINGS = {"System Call": SYSTEM, "HighPerTimer": PRECISE}
 _PLATFORMS = {"host": "Host OS", "qemu": "QEMU"}
 Blocks = Mapping[int, float]

@@ -17,46 +17,30 @@ from virtgauge.results.quantities import COUNT, Quantity
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What a figure is of.
-
-    Attributes:
-        cell: see :attr:`virtgauge.results.columns.Cell.text`; after ``*`` instead of a probe the levels that a figure
-            over several cells fixes; a part of a cell is a level more, whose name begins with a plus.
-        arm: empty of what is of no arm.
-        against: what a ratio is to: another cell by its levels, ``paper``; empty of the figure itself.
-    """
+    """What a figure is of."""
 
     suite: str
+    # see :attr:`virtgauge.results.columns.Cell.text`; after ``*`` instead of a probe the levels that a figure over
+    # several cells fixes; a part of a cell is a level more, whose name begins with a plus
     cell: str
-    arm: str = ""
-    against: str = ""
+    arm: str = ""  # empty of what is of no arm
+    against: str = ""  # what a ratio is to: another cell by its levels, ``paper``; empty of the figure itself
 
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """One figure.
+    """One figure."""
 
-    Attributes:
-        measure: its name within the suite.
-        estimate: in the base unit of ``quantity``; its method says why it is missing.
-        compared: with the reference; None where that makes no sense.
-        better: which way.
-        ranked: False of emulated arms, whose comparisons are not coloured.
-        rank: among others like it; None where nothing is ranked.
-        note: what a reader must know of it, in a few words.
-        hint: more, on request.
-    """
-
-    measure: str
+    measure: str  # its name within the suite
     place: Place
-    estimate: Estimate
+    estimate: Estimate  # in the base unit of ``quantity``; its method says why it is missing
     quantity: Quantity
-    compared: Comparison | Difference | None = None
-    better: Better = Better.NEITHER
-    ranked: bool = True
-    rank: int | None = None
-    note: str = ""
-    hint: str = ""
+    compared: Comparison | Difference | None = None  # with the reference; None where that makes no sense
+    better: Better = Better.NEITHER  # which way
+    ranked: bool = True  # False of emulated arms, whose comparisons are not coloured
+    rank: int | None = None  # among others like it; None where nothing is ranked
+    note: str = ""  # what a reader must know of it, in a few words
+    hint: str = ""  # more, on request
 
     @classmethod
     def count(cls, measure: str, place: Place, number: float, quantity: Quantity = COUNT, **more: Any) -> Value:
@@ -84,8 +68,7 @@ class Finding:
     hint: str = ""
 
 
-Shown = Value | Finding | str | None
-"""What stands in a table: plain text is of no figure, None is a dash."""
+Shown = Value | Finding | str | None  # What stands in a table: plain text is of no figure, None is a dash
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,20 +92,14 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        heads: titles of the columns that hold the rows' headings; the arm's own column comes after these.
-        caption: how to read it.
-        folded: shown when it is asked for.
-    """
+    """A table."""
 
     title: str
-    heads: tuple[str, ...]
+    heads: tuple[str, ...]  # titles of the columns that hold the rows' headings; the arm's own column comes after these
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    caption: str = ""
-    folded: bool = False
+    caption: str = ""  # how to read it
+    folded: bool = False  # shown when it is asked for
 
     @property
     def by_arm(self) -> bool:
@@ -143,15 +120,12 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """An axis of a chart: of figures of a quantity, of a factor's numbers (``None``), or of categories.
-
-    Attributes:
-        scale: logarithmic, linear from zero on, linear around what is drawn (``close``), or with its middle at 0 and
-            logarithmic away from it (``signed``).
-    """
+    """An axis of a chart: of figures of a quantity, of a factor's numbers (``None``), or of categories."""
 
     title: str
     quantity: Quantity | None = None
+    # logarithmic, linear from zero on, linear around what is drawn (``close``), or with its middle at 0 and
+    # logarithmic away from it (``signed``)
     scale: Literal["log", "linear", "close", "signed"] = "log"
 
 
@@ -168,11 +142,7 @@ Kind = Literal["dots", "lines", "ccdf", "heat_map", "strips"]
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """Panels that are drawn alike, on the same axes.
-
-    Attributes:
-        text: what it shows, for those who do not see it.
-    """
+    """Panels that are drawn alike, on the same axes."""
 
     kind: Kind
     title: str
@@ -180,7 +150,7 @@ class Chart:
     x: Axis
     y: Axis
     panels: tuple[Panel, ...]
-    text: str
+    text: str  # what it shows, for those who do not see it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,8 +165,7 @@ class Text:
 Block = Table | Chart | Text
 
 _FIGURES = ("ours", "other", "raw", "curve")
-_MOST_TOLD = 12
-"""Figures that a chart's text has; the tables have all."""
+_MOST_TOLD = 12  # Figures that a chart's text has; the tables have all
 
 
 def table_of(
@@ -251,17 +220,12 @@ def chart_of(
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of a report.
+    """A part of a report."""
 
-    Attributes:
-        anchor: unique within the suite.
-        folded: shown when it is asked for; then its title says how much there is.
-    """
-
-    anchor: str
+    anchor: str  # unique within the suite
     title: str
     blocks: tuple[Block, ...]
-    folded: bool = False
+    folded: bool = False  # shown when it is asked for; then its title says how much there is
 
 
 def values_of(blocks: Sequence[Block]) -> Iterator[Value | Finding]:

@@ -26,17 +26,12 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """One suite of one run.
-
-    Attributes:
-        all_arms: of the run, those that were skipped among them; each with a label of its own.
-        facts: by arm, as its first guest's agent saw them.
-    """
+    """One suite of one run."""
 
     spec: SuiteSpec
     table: ResultTable
-    all_arms: tuple[ArmRecord, ...]
-    facts: Mapping[str, Mapping[str, Any]]
+    all_arms: tuple[ArmRecord, ...]  # of the run, those that were skipped among them; each with a label of its own
+    facts: Mapping[str, Mapping[str, Any]]  # by arm, as its first guest's agent saw them
     _made: dict[Callable[[Context], Any], Any] = dataclasses.field(default_factory=dict, repr=False)
     _known: dict[str, dict[tuple[str, ...], list[Cell]]] = dataclasses.field(default_factory=dict, repr=False)
 

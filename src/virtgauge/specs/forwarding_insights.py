@@ -19,8 +19,7 @@ from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load, quantile
 
 _OWN_PLACE = re.compile(r"guest (\d+)\b|(?:port|from) (?:in|out)(\d+)$")
 _NUMBER = re.compile(r"(guest |in|out)\d+")
-_MOST_PLACES = 24
-"""That have columns of their own; of more, places of one kind are told together."""
+_MOST_PLACES = 24  # That have columns of their own; of more, places of one kind are told together
 NOTABLE_FLAGS = {
     "generator-limited": "limited by the tester",
     "stretched": "with stretched trials",
@@ -49,29 +48,23 @@ def design_of(cell: Cell) -> str:
 
 @dataclasses.dataclass
 class Told:
-    """What the results of an arm in a cell say that no measure has.
+    """What the results of an arm in a cell say that no measure has."""
 
-    Attributes:
-        account: of lost frames, of all results, valid or not: see :data:`_ACCOUNT`.
-        places: these frames by the place that dropped them.
-        tester: its calibration, by block, of all results.
-        loads: parts of the throughput at which latency was measured, in per cent; from here on of results that count.
-        shares: of the load, by guest.
-        means: a guest's latency by guest, load and block.
-        dropped: frames at places through which one guest's flow alone passes, by guest.
-        curve: the trials of the searches: rate in frames/s, share lost, share that the worst guest lost, stretched.
-        complete: whether every result satisfies RFC 2544 in full.
-    """
-
+    # of lost frames, of all results, valid or not: see :data:`_ACCOUNT`
     account: Counter[str] = dataclasses.field(default_factory=Counter)
-    places: Counter[str] = dataclasses.field(default_factory=Counter)
+    places: Counter[str] = dataclasses.field(default_factory=Counter)  # these frames by the place that dropped them
+    # its calibration, by block, of all results
     tester: dict[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    # parts of the throughput at which latency was measured, in per cent; from here on of results that count
     loads: set[float] = dataclasses.field(default_factory=set)
-    shares: list[float] = dataclasses.field(default_factory=list)
+    shares: list[float] = dataclasses.field(default_factory=list)  # of the load, by guest
+    # a guest's latency by guest, load and block
     means: dict[tuple[int, float], dict[int, float]] = dataclasses.field(default_factory=dict)
+    # frames at places through which one guest's flow alone passes, by guest
     dropped: Counter[int] = dataclasses.field(default_factory=Counter)
+    # the trials of the searches: rate in frames/s, share lost, share that the worst guest lost, stretched
     curve: list[tuple[float, float, float, bool]] = dataclasses.field(default_factory=list)
-    complete: bool = True
+    complete: bool = True  # whether every result satisfies RFC 2544 in full
 
     def tried(self, block: int, result: Mapping[str, Any]) -> None:
         """Any result."""

@@ -11,8 +11,7 @@ from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, FRAME_RATE, 
 _THROUGHPUT = frozenset({"throughput"})
 LOADS = (10.0, 50.0, 90.0, 100.0)
 """Per cent of the throughput at which every plan measures latency, unless it says otherwise."""
-AT_THROUGHPUT = "latency_at_100.weighted_mean"
-"""Where the paper states its latencies."""
+AT_THROUGHPUT = "latency_at_100.weighted_mean"  # Where the paper states its latencies
 
 
 def forwarding_measures() -> Iterator[Measure]:

@@ -39,8 +39,7 @@ from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load
 
 _INTERFACES: dict[str, Interfaces] = {"full emulation": "emulated", "virtio": "paravirtual"}
 _UNITS = {"us": (DURATION, 1e3), "Mbit/s": (BIT_RATE, 1e6), "ratio": (RATIO, 1.0)}
-_NEAR = 0.1
-"""A load of ours within a tenth of the paper's is taken for it."""
+_NEAR = 0.1  # A load of ours within a tenth of the paper's is taken for it
 _MOST_FAIRNESSES, _LOSS_FAIRNESSES, _MOST_POINTS = 6, 2, 120
 _MOST_BEYOND = 2.0
 """Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
@@ -48,25 +47,20 @@ _MOST_BEYOND = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class PublishedFigure:
-    """A row of ``forwarding.csv`` in base units.
-
-    Attributes:
-        nic: its interfaces, of which ``interfaces`` is our name; None for a figure about two platforms.
-        low, high: its bounds; None where the paper gives none.
-        smallest, largest: frame sizes that it is about.
-        load: in bit/s, at which it holds; None: at the throughput.
-    """
+    """A row of ``forwarding.csv`` in base units."""
 
     platform: str
-    nic: str
+    nic: str  # its interfaces, of which ``interfaces`` is our name; None for a figure about two platforms
     quantity: str
     condition: str
+    # low, high: its bounds; None where the paper gives none
     low: float | None
     high: float | None
     unit: Quantity
+    # smallest, largest: frame sizes that it is about
     smallest: float
     largest: float
-    load: float | None
+    load: float | None  # in bit/s, at which it holds; None: at the throughput
 
     @property
     def interfaces(self) -> Interfaces | None:

@@ -26,27 +26,16 @@ class Tone(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class HeadlineFigure:
-    """One figure that a headline rests on, in words for a line of its own.
+    """One figure that a headline rests on, in words for a line of its own."""
 
-    Attributes:
-        name: ``usleep wakes``.
-        value: with its unit: ``62.1 µs late``.
-        change: beside the reference: ``12.6× later (11.3–14.1×)``; empty where it is not compared.
-        judgement: of the comparison; None where there is none.
-        resolution: what the comparison could have shown; None where there is none.
-        unit: of the resolution: ``ratio``, or that of a difference.
-        probe: that measured it, where a suite's figures are of several.
-        size: of a difference that was shown; 0 of any other.
-    """
-
-    name: str
-    value: str
-    change: str = ""
-    judgement: Judgement | None = None
-    resolution: Resolution | None = None
-    unit: str = "ratio"
-    probe: str = ""
-    size: float = 0.0
+    name: str  # ``usleep wakes``
+    value: str  # with its unit: ``62.1 µs late``
+    change: str = ""  # beside the reference: ``12.6× later (11.3–14.1×)``; empty where it is not compared
+    judgement: Judgement | None = None  # of the comparison; None where there is none
+    resolution: Resolution | None = None  # what the comparison could have shown; None where there is none
+    unit: str = "ratio"  # of the resolution: ``ratio``, or that of a difference
+    probe: str = ""  # that measured it, where a suite's figures are of several
+    size: float = 0.0  # of a difference that was shown; 0 of any other
 
     @property
     def shown(self) -> bool:
@@ -67,18 +56,13 @@ class Headline:
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """What a suite says of one arm.
+    """What a suite says of one arm."""
 
-    Attributes:
-        text: without its full stop.
-        tone: beside the reference: ``SLOWER``, ``FASTER`` or ``SAME``; ``MISSING`` when ``text`` is why there are no
-            valid figures.
-        figures: that it rests on.
-    """
-
-    text: str
+    text: str  # without its full stop
+    # beside the reference: ``SLOWER``, ``FASTER`` or ``SAME``; ``MISSING`` when ``text`` is why there are no valid
+    # figures
     tone: Tone
-    figures: tuple[HeadlineFigure, ...] = ()
+    figures: tuple[HeadlineFigure, ...] = ()  # that it rests on
 
 
 def figure(

@@ -17,11 +17,9 @@ from virtgauge.specs.context import Context
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone
 from virtgauge.specs.model import Factor, Figures, SectionSpec, SuiteSpec
 
-_SHOWN = ("p50", "p99", "p99.9", "max")
-"""Of a distribution; the others are in the exports."""
+_SHOWN = ("p50", "p99", "p99.9", "max")  # Of a distribution; the others are in the exports
 _ASIDE = ("fio.submission", "fio.total")
-_MOST_FIGURES = 3
-"""In a sentence."""
+_MOST_FIGURES = 3  # In a sentence
 
 
 def imported_measures() -> Iterator[Measure]:

@@ -11,15 +11,12 @@ from virtgauge.results import formatting
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import NONE
 
-NOTHING = "none"
-"""Level of the factors ``load``, ``policy`` and ``on``."""
-TESTED, LOADING = "tested", "loading"
-"""The two guests, and levels of ``on``."""
+NOTHING = "none"  # Level of the factors ``load``, ``policy`` and ``on``
+TESTED, LOADING = "tested", "loading"  # The two guests, and levels of ``on``
 LATENCY, WAKE = "latency", "wake"
 LIMIT, RESERVATION, BOTH, WEIGHT, DISK_LIMIT = "limit", "reservation", "limit+reservation", "weight", "disk-limit"
 POLICIES = (NOTHING, LIMIT, RESERVATION, BOTH, WEIGHT, DISK_LIMIT)
-FULL_TIME = ("0", "100")
-"""Levels of ``intensity`` of no load, and of one that works all the time."""
+FULL_TIME = ("0", "100")  # Levels of ``intensity`` of no load, and of one that works all the time
 CORES_WORDS = {"1": "one shared core", "1-apart": "a core each", "all": "all cores"}
 _BENCHMARKS = {"integer": "integer", "floating": "floating point", LATENCY: "memory latency", WAKE: "waking up"}
 _LOADS = {NOTHING: "no load", "floating": "floating-point load"}
@@ -37,8 +34,7 @@ class Resource(enum.StrEnum):
     WAKE = "wake-up latency"
 
 
-OF_THE_CORES = (Resource.CPU, Resource.MEMORY, Resource.CACHE)
-"""What a share of the cores promises something of."""
+OF_THE_CORES = (Resource.CPU, Resource.MEMORY, Resource.CACHE)  # What a share of the cores promises something of
 
 
 def resource_of(benchmark: str) -> Resource:

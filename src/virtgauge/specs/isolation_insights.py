@@ -42,15 +42,12 @@ from virtgauge.specs.isolation_formatting import (
 )
 from virtgauge.specs.isolation_work import EFFORT, effort, is_alone, is_free, reference, wake_tail
 
-ISOLATED_FROM = 0.95
-"""Kept of what was promised: from here on a resource counts as isolated."""
+ISOLATED_FROM = 0.95  # Kept of what was promised: from here on a resource counts as isolated
 FAIR_SHARE, FAIR_INTERVAL = 0.6, 0.75
 """A guest that keeps no more than this is not isolated: half is what a fair share gives two guests without a policy.
 The second bounds the upper end of the interval."""
-TARGET_Q = 0.9
-"""Of the smallest setting."""
-CONSERVING = 0.95
-"""A guest that gets so much of what it gets without a policy is held back by nothing."""
+TARGET_Q = 0.9  # Of the smallest setting
+CONSERVING = 0.95  # A guest that gets so much of what it gets without a policy is held back by nothing
 SLICE_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 _STRENGTH = (
@@ -72,21 +69,15 @@ class Degree(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """One resource on one arm.
-
-    Attributes:
-        text: what is kept, under what, beside what; of a resource that was not measured, why.
-        worst: what is kept of what was promised, under the load that costs most.
-        cell: where that was seen; None where nothing was measured.
-        band: what identical arms seem to differ by in that cell, as a factor; None where that is not known.
-    """
+    """One resource on one arm."""
 
     arm: ArmRecord
     resource: Resource
     degree: Degree
-    text: str
-    worst: Estimate
-    cell: Cell | None = None
+    text: str  # what is kept, under what, beside what; of a resource that was not measured, why
+    worst: Estimate  # what is kept of what was promised, under the load that costs most
+    cell: Cell | None = None  # where that was seen; None where nothing was measured
+    # what identical arms seem to differ by in that cell, as a factor; None where that is not known
     band: float | None = None
 
     @property

@@ -45,8 +45,7 @@ _LOADS: dict[str, str] = {
 }
 _RESOURCES: dict[Resource, str] = {Resource.CPU: "cpu", Resource.MEMORY: "memory", Resource.DISK: "disk"}
 _CROSS, _DIAMOND = "M-1,-1L1,1M-1,1L1,-1", "diamond"
-_SMALLEST = 0.05
-"""The paper's smallest share; where it speaks of low ones without a figure, its lines begin here."""
+_SMALLEST = 0.05  # The paper's smallest share; where it speaks of low ones without a figure, its lines begin here
 
 
 def _is_about(figure: IsolationFigure, cell: Cell) -> bool:
@@ -181,8 +180,7 @@ def _published_rows(figure: IsolationFigure, due: Callable[[float, str], float])
 
 # -- in the terms of the claims --------------------------------------------------------------------------
 
-_NOTHING_LOST = 0.001
-"""A loss that cannot be told from none."""
+_NOTHING_LOST = 0.001  # A loss that cannot be told from none
 _CLOCK_CHANGED = 0.03
 """Relative: a smaller change of the clock within a trial is taken for none, as by the suite's flag."""
 

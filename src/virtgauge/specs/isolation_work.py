@@ -28,8 +28,7 @@ from virtgauge.results.quantities import COUNT, CPUS, DURATION, RATIO, SHARE, WO
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.isolation_formatting import LATENCY, LOADING, NOTHING, OF_THE_CORES, WAKE, about, promised
 
-TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}
-"""Of the lateness that stands for waking up, the best first."""
+TAILS = {"p99": 0.99, "p90": 0.9, "p50": 0.5}  # Of the lateness that stands for waking up, the best first
 _KERNEL = frozenset({"kernel"})
 _IDLE, _FREE = {"load": NOTHING, "intensity": "0"}, {"policy": NOTHING, "on": NOTHING, "share": "100"}
 _NO_PAIR = "no block has a valid trial of this cell and of its reference"

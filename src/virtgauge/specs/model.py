@@ -23,25 +23,16 @@ Where = Mapping[str, Collection[str] | Callable[[str], bool]]
 
 @dataclasses.dataclass(frozen=True)
 class Factor:
-    """What a suite varies.
+    """What a suite varies."""
 
-    Attributes:
-        name: as in the ledger.
-        label: for people; the name where it is empty.
-        levels: in the order in which they are shown; numbers ascend, others follow as they were first tried.
-        usual: that a cell without the factor has, and that is not named.
-        words: a level for people.
-        of: finds a cell's level where that is not simply the factor's.
-        quantity: of levels that are numbers with a unit.
-    """
-
-    name: str
-    label: str = ""
+    name: str  # as in the ledger
+    label: str = ""  # for people; the name where it is empty
+    # in the order in which they are shown; numbers ascend, others follow as they were first tried
     levels: tuple[str, ...] = ()
-    usual: str = ""
-    words: Callable[[str], str] = str
-    of: Callable[[Cell], str] | None = None
-    quantity: Quantity | None = None
+    usual: str = ""  # that a cell without the factor has, and that is not named
+    words: Callable[[str], str] = str  # a level for people
+    of: Callable[[Cell], str] | None = None  # finds a cell's level where that is not simply the factor's
+    quantity: Quantity | None = None  # of levels that are numbers with a unit
 
     @property
     def title(self) -> str:
@@ -65,23 +56,16 @@ class Factor:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """A column of a measure's figures.
+    """A column of a measure's figures."""
 
-    Attributes:
-        measure: its name.
-        title: of the column; the measure's where it is empty.
-        compared: whether figures stand beside the reference's.
-        where: the cells that have it; others of the table have another column's.
-        note: what a reader must know of a figure, of a context, cell and arm.
-        hint: more of it, on request.
-    """
-
-    measure: str
-    title: str = ""
-    compared: bool = False
+    measure: str  # its name
+    title: str = ""  # of the column; the measure's where it is empty
+    compared: bool = False  # whether figures stand beside the reference's
+    # the cells that have it; others of the table have another column's
     where: Where = dataclasses.field(default_factory=dict)
+    # what a reader must know of a figure, of a context, cell and arm
     note: Callable[[Context, Cell, str], str] | None = None
-    hint: Callable[[Context, Cell, str], str] | None = None
+    hint: Callable[[Context, Cell, str], str] | None = None  # more of it, on request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,95 +79,65 @@ class Told:
 
 @dataclasses.dataclass(frozen=True)
 class TableSpec:
-    """One kind of table.
+    """One kind of table."""
 
-    Attributes:
-        title: of a table; its split's levels in words are added.
-        columns: what is shown of each cell.
-        where: the cells that it is about.
-        split: factors of which each combination of levels has a table of its own.
-        across: factors whose levels have columns of their own, in groups by the first.
-        rows: factors that tell rows apart, a heading each; all others in one heading when empty.
-        head: what is added to the first heading, of a context and the cells of a row, in a line of its own.
-        ends: factors of ``across`` of which only the least and the greatest level are shown.
-        ranked: the factor whose levels are ranked within each arm by the first column's measure; empty for none.
-        caption: how to read it.
-        folded: only the first of its tables is open, or none of them.
-    """
-
-    title: str
-    columns: tuple[Figures | Told, ...]
-    where: Where = dataclasses.field(default_factory=dict)
-    split: tuple[str, ...] = ()
-    across: tuple[str, ...] = ()
-    rows: tuple[str, ...] = ()
+    title: str  # of a table; its split's levels in words are added
+    columns: tuple[Figures | Told, ...]  # what is shown of each cell
+    where: Where = dataclasses.field(default_factory=dict)  # the cells that it is about
+    split: tuple[str, ...] = ()  # factors of which each combination of levels has a table of its own
+    across: tuple[str, ...] = ()  # factors whose levels have columns of their own, in groups by the first
+    rows: tuple[str, ...] = ()  # factors that tell rows apart, a heading each; all others in one heading when empty
+    # what is added to the first heading, of a context and the cells of a row, in a line of its own
     head: Callable[[Context, list[Cell]], str] | None = None
-    ends: tuple[str, ...] = ()
-    ranked: str = ""
-    caption: str = ""
-    folded: Literal["none", "rest", "all"] = "rest"
+    ends: tuple[str, ...] = ()  # factors of ``across`` of which only the least and the greatest level are shown
+    ranked: str = ""  # the factor whose levels are ranked within each arm by the first column's measure; empty for none
+    caption: str = ""  # how to read it
+    folded: Literal["none", "rest", "all"] = "rest"  # only the first of its tables is open, or none of them
 
 
 @dataclasses.dataclass(frozen=True)
 class ChartSpec:
-    """One kind of chart.
+    """One kind of chart."""
 
-    Attributes:
-        kind: ``dots`` (figures with intervals along a horizontal axis: a forest), ``lines``, ``ccdf``, ``heat_map``,
-            ``strips`` (raw values).
-        measures: by name; of each cell the first that has figures is drawn.  Of a CCDF the histogram's name.
-        x: the factor along a line's or heat map's horizontal axis.
-        rows: the factor of the categories of dots, or of a heat map's rows.
-        panels: factors of which each combination of levels has a panel; of a heat map, for each arm.
-        where: the cells that it is about.
-        choose: thins the cells out, where not all are to be drawn.
-        published: rows to draw besides, of a context and the cells of a panel.
-        least: of the factor's levels so many have to be there for a panel.
-        signed: whether figures lie on both sides of 0.
-        middle: of strips, the measure whose middle repetition is drawn, with a line at its median.
-        factor: of strips, how many base units a raw value's unit has.
-    """
-
+    # ``dots`` (figures with intervals along a horizontal axis: a forest), ``lines``, ``ccdf``, ``heat_map``,
+    # ``strips`` (raw values)
     kind: Kind
     title: str
     caption: str
+    # by name; of each cell the first that has figures is drawn. Of a CCDF the histogram's name.
     measures: tuple[str, ...]
-    x: str = ""
-    rows: str = ""
-    panels: tuple[str, ...] = ()
-    where: Where = dataclasses.field(default_factory=dict)
+    x: str = ""  # the factor along a line's or heat map's horizontal axis
+    rows: str = ""  # the factor of the categories of dots, or of a heat map's rows
+    panels: tuple[str, ...] = ()  # factors of which each combination of levels has a panel; of a heat map, for each arm
+    where: Where = dataclasses.field(default_factory=dict)  # the cells that it is about
+    # thins the cells out, where not all are to be drawn
     choose: Callable[[Context, list[Cell]], list[Cell]] | None = None
+    # rows to draw besides, of a context and the cells of a panel
     published: Callable[[Context, list[Cell]], Iterable[Mapping[str, Any]]] | None = None
-    least: int = 1
-    signed: bool = False
-    middle: str = ""
-    factor: float = 1.0
+    least: int = 1  # of the factor's levels so many have to be there for a panel
+    signed: bool = False  # whether figures lie on both sides of 0
+    middle: str = ""  # of strips, the measure whose middle repetition is drawn, with a line at its median
+    factor: float = 1.0  # of strips, how many base units a raw value's unit has
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadlineSpec:
-    """Each platform in one sentence.
+    """Each platform in one sentence."""
 
-    Attributes:
-        says: by measure what a platform does, of what, and what leads to the figure: ``("stores", "single values",
-            "at")``, in the sentence's order.
-        cells: that the sentence is about, each with its measure.
-        name: of a cell within the sentence.
-        where: the conditions that these cells share, in words.
-        most: of cells by name; of more, the least and the most are told.
-        remark: what is added of an arm; empty for nothing.
-        more: by measure what is said of a higher figure than the reference's, and of a lower one: ``later``,
-            ``earlier``; of others the bare ratio is.
-        told: which of the measured cells an arm's sentence is about.
-    """
-
+    # by measure what a platform does, of what, and what leads to the figure: ``("stores", "single values", "at")``,
+    # in the sentence's order
     says: Mapping[str, tuple[str, str, str]]
-    cells: Callable[[Context], list[tuple[str, Cell]]]
-    name: Callable[[Context, Cell], str]
+    cells: Callable[[Context], list[tuple[str, Cell]]]  # that the sentence is about, each with its measure
+    name: Callable[[Context, Cell], str]  # of a cell within the sentence
+    # the conditions that these cells share, in words
     where: Callable[[Context, list[Cell]], str] = lambda context, cells: ""
-    most: int = 2
+    most: int = 2  # of cells by name; of more, the least and the most are told
+    # what is added of an arm; empty for nothing
     remark: Callable[[Context, list[Cell], str], str] = lambda context, cells, arm: ""
+    # by measure what is said of a higher figure than the reference's, and of a lower one: ``later``, ``earlier``; of
+    # others the bare ratio is
     more: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    # which of the measured cells an arm's sentence is about
     told: Callable[[Context, str, list[tuple[str, Cell]]], list[tuple[str, Cell]]] = lambda context, arm, cells: cells
 
 
@@ -204,37 +158,26 @@ class SectionSpec:
 
 @dataclasses.dataclass(frozen=True)
 class SuiteSpec:
-    """A suite: what it varies, what it measures, and how that is shown.
-
-    Attributes:
-        title: for people.
-        factors: in the order in which they name a cell.
-        measures: every figure that can be shown, required, ranked, compared and exported.
-        agreement: the measures whose A/A ratios say whether identical arms agree, and the cells that count.
-        headline: each platform in one sentence, declared, or said of an arm and what to call the reference (empty where
-            it is not compared).
-        summary: below the headlines.
-        sections: in order.
-        claims: every conclusion of the suite's paper, on the paper's figures and on the run's; none without a paper.
-        missing: factors by which is told what was not measured.
-        absent: what else was not, by the first of these factors in words, and why.
-        glossary: terms and their explanations.
-        prefix: that a cell's name begins with, in the list of trials.
-    """
+    """A suite: what it varies, what it measures, and how that is shown."""
 
     name: str
-    title: str
-    factors: tuple[Factor, ...]
-    measures: tuple[Measure, ...]
+    title: str  # for people
+    factors: tuple[Factor, ...]  # in the order in which they name a cell
+    measures: tuple[Measure, ...]  # every figure that can be shown, required, ranked, compared and exported
+    # each platform in one sentence, declared, or said of an arm and what to call the reference (empty where it is not
+    # compared)
     headline: HeadlineSpec | Callable[[Context, ArmRecord, str], Said]
-    summary: tuple[TableSpec | ChartSpec | Insight, ...]
-    sections: tuple[SectionSpec, ...]
+    summary: tuple[TableSpec | ChartSpec | Insight, ...]  # below the headlines
+    sections: tuple[SectionSpec, ...]  # in order
+    # the measures whose A/A ratios say whether identical arms agree, and the cells that count
     agreement: tuple[Figures, ...] = ()
+    # every conclusion of the suite's paper, on the paper's figures and on the run's; none without a paper
     claims: Callable[[Context], tuple[ClaimCheck, ...]] = lambda context: ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # factors by which is told what was not measured
+    # what else was not, by the first of these factors in words, and why
     absent: Callable[[Context], Iterable[tuple[str, str]]] = lambda context: ()
-    glossary: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    prefix: str = ""
+    glossary: Mapping[str, str] = dataclasses.field(default_factory=dict)  # terms and their explanations
+    prefix: str = ""  # that a cell's name begins with, in the list of trials
 
     def factor(self, name: str) -> Factor:
         """A factor by name; one that is not declared has its levels' own words."""

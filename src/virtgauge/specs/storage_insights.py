@@ -25,8 +25,7 @@ from virtgauge.results.quantities import DURATION, FLUSHES, OPERATION_RATE, RATI
 from virtgauge.specs.blocks import Axis, Block, Column, Finding, Place, Row, Shown, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 
-LEVELS = ("none", "os", "periodic", "flushed")
-"""Of durability, the weakest first."""
+LEVELS = ("none", "os", "periodic", "flushed")  # Of durability, the weakest first
 LEVEL_WORDS = {
     "none": "lost with the server’s process",
     "os": "in the operating system",
@@ -97,13 +96,10 @@ def level_words(level: str, flushes: str) -> str:
     return ", ".join(filter(None, (LEVEL_WORDS.get(level, level or "level not known"), flush_words(flushes))))
 
 
-STREAMS = ("write", "read")
-"""Of a mixed load."""
-SHOWN = ("p50", "p99", "p99.9", "max")
-"""Of a distribution, in tables."""
+STREAMS = ("write", "read")  # Of a mixed load
+SHOWN = ("p50", "p99", "p99.9", "max")  # Of a distribution, in tables
 _UNACKNOWLEDGED = re.compile(r"\bw ?:? ?0\b|unacknowledged")
-_SERVES_SEVERAL = 1.5
-"""Operations that a flush serves, from which on it is called a group commit."""
+_SERVES_SEVERAL = 1.5  # Operations that a flush serves, from which on it is called a group commit
 
 
 def clients_of(context: Context, cell: Cell) -> int:

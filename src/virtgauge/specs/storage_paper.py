@@ -45,8 +45,7 @@ from virtgauge.specs.storage_insights import (
     reasons,
 )
 
-MOST_CLIENTS = 16
-"""Of the paper's; what its tables call many clients."""
+MOST_CLIENTS = 16  # Of the paper's; what its tables call many clients
 NOTE = (
     "All 48 figures of van der Veen et al. 2012, measured on other hardware and software, with this run’s at the "
     "levels of durability that the paper’s defaults had (PostgreSQL flushed, Cassandra periodic, MongoDB "
@@ -55,8 +54,7 @@ NOTE = (
     "network of 1 Gb/s. Nothing is tuned to its figures."
 )
 _PAPER_DISK = "rotational:7200"
-_LIKE = 1.25
-"""Rates within this factor of each other are called the same (ours)."""
+_LIKE = 1.25  # Rates within this factor of each other are called the same (ours)
 _PER_TURN = 20.0
 """Single writes that one turn of the disk may bring, up to which a flushing database's figure is set against it."""
 _SERVERS = {"physical": "physical server", "virtual": "virtual machine"}
@@ -245,20 +243,14 @@ def _difference(
 
 
 class SpreadLevel(NamedTuple):
-    """How far databases lie apart at one level.
+    """How far databases lie apart at one level."""
 
-    Attributes:
-        level: of all; ``mixed`` for each database's own.
-        levels: level by database.
-        spread: rate of the fastest over that of the slowest, formed within each repetition.
-        share: of the mixed levels' spread that this level takes away (of its logarithm); None for the mixed ones.
-    """
-
-    level: str
-    levels: dict[str, str]
+    level: str  # of all; ``mixed`` for each database's own
+    levels: dict[str, str]  # level by database
     fastest: str
     slowest: str
-    spread: Estimate
+    spread: Estimate  # rate of the fastest over that of the slowest, formed within each repetition
+    # of the mixed levels' spread that this level takes away (of its logarithm); None for the mixed ones
     share: float | None
 
     @property

@@ -25,11 +25,9 @@ from virtgauge.specs.timing_insights import PROBES
 
 TRAPPED_TSC_NS = 150.0
 """A counter that takes longer to read than this is not read by the processor alone: the hypervisor traps it."""
-FALLEN_BACK_SHARE = 0.5
-"""A clock read that costs more than this share of a system call is no longer served by the vDSO."""
+FALLEN_BACK_SHARE = 0.5  # A clock read that costs more than this share of a system call is no longer served by the vDSO
 NEGLIGIBLE_STEAL = 0.001
-_MOST_NAMED = 6
-"""Idle states that are named."""
+_MOST_NAMED = 6  # Idle states that are named
 
 _SIGNATURES = {
     "KVMKVMKVM": "KVM",
@@ -42,8 +40,7 @@ _SIGNATURES = {
 _FAST_CLOCKSOURCES = {"tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
 
 
-Blocks = Mapping[int, float]
-"""Medians (ns) by block."""
+Blocks = Mapping[int, float]  # Medians (ns) by block
 Medians = Mapping[tuple[str, frozenset[tuple[str, str]]], Blocks]
 """For every probe and combination of factor levels of one arm."""
 
@@ -56,25 +53,18 @@ _USUAL_TARGET_NS = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """One thing that decides what timing costs on a platform.
+    """One thing that decides what timing costs on a platform."""
 
-    Attributes:
-        topic: ``clock source``, ``vDSO`` …
-        observed: what was found.
-        sentence: what a person can do about it.
-        effect: what the remedy brings, in ns saved (negative: it costs), over repetitions; None when nothing of it was
-            measured, because there is nothing to remedy or because the run has no pair of cells for it.
-        factor: how many times less it costs with the remedy; None without an effect, and where the remedy is in place.
-        against: what the effect was found by, in a clause; empty without one.
-        needs: the cells that a plan must have for the effect to be measured; None where it was, or where none would do.
-    """
-
-    topic: str
-    observed: str
-    sentence: str
+    topic: str  # ``clock source``, ``vDSO`` …
+    observed: str  # what was found
+    sentence: str  # what a person can do about it
+    # what the remedy brings, in ns saved (negative: it costs), over repetitions; None when nothing of it was
+    # measured, because there is nothing to remedy or because the run has no pair of cells for it
     effect: Estimate | None = None
+    # how many times less it costs with the remedy; None without an effect, and where the remedy is in place
     factor: float | None = None
-    against: str = ""
+    against: str = ""  # what the effect was found by, in a clause; empty without one
+    # the cells that a plan must have for the effect to be measured; None where it was, or where none would do
     needs: str | None = None
 
     @property

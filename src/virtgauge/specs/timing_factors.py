@@ -27,8 +27,7 @@ from virtgauge.specs.timing_insights import PROBES, function_label
 
 _MOST_PAIRS = 3
 
-Labels = Mapping[str, str]
-"""What to call levels that are not their own name: arms by label, loads in words."""
+Labels = Mapping[str, str]  # What to call levels that are not their own name: arms by label, loads in words
 
 
 def p_value(p: float) -> str:

@@ -27,12 +27,10 @@ FIRST_CHOICE = {
     "timer_cost": ("clock_gettime", "rdtscp", "rdtsc", "gettimeofday", "clock_gettime_syscall"),
     "sleep_lateness": ("usleep", "nanosleep", "clock_nanosleep"),
 }
-COMPARED = ("p50", "p99", "p99.9")
-"""Statistics that stand beside the reference's."""
+COMPARED = ("p50", "p99", "p99.9")  # Statistics that stand beside the reference's
 USUAL = {"slack": ("default", "own"), "policy": ("other",), "idle_states": ("default",)}
 """As a program has them that does nothing about them; HPTSleep sees to its own slack."""
-_NEWS = 1.5
-"""A ratio under load is worth telling when it differs from that without by this factor."""
+_NEWS = 1.5  # A ratio under load is worth telling when it differs from that without by this factor
 
 
 def function_label(levels: Mapping[str, str]) -> str:

@@ -21,8 +21,7 @@ from virtgauge.specs.blocks import Block, Column, Row, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.timing_insights import USUAL, function_label, statistic
 
-_TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}
-"""The paper's table of each probe."""
+_TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}  # The paper's table of each probe
 _FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
 _LOADS = {"idle": "Idle System", "cpu": "CPU-bound", "io": "IO/network-bound"}
 _ORDER = [*_FUNCTIONS.values(), *_LOADS.values()]
@@ -35,8 +34,7 @@ _STATISTICS = {"median": "p50", "half_iqr": "half_iqr", "max": "max", "min": "mi
 _TARGET_NS = 1e6
 """Of the paper's sleeps, of which it says no length; where several were measured, the nearest one is taken."""
 
-Place = tuple[str, str, str, str]
-"""Table, function, arm and load."""
+Place = tuple[str, str, str, str]  # Table, function, arm and load
 
 
 # -- beside ours -----------------------------------------------------------------------------------------

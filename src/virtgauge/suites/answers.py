@@ -34,11 +34,7 @@ def documented(what: str, where: str = "docs/protocol.md") -> Iterator[None]:
 
 
 def decoded(kind: type[_Record], value: Mapping[str, Any]) -> _Record:
-    """A dataclass by the entries that have its fields' names.
-
-    Raises:
-        ValueError: one is missing, or of another type.
-    """
+    """A dataclass by the entries that have its fields' names. Raises ValueError: one is missing, or of another type."""
     record: _Record = _adapter(cast(Any, kind)).validate_python(value)
     return record
 

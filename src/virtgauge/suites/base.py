@@ -15,8 +15,7 @@ from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.results.columns import Cell as TriedCell
 from virtgauge.suites.testbed import Stage, Testbed
 
-PLAIN_BENCH = "guest"
-"""The testbed of cells that need a plain guest and nothing else."""
+PLAIN_BENCH = "guest"  # The testbed of cells that need a plain guest and nothing else
 
 _Level = TypeVar("_Level")
 
@@ -28,31 +27,22 @@ def _differ(values: tuple[_Level, ...]) -> tuple[_Level, ...]:
     return values
 
 
-Distinct = Annotated[tuple[_Level, ...], AfterValidator(_differ)]
-"""Values of a plan of which none is named twice."""
+Distinct = Annotated[tuple[_Level, ...], AfterValidator(_differ)]  # Values of a plan of which none is named twice
 Levels = Annotated[tuple[_Level, ...], Field(min_length=1), AfterValidator(_differ)]
 """The levels of a factor: likewise, and at least one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One measurement with every factor but the platform and the repetition fixed.
-
-    Attributes:
-        factors: level by factor, as text, in a fixed order: they name the cell.
-        params: what the suite needs to measure it.
-        timeout_s: a trial that has not ended by then is failed and its guest is ended.
-        testbed: cells of the same name share a testbed; see :meth:`Suite.set_up`.
-        expected_s: about how long a trial takes, as far as the plan alone says.
-    """
+    """One measurement with every factor but the platform and the repetition fixed."""
 
     suite: str
     probe: str
-    factors: Mapping[str, str]
-    params: Mapping[str, Any]
-    timeout_s: float
-    testbed: str = PLAIN_BENCH
-    expected_s: float = 1.0
+    factors: Mapping[str, str]  # level by factor, as text, in a fixed order: they name the cell
+    params: Mapping[str, Any]  # what the suite needs to measure it
+    timeout_s: float  # a trial that has not ended by then is failed and its guest is ended
+    testbed: str = PLAIN_BENCH  # cells of the same name share a testbed; see :meth:`Suite.set_up`
+    expected_s: float = 1.0  # about how long a trial takes, as far as the plan alone says
 
     @property
     def key(self) -> str:
@@ -75,26 +65,17 @@ class Elapsed:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What a trial brought.
+    """What a trial brought."""
 
-    Attributes:
-        result: scalars for tables; JSON-able.
-        histograms: by measure.
-        samples: raw reservoirs by series.
-        flags: what the suite itself found wrong or worth saying.
-        guest_clocks: the trial's duration by each of the guest's clocks.
-        controller_elapsed_ns: from request to answer by the controller's clock, which the guest's span lies within;
-            None where it was not observed.
-        guest_steal_ns: steal as the guest saw it; None where it sees none.
-    """
-
-    result: dict[str, Any]
-    histograms: dict[str, Histogram]
-    samples: dict[str, npt.NDArray[np.int64]]
-    flags: tuple[Flag, ...] = ()
-    guest_clocks: tuple[Elapsed, ...] = ()
+    result: dict[str, Any]  # scalars for tables; JSON-able
+    histograms: dict[str, Histogram]  # by measure
+    samples: dict[str, npt.NDArray[np.int64]]  # raw reservoirs by series
+    flags: tuple[Flag, ...] = ()  # what the suite itself found wrong or worth saying
+    guest_clocks: tuple[Elapsed, ...] = ()  # the trial's duration by each of the guest's clocks
+    # from request to answer by the controller's clock, which the guest's span lies within; None where it was not
+    # observed
     controller_elapsed_ns: int | None = None
-    guest_steal_ns: int | None = None
+    guest_steal_ns: int | None = None  # steal as the guest saw it; None where it sees none
 
 
 class Sliced(abc.ABC):
@@ -141,11 +122,7 @@ class Suite(abc.ABC):
 
     @classmethod
     def create(cls, settings: Mapping[str, Any]) -> Self:
-        """The suite for one section of a plan.
-
-        Raises:
-            pydantic.ValidationError: the section is refused.
-        """
+        """The suite for one section of a plan. Raises pydantic.ValidationError: the section is refused."""
         return cls(cls.Settings.model_validate(settings))
 
     @abc.abstractmethod

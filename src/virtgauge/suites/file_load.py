@@ -39,8 +39,7 @@ _MAC = "52:54:00:f1:1e:01"
 _GUEST, _PEER, _PREFIX = "10.211.0.1", "10.211.0.2", 24
 _NFS_PORT, _OWN_PORT = 2049, 2050
 _EXPORT = "export"
-_ATTEMPT_S = 12.0
-"""How long nfs-ganesha may take to serve its first files; it takes one second."""
+_ATTEMPT_S = 12.0  # How long nfs-ganesha may take to serve its first files; it takes one second
 _READY_S = 60.0
 _STOP_S = 30.0
 _MEMORY_FILE_BYTES = 0x200000
@@ -70,21 +69,15 @@ class FileLoadSettings(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class FileService:
-    """What serves in a guest, and how the client reaches it.
+    """What serves in a guest, and how the client reaches it."""
 
-    Attributes:
-        name: for people and for the record (``nfs-ganesha 4.3 (VFS)``).
-        protocol, port, key: of the agent's load ``file_client``.
-        fallback: why the services that come first do not serve here; None when the first one does.
-        load: its number in the guest's agent, once it was started.
-    """
-
-    name: str
+    name: str  # for people and for the record (``nfs-ganesha 4.3 (VFS)``)
+    # protocol, port, key: of the agent's load ``file_client``
     protocol: str
     port: int
     key: str
-    fallback: str | None
-    load: int = 0
+    fallback: str | None  # why the services that come first do not serve here; None when the first one does
+    load: int = 0  # its number in the guest's agent, once it was started
 
 
 class FileTestbed(Testbed):

@@ -55,11 +55,7 @@ class _Output(BaseModel):
 
 
 def read_cyclictest(path: Path) -> Repetition:
-    """One output.
-
-    Raises:
-        UsageError: it is none, or no thread of it woke up once.
-    """
+    """One output. Raises UsageError: it is none, or no thread of it woke up once."""
     output, source = read_json(path, _Output, REMEDY)
     began, ended = (_moment(path, name, getattr(output, name)) for name in ("start_time", "end_time"))
     unit, ns_per_unit = ("ns", 1) if output.resolution_in_ns else ("us", 1000)

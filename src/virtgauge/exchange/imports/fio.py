@@ -76,11 +76,7 @@ class _Output(BaseModel):
 
 
 def read_fio(path: Path) -> Repetition:
-    """One output.
-
-    Raises:
-        UsageError: it is none, or two of its jobs cannot be told apart.
-    """
+    """One output. Raises UsageError: it is none, or two of its jobs cannot be told apart."""
     output, source = read_json(path, _Output, REMEDY)
     trials = []
     for job in output.jobs:

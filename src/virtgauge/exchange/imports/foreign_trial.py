@@ -19,35 +19,23 @@ from virtgauge.errors import UsageError
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.ledger.statistics import TAILS
 
-LONGEST_BYTES = 1 << 30
-"""A file longer than this is refused rather than read into memory."""
+LONGEST_BYTES = 1 << 30  # A file longer than this is refused rather than read into memory
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclasses.dataclass(frozen=True)
 class ForeignTrial:
-    """One measurement of another tool.
+    """One measurement of another tool."""
 
-    Attributes:
-        probe: the tool.
-        factors: levels that the output names.
-        result: figures; durations in ns.
-        histograms: by measure.
-        started_at: ISO 8601, UTC.
-        elapsed_ns: how long it took.
-        flags: what a reader should know.
-        error: why there is no figure; None of one that ended well.
-    """
-
-    probe: str
-    factors: dict[str, str]
-    result: dict[str, Any]
-    histograms: dict[str, Histogram]
-    started_at: str
-    elapsed_ns: int
-    flags: tuple[Flag, ...] = ()
-    error: str | None = None
+    probe: str  # the tool
+    factors: dict[str, str]  # levels that the output names
+    result: dict[str, Any]  # figures; durations in ns
+    histograms: dict[str, Histogram]  # by measure
+    started_at: str  # ISO 8601, UTC
+    elapsed_ns: int  # how long it took
+    flags: tuple[Flag, ...] = ()  # what a reader should know
+    error: str | None = None  # why there is no figure; None of one that ended well
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,11 +61,7 @@ def refused(path: Path, problem: str, remedy: str) -> UsageError:
 
 
 def read_bytes(path: Path) -> tuple[bytes, Source]:
-    """A file, and what to call it.
-
-    Raises:
-        UsageError: it cannot be read, is empty, or is too long.
-    """
+    """A file, and what to call it. Raises UsageError: it cannot be read, is empty, or is too long."""
     try:
         if path.stat().st_size > LONGEST_BYTES:
             raise refused(path, f"longer than {LONGEST_BYTES >> 30} GiB", "log less: sample, or aggregate by interval")
@@ -111,11 +95,7 @@ def read_document(path: Path, remedy: str) -> tuple[Any, Source]:
 
 
 def validated(path: Path, document: Any, model: type[Model], remedy: str) -> Model:
-    """A JSON document as a model.
-
-    Raises:
-        UsageError: naming the file, the field and its value.
-    """
+    """A JSON document as a model. Raises UsageError: naming the file, the field and its value."""
     try:
         return model.model_validate(document)
     except ValidationError as error:

@@ -27,8 +27,7 @@ PROBE = "pgbench"
 REMEDY = "give the files that `pgbench -l --log-prefix=NAME …` wrote, as they are"
 
 _NO_TIME = frozenset({"skipped", "failed", "serialization", "deadlock"})
-_EPOCH = 100_000_000
-"""A first column at least so large is the time of an interval and not the number of a client."""
+_EPOCH = 100_000_000  # A first column at least so large is the time of an interval and not the number of a client
 
 
 @dataclasses.dataclass

@@ -27,8 +27,7 @@ from virtgauge.plan.load import explain
 from virtgauge.plan.model import AA_SUFFIX, PlatformSection
 from virtgauge.plan.requirements import Requirement
 
-NAME = "imported"
-"""Of the plan, of its platforms' kind and of the trials' suite: nothing of it was ever started here."""
+NAME = "imported"  # Of the plan, of its platforms' kind and of the trials' suite: nothing of it was ever started here
 
 
 class _RequirementsFile(BaseModel):
@@ -85,17 +84,11 @@ _FACTOR = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 @dataclasses.dataclass(frozen=True)
 class ImportedArm:
-    """Where imported trials belong: an arm of the run, or one that is new to a run of imported trials.
+    """Where imported trials belong: an arm of the run, or one that is new to a run of imported trials."""
 
-    Attributes:
-        name: as a plan would have it.
-        label: for people, of a new arm; None: its name.
-        emulated: whether a new arm's figures must not be ranked.
-    """
-
-    name: str
-    label: str | None = None
-    emulated: bool = False
+    name: str  # as a plan would have it
+    label: str | None = None  # for people, of a new arm; None: its name
+    emulated: bool = False  # whether a new arm's figures must not be ranked
 
 
 def read_repetitions(tool: str, paths: Sequence[Path]) -> list[Repetition]:

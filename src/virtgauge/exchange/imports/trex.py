@@ -140,11 +140,7 @@ class _Case(_Part):
 
 
 def read_trex(path: Path) -> Repetition:
-    """One result.
-
-    Raises:
-        UsageError: it is none, or holds no figure.
-    """
+    """One result. Raises UsageError: it is none, or holds no figure."""
     document, source = read_document(path, REMEDY)
     readers = {"results": _testbed, "total": _stats, "benchmarks": _nfvbench, "test_id": _csit}
     for field, read in readers.items():

@@ -31,19 +31,12 @@ _SKEW = datetime.timedelta(minutes=5)
 
 @dataclasses.dataclass(frozen=True)
 class Credentials:
-    """What the controller proves itself with, and whom it lets in; all PEM.
+    """What the controller proves itself with, and whom it lets in; all PEM."""
 
-    Attributes:
-        authority: the certificate that both others are signed with.
-        controller: certificate and private key of the listening side.
-        agent: certificate and private key of the dialling side.
-        expires: seconds since 1970.
-    """
-
-    authority: str
-    controller: str
-    agent: str
-    expires: int
+    authority: str  # the certificate that both others are signed with
+    controller: str  # certificate and private key of the listening side
+    agent: str  # certificate and private key of the dialling side
+    expires: int  # seconds since 1970
 
     @classmethod
     def make(cls, valid: datetime.timedelta = LONGEST_RUN) -> Self:

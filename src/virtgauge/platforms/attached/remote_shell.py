@@ -18,8 +18,7 @@ from virtgauge.agent.binary import AgentBinary
 AGENT_NAME = "virtgauge-agent"
 _BASES = ("@tmp", "/var/tmp", "@runtime", "/dev/shm", "@home")
 """Where a folder is tried in turn; those with an @ are named by the far machine's environment."""
-_LONGEST_NOISE = 1000
-"""Lines that a login may print before our command speaks."""
+_LONGEST_NOISE = 1000  # Lines that a login may print before our command speaks
 
 # The user's login shell may be any (csh, fish), and reads all of this between single quotes: so it has no single quote,
 # no backslash, no exclamation mark and no line break.
@@ -67,21 +66,14 @@ class PlacementError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """One attempt to start the agent below one folder of the far machine.
-
-    Attributes:
-        base: the folder; see :data:`_BASES`.
-        tag: of the scope, in the folder's name.
-        sudo: start the agent as root.
-        lease_s: the agent ends when it has heard nothing for so long.
-        token: begins each line that our shell prints.
-    """
+    """One attempt to start the agent below one folder of the far machine."""
 
     agent: AgentBinary
-    base: str
-    tag: str
-    sudo: bool
-    lease_s: int
+    base: str  # the folder; see :data:`_BASES`
+    tag: str  # of the scope, in the folder's name
+    sudo: bool  # start the agent as root
+    lease_s: int  # the agent ends when it has heard nothing for so long
+    # begins each line that our shell prints
     token: str = dataclasses.field(default_factory=lambda: f"virtgauge-{secrets.token_hex(8)}")
 
     def command(self) -> str:

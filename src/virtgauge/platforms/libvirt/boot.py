@@ -117,8 +117,7 @@ async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, 
     return KernelBoot(kernel=kernel.image, initramfs=initramfs, command_line=line)
 
 
-_PREFIX = "52:54:00"
-"""Of guests' interfaces, here as in QEMU."""
+_PREFIX = "52:54:00"  # Of guests' interfaces, here as in QEMU
 
 
 def management_interface(settings: LibvirtSettings, model: str) -> Interface | None:

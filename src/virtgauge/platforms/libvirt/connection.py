@@ -18,8 +18,7 @@ INSTALL = (
     "pip install 'virtgauge[libvirt]' (it is compiled here: "
     "apt-get install --no-install-recommends gcc pkg-config libvirt-dev python3-dev first)"
 )
-CALL_S = 30.0
-"""A hypervisor that has not answered by then is taken for dead."""
+CALL_S = 30.0  # A hypervisor that has not answered by then is taken for dead
 
 _GUIDE = "see docs/platforms/libvirt.md for the URIs of each hypervisor"
 

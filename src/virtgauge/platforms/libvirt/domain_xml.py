@@ -14,11 +14,8 @@ from virtgauge.platforms.qemu.command import PORT_NAME, Drive
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 ElementTree.register_namespace("qemu", _QEMU)
 
-QUOTA_PERIOD_US = 100_000
-"""In which a limit of CPU time is kept, as everywhere else here."""
-
-DISK_TARGET = "vda"
-"""A data disk's name for libvirt, and in the guest."""
+QUOTA_PERIOD_US = 100_000  # In which a limit of CPU time is kept, as everywhere else here
+DISK_TARGET = "vda"  # A data disk's name for libvirt, and in the guest
 
 AGENT_IN_CONTAINER, SOCKET_IN_CONTAINER = "/agent", "/channel.sock"
 
@@ -34,19 +31,14 @@ class KernelBoot:
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """A network interface.
+    """A network interface."""
 
-    Attributes:
-        mac: of the guest's end.
-        model: as the driver calls it; empty where it knows one only.
-        device: a tap of this machine that is there, or the name for the host's end of a pair that libvirt makes.
-        network: in place of a device, the hypervisor's network (bridge, port group, virtual switch), or with
-            ``network:`` before its name one of libvirt's own.
-    """
-
-    mac: str
-    model: str
+    mac: str  # of the guest's end
+    model: str  # as the driver calls it; empty where it knows one only
+    # a tap of this machine that is there, or the name for the host's end of a pair that libvirt makes
     device: str | None = None
+    # in place of a device, the hypervisor's network (bridge, port group, virtual switch), or with ``network:`` before
+    # its name one of libvirt's own
     network: str | None = None
 
     def place(self) -> tuple[str, str | None]:
@@ -60,48 +52,32 @@ class Interface:
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
-    """What a domain shall be.
-
-    Attributes:
-        domain_type: of the driver, or ``kvm``.
-        name, uuid: unique at the hypervisor.
-        description: whose it is, for people and for the reclaim.
-        machine: of ``driver.machines``; None where there are none.
-        boot: a kernel that is booted directly; None for an image or a container.
-        image: the image, as the hypervisor finds it; its format is ``image_format``.
-        root: folder that is a container's root, with the agent in it.
-        channel: how the stream leaves it, through ``socket`` where that is one.
-        socket: of this machine, on which the controller listens.
-        console: file for the kernel's messages.
-        nics, drive, exports: its devices; exports only in QEMU.
-        cpus: the host's CPUs that it may run on.
-        cpu_limit: in whole CPUs.
-        security: libvirt's models of it, in which the domain is not confined: its files are ours.
-        environment: of QEMU's process.
-    """
+    """What a domain shall be."""
 
     driver: Driver
-    domain_type: str
+    domain_type: str  # of the driver, or ``kvm``
+    # name, uuid: unique at the hypervisor
     name: str
     uuid: str
-    description: str
+    description: str  # whose it is, for people and for the reclaim
     vcpus: int
     memory_mib: int
-    channel: ChannelKind
-    machine: str | None = None
-    boot: KernelBoot | None = None
-    image: str | None = None
+    channel: ChannelKind  # how the stream leaves it, through ``socket`` where that is one
+    machine: str | None = None  # of ``driver.machines``; None where there are none
+    boot: KernelBoot | None = None  # a kernel that is booted directly; None for an image or a container
+    image: str | None = None  # the image, as the hypervisor finds it; its format is ``image_format``
     image_format: str | None = None
-    root: Path | None = None
-    socket: Path | None = None
-    console: Path | None = None
+    root: Path | None = None  # folder that is a container's root, with the agent in it
+    socket: Path | None = None  # of this machine, on which the controller listens
+    console: Path | None = None  # file for the kernel's messages
+    # nics, drive, exports: its devices; exports only in QEMU
     nics: Sequence[Interface] = ()
     drive: Drive | None = None
     exports: Sequence[RootPart] = ()
-    cpus: tuple[int, ...] | None = None
-    cpu_limit: float | None = None
-    security: Sequence[str] = ()
-    environment: tuple[tuple[str, str], ...] = ()
+    cpus: tuple[int, ...] | None = None  # the host's CPUs that it may run on
+    cpu_limit: float | None = None  # in whole CPUs
+    security: Sequence[str] = ()  # libvirt's models of it, in which the domain is not confined: its files are ours
+    environment: tuple[tuple[str, str], ...] = ()  # of QEMU's process
 
     def xml(self) -> str:
         """The whole description."""

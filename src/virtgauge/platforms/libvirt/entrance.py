@@ -23,8 +23,7 @@ from virtgauge.platforms.libvirt.boot import DomainAttempt
 from virtgauge.platforms.libvirt.connection import called
 from virtgauge.platforms.libvirt.settings import ChannelKind
 
-_LONGEST_PATH = 107
-"""Bytes in the path of a Unix socket (sun_path less its end)."""
+_LONGEST_PATH = 107  # Bytes in the path of a Unix socket (sun_path less its end)
 
 
 class Entrance:
@@ -160,10 +159,8 @@ class CallIn:
 
 AnyEntrance = Entrance | Terminal | CallIn
 
-_LOOK_S = 0.5
-"""How often it is looked whether a guest that has not called yet still runs."""
-_LEAST_S = 0.1
-"""What is left, as :attr:`LaunchAttempt.remaining_s` has it, of a time that is over."""
+_LOOK_S = 0.5  # How often it is looked whether a guest that has not called yet still runs
+_LEAST_S = 0.1  # What is left, as :attr:`LaunchAttempt.remaining_s` has it, of a time that is over
 
 
 async def conversation(attempt: DomainAttempt, entrance: AnyEntrance, kind: ChannelKind) -> Channel:

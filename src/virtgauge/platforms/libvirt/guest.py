@@ -15,8 +15,7 @@ from virtgauge.platforms.base import Accounting, Confinement
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, waited
 from virtgauge.platforms.libvirt.domain_xml import QUOTA_PERIOD_US
 
-_PLAIN_SHARES = 1024
-"""Of cgroup v1; where libvirt's daemon has cgroup v2, its plain weight is 100, as ours."""
+_PLAIN_SHARES = 1024  # Of cgroup v1; where libvirt's daemon has cgroup v2, its plain weight is 100, as ours
 _PLAIN_XEN_WEIGHT = 256
 _TUNES = {
     "read_bps": "read_bytes_sec",
@@ -28,21 +27,13 @@ _TUNES = {
 
 @dataclasses.dataclass(frozen=True)
 class Scheduler:
-    """How a driver is told of processor time.
+    """How a driver is told of processor time."""
 
-    Attributes:
-        period: its knob for the period of the limit; None where the limit is a percentage.
-        limit: its knob for the limit.
-        unlimited: what lifts it.
-        weight: its knob for the weight.
-        meaning: what the limit is of, for people.
-    """
-
-    period: str | None
-    limit: str
-    unlimited: int
-    weight: str
-    meaning: str
+    period: str | None  # its knob for the period of the limit; None where the limit is a percentage
+    limit: str  # its knob for the limit
+    unlimited: int  # what lifts it
+    weight: str  # its knob for the weight
+    meaning: str  # what the limit is of, for people
 
 
 _SCHEDULERS = {

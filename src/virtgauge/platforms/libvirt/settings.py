@@ -27,39 +27,27 @@ class ChannelKind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Driver:
-    """One driver of libvirt.
-
-    Attributes:
-        domain_type: of its domains (QEMU's are ``kvm`` where that works).
-        machines: those that may be asked for, the usual one first; empty where there is nothing to choose.
-        kernel_boot: it boots a kernel and an initramfs directly, in place of an image.
-        image_format: of ``virtgauge image`` that it boots; None where it boots none.
-        plain: its guests have no data disk and none of this machine's folders.
-        nic_models: by the names of a plan, libvirt's; the usual one first.
-        own_kernel: its guests have one, and so memory and work of their own; containers have the host's.
-        in_lab: its interfaces are devices of this machine, which are put into the lab.
-        channel, image_channel: of a guest booted directly, and of one booted from an image.
-        transient: a domain is started without being defined, and gone with its end.
-        auto_destroy: libvirt itself ends a domain whose connection is closed.
-        kernel_modules: that reach the channel of a guest booted directly.
-    """
+    """One driver of libvirt."""
 
     scheme: str
     title: str
-    domain_type: str
+    domain_type: str  # of its domains (QEMU's are ``kvm`` where that works)
+    # those that may be asked for, the usual one first; empty where there is nothing to choose
     machines: tuple[str, ...] = ()
-    kernel_boot: bool = False
-    image_format: str | None = None
+    kernel_boot: bool = False  # it boots a kernel and an initramfs directly, in place of an image
+    image_format: str | None = None  # of ``virtgauge image`` that it boots; None where it boots none
     image_bus: str = "ide"
-    plain: bool = True
+    plain: bool = True  # its guests have no data disk and none of this machine's folders
+    # by the names of a plan, libvirt's; the usual one first
     nic_models: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    own_kernel: bool = True
-    in_lab: bool = False
+    own_kernel: bool = True  # its guests have one, and so memory and work of their own; containers have the host's
+    in_lab: bool = False  # its interfaces are devices of this machine, which are put into the lab
+    # channel, image_channel: of a guest booted directly, and of one booted from an image
     channel: ChannelKind = ChannelKind.DIAL_IN
     image_channel: ChannelKind = ChannelKind.DIAL_IN
-    transient: bool = True
-    auto_destroy: bool = False
-    kernel_modules: tuple[str, ...] = ()
+    transient: bool = True  # a domain is started without being defined, and gone with its end
+    auto_destroy: bool = False  # libvirt itself ends a domain whose connection is closed
+    kernel_modules: tuple[str, ...] = ()  # that reach the channel of a guest booted directly
 
 
 DRIVERS = {
@@ -174,8 +162,7 @@ def target_of(uri: str) -> Target:
     return Target(uri, driver, remote)
 
 
-LIBVIRTS_OWN = "network:"
-"""Before the name of a network that libvirt itself keeps, as ``default``."""
+LIBVIRTS_OWN = "network:"  # Before the name of a network that libvirt itself keeps, as ``default``
 
 DEFAULT_MEMORY_MIB = 512
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
@@ -189,8 +176,7 @@ def _named(value: str) -> str:
     return value
 
 
-NetworkName = Annotated[str, AfterValidator(_named)]
-"""A network of the hypervisor, or of libvirt."""
+NetworkName = Annotated[str, AfterValidator(_named)]  # A network of the hypervisor, or of libvirt
 
 _FORMATS = {".iso": "raw", ".raw": "raw", ".img": "raw", ".qcow2": "qcow2", ".vmdk": "vmdk", ".vhdx": "vhdx"} | {
     ".vdi": "vdi"

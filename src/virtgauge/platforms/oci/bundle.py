@@ -16,8 +16,7 @@ from virtgauge.host.cgroup import LEAST_QUOTA_US, QUOTA_PERIOD_US
 from virtgauge.platforms.base import Share
 from virtgauge.platforms.boot_files import system_folders
 
-AGENT_PATH = "/virtgauge-agent"
-"""Where the container finds the agent."""
+AGENT_PATH = "/virtgauge-agent"  # Where the container finds the agent
 
 _FRESH_FOLDERS = ("tmp", "run", "root", "home", "var", "mnt", "srv")
 _OVERLAYS = ".overlay"
@@ -48,16 +47,11 @@ class Overlay(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What the container may use; None is no limit.
+    """What the container may use; None is no limit."""
 
-    Attributes:
-        cpus: CPU time, in whole processors.
-        affinity: the host's processors that it may run on.
-    """
-
-    cpus: float | None
+    cpus: float | None  # CPU time, in whole processors
     memory_mib: int | None
-    affinity: tuple[int, ...] | None = None
+    affinity: tuple[int, ...] | None = None  # the host's processors that it may run on
 
 
 def write_bundle(

@@ -27,16 +27,11 @@ def extra_modules(spec: GuestSpec) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Drive:
-    """A guest's data disk.
-
-    Attributes:
-        folder: where the guest mounts it.
-        cache: QEMU's mode: ``none`` (past the host's page cache) or ``writeback``.  Both hand on every flush.
-    """
+    """A guest's data disk."""
 
     image: Path
-    folder: Path
-    cache: str
+    folder: Path  # where the guest mounts it
+    cache: str  # QEMU's mode: ``none`` (past the host's page cache) or ``writeback``. Both hand on every flush.
 
 
 def drive_of(spec: GuestSpec) -> Drive | None:
@@ -59,34 +54,21 @@ def drive_of(spec: GuestSpec) -> Drive | None:
     return Drive(image, spec.disk.folder, "none")
 
 
-PORT_NAME = "org.virtgauge.agent"
-"""The virtio port on which the agent listens."""
-
-LONGEST_COMMAND_LINE = 2047
-"""Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)."""
-
-DRIVE_NAME = "disk"
-"""The data disk's, for QEMU's monitor."""
-
-_EXPORT = "root"
-"""Begins the names of the host's folders that the guest sees."""
+PORT_NAME = "org.virtgauge.agent"  # The virtio port on which the agent listens
+LONGEST_COMMAND_LINE = 2047  # Of x86's kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
+DRIVE_NAME = "disk"  # The data disk's, for QEMU's monitor
+_EXPORT = "root"  # Begins the names of the host's folders that the guest sees
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A machine type.
+    """A machine type."""
 
-    Attributes:
-        argument: how QEMU is asked for it.
-        modules: those that reach that device.
-        nic_devices: what a network interface is on this machine, by model.
-        disk_device, export_device: its virtio disk, and its window to a folder of the host (9p).
-    """
-
-    argument: str
+    argument: str  # how QEMU is asked for it
     serial_device: str
-    modules: tuple[str, ...]
-    nic_devices: Mapping[str, str]
+    modules: tuple[str, ...]  # those that reach that device
+    nic_devices: Mapping[str, str]  # what a network interface is on this machine, by model
+    # disk_device, export_device: its virtio disk, and its window to a folder of the host (9p)
     disk_device: str
     export_device: str
 
@@ -94,8 +76,7 @@ class Machine:
 # No boot ROM: nothing boots from a network here, and the files of the ROMs are a package of their own.
 _PCI_NICS = {"virtio": "virtio-net-pci,romfile=", "e1000": "e1000,romfile="}
 
-NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000"}
-"""The guest's driver, by model."""
+NIC_MODULES = {"virtio": "virtio_net", "e1000": "e1000"}  # The guest's driver, by model
 
 # microvm: the distributions' kernels cannot be told of virtio devices on the command line, so ACPI describes them.
 MACHINES = {
@@ -124,30 +105,21 @@ _ACCELERATORS = {
 
 @dataclasses.dataclass(frozen=True)
 class Boot:
-    """What is started.
-
-    Attributes:
-        machine: a key of :data:`MACHINES`.
-        accelerator: ``kvm`` or ``tcg``.
-        modules: names, in the order in which the agent loads them.
-        tsc_khz: frequency of the host's time-stamp counter where it is invariant, else None.
-        nic_model: a key of the machine's ``nic_devices`` where the guest has network interfaces, else None.
-        drive: its data disk; None without one.
-        root: what its root consists of; empty for one that is the agent's alone.
-    """
+    """What is started."""
 
     binary: Path
-    machine: str
-    accelerator: str
+    machine: str  # a key of :data:`MACHINES`
+    accelerator: str  # ``kvm`` or ``tcg``
     vcpus: int
     memory_mib: int
     kernel: Path
     initramfs: Path
-    modules: Sequence[str]
-    tsc_khz: int | None
+    modules: Sequence[str]  # names, in the order in which the agent loads them
+    tsc_khz: int | None  # frequency of the host's time-stamp counter where it is invariant, else None
+    # a key of the machine's ``nic_devices`` where the guest has network interfaces, else None
     nic_model: str | None = None
-    drive: Drive | None = None
-    root: Sequence[RootPart] = ()
+    drive: Drive | None = None  # its data disk; None without one
+    root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
 
     def kernel_command_line(self) -> str:
         """What the kernel and the agent are told."""

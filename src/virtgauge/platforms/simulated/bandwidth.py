@@ -23,8 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.platforms.simulated.isolation import SimulatedFailure
 from virtgauge.platforms.simulated.truth import distribution_message
 
-ENDS = ("tested", "receiver", "others")
-"""How the names of guests end that share a path."""
+ENDS = ("tested", "receiver", "others")  # How the names of guests end that share a path
 
 _HEADER_BYTES = 14
 
@@ -151,8 +150,7 @@ LOADS = ("bandwidth_listener", "cross_traffic")
 
 _DRAWN = 2000
 _TRAIN_PACKETS = 50
-_FIRST_NUMBER = 1000
-"""Of this module's loads, so that they are told from others'."""
+_FIRST_NUMBER = 1000  # Of this module's loads, so that they are told from others'
 
 
 class BandwidthEnd:

@@ -18,10 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.platforms.simulated.truth import distribution_message
 
 _WIRE_OVERHEAD_BYTES = 20
-_LATENCIES_DRAWN = 400
-"""Per flow and trial; each stands for as many frames as it takes to make up the flow."""
-_STRETCHED = 1.01
-"""A trial is stretched when sending took longer than this times what was asked."""
+_LATENCIES_DRAWN = 400  # Per flow and trial; each stands for as many frames as it takes to make up the flow
+_STRETCHED = 1.01  # A trial is stretched when sending took longer than this times what was asked
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -130,21 +128,13 @@ class SimulatedFlow:
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedTrial:
-    """One trial.
+    """One trial."""
 
-    Attributes:
-        flows: in the order of the shares.
-        elapsed_ns: what sending took.
-        stretched: longer than asked by more than a hundredth.
-        late: frames that left late.
-        drops: frames by the place that admits to have dropped them; a guest's place is ``guest i``.
-    """
-
-    flows: tuple[SimulatedFlow, ...]
-    elapsed_ns: int
-    stretched: bool
-    late: int
-    drops: dict[str, int]
+    flows: tuple[SimulatedFlow, ...]  # in the order of the shares
+    elapsed_ns: int  # what sending took
+    stretched: bool  # longer than asked by more than a hundredth
+    late: int  # frames that left late
+    drops: dict[str, int]  # frames by the place that admits to have dropped them; a guest's place is ``guest i``
 
 
 class ForwardingDevice:
@@ -243,10 +233,8 @@ def _apportion(total: int, shares: Sequence[float] | npt.NDArray[np.float64]) ->
 
 # The simulated agent's answer to the probe ``packet_trial``: the tester, the switches and the guests in one.
 
-LOOP = "loop"
-"""An interface of this name leads back to the tester, past the device."""
-DROPS = "simulated_drops"
-"""A field that no real agent has: frames by the place of the device that dropped them."""
+LOOP = "loop"  # An interface of this name leads back to the tester, past the device
+DROPS = "simulated_drops"  # A field that no real agent has: frames by the place of the device that dropped them
 
 
 def packet_trial(device: ForwardingDevice, params: Mapping[str, Any]) -> dict[str, Any]:

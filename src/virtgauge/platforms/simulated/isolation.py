@@ -38,8 +38,7 @@ _BESIDES: dict[str, tuple[str, ...]] = {
     "fork": (),
 }
 """What each needs besides the number of its threads and a seed."""
-_PARTS = ("access", "element", "order", "operation")
-"""Of these, what its name is made of."""
+_PARTS = ("access", "element", "order", "operation")  # Of these, what its name is made of
 _TEXTS = (*_PARTS, "folder")
 _UNITS = {
     "integer": "dhrystones",
@@ -73,23 +72,15 @@ class SimulatedFailure(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What the threads of a kernel do.
-
-    Attributes:
-        name: as :func:`work_name` has it.
-        operation: of a disk; else empty.
-        block_bytes: of one operation of a disk, or of memory; 0 for others.
-        period_ns: of wake-ups; 0 for others.
-        intensity: part of the time in which it works.
-    """
+    """What the threads of a kernel do."""
 
     kernel: str
-    name: str
+    name: str  # as :func:`work_name` has it
     threads: int
-    operation: str
-    block_bytes: int
-    period_ns: int
-    intensity: float = 1.0
+    operation: str  # of a disk; else empty
+    block_bytes: int  # of one operation of a disk, or of memory; 0 for others
+    period_ns: int  # of wake-ups; 0 for others
+    intensity: float = 1.0  # part of the time in which it works
 
     @property
     def unit(self) -> str:
@@ -256,39 +247,24 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What a guest gets.
+    """What a guest gets."""
 
-    Attributes:
-        demand: CPUs that it would use alone.
-        withheld: CPUs that its own limit keeps from it.
-        crowd: CPUs that the other one uses of the same cores.
-        frequency: at which its cores run, as a part of the full one.
-        rate: units a second of its work.
-    """
-
-    demand: float
+    demand: float  # CPUs that it would use alone
     cpus: float
-    withheld: float
-    crowd: float
-    frequency: float
-    rate: float
+    withheld: float  # CPUs that its own limit keeps from it
+    crowd: float  # CPUs that the other one uses of the same cores
+    frequency: float  # at which its cores run, as a part of the full one
+    rate: float  # units a second of its work
 
 
 @dataclasses.dataclass(frozen=True)
 class Want:
-    """What a guest would use of something that is shared, and what it may; all in the same unit.
+    """What a guest would use of something that is shared, and what it may; all in the same unit."""
 
-    Attributes:
-        demand: if it were alone.
-        limit: at most.
-        floor: at least, as far as it wants it.
-        weight: beside the other's.
-    """
-
-    demand: float
-    limit: float = float("inf")
-    floor: float = 0.0
-    weight: float = 1.0
+    demand: float  # if it were alone
+    limit: float = float("inf")  # at most
+    floor: float = 0.0  # at least, as far as it wants it
+    weight: float = 1.0  # beside the other's
 
     @property
     def most(self) -> float:

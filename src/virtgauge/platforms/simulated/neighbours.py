@@ -29,29 +29,21 @@ from virtgauge.platforms.simulated.isolation import (
 )
 from virtgauge.platforms.simulated.truth import distribution_message
 
-_PERIOD_NS = 100_000_000
-"""Of a quota, as in Linux."""
-_NOTHING = 1e-9
-"""CPUs; what is less is rounding."""
+_PERIOD_NS = 100_000_000  # Of a quota, as in Linux
+_NOTHING = 1e-9  # CPUs; what is less is rounding
 
 
 @dataclasses.dataclass
 class Load:
-    """A load under way.
-
-    Attributes:
-        breaks: kind of the :class:`~virtgauge.platforms.simulated.truth.Fault` that befalls it; None for none.
-        guest_ends: ends its guest.
-        over: it works no longer.
-    """
+    """A load under way."""
 
     work: Work
-    breaks: str | None
-    guest_ends: Callable[[], None]
+    breaks: str | None  # kind of the :class:`~virtgauge.platforms.simulated.truth.Fault` that befalls it; None for none
+    guest_ends: Callable[[], None]  # ends its guest
     elapsed_ns: float = 0.0
     cpu_ns: float = 0.0
     units: float = 0.0
-    over: bool = False
+    over: bool = False  # it works no longer
 
 
 class Tenant:
@@ -144,13 +136,9 @@ class Tenant:
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """One slice of a trial.
+    """One slice of a trial."""
 
-    Attributes:
-        units: of work, of all threads.
-    """
-
-    units: float
+    units: float  # of work, of all threads
     ns: int
     given: Given
 
@@ -228,8 +216,7 @@ def _break(tenant: Tenant, load: Load) -> None:
 
 # The simulated agent's answers to the probe ``kernel`` and to the load of that name, as docs/protocol.md has them.
 
-_DRAWN = 2000
-"""Latencies of a trial; each stands for as many as it takes to make up all."""
+_DRAWN = 2000  # Latencies of a trial; each stands for as many as it takes to make up all
 
 
 def kernel_trial(tenant: Tenant, params: Mapping[str, Any]) -> dict[str, Any]:

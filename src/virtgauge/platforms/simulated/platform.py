@@ -27,8 +27,7 @@ from virtgauge.platforms.simulated.neighbours import Machine, Tenant
 from virtgauge.platforms.simulated.storage import StorageTruth
 from virtgauge.platforms.simulated.truth import BurstMachine, Bursts, Distribution, Fault
 
-_NEIGHBOURS = ("tested", "loading")
-"""How the names of two guests end that share a machine."""
+_NEIGHBOURS = ("tested", "loading")  # How the names of two guests end that share a machine
 
 
 class SimulatedSettings(BaseModel):

@@ -19,10 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.platforms.simulated.isolation import SimulatedFailure
 from virtgauge.platforms.simulated.truth import histogram_bins
 
-_DRAWN = 20_000
-"""Per stream and trial; each stands for as many operations as it takes to make up the stream."""
-_BURSTS = 10
-"""Of which a probe of the disk consists."""
+_DRAWN = 20_000  # Per stream and trial; each stands for as many operations as it takes to make up the stream
+_BURSTS = 10  # Of which a probe of the disk consists
 _VERSION = "simulated 1"
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -216,10 +214,8 @@ def _histogram(times_us: npt.NDArray[np.float64], total: int) -> dict[str, Any] 
 
 # What the agent's ``run`` does on a simulated guest: the load generator, and the end of its server.
 
-KILL = "kill-the-server"
-"""A program that no real guest has: ends the load that goes on until it fails."""
-_SPECIFICATION = "SENSORSTORE_SPECIFICATION"
-"""As docs/sensorstore.md has it."""
+KILL = "kill-the-server"  # A program that no real guest has: ends the load that goes on until it fails
+_SPECIFICATION = "SENSORSTORE_SPECIFICATION"  # As docs/sensorstore.md has it
 
 
 class StorageCommands:

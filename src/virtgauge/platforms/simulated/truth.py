@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from virtgauge.host.load import IN_TICKS, TICK_NS, CpuSnapshot, WatchedMachine
 
 _CPUS = 2
-_GUEST_SHARE = 0.3
-"""Of its CPU that the guest uses."""
+_GUEST_SHARE = 0.3  # Of its CPU that the guest uses
 _SECOND_NS = 1_000_000_000
 
 

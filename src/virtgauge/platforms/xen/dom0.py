@@ -18,8 +18,7 @@ from virtgauge.platforms.attempt import Streams, terminal_streams
 
 _CHATTER = "got a tsc mode string"
 """What `xl` begins with on its standard error wherever a domain's configuration names a tsc_mode."""
-COMMAND_S = 60.0
-"""Bound on a command of the toolstack that waits for no guest."""
+COMMAND_S = 60.0  # Bound on a command of the toolstack that waits for no guest
 
 
 class XenError(Exception):
@@ -46,17 +45,11 @@ class Ended:
 
 
 class Dom0(abc.ABC):
-    """A Xen host's privileged domain.
+    """A Xen host's privileged domain."""
 
-    Attributes:
-        emulated: the whole host is emulated, so that its timings mean nothing.
-        timeout_factor: how many times longer than on a real machine things may take.
-        vif_script: in dom0, joins a domain's interface to its bridge; None leaves that to Xen's own.
-    """
-
-    emulated: bool = False
-    timeout_factor: float = 1.0
-    vif_script: str | None = None
+    emulated: bool = False  # the whole host is emulated, so that its timings mean nothing
+    timeout_factor: float = 1.0  # how many times longer than on a real machine things may take
+    vif_script: str | None = None  # in dom0, joins a domain's interface to its bridge; None leaves that to Xen's own
 
     @abc.abstractmethod
     async def run(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:

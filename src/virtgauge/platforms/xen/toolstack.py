@@ -35,29 +35,20 @@ class Vif:
 
 @dataclasses.dataclass(frozen=True)
 class DomainConfig:
-    """A domain that holds nothing but the agent.
+    """A domain that holds nothing but the agent."""
 
-    Attributes:
-        name: unique on the host.
-        type: para-virtual, or para-virtual within hardware virtualization.
-        kernel, ramdisk: files in dom0.
-        vifs: in the order of its interfaces.
-        cpus: physical processors that it may run on; None is all.
-        cap: of its CPU time, in percent of one physical processor; None is none.
-        tsc_mode: whether reading the time-stamp counter traps to Xen (xen-tscmode(7)).
-    """
-
-    name: str
-    type: GuestType
+    name: str  # unique on the host
+    type: GuestType  # para-virtual, or para-virtual within hardware virtualization
+    # kernel, ramdisk: files in dom0
     kernel: Path
     ramdisk: Path
     command_line: str
     memory_mib: int
     vcpus: int
-    vifs: tuple[Vif, ...] = ()
-    cpus: tuple[int, ...] | None = None
-    cap: int | None = None
-    tsc_mode: TscMode = "default"
+    vifs: tuple[Vif, ...] = ()  # in the order of its interfaces
+    cpus: tuple[int, ...] | None = None  # physical processors that it may run on; None is all
+    cap: int | None = None  # of its CPU time, in percent of one physical processor; None is none
+    tsc_mode: TscMode = "default"  # whether reading the time-stamp counter traps to Xen (xen-tscmode(7))
 
     def text(self) -> str:
         """The file's content.  Raises ValueError: a value that the file cannot hold."""
@@ -102,15 +93,10 @@ def _unexpected(wanted: str, text: str) -> XenError:
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What the credit2 scheduler gives a domain.
+    """What the credit2 scheduler gives a domain."""
 
-    Attributes:
-        weight: 1 … 65 535; 256 is everybody's.
-        cap: in percent of one physical processor; 0 is none.
-    """
-
-    weight: int
-    cap: int
+    weight: int  # 1 … 65 535; 256 is everybody's
+    cap: int  # in percent of one physical processor; 0 is none
 
 
 def cpu_times_s(text: str) -> dict[str, float]:
@@ -140,8 +126,7 @@ def _lines(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
             yield found.groups()
 
 
-XEN_WEIGHT = 256
-"""Of everybody, where a weight of virtgauge is 100."""
+XEN_WEIGHT = 256  # Of everybody, where a weight of virtgauge is 100
 _LEAST_WEIGHT, _LARGEST_WEIGHT = 1, 65_535
 
 

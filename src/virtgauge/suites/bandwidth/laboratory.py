@@ -53,13 +53,11 @@ from virtgauge.suites.testbed import Stage, allowed_cpus
 
 _READY_S = 120.0
 _NUD_PERMANENT = 0x80
-_FIFO = 60
-"""Above that of the cross traffic."""
+_FIFO = 60  # Above that of the cross traffic
 _EVERY_S = 0.05
 _FLOOD, _FLOOD_BYTES = 2.0, 1500
 _SETTLE_S, _WINDOW_S = 0.1, 0.02
-_FILLED = 1.02
-"""A flood of which more than this, beside what passes, comes in is one that the shaper holds back."""
+_FILLED = 1.02  # A flood of which more than this, beside what passes, comes in is one that the shaper holds back
 _WORK_NS = 20_000
 """How much time a frame must have on its path where the processor that works on it sends cross traffic.  The kernel's
 work is several microseconds and goes before all programs: of a faster train the others would wait for the end, so that

@@ -48,11 +48,10 @@ class Link(abc.ABC):
 
     Attributes:
         namespace: that frames pass.
-        remote_port: its interface towards the receiver.
     """
 
     kind: str
-    remote_port = _FAR
+    remote_port = _FAR  # its interface towards the receiver
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
@@ -68,11 +67,7 @@ class Link(abc.ABC):
 
     @abc.abstractmethod
     async def end(self) -> Told:
-        """Let frames pass no more; what it tells of itself.
-
-        Raises:
-            AgentError: it had ended before.
-        """
+        """Let frames pass no more; what it tells of itself. Raises AgentError: it had ended before."""
 
 
 class NetemLink(Link):

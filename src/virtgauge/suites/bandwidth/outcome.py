@@ -21,35 +21,26 @@ from virtgauge.suites.bandwidth.path import Conditions, Counted, LinkRecord
 from virtgauge.suites.bandwidth.settings import HPTIME, Timing
 
 _SHORT_SHARE, _SHORT_BPS = 0.03, 1e6
-_CHANCE = 4.0
-"""Standard deviations that the number of exponential gaps in a span may be off."""
+_CHANCE = 4.0  # Standard deviations that the number of exponential gaps in a span may be off
 _CHANGED = 0.02
 _STALLED = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What was seen of a trial.
-
-    Attributes:
-        conditions: of the path, as it was told to be.
-        receiver: ``host`` or ``guest``.
-        counted: of the others, over the time of the estimate.
-        before_bps, after_bps: what the path let pass of a flood, as its shaper counts; None where that was not seen.
-        link: what made the path.
-        foreign_packets: packets that the listener has ignored; None where it did not tell.
-    """
+    """What was seen of a trial."""
 
     params: Mapping[str, Any]
-    conditions: Conditions
+    conditions: Conditions  # of the path, as it was told to be
     packet_bytes: int
-    receiver: str
+    receiver: str  # ``host`` or ``guest``
     answer: Answer
-    counted: Counted
+    counted: Counted  # of the others, over the time of the estimate
+    # before_bps, after_bps: what the path let pass of a flood, as its shaper counts; None where that was not seen
     before_bps: float | None
     after_bps: float | None
-    link: LinkRecord
-    foreign_packets: int | None
+    link: LinkRecord  # what made the path
+    foreign_packets: int | None  # packets that the listener has ignored; None where it did not tell
 
     @property
     def truth_bps(self) -> float:

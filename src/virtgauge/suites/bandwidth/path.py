@@ -14,41 +14,29 @@ from virtgauge.platforms.simulated.bandwidth import SimulatedLink
 
 @dataclasses.dataclass(frozen=True)
 class Conditions:
-    """What a path is to be like; rates in bit/s as its shaper counts.
+    """What a path is to be like; rates in bit/s as its shaper counts."""
 
-    Attributes:
-        capacity_bps: of its shaper.
-        shaper: of which kind that is.
-        burst_us, queue_ms: depth of its bucket and of its queue, as times at full capacity.
-        cross_bps, traffic: what others send on it, and with which gaps (``none``, ``constant``, ``poisson``).
-        delay_ms: added to the round trip.
-        loss: part of the frames that is lost on the way there.
-    """
-
-    capacity_bps: float
-    shaper: Literal["tbf", "htb"]
+    capacity_bps: float  # of its shaper
+    shaper: Literal["tbf", "htb"]  # of which kind that is
+    # burst_us, queue_ms: depth of its bucket and of its queue, as times at full capacity
     burst_us: float
     queue_ms: float
+    # cross_bps, traffic: what others send on it, and with which gaps (``none``, ``constant``, ``poisson``)
     cross_bps: float
     traffic: str
-    delay_ms: float
-    loss: float
+    delay_ms: float  # added to the round trip
+    loss: float  # part of the frames that is lost on the way there
 
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """What was counted in a span.
+    """What was counted in a span."""
 
-    Attributes:
-        cross_bytes, cross_frames: of the others, where they enter the path; with Ethernet headers.
-        dropped: frames of whomever that the shaper's queue did not take, over the whole trial.
-        span_ns: that the first two are of.
-    """
-
+    # cross_bytes, cross_frames: of the others, where they enter the path; with Ethernet headers
     cross_bytes: int
     cross_frames: int
-    dropped: int
-    span_ns: int
+    dropped: int  # frames of whomever that the shaper's queue did not take, over the whole trial
+    span_ns: int  # that the first two are of
 
     @property
     def cross_bps(self) -> float:
@@ -57,27 +45,20 @@ class Counted:
 
 @dataclasses.dataclass(frozen=True)
 class LinkRecord:
-    """What made the path, for the record.
+    """What made the path, for the record."""
 
-    Attributes:
-        kind: ``tbf`` or ``htb`` alone, or what delays beside it: ``netem``, ``emulator``.
-        burst_bytes, limit_bytes: of the shaper.
-        lateness_p99_ns: how late the emulator let frames go; None where there is none.
-        overrun: frames that the emulator lost because they came faster than it takes them.
-    """
-
-    kind: str
+    kind: str  # ``tbf`` or ``htb`` alone, or what delays beside it: ``netem``, ``emulator``
+    # burst_bytes, limit_bytes: of the shaper
     burst_bytes: int
     limit_bytes: int
-    lateness_p99_ns: int | None = None
-    overrun: int = 0
+    lateness_p99_ns: int | None = None  # how late the emulator let frames go; None where there is none
+    overrun: int = 0  # frames that the emulator lost because they came faster than it takes them
 
     def result(self, conditions: Conditions) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"delay_ms": conditions.delay_ms, "loss": conditions.loss}
 
 
-Count = Callable[[int, int], Counted]
-"""What was counted from one moment of the controller's CLOCK_MONOTONIC to another."""
+Count = Callable[[int, int], Counted]  # What was counted from one moment of the controller's CLOCK_MONOTONIC to another
 
 
 class Path(abc.ABC):

@@ -16,10 +16,8 @@ Traffic = Literal["constant", "poisson"]
 Pacing = Literal["auto", "send", "sendmmsg", "gso"]
 NO_TRAFFIC = "none"
 
-_ORIGINAL_BYTES = 1500
-"""What yaz-original begins with, whatever anybody asks for."""
-_MOST_MBPS = 34_000.0
-"""TBF's rate is 32 bits of bytes a second."""
+_ORIGINAL_BYTES = 1500  # What yaz-original begins with, whatever anybody asks for
+_MOST_MBPS = 34_000.0  # TBF's rate is 32 bits of bytes a second
 
 
 SYSTEM, HPTIME = "system", "hptime"
@@ -40,11 +38,7 @@ class Timing:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """``system`` and ``hptime`` are both alike; else ``CLOCK+SLEEP``.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """``system`` and ``hptime`` are both alike; else ``CLOCK+SLEEP``. Raises ValueError: it is none."""
         if name in (SYSTEM, HPTIME):
             return cls(name, name)
         clock, plus, sleep = name.partition("+")

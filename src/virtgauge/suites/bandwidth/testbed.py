@@ -21,8 +21,7 @@ TESTED, RECEIVER, OTHERS, EMULATOR = "tested", "receiver", "others", "emulator"
 LISTENER_PORT = 8763
 
 _LOOK_S = 0.2
-_DISCARD_PORT = 9
-"""Of the service that discards (RFC 863); here nobody is at the address."""
+_DISCARD_PORT = 9  # Of the service that discards (RFC 863); here nobody is at the address
 _FIFO, _SLEEPS_NS = 40, 1_000_000
 """A sender with at least so long between packets may go before all others.  With less it hardly sleeps where wakes are
 late, keeps the receiver from their common processor, and is held back by the kernel for a twentieth of the time."""
@@ -33,14 +32,10 @@ NOWHERE, NOWHERE_NETWORK = "10.81.9.1", "10.81.9.0/24"
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """One end of the path, and the router's interface towards it; none of the addresses exists outside of a lab.
-
-    Attributes:
-        number: of its network.
-    """
+    """One end of the path, and the router's interface towards it; none of the addresses exists outside of a lab."""
 
     name: str
-    number: int
+    number: int  # of its network
 
     @property
     def address(self) -> str:
@@ -74,19 +69,12 @@ SENDER_END, OTHERS_END, RECEIVER_END = End(TESTED, 1), End(OTHERS, 2), End(RECEI
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The host's processors: the sender apart from the path, as far as there are any.
+    """The host's processors: the sender apart from the path, as far as there are any."""
 
-    Attributes:
-        sender: of the tested guest; None leaves it to the scheduler.
-        router: on which the path's frames are worked on; None: wherever they are sent.
-        others: of the cross traffic, the receiver and the link emulator.
-        apart: the others are on a machine of their own.
-    """
-
-    sender: tuple[int, ...] | None
-    router: int | None
-    others: int | None
-    apart: bool = False
+    sender: tuple[int, ...] | None  # of the tested guest; None leaves it to the scheduler
+    router: int | None  # on which the path's frames are worked on; None: wherever they are sent
+    others: int | None  # of the cross traffic, the receiver and the link emulator
+    apart: bool = False  # the others are on a machine of their own
 
     @property
     def crowded(self) -> bool:
@@ -155,21 +143,13 @@ async def crossing(
 
 @dataclasses.dataclass(frozen=True)
 class TestbedSpec:
-    """What testbeds differ in.
+    """What testbeds differ in."""
 
-    Attributes:
-        receiver: ``host`` or ``guest``.
-        link: what delays and loses: ``none``, ``auto``, ``netem``, ``emulator``.
-        shim: the estimator is also run as a program under the shim.
-        fifo: its sender has a real-time priority.
-        memory_mib: of each guest; None leaves the platform's default.
-    """
-
-    receiver: str
-    link: str
-    shim: bool
-    fifo: bool
-    memory_mib: int | None
+    receiver: str  # ``host`` or ``guest``
+    link: str  # what delays and loses: ``none``, ``auto``, ``netem``, ``emulator``
+    shim: bool  # the estimator is also run as a program under the shim
+    fifo: bool  # its sender has a real-time priority
+    memory_mib: int | None  # of each guest; None leaves the platform's default
 
     @classmethod
     def of(cls, settings: BandwidthSettings, *, needs_link: bool) -> TestbedSpec:

@@ -32,16 +32,12 @@ _LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
 
 @dataclasses.dataclass(frozen=True)
 class CpuPlan:
-    """Tester and guests apart, as far as there are CPUs.
+    """Tester and guests apart, as far as there are CPUs."""
 
-    Attributes:
-        transmit, receive: of the tester's two threads; None leaves it to the scheduler.
-        guests: of all guests together, and of the switch.
-    """
-
+    # transmit, receive: of the tester's two threads; None leaves it to the scheduler
     transmit: int | None
     receive: int | None
-    guests: tuple[int, ...]
+    guests: tuple[int, ...]  # of all guests together, and of the switch
 
     @classmethod
     def of(cls, cpus: Sequence[int]) -> Self:

@@ -37,10 +37,8 @@ from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Load, TrialResult
 from virtgauge.suites.testbed import Stage, allowed_cpus
 
-_PERIOD_NS = QUOTA_PERIOD_US * 1000
-"""A guest may use up to two of them in a span that begins in the middle of one."""
-_BEYOND = 1.5
-"""Times what is allowed is beyond what slices and rounding explain."""
+_PERIOD_NS = QUOTA_PERIOD_US * 1000  # A guest may use up to two of them in a span that begins in the middle of one
+_BEYOND = 1.5  # Times what is allowed is beyond what slices and rounding explain
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
 _REST_S, _REST_LIMIT_S = 0.03, 3.0

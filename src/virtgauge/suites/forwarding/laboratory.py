@@ -27,20 +27,15 @@ _GUEST = "guest "
 
 @dataclasses.dataclass(frozen=True)
 class TesterCalibration:
-    """The tester with one frame size.
+    """The tester with one frame size."""
 
-    Attributes:
-        limit_pps: highest rate that it sends as asked and receives without loss; None: not even the lowest tried.
-        port: kind of port that it used.
-        latency_mean_ns, latency_max_ns: its own, at half of that rate; None where nothing was timed.
-        late_share: part of the frames that left late at half of that rate.
-    """
-
+    # highest rate that it sends as asked and receives without loss; None: not even the lowest tried
     limit_pps: float | None
-    port: str
+    port: str  # kind of port that it used
+    # latency_mean_ns, latency_max_ns: its own, at half of that rate; None where nothing was timed
     latency_mean_ns: float | None = None
     latency_max_ns: float | None = None
-    late_share: float | None = None
+    late_share: float | None = None  # part of the frames that left late at half of that rate
 
 
 async def calibrate(
@@ -94,11 +89,7 @@ class ForwardingLab(Testbed, abc.ABC):
 
     @abc.abstractmethod
     async def measure(self, load: Load) -> TrialResult:
-        """Offer a load.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: tester or guest failed.
-        """
+        """Offer a load. Raises AgentError, ChannelClosedError, ProtocolError: tester or guest failed."""
 
     @abc.abstractmethod
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:

@@ -12,21 +12,16 @@ from virtgauge.ledger.records import Histogram
 from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.trial import TrialResult
 
-_LONGEST_S = 2.0
-"""No longer burst is tried."""
+_LONGEST_S = 2.0  # No longer burst is tried
 
 Burst = Callable[[int, float], Awaitable[TrialResult]]
 
 
 @dataclasses.dataclass(frozen=True)
 class LatencyAtLoad:
-    """Trials at one load: the latency of every guest, and of all as equation 7 weights them.
+    """Trials at one load: the latency of every guest, and of all as equation 7 weights them."""
 
-    Attributes:
-        load_percent: of the throughput.
-    """
-
-    load_percent: float
+    load_percent: float  # of the throughput
     trials: tuple[TrialResult, ...]
 
     def guest_histograms(self) -> list[Histogram | None]:
@@ -92,20 +87,14 @@ async def latency_at_loads(
 
 @dataclasses.dataclass(frozen=True)
 class BackToBack:
-    """Back-to-back frames (RFC 9004): the longest burst at the highest rate of which no frame is lost.
+    """Back-to-back frames (RFC 9004): the longest burst at the highest rate of which no frame is lost."""
 
-    Attributes:
-        rate_pps: at which frames followed each other, which is what the tester did and not what it was asked for.
-        bursts: the longest without loss, of each repetition; frames.
-        implied_buffer_s, corrected_buffer_s: of the mean burst, and less what is forwarded meanwhile.
-        reason: why there is no figure.
-    """
-
-    rate_pps: float
-    bursts: tuple[int, ...] = ()
+    rate_pps: float  # at which frames followed each other, which is what the tester did and not what it was asked for
+    bursts: tuple[int, ...] = ()  # the longest without loss, of each repetition; frames
+    # implied_buffer_s, corrected_buffer_s: of the mean burst, and less what is forwarded meanwhile
     implied_buffer_s: float | None = None
     corrected_buffer_s: float | None = None
-    reason: str = ""
+    reason: str = ""  # why there is no figure
 
 
 async def back_to_back(burst: Burst, rate_pps: float, throughput_pps: float, *, repeats: int) -> BackToBack:

@@ -25,22 +25,15 @@ _NEVER_BY_THE_CLOCK_S = 1e9
 
 @dataclasses.dataclass(frozen=True)
 class MlrSearch(Search):
-    """See the module.
-
-    Attributes:
-        duration_sum_s: trial time after which a load is decided.
-        exceed_ratio: part of that time which may be bad.
-        resolution: relative distance of the bounds at which the search ends.
-        budget_s: offered load in all, after which the search fails.
-    """
+    """See the module."""
 
     name: ClassVar[str] = "mlrsearch"
 
     trial_s: float = 1.0
-    duration_sum_s: float = 21.0
-    exceed_ratio: float = 0.5
-    resolution: float = 0.005
-    budget_s: float = 1200.0
+    duration_sum_s: float = 21.0  # trial time after which a load is decided
+    exceed_ratio: float = 0.5  # part of that time which may be bad
+    resolution: float = 0.005  # relative distance of the bounds at which the search ends
+    budget_s: float = 1200.0  # offered load in all, after which the search fails
 
     async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         goals = [self._goal(ratio) for ratio in loss_ratios]

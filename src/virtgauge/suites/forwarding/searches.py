@@ -10,10 +10,8 @@ from typing import ClassVar
 
 from virtgauge.suites.forwarding.trial import Device, TrialResult
 
-NO_DROP = 0.0
-"""The loss ratio of the no-drop rate (NDR)."""
-PARTIAL_DROP = 0.005
-"""The loss ratio of the partial-drop rate (PDR)."""
+NO_DROP = 0.0  # The loss ratio of the no-drop rate (NDR)
+PARTIAL_DROP = 0.005  # The loss ratio of the partial-drop rate (PDR)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,21 +28,13 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Throughput:
-    """The highest load with at most this loss ratio in every guest.
+    """The highest load with at most this loss ratio in every guest."""
 
-    Attributes:
-        loss_ratio: 0 for NDR.
-        rate_pps: what the device forwarded at that load; None when even the lowest load lost more.
-        lower_pps: the load itself, which passed; None as above.
-        upper_pps: the nearest higher load that did not pass; None when the highest load passed.
-        reason: why a figure is missing.
-    """
-
-    loss_ratio: float
-    rate_pps: float | None
-    lower_pps: float | None
-    upper_pps: float | None
-    reason: str = ""
+    loss_ratio: float  # 0 for NDR
+    rate_pps: float | None  # what the device forwarded at that load; None when even the lowest load lost more
+    lower_pps: float | None  # the load itself, which passed; None as above
+    upper_pps: float | None  # the nearest higher load that did not pass; None when the highest load passed
+    reason: str = ""  # why a figure is missing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +51,13 @@ class LossPoint:
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
-    """What a search found.
-
-    Attributes:
-        ndr, pdr: no-drop rate, and with 0.5 % of loss.
-        maximum_receive_pps: highest rate at which frames came back in any trial.
-    """
+    """What a search found."""
 
     method: str
+    # ndr, pdr: no-drop rate, and with 0.5 % of loss
     ndr: Throughput
     pdr: Throughput
-    maximum_receive_pps: float
+    maximum_receive_pps: float  # highest rate at which frames came back in any trial
     points: tuple[LossPoint, ...]
 
     @property
@@ -105,11 +91,7 @@ class Search(abc.ABC):
         """Seconds of offered load that it never needs more than: what time-outs are reckoned from."""
 
     async def run(self, device: Device, limits: Limits) -> SearchResult:
-        """NDR, PDR, the maximum receive rate and the loss curve.
-
-        Raises:
-            SearchError: it did not come to an end.
-        """
+        """NDR, PDR, the maximum receive rate and the loss curve. Raises SearchError: it did not come to an end."""
         recorder = Recorder(device)
         ndr, pdr = await self.find(recorder, limits, (NO_DROP, PARTIAL_DROP))
         received = max(point.received_pps for point in recorder.points)
@@ -136,15 +118,12 @@ class Rfc2544Search(Search):
 
     A single rare stall of a software device fails a trial at any load whose frames it cannot queue, so that the result
     can be a fraction of what the device forwards.  That is why it is not the default here.
-
-    Attributes:
-        resolution: relative distance of the bounds at which the search ends.
     """
 
     name: ClassVar[str] = "rfc2544"
 
     trial_s: float = 60.0
-    resolution: float = 0.005
+    resolution: float = 0.005  # relative distance of the bounds at which the search ends
 
     async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         trials: list[TrialResult] = []
@@ -193,17 +172,13 @@ class Tst009Search(Search):
 
     The loads are a grid.  A trial with loss is repeated before it is believed: only loss in every repetition is the
     device's; loss that does not come again was transient, and the load counts as carried.
-
-    Attributes:
-        resolution: relative step of the grid.
-        verifications: how often a trial with loss is repeated at most.
     """
 
     name: ClassVar[str] = "tst009"
 
     trial_s: float = 60.0
-    resolution: float = 0.005
-    verifications: int = 2
+    resolution: float = 0.005  # relative step of the grid
+    verifications: int = 2  # how often a trial with loss is repeated at most
 
     async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         grid = self._grid(limits)
@@ -249,14 +224,12 @@ class WorstVector:
     A platform should be compared at its worst working point (Batalla et al. 2016, section 3.1), and which one that is
     depends on the platform.  Each vector is first challenged with the lowest throughput found so far: only one that
     does not carry it can be worse, and only then its own search is made.
-
-    Attributes:
-        searched: names of the vectors that needed a search of their own, in order; the others carried what the
-            worst one of then did.
     """
 
     name: str
     result: SearchResult
+    # names of the vectors that needed a search of their own, in order; the others carried what the worst one of then
+    # did
     searched: tuple[str, ...]
 
 

@@ -11,8 +11,7 @@ from virtgauge.analysis.forwarding import Shares, check_frame_bytes
 from virtgauge.suites.forwarding.searches import Limits, Rfc2544Search, Search, Tst009Search
 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]
-WORST = "worst"
-"""Stands for the vector by which the device forwards least, to be found among the two-level ones."""
+WORST = "worst"  # Stands for the vector by which the device forwards least, to be found among the two-level ones
 Percent = Annotated[float, Field(gt=0, le=400)]
 
 

@@ -37,8 +37,7 @@ _OVERHEAD = 2.0
 _TRIAL_OVERHEAD_S = 2.0
 _SET_UP_S = 60.0
 
-_SEARCH_PART = 0.7
-"""Of a cell's time, for the progress shown."""
+_SEARCH_PART = 0.7  # Of a cell's time, for the progress shown
 _NEAR_THE_LIMIT = 0.9
 
 

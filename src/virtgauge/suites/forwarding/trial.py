@@ -16,39 +16,27 @@ _ARRIVED = ("received", "duplicates", "foreign", "corrupted", "receiver_ring_ful
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What is offered.
+    """What is offered."""
 
-    Attributes:
-        shares: of every flow: the load vector.
-        frame_bytes: with their check sequence.
-        rate_pps, duration_s: all flows together.
-        burst: so many frames as fast as the tester can, whatever rate and duration; 0 keeps to the rate.
-        tagged: only the frame in the middle of the stream is timed (RFC 2544, section 26.2), and not every one.
-    """
-
-    shares: Sequence[float]
-    frame_bytes: int
+    shares: Sequence[float]  # of every flow: the load vector
+    frame_bytes: int  # with their check sequence
+    # rate_pps, duration_s: all flows together
     rate_pps: float
     duration_s: float
-    burst: int = 0
+    burst: int = 0  # so many frames as fast as the tester can, whatever rate and duration; 0 keeps to the rate
+    # only the frame in the middle of the stream is timed (RFC 2544, section 26.2), and not every one
     tagged: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class FlowResult:
-    """One flow, that is, one guest.
-
-    Attributes:
-        lost: frames that never came back.
-        duplicates: further copies of frames that had come.
-        reordered: frames that came after a later one.
-        latency: of the frames that came back, in picoseconds; None where it was not measured, or none came back.
-    """
+    """One flow, that is, one guest."""
 
     sent: int
-    lost: int
-    duplicates: int = 0
-    reordered: int = 0
+    lost: int  # frames that never came back
+    duplicates: int = 0  # further copies of frames that had come
+    reordered: int = 0  # frames that came after a later one
+    # of the frames that came back, in picoseconds; None where it was not measured, or none came back
     latency: Histogram | None = None
 
     @property
@@ -58,29 +46,22 @@ class FlowResult:
 
 @dataclasses.dataclass(frozen=True)
 class TrialResult:
-    """What one trial brought.
+    """What one trial brought."""
 
-    Attributes:
-        rate_pps, duration_s: as asked, all flows together.
-        elapsed_s: what sending took.
-        stretched: sending took longer than asked, so the load was never offered.  Where the device runs in the
-            sender's context its losses show in no other way: such a trial has failed.
-        late: frames that left later than their place in the load allows.
-        port: by which frames were sent and received; empty where there is only one.
-        drops: frames by the place on the tester's side that dropped them.
-        arrived: frames that came to the tester's interface while it listened, its own or not.
-        clocks: what the trial took by each of the tester's clocks; none where they were not read.
-    """
-
+    # rate_pps, duration_s: as asked, all flows together
     rate_pps: float
     duration_s: float
-    elapsed_s: float
+    elapsed_s: float  # what sending took
     flows: tuple[FlowResult, ...]
+    # sending took longer than asked, so the load was never offered. Where the device runs in the sender's context its
+    # losses show in no other way: such a trial has failed.
     stretched: bool = False
-    late: int = 0
-    port: str = ""
+    late: int = 0  # frames that left later than their place in the load allows
+    port: str = ""  # by which frames were sent and received; empty where there is only one
+    # frames by the place on the tester's side that dropped them
     drops: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    arrived: int = 0
+    arrived: int = 0  # frames that came to the tester's interface while it listened, its own or not
+    # what the trial took by each of the tester's clocks; none where they were not read
     clocks: tuple[Elapsed, ...] = ()
 
     @property
@@ -134,22 +115,17 @@ class Path:
 
 @dataclasses.dataclass(frozen=True)
 class Tester:
-    """An agent with two interfaces, and how its probe ``packet_trial`` (docs/protocol.md) is to use them.
-
-    Attributes:
-        port: kind of port; ``auto`` leaves it to the agent.
-        transmit_cpu, receive_cpu: processors for the two ends; None leaves it to the kernel.
-        drain_ns: how long is waited for frames after the last was sent.
-    """
+    """An agent with two interfaces, and how its probe ``packet_trial`` (docs/protocol.md) is to use them."""
 
     channel: Channel
-    port: str
+    port: str  # kind of port; ``auto`` leaves it to the agent
     transmit: str
     receive: str
     paths: Sequence[Path]
+    # transmit_cpu, receive_cpu: processors for the two ends; None leaves it to the kernel
     transmit_cpu: int | None = None
     receive_cpu: int | None = None
-    drain_ns: int = 200_000_000
+    drain_ns: int = 200_000_000  # how long is waited for frames after the last was sent
 
     async def measure(self, load: Load) -> TrialResult:
         """One trial."""

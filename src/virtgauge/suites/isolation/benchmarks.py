@@ -24,18 +24,12 @@ _CYCLES_OF_A_MWIPS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A benchmark or a load.
+    """A benchmark or a load."""
 
-    Attributes:
-        name: in plans and cells.
-        kernel: the agent's, with the parameters that say what it does (docs/protocol.md).
-        value_unit: what its figure is told in.
-    """
-
-    name: str
+    name: str  # in plans and cells
     family: Family
-    kernel: dict[str, str]
-    value_unit: str
+    kernel: dict[str, str]  # the agent's, with the parameters that say what it does (docs/protocol.md)
+    value_unit: str  # what its figure is told in
 
     @property
     def always_runs(self) -> bool:

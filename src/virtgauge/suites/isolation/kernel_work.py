@@ -61,34 +61,25 @@ def unknown_cache(block: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a probe brought.
+    """What a probe brought."""
 
-    Attributes:
-        unit, units: of work, of all threads together.
-        elapsed_ns: of the longest thread.
-        cpu_ns: of all threads, by the guest's own account.
-        missed_ns: time in which they did not run, by the same account.
-        slices: units a second, of all threads together, in slices of equal length.
-        direct: of a disk, whether the guest's page cache was left out.
-        latency: of a disk's operations, or how late a timer was, in nanoseconds.
-        frequency_before_hz, frequency_after_hz: of the processor.
-        steal_ns: as the guest's kernel counts it; None where it does not.
-    """
-
+    # unit, units: of work, of all threads together
     unit: str
     units: int
-    elapsed_ns: int
-    cpu_ns: int
-    missed_ns: int
+    elapsed_ns: int  # of the longest thread
+    cpu_ns: int  # of all threads, by the guest's own account
+    missed_ns: int  # time in which they did not run, by the same account
     threads: int
-    slices: tuple[float, ...]
-    direct: bool | None
+    slices: tuple[float, ...]  # units a second, of all threads together, in slices of equal length
+    direct: bool | None  # of a disk, whether the guest's page cache was left out
+    # of a disk's operations, or how late a timer was, in nanoseconds
     latency: Annotated[
         Histogram | None, PlainValidator(lambda value: value and in_nanoseconds(decode_histogram(value)))
     ]
+    # frequency_before_hz, frequency_after_hz: of the processor
     frequency_before_hz: float
     frequency_after_hz: float
-    steal_ns: int | None
+    steal_ns: int | None  # as the guest's kernel counts it; None where it does not
 
     @property
     def rate(self) -> float:
@@ -154,20 +145,16 @@ def in_nanoseconds(histogram: Histogram) -> Histogram:
 
 @dataclasses.dataclass(frozen=True)
 class LoadResult:
-    """What the load in the loading guest came to.
-
-    Attributes:
-        unit, units: of work; None where it did not tell, and then it may still be at work.
-        elapsed_ns, cpu_ns: by its own guest.
-        error: why it ended before it was told to, or did not tell.
-    """
+    """What the load in the loading guest came to."""
 
     name: str
+    # unit, units: of work; None where it did not tell, and then it may still be at work
     unit: str | None
     units: int | None
+    # elapsed_ns, cpu_ns: by its own guest
     elapsed_ns: int | None
     cpu_ns: int | None
-    error: str | None = None
+    error: str | None = None  # why it ended before it was told to, or did not tell
 
     @classmethod
     def of(cls, name: str, load: Running) -> Self:

@@ -19,57 +19,40 @@ from virtgauge.suites.isolation.outside import GuestCounts, Outside, Received
 from virtgauge.suites.isolation.policies import Claimant, Demand, Given, Placement, entitled, entitled_without_limit
 from virtgauge.suites.isolation.testbed import LOADING, TESTED
 
-_PERIOD_NS = QUOTA_PERIOD_US * 1000
-"""What a guest has saved up or used in advance is at most one of them at each end."""
+_PERIOD_NS = QUOTA_PERIOD_US * 1000  # What a guest has saved up or used in advance is at most one of them at each end
 _UNBOUND = 1.1
 _BEYOND = 1.05
 """A limit that takes less than this away (beside a weight for the same share, for instance) need not stop anybody."""
 _REACHED = 0.9
 _FREQUENCY = 0.03
 _STOPPED = 0.03
-_VISIBLE = 0.5
-"""A guest that sees less than this part of the time in which it was stopped is blind to it."""
+_VISIBLE = 0.5  # A guest that sees less than this part of the time in which it was stopped is blind to it
 _THROUGH_HOST_CACHE = ("page cache", "cache=writeback")
 """How :attr:`virtgauge.platforms.base.Guest.disk` names a disk whose image is read and written through it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GuestConditions:
-    """Under which one guest worked.
+    """Under which one guest worked."""
 
-    Attributes:
-        name: ``tested`` or ``loading``.
-        applied: what became of its policy.
-        received_cpus: CPU time a second, from outside.
-        entitled_cpus, unlimited_cpus: what it was entitled to, and what it would have been without its limit.
-        throttling: how often its limit stopped it.
-        kills: of its processes, at its memory limit.
-    """
-
-    name: str
-    applied: Applied
-    received_cpus: float | None
+    name: str  # ``tested`` or ``loading``
+    applied: Applied  # what became of its policy
+    received_cpus: float | None  # CPU time a second, from outside
+    # entitled_cpus, unlimited_cpus: what it was entitled to, and what it would have been without its limit
     entitled_cpus: float | None
     unlimited_cpus: float | None
-    throttling: Throttling | None
-    kills: int | None
+    throttling: Throttling | None  # how often its limit stopped it
+    kills: int | None  # of its processes, at its memory limit
 
 
 @dataclasses.dataclass(frozen=True)
 class Steal:
-    """Time in which the tested guest wanted to run and did not; None where it is not known.
+    """Time in which the tested guest wanted to run and did not; None where it is not known."""
 
-    Attributes:
-        seen_ns: as its own kernel counts stolen time.
-        missed_ns: CPU time that its threads did not get, by their own kernel's account.
-        stopped_ns: what they did not get, counted from outside.
-        capacity_ns: what they would have used if nothing had stopped them.
-    """
-
-    seen_ns: int | None
-    missed_ns: int
-    stopped_ns: int | None
-    capacity_ns: int
+    seen_ns: int | None  # as its own kernel counts stolen time
+    missed_ns: int  # CPU time that its threads did not get, by their own kernel's account
+    stopped_ns: int | None  # what they did not get, counted from outside
+    capacity_ns: int  # what they would have used if nothing had stopped them
 
     @property
     def blind(self) -> bool:
@@ -155,36 +138,28 @@ def _policy_flags(guest: GuestConditions, concerned: Collection[str], elapsed_ns
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What was seen of a trial that has an answer.
-
-    Attributes:
-        benchmark, load: what they did; no load is None.
-        block_bytes: of the benchmark's memory, or of one operation on its disk.
-        slice_ns: of the slices of work and of CPU time.
-        disk: how the tested guest's disk is reached, in words; None without one.
-        policies, applied: asked for, and what became of it: of the tested and the loading guest.
-        tested, loading: CPU time from outside, over the measured span.
-        method: where that comes from.
-        outside: what the host's kernel counted from before the load began until it had stopped.
-    """
+    """What was seen of a trial that has an answer."""
 
     params: Mapping[str, Any]
     where: Placement
+    # benchmark, load: what they did; no load is None
     benchmark: Kind
     load: Kind | None
-    block_bytes: int | None
+    block_bytes: int | None  # of the benchmark's memory, or of one operation on its disk
     seed: int
-    slice_ns: int
+    slice_ns: int  # of the slices of work and of CPU time
     memory_mib: int
-    disk: str | None
+    disk: str | None  # how the tested guest's disk is reached, in words; None without one
+    # policies, applied: asked for, and what became of it: of the tested and the loading guest
     policies: Given
     applied: tuple[Applied, Applied]
     answer: Answer
     load_result: LoadResult | None
+    # tested, loading: CPU time from outside, over the measured span
     tested: Received
     loading: Received
-    method: str
-    outside: Outside
+    method: str  # where that comes from
+    outside: Outside  # what the host's kernel counted from before the load began until it had stopped
 
     @property
     def steal(self) -> Steal:

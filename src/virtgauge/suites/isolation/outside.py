@@ -26,16 +26,12 @@ _IO_WAIT, _COUNTED = 4, 8
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """The span that a probe has measured.
+    """The span that a probe has measured."""
 
-    Attributes:
-        start_ns, end_ns: by the controller's CLOCK_MONOTONIC.
-        warmup_ns: work of the same kind before it.
-    """
-
+    # start_ns, end_ns: by the controller's CLOCK_MONOTONIC
     start_ns: int
     end_ns: int
-    warmup_ns: int
+    warmup_ns: int  # work of the same kind before it
 
     @property
     def elapsed_ns(self) -> int:
@@ -59,15 +55,10 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Received:
-    """What a guest received in a span.
+    """What a guest received in a span."""
 
-    Attributes:
-        cpus: CPU time for each second of it, in whole CPUs; None where it is not known from outside.
-        slices: the same, in slices of equal length, without what is left over in the end; empty where only the whole
-            is known.
-    """
-
-    cpus: float | None
+    cpus: float | None  # CPU time for each second of it, in whole CPUs; None where it is not known from outside
+    # the same, in slices of equal length, without what is left over in the end; empty where only the whole is known
     slices: tuple[float, ...] = ()
 
 

@@ -26,8 +26,7 @@ Cores = Literal["1", "1-apart", "all"]
 PolicyName = Literal["none", "limit", "reservation", "limit+reservation", "weight", "disk-limit"]
 Receiver = Literal["tested", "loading"]
 NO_POLICY: PolicyName = "none"
-NOBODY = "none"
-"""Who gets no policy."""
+NOBODY = "none"  # Who gets no policy
 _LIMITS = ("limit", "limit+reservation")
 _RESERVES = ("reservation", "limit+reservation")
 _WEIGHS = ("reservation", "limit+reservation", "weight")
@@ -35,12 +34,9 @@ _WEIGHS = ("reservation", "limit+reservation", "weight")
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where the guests are.
+    """Where the guests are."""
 
-    Attributes:
-        tested, loading: the host's CPUs of each.
-    """
-
+    # tested, loading: the host's CPUs of each
     tested: tuple[int, ...]
     loading: tuple[int, ...]
 
@@ -81,18 +77,13 @@ def placement(cores: str, cpus: Sequence[int]) -> Placement:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What both guests are given.
+    """What both guests are given."""
 
-    Attributes:
-        tested, loading: everybody has a weight, for weights count only among those that have one.
-        asked: the fields that the cell's policy gives, on one of the guests.
-        notes: how that is brought about where the policy's name does not say.
-    """
-
+    # tested, loading: everybody has a weight, for weights count only among those that have one
     tested: Policy
     loading: Policy
-    asked: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()  # the fields that the cell's policy gives, on one of the guests
+    notes: tuple[str, ...] = ()  # how that is brought about where the policy's name does not say
 
 
 def given(policy: PolicyName, on: str, share: float, where: Placement, disk_full_bps: float) -> Given:
@@ -152,15 +143,10 @@ def refusal(policy: PolicyName, share: float, capacity: int, disk_full_bps: floa
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """What a guest does, by its processors.
+    """What a guest does, by its processors."""
 
-    Attributes:
-        cpus: that it would use alone; None where that depends on a disk or a timer.
-        received_cpus: that it used; None where that is not known.
-    """
-
-    cpus: float | None
-    received_cpus: float | None
+    cpus: float | None  # that it would use alone; None where that depends on a disk or a timer
+    received_cpus: float | None  # that it used; None where that is not known
 
     @classmethod
     def of(cls, kind: Kind | None, threads: int, intensity_percent: int, received_cpus: float | None) -> Demand:
@@ -170,8 +156,7 @@ class Demand:
         return cls(threads * intensity_percent / 100 if kind.always_runs else None, received_cpus)
 
 
-Claimant = tuple[Policy, Demand]
-"""A guest beside another."""
+Claimant = tuple[Policy, Demand]  # A guest beside another
 
 
 def entitled(where: Placement, one: Claimant, other: Claimant) -> float | None:

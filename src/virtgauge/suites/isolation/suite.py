@@ -195,11 +195,7 @@ def _work(
 
 
 async def _applied(testbed: IsolationTestbed, policies: Given) -> tuple[Applied, Applied]:
-    """Both policies in force.
-
-    Raises:
-        AgentError: ``unsupported``, with what the platform said.
-    """
+    """Both policies in force. Raises AgentError: ``unsupported``, with what the platform said."""
     found = []
     for name, guest, policy in (
         (TESTED, testbed.tested, policies.tested),

@@ -17,30 +17,21 @@ from virtgauge.suites.testbed import Stage, Testbed
 TESTED, LOADING = "tested", "loading"
 
 _MIB = 2**20
-_OWN_MIB = 256
-"""Of a guest's kernel, agent and kernels without a block."""
-_READY_S = 180.0
-"""Two virtual machines that boot on one CPU of a host need a while, emulated ones most of all."""
-_BLOCKS = 2
-"""As much memory as the largest block of every thread, so often."""
+_OWN_MIB = 256  # Of a guest's kernel, agent and kernels without a block
+_READY_S = 180.0  # Two virtual machines that boot on one CPU of a host need a while, emulated ones most of all
+_BLOCKS = 2  # As much memory as the largest block of every thread, so often
 _DISK_OVERHEAD = 1.15
-_DISK_OVERHEAD_MIB = 24
-"""What ext4 keeps for itself."""
+_DISK_OVERHEAD_MIB = 24  # What ext4 keeps for itself
 
 
 @dataclasses.dataclass(frozen=True)
 class TestbedSpec:
-    """Two guests that are alike.
-
-    Attributes:
-        where: the CPUs of both.
-        disk_mib: of each guest's disk; None where nothing uses one.
-    """
+    """Two guests that are alike."""
 
     cores: str
-    where: Placement
+    where: Placement  # the CPUs of both
     memory_mib: int
-    disk_mib: int | None
+    disk_mib: int | None  # of each guest's disk; None where nothing uses one
 
     @property
     def name(self) -> str:

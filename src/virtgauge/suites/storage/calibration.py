@@ -45,11 +45,7 @@ class NullServer:
     async def launch(
         cls, stage: Stage, lab: Namespace, program: Path, protocol: str, address: str, port: int
     ) -> NullServer:
-        """Launch the peer.
-
-        Raises:
-            StoreError: it did not come up.
-        """
+        """Launch the peer. Raises StoreError: it did not come up."""
         try:
             peer = await stage.launch_peer("null", lab=lab)
         except LaunchError as error:

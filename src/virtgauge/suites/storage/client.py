@@ -16,8 +16,7 @@ from virtgauge.suites.answers import CountedHistogram, decoded, documented
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_SENSORSTORE"
 _OUTPUT_LIMIT = 2_000_000
 _SPECIFICATION = "SENSORSTORE_SPECIFICATION"
-_SHORT_S = 60.0
-"""For a command that measures nothing, beside what its own statements may take."""
+_SHORT_S = 60.0  # For a command that measures nothing, beside what its own statements may take
 UNUSABLE = {"refused", "denied", "schema", "exists", "full", "lost", "timeout"}
 """Kinds of failure after which there is no figure: the database is not there, not ours, full or stuck."""
 
@@ -38,68 +37,46 @@ class StoreError(AgentError):
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """One load: ``clients`` threads with a connection each.
+    """One load: ``clients`` threads with a connection each."""
 
-    Attributes:
-        operation: ``write`` or ``read``.
-        values: readings per statement.
-        loop: as the specification has it.
-        pipeline: statements sent before the first answer is waited for.
-        preload: readings of each sensor that are there.
-    """
-
-    operation: str
-    values: int
+    operation: str  # ``write`` or ``read``
+    values: int  # readings per statement
     clients: int
+    # as the specification has it
     loop: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"kind": "closed"})
-    pipeline: int = 1
-    preload: int = 0
+    pipeline: int = 1  # statements sent before the first answer is waited for
+    preload: int = 0  # readings of each sensor that are there
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamResult:
-    """What one load came to in the measured time.
+    """What one load came to in the measured time."""
 
-    Attributes:
-        operations, rows, errors, wrong: statements; readings; statements that failed; reads that brought other
-            readings than were written.
-        first_error, first_error_kind: of the first that failed.
-        service: from the beginning of a statement to its answer, in ns; None where there was none.
-        response: from the intended beginning, of a load that has one.
-        unstarted: statements that were due and had not begun at the end.
-        per_client: statements by client.
-        slices: statements that ended in each 100 ms.
-    """
-
+    # operations, rows, errors, wrong: statements; readings; statements that failed; reads that brought other readings
+    # than were written
     operations: int
     rows: int
     errors: int
     wrong: int
+    # first_error, first_error_kind: of the first that failed
     first_error: str | None
     first_error_kind: str | None
-    service: CountedHistogram
-    response: CountedHistogram
-    unstarted: int
-    per_client: tuple[int, ...]
-    slices: tuple[int, ...]
+    service: CountedHistogram  # from the beginning of a statement to its answer, in ns; None where there was none
+    response: CountedHistogram  # from the intended beginning, of a load that has one
+    unstarted: int  # statements that were due and had not begun at the end
+    per_client: tuple[int, ...]  # statements by client
+    slices: tuple[int, ...]  # statements that ended in each 100 ms
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What ``measure`` brought.
-
-    Attributes:
-        cpu_ns: of the client, user and system, in that span.
-        started_monotonic_ns: when the span began, by the CLOCK_MONOTONIC of where the client ran.
-        finished_ns: when its answer had come, by the controller's.
-        streams: in the order of the request.
-    """
+    """What ``measure`` brought."""
 
     elapsed_ns: int
-    cpu_ns: int
-    started_monotonic_ns: int
-    finished_ns: int
-    streams: tuple[StreamResult, ...]
+    cpu_ns: int  # of the client, user and system, in that span
+    started_monotonic_ns: int  # when the span began, by the CLOCK_MONOTONIC of where the client ran
+    finished_ns: int  # when its answer had come, by the controller's
+    streams: tuple[StreamResult, ...]  # in the order of the request
 
     @property
     def operations(self) -> int:
@@ -113,16 +90,11 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class DiskProbe:
-    """Small blocks written and flushed one after another on an idle disk.
-
-    Attributes:
-        elapsed_ns: how long that took.
-        bursts_per_s: flushes per second of each of its parts.
-    """
+    """Small blocks written and flushed one after another on an idle disk."""
 
     flushes: int
-    elapsed_ns: float
-    bursts_per_s: tuple[float, ...]
+    elapsed_ns: float  # how long that took
+    bursts_per_s: tuple[float, ...]  # flushes per second of each of its parts
 
     @property
     def flushes_per_s(self) -> float:
@@ -139,17 +111,11 @@ class DiskProbe:
 
 @dataclasses.dataclass(frozen=True)
 class FlushCount:
-    """What the flush laboratory has counted.
+    """What the flush laboratory has counted."""
 
-    Attributes:
-        total: flushes.
-        time_ns: how long those together took whose time was seen.
-        untimed: those whose time was not.
-    """
-
-    total: int
-    time_ns: int
-    untimed: int
+    total: int  # flushes
+    time_ns: int  # how long those together took whose time was seen
+    untimed: int  # those whose time was not
 
     def since(self, before: FlushCount) -> FlushCount:
         return FlushCount(self.total - before.total, self.time_ns - before.time_ns, self.untimed - before.untimed)
@@ -167,19 +133,13 @@ class Sensorstore:
 
     Each of them raises a :class:`StoreError` where it fails, or where the database does: it is not there, does not let
     us in, has a table (``exists``) that may not be dropped …
-
-    Attributes:
-        program: the executable, as that agent sees it.
-        store: of the specifications: what it talks to; None for commands that need no database.
-        prefix: a launcher and its arguments, for what writes to a disk itself.
-        timeout_factor: how many times longer than on the host things may take there.
     """
 
     channel: Channel
-    program: Path
-    store: Mapping[str, Any] | None
-    prefix: Sequence[str] = ()
-    timeout_factor: float = 1.0
+    program: Path  # the executable, as that agent sees it
+    store: Mapping[str, Any] | None  # of the specifications: what it talks to; None for commands that need no database
+    prefix: Sequence[str] = ()  # a launcher and its arguments, for what writes to a disk itself
+    timeout_factor: float = 1.0  # how many times longer than on the host things may take there
 
     def on(self, store: Mapping[str, Any]) -> Sensorstore:
         return dataclasses.replace(self, store=store)

@@ -18,8 +18,7 @@ from virtgauge.suites.storage.laboratory import NOT_OURS, StorageTestbed, Target
 from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.storage.trial import PREPARE_S, data_of, described, stream_of
 
-_BEYOND_S = 60.0
-"""The load would go on so long; the crash ends it."""
+_BEYOND_S = 60.0  # The load would go on so long; the crash ends it
 _ENDED_S = 30.0
 _BEGUN_S, _POLL_S = 60.0, 0.02
 _AUDITED = ("acknowledged_rows", "missing_rows", "wrong_rows", "unacknowledged_rows", "first_missing", "newest_lost_ms")

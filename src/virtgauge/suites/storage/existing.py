@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from virtgauge.errors import UsageError
 from virtgauge.suites.storage.databases import DATABASES, database
 
-SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)
-"""The databases that have servers."""
+SERVED = tuple(name for name, product in DATABASES.items() if product.schemes)  # The databases that have servers
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,47}")
@@ -85,11 +84,7 @@ class ExistingServer(BaseModel):
             object.__setattr__(self, "name", f"{self.database}.{urllib.parse.urlsplit(self.uri).hostname}")
 
     def password(self) -> str:
-        """From the environment; empty where the server asks for none.
-
-        Raises:
-            UsageError: the variable is not set.
-        """
+        """From the environment; empty where the server asks for none. Raises UsageError: the variable is not set."""
         if self.password_env is None:
             return ""
         if self.password_env not in os.environ:
@@ -108,11 +103,7 @@ class ExistingServer(BaseModel):
         return None
 
     def store(self, timeout_ms: int) -> dict[str, Any]:
-        """The ``store`` of sensorstore's specifications.
-
-        Raises:
-            UsageError: the password is not in the environment.
-        """
+        """The ``store`` of sensorstore's specifications. Raises UsageError: the password is not in the environment."""
         parts, password, product = urllib.parse.urlsplit(self.uri), self.password(), database(self.database)
         return {
             "driver": product.driver,

@@ -17,8 +17,7 @@ from virtgauge.suites.storage.laboratory import Target
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_FLUSHLAB"
 LAUNCHER, LIBRARY = "virtgauge-flushes", "libvirtgauge_flushes.so"
-AS_IS = "as-is"
-"""The profile with which flushes happen as the disk has them, and are counted only."""
+AS_IS = "as-is"  # The profile with which flushes happen as the disk has them, and are counted only
 LABORATORY_FAILED = 125
 """Exit status where the launcher, or a program under it, cannot set the laboratory up; standard error says why."""
 _LONGER = (2, 4)

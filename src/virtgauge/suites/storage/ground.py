@@ -23,8 +23,7 @@ from virtgauge.suites.storage.laboratory import TestbedSpec
 from virtgauge.suites.storage.server import run
 from virtgauge.suites.testbed import Stage
 
-PORT = 5400
-"""Of every server: each is alone in its network namespace or machine."""
+PORT = 5400  # Of every server: each is alone in its network namespace or machine
 GUEST, PEER, _PREFIX = "10.212.0.1", "10.212.0.2", 24
 _LINK, _MAC = "db", "52:54:00:db:00:01"
 _NETWORK_S = 30.0
@@ -32,19 +31,13 @@ _NETWORK_S = 30.0
 
 @dataclasses.dataclass
 class Ground:
-    """See the module.
+    """See the module."""
 
-    Attributes:
-        shared: a folder that host and guest see under the same path, and both can write.
-        disk: the data disk, as the guest sees it.
-        account: whom servers run as; None where the agent is not root.
-    """
-
-    shared: Path
-    disk: Path
+    shared: Path  # a folder that host and guest see under the same path, and both can write
+    disk: Path  # the data disk, as the guest sees it
     image: Path
     sensorstore: Path
-    account: Account | None
+    account: Account | None  # whom servers run as; None where the agent is not root
     timeout_factor: float
     wanted: dict[str, Any]
 
@@ -102,11 +95,7 @@ class Ground:
         return await stage.launch(**wanted)
 
     async def crash(self, stage: Stage) -> None:
-        """Cut the guest's power.
-
-        Raises:
-            StoreError: ``unsupported``: it has no kernel of its own.
-        """
+        """Cut the guest's power. Raises StoreError: ``unsupported``: it has no kernel of its own."""
         guest = stage.guests[0]
         try:
             await guest.crash()

@@ -29,43 +29,32 @@ from virtgauge.suites.storage.trial import (
     stream_of,
 )
 
-_LOWEST_SHARE = 1 / 64
-"""Of the closed loop's rate: where nothing below is searched."""
+_LOWEST_SHARE = 1 / 64  # Of the closed loop's rate: where nothing below is searched
 _HIGHEST_SHARE = 1.25
-_ACHIEVED = 0.95
-"""A rate of which less was done was not offered."""
+_ACHIEVED = 0.95  # A rate of which less was done was not offered
 _SHARES = (0.5, 0.99, 0.999)
 _NO_QUANTILES: tuple[float | None, float | None, float | None] = (None, None, None)
 
 
 @dataclasses.dataclass(frozen=True)
 class LatencyPoint:
-    """One rate; response times are None where nothing was answered.
-
-    Attributes:
-        p50_ms, p99_ms, p999_ms: of the response times.
-        met: whether the objective was.
-    """
+    """One rate; response times are None where nothing was answered."""
 
     rate_per_s: float
     achieved_per_s: float
+    # p50_ms, p99_ms, p999_ms: of the response times
     p50_ms: float | None
     p99_ms: float | None
     p999_ms: float | None
-    met: bool
+    met: bool  # whether the objective was
 
 
 @dataclasses.dataclass(frozen=True)
 class Knee:
-    """What a search found.
+    """What a search found."""
 
-    Attributes:
-        rate_per_s: highest rate that met the objective; None: not even the lowest that was tried.
-        curve: every rate that was tried, ascending.
-    """
-
-    rate_per_s: float | None
-    curve: tuple[LatencyPoint, ...]
+    rate_per_s: float | None  # highest rate that met the objective; None: not even the lowest that was tried
+    curve: tuple[LatencyPoint, ...]  # every rate that was tried, ascending
 
 
 async def find_knee(measure: Callable[[float], Awaitable[LatencyPoint]], closed_per_s: float, steps: int) -> Knee:
@@ -100,11 +89,7 @@ def latency_point(rate: float, elapsed_ns: int, result: StreamResult, objective_
 async def measure_knee(
     settings: StorageSettings, testbed: StorageTestbed, cell: Cell, on_progress: Callable[[float], None]
 ) -> Measurement:
-    """Search the knee of one operation.
-
-    Raises:
-        StoreError: there is no figure.
-    """
+    """Search the knee of one operation. Raises StoreError: there is no figure."""
     params, data = cell.params, data_of(settings)
     operation = params["of"]
     preload = preload_of(settings, params)

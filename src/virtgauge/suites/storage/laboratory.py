@@ -22,28 +22,21 @@ from virtgauge.suites.storage.settings import StorageSettings
 from virtgauge.suites.testbed import Stage, Testbed
 
 EMBEDDED = "embedded"
-NOTES_HEADER_BYTES = 24
-"""Of the file in which a client notes what was acknowledged; then come the notes."""
+NOTES_HEADER_BYTES = 24  # Of the file in which a client notes what was acknowledged; then come the notes
 NOT_OURS = "what runs here was not started by virtgauge, and is never ended by it"
 
 
 @dataclasses.dataclass(frozen=True)
 class TestbedSpec:
-    """A guest with what is measured in it.  Whatever two differ in is in the name, so that designs can share one.
+    """A guest with what is measured in it.  Whatever two differ in is in the name, so that designs can share one."""
 
-    Attributes:
-        database: whose server it runs; None where embedded databases run in it, one after the other.
-        flushes: flush profile; None where nothing here decides about it.
-        existing: a server that is there already, in place of all that.
-    """
-
-    database: str | None
+    database: str | None  # whose server it runs; None where embedded databases run in it, one after the other
     period_ms: int
     disk_mib: int
     timeout_ms: int
     durability: Durability | None = None
-    flushes: str | None = None
-    existing: ExistingServer | None = None
+    flushes: str | None = None  # flush profile; None where nothing here decides about it
+    existing: ExistingServer | None = None  # a server that is there already, in place of all that
     memory_mib: int | None = None
     vcpus: int | None = None
 
@@ -80,33 +73,22 @@ def testbed_at(settings: StorageSettings, server: ExistingServer) -> TestbedSpec
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """One database at one level, ready for a trial.
-
-    Attributes:
-        profile: the level's settings; None for a server that is there already.
-        inside: the load generator in the guest, for its disk and its counters; None where there is no guest of ours.
-        probe: likewise, to flush its disk; None also where a profile stands for the disk.
-        counters: of flushes, as the guest sees the file; None where nobody counts.
-        uncounted: why nobody does, where somebody was to.
-        disk: a folder on the data disk.
-        acknowledged: where the client notes what was acknowledged; host and client see it under the same path.
-        may_drop: a table that is there already is ours to drop.
-        embedded: client and database are one process, in the guest.
-        reported: what the database says of itself: version, settings.
-    """
+    """One database at one level, ready for a trial."""
 
     label: str
     client: Sensorstore
-    may_drop: bool
-    reported: Mapping[str, Any]
-    profile: Profile | None = None
+    may_drop: bool  # a table that is there already is ours to drop
+    reported: Mapping[str, Any]  # what the database says of itself: version, settings
+    profile: Profile | None = None  # the level's settings; None for a server that is there already
+    # the load generator in the guest, for its disk and its counters; None where there is no guest of ours
     inside: Sensorstore | None = None
-    probe: Sensorstore | None = None
-    counters: Path | None = None
-    uncounted: str | None = None
-    disk: Path | None = None
+    probe: Sensorstore | None = None  # likewise, to flush its disk; None also where a profile stands for the disk
+    counters: Path | None = None  # of flushes, as the guest sees the file; None where nobody counts
+    uncounted: str | None = None  # why nobody does, where somebody was to
+    disk: Path | None = None  # a folder on the data disk
+    # where the client notes what was acknowledged; host and client see it under the same path
     acknowledged: Path | None = None
-    embedded: bool = False
+    embedded: bool = False  # client and database are one process, in the guest
 
     def with_options(self, options: Mapping[str, str]) -> Target:
         store = dict(self.client.store or {})
@@ -229,11 +211,7 @@ def level_of(name: str, durability: Durability, period_ms: int) -> tuple[Found, 
 
 
 def profile_of(name: str, durability: Durability, period_ms: int) -> Profile:
-    """The settings of a level.
-
-    Raises:
-        StoreError: ``unsupported``: the database has no such level.
-    """
+    """The settings of a level. Raises StoreError: ``unsupported``: the database has no such level."""
     profile = database(name).level(durability, period_ms)
     if isinstance(profile, str):
         raise StoreError("unsupported", f"{database(name).title} has no level {durability.value!r}: {profile}")

@@ -74,11 +74,7 @@ async def run(guest: Channel, argv: Sequence[str], within_s: float = _SHORT_S) -
 
 
 async def run_well(guest: Channel, what: str, argv: Sequence[str], within_s: float = _SHORT_S) -> None:
-    """The same for one that has to end well.
-
-    Raises:
-        StoreError: it did not; with what it printed.
-    """
+    """The same for one that has to end well. Raises StoreError: it did not; with what it printed."""
     ended = await run(guest, argv, within_s)
     if ended["timed_out"]:
         raise StoreError("setup", f"{what} was not done within {within_s:g} s")
@@ -111,11 +107,7 @@ class ServerProcess:
         self._load: Running | None = None
 
     async def set_up(self) -> None:
-        """Run what comes before the first start.
-
-        Raises:
-            StoreError: a command failed; with what it printed.
-        """
+        """Run what comes before the first start. Raises StoreError: a command failed; with what it printed."""
         for argv in self._server.setup:
             await run_well(self._guest, Path(argv[0]).name, [*self._environment, *argv], self._time_out_s)
 
@@ -148,11 +140,7 @@ class ServerProcess:
         return await is_alive(self._guest, self._pid)
 
     async def kill(self) -> None:
-        """End all of its processes without warning.
-
-        Raises:
-            StoreError: it was no longer there.
-        """
+        """End all of its processes without warning. Raises StoreError: it was no longer there."""
         if not await kill_tree(self._guest, self._pid):
             raise StoreError("lost", f"the server had ended before it was to be killed: {self.last_words()}")
         await self.stop()

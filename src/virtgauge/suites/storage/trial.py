@@ -20,10 +20,8 @@ from virtgauge.suites.storage.laboratory import StorageTestbed, Target
 from virtgauge.suites.storage.settings import READS, StorageSettings
 
 _STEP_MS = 1000
-_FEWER = 0.9
-"""Some of the acknowledgements of the measured span may have waited for a flush before it."""
-PREPARE_S = 900.0
-"""The longest that preloading may take on the host."""
+_FEWER = 0.9  # Some of the acknowledgements of the measured span may have waited for a flush before it
+PREPARE_S = 900.0  # The longest that preloading may take on the host
 
 
 def data_of(settings: StorageSettings) -> dict[str, Any]:
@@ -233,11 +231,7 @@ async def flushes_of(target: Target) -> FlushCount | None:
 
 
 def refuse_unusable(measured: Measured) -> None:
-    """Let failures be errors that leave no figure.
-
-    Raises:
-        StoreError: of the first of them.
-    """
+    """Let failures be errors that leave no figure. Raises StoreError: of the first of them."""
     for stream in measured.streams:
         if stream.errors and stream.first_error_kind in UNUSABLE:
             words = f"{stream.errors} operations failed, the first with: {stream.first_error}"

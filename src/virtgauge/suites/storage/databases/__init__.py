@@ -38,11 +38,7 @@ DATABASES: dict[str, Database] = {
 
 
 def database(name: str) -> Database:
-    """The database of a name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The database of a name. Raises UsageError: there is none."""
     if name not in DATABASES:
         close = difflib.get_close_matches(name, DATABASES, n=1)
         raise UsageError(

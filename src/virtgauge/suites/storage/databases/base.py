@@ -15,10 +15,8 @@ from urllib.parse import SplitResult
 from virtgauge.provision.databases import Product
 from virtgauge.provision.packages import JAVA_VERSION, find_java
 
-DATABASE = "virtgauge"
-"""Of the user and of the database (keyspace) that a server started here has."""
-FIRST_PERIOD_MS = 100
-"""How often a level that flushes periodically does, where a plan does not say."""
+DATABASE = "virtgauge"  # Of the user and of the database (keyspace) that a server started here has
+FIRST_PERIOD_MS = 100  # How often a level that flushes periodically does, where a plan does not say
 _SHELL, _SETPRIV = "/bin/sh", "/usr/bin/setpriv"
 _MAKE_EMPTY = """\
 mkdir -p -- "$1" || exit
@@ -35,55 +33,37 @@ _OPEN_FOLDER = Path("/proc/self/fd/3")
 class Durability(enum.StrEnum):
     """What an acknowledged write has outlived by the time it is acknowledged, or will soon."""
 
-    NONE = "none"
-    """Nothing: it may be lost with the server's process, or may never have been received."""
-    OS = "os"
-    """The server's process: the operating system has it, the device may not."""
-    PERIODIC = "periodic"
-    """Nothing yet; it is flushed to the device within a set period."""
-    FLUSHED = "flushed"
-    """The machine: flushed to the device before it was acknowledged."""
+    NONE = "none"  # Nothing: it may be lost with the server's process, or may never have been received
+    OS = "os"  # The server's process: the operating system has it, the device may not
+    PERIODIC = "periodic"  # Nothing yet; it is flushed to the device within a set period
+    FLUSHED = "flushed"  # The machine: flushed to the device before it was acknowledged
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """One level of durability of one database, by its settings.
+    """One level of durability of one database, by its settings."""
 
-    Attributes:
-        name: of the level, for people (``j:true``).
-        settings: of the server and of the client, by their own names; recorded with every result.
-        options: what sensorstore's driver has to be told.
-        survives_kill: every acknowledged write is there after the server's process was killed; what the audit holds
-            the level to.
-        flushes_each_write: every acknowledgement had waited for a flush of its own or of a group it was part of; what
-            the counted flushes hold the level to.
-        period_ms: what is acknowledged is flushed within this; None where no such promise is made, or an earlier one.
-    """
-
-    name: str
-    settings: Mapping[str, str]
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    name: str  # of the level, for people (``j:true``)
+    settings: Mapping[str, str]  # of the server and of the client, by their own names; recorded with every result
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what sensorstore's driver has to be told
+    # every acknowledged write is there after the server's process was killed; what the audit holds the level to
     survives_kill: bool = False
+    # every acknowledgement had waited for a flush of its own or of a group it was part of; what the counted flushes
+    # hold the level to
     flushes_each_write: bool = False
+    # what is acknowledged is flushed within this; None where no such promise is made, or an earlier one
     period_ms: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A database that can be started here.
+    """A database that can be started here."""
 
-    Attributes:
-        version: its own (``15.18``).
-        source: where it came from, for people (``Debian's package``, ``virtgauge's cache``).
-        programs: the folder of its programs, jars or library.
-        java: that runs its jars.
-        shares: folders outside the system's own that it is started from; a guest has to see them under these paths.
-    """
-
-    version: str
-    source: str
-    programs: Path = Path()
-    java: Path | None = None
+    version: str  # its own (``15.18``)
+    source: str  # where it came from, for people (``Debian's package``, ``virtgauge's cache``)
+    programs: Path = Path()  # the folder of its programs, jars or library
+    java: Path | None = None  # that runs its jars
+    # folders outside the system's own that it is started from; a guest has to see them under these paths
     shares: tuple[Path, ...] = ()
 
 
@@ -106,49 +86,36 @@ class Account:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where one server lives.
+    """Where one server lives."""
 
-    Attributes:
-        config: a folder of the host that the guest sees under the same path; :meth:`Server.write` fills it.
-        data: the data disk, as the guest sees it.  Everything that the server writes is in ``data/NAME``, which has
-            to be empty or not there yet.
-        address, port: where it listens, and nowhere else.
-        password: of the user ``virtgauge``, where the database knows passwords.
-        account: None leaves the server the user that the agent runs as, which is not root then.
-        memory_mib: about what the server may use.
-    """
-
-    config: Path
+    config: Path  # a folder of the host that the guest sees under the same path; :meth:`Server.write` fills it
+    # the data disk, as the guest sees it. Everything that the server writes is in ``data/NAME``, which has to be
+    # empty or not there yet.
     data: Path
+    # address, port: where it listens, and nowhere else
     address: str
     port: int
-    password: str
-    account: Account | None = None
-    memory_mib: int = 512
+    password: str  # of the user ``virtgauge``, where the database knows passwords
+    account: Account | None = None  # None leaves the server the user that the agent runs as, which is not root then
+    memory_mib: int = 512  # about what the server may use
 
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """How one server is brought up.
+    """How one server is brought up."""
 
-    Attributes:
-        argv: the server.  It stays in the foreground, and its process is the one that is started: no shell in between.
-        files: its configuration, by path below ``Layout.config``.
-        setup: commands to be run before its first start, in this order; the first refuses a folder that holds
-            something.  A restart on the same data runs none of them.
-        env: to be added to the environment of ``setup`` and ``argv``.
-        ready_timeout_s: it serves within this on the host; a slow guest needs its factor more.
-        shares: as in :class:`Found`, with ``Layout.config``.
-        stop_signal: ends it in order.
-    """
-
+    # the server. It stays in the foreground, and its process is the one that is started: no shell in between.
     argv: Sequence[str]
+    # its configuration, by path below ``Layout.config``
     files: Mapping[Path, str] = dataclasses.field(default_factory=dict)
+    # commands to be run before its first start, in this order; the first refuses a folder that holds something. A
+    # restart on the same data runs none of them.
     setup: Sequence[Sequence[str]] = ()
+    # to be added to the environment of ``setup`` and ``argv``
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    ready_timeout_s: float = 20.0
-    shares: tuple[Path, ...] = ()
-    stop_signal: signal.Signals = signal.SIGTERM
+    ready_timeout_s: float = 20.0  # it serves within this on the host; a slow guest needs its factor more
+    shares: tuple[Path, ...] = ()  # as in :class:`Found`, with ``Layout.config``
+    stop_signal: signal.Signals = signal.SIGTERM  # ends it in order
 
     def write(self, account: Account | None) -> None:
         """Write the files, readable by the account alone: there may be passwords in them."""
@@ -161,39 +128,26 @@ class Server:
 
 
 class Database(abc.ABC):
-    """A product.  Constructed by the registry; holds no running state.
+    """A product.  Constructed by the registry; holds no running state."""
 
-    Attributes:
-        name: in plans and results (``postgresql``).
-        title: for people (``PostgreSQL``).
-        product: what the cache has of it; None where it comes another way.
-        parts: what provides it (``provision/parts.py``).
-        driver: sensorstore's.
-        schemes: of the URI of a server that runs already; none for a database without servers.
-        port: of a server whose URI names none.
-        uri_option: the only option that such a URI may have (``authSource``).
-        null_protocol: what sensorstore's null server answers to this driver by; None where it has none.
-        write_modes: ways of writing beside the usual one; ``values`` is the paper's concatenated statement.
-        embedded: it has no server; sensorstore itself opens the file, inside the guest.
-        memory_mib: what a guest needs for its server and sensorstore, at least.
-        disk_mib: what its empty data folder needs of the data disk, with some room for rows.
-        own_system_calls: its server makes them without the C library, as a program of Go does, so that its flushes are
-            seen by the kernel's notifications or not at all (docs/flushes.md).
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    product: ClassVar[Product | None] = None
-    parts: ClassVar[tuple[str, ...]] = ()
-    driver: ClassVar[str]
+    name: ClassVar[str]  # in plans and results (``postgresql``)
+    title: ClassVar[str]  # for people (``PostgreSQL``)
+    product: ClassVar[Product | None] = None  # what the cache has of it; None where it comes another way
+    parts: ClassVar[tuple[str, ...]] = ()  # what provides it (``provision/parts.py``)
+    driver: ClassVar[str]  # sensorstore's
+    # of the URI of a server that runs already; none for a database without servers
     schemes: ClassVar[tuple[str, ...]] = ()
-    port: ClassVar[int] = 0
-    uri_option: ClassVar[str | None] = None
+    port: ClassVar[int] = 0  # of a server whose URI names none
+    uri_option: ClassVar[str | None] = None  # the only option that such a URI may have (``authSource``)
+    # what sensorstore's null server answers to this driver by; None where it has none
     null_protocol: ClassVar[str | None] = None
+    # ways of writing beside the usual one; ``values`` is the paper's concatenated statement
     write_modes: ClassVar[tuple[str, ...]] = ()
-    embedded: ClassVar[bool] = False
-    memory_mib: ClassVar[int] = 512
-    disk_mib: ClassVar[int] = 512
+    embedded: ClassVar[bool] = False  # it has no server; sensorstore itself opens the file, inside the guest
+    memory_mib: ClassVar[int] = 512  # what a guest needs for its server and sensorstore, at least
+    disk_mib: ClassVar[int] = 512  # what its empty data folder needs of the data disk, with some room for rows
+    # its server makes them without the C library, as a program of Go does, so that its flushes are seen by the
+    # kernel's notifications or not at all (docs/flushes.md)
     own_system_calls: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -232,11 +186,7 @@ class Database(abc.ABC):
         return {"driver": self.driver, **place, "options": dict(profile.options)}
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
-        """How to bring it up with a profile.
-
-        Raises:
-            ValueError: it is embedded.
-        """
+        """How to bring it up with a profile. Raises ValueError: it is embedded."""
         if self.embedded:
             raise ValueError(f"{self.title} has no server: sensorstore opens its file itself")
         data, account = layout.data / self.name, layout.account

@@ -29,8 +29,7 @@ from virtgauge.suites.storage.databases.base import (
     Server,
 )
 
-_SERVER_PERIOD_MS = 10_000
-"""``commitlog_sync_period`` as Cassandra's own configuration has it."""
+_SERVER_PERIOD_MS = 10_000  # ``commitlog_sync_period`` as Cassandra's own configuration has it
 
 _TIMEOUTS = ("read_request_timeout", "range_request_timeout", "write_request_timeout", "request_timeout")
 _TIMEOUT_S = 600

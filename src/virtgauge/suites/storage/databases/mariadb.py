@@ -27,8 +27,7 @@ from virtgauge.suites.storage.databases.base import (
     Server,
 )
 
-_LONGEST_TIMEOUT_S = 2700
-"""The most that ``innodb_flush_log_at_timeout`` can be."""
+_LONGEST_TIMEOUT_S = 2700  # The most that ``innodb_flush_log_at_timeout`` can be
 _SHORTEST_PERIOD_MS = 2000
 
 

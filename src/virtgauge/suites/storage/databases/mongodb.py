@@ -35,8 +35,7 @@ from virtgauge.suites.storage.databases.base import (
 )
 
 _LONGEST_INTERVAL_MS = 500
-_SERVER_PERIOD_MS = 100
-"""The most that ``commitIntervalMs`` can be, and what it is where it is not set."""
+_SERVER_PERIOD_MS = 100  # The most that ``commitIntervalMs`` can be, and what it is where it is not set
 
 
 class MongoDB(Database):

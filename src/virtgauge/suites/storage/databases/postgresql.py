@@ -33,8 +33,7 @@ from virtgauge.suites.storage.databases.base import (
     Server,
 )
 
-_LONGEST_DELAY_MS = 10_000
-"""The most that ``wal_writer_delay`` can be."""
+_LONGEST_DELAY_MS = 10_000  # The most that ``wal_writer_delay`` can be
 
 
 class PostgreSQL(Database):

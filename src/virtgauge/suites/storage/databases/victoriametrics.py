@@ -21,8 +21,7 @@ from virtgauge.suites.storage.databases.base import (
     Server,
 )
 
-_PERIOD_MS = 11_000
-"""Everything is flushed within this."""
+_PERIOD_MS = 11_000  # Everything is flushed within this
 
 
 class VictoriaMetrics(Database):
