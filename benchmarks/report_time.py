@@ -47,7 +47,7 @@ def measure(arguments: argparse.Namespace) -> Outcome:
     sizes = arguments.trials[:2] if arguments.quick else arguments.trials
     found = dict(_measured(wanted, repeats) for wanted in sizes)
     return Outcome(
-        columns=("figure", *(f"{trials:,} trials" for trials in found), *(f"aim, {trials:,} trials" for trials in _AIM_TRIALS)),
+        columns=("figure", *(f"{size:,} trials" for size in found), *(f"aim, {size:,} trials" for size in _AIM_TRIALS)),
         rows=[[title, *(spread(own[name]) for own in found.values()), *aims] for title, name, *aims in _ROWS],
         meaning="A report from the first import to the written page, by the number of trials.",
         notes=[
