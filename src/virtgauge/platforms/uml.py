@@ -179,8 +179,10 @@ class UmlPlatform(Platform):
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
-        memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB  # Memory of a guest
-        vcpus: Annotated[int, Field(ge=1)] | None = None  # A guest has one processor; 1 is the only value
+        memory_mib: Annotated[int, Field(ge=64)] = _DEFAULT_MEMORY_MIB
+        """Memory of a guest."""
+        vcpus: Annotated[int, Field(ge=1)] | None = None
+        """A guest has one processor; 1 is the only value."""
 
         @field_validator("vcpus")
         @classmethod

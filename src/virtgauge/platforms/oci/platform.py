@@ -86,10 +86,14 @@ class OciPlatform(Platform):
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
-        runtime: Annotated[str, Field(min_length=1)] = "runc"  # Name on PATH, or path, of an OCI runtime
-        options: tuple[str, ...] = ()  # Global options of the runtime. They follow virtgauge's own and override them.
-        vcpus: Annotated[int, Field(ge=1)] | None = None  # CPU limit in whole processors; none by default
-        memory_mib: Annotated[int, Field(ge=16)] | None = None  # Memory limit; none by default
+        runtime: Annotated[str, Field(min_length=1)] = "runc"
+        """Name on PATH, or path, of an OCI runtime."""
+        options: tuple[str, ...] = ()
+        """Global options of the runtime. They follow virtgauge's own and override them."""
+        vcpus: Annotated[int, Field(ge=1)] | None = None
+        """CPU limit in whole processors; none by default."""
+        memory_mib: Annotated[int, Field(ge=16)] | None = None
+        """Memory limit; none by default."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()

@@ -61,11 +61,14 @@ class QemuPlatform(AcceleratedPlatform):
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
-        machine: Literal["microvm", "q35", "pc"] = "microvm"  # QEMU's machine type
+        machine: Literal["microvm", "q35", "pc"] = "microvm"
+        """QEMU's machine type."""
         accelerator: Literal["auto", "kvm", "tcg"] = "auto"
         """``auto``: kvm if a guest boots with it, else tcg (emulated)."""
-        vcpus: Annotated[int, Field(ge=1, le=255)] | None = None  # 2 by default, or 1 where the host has no more
-        memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB  # Memory of a guest
+        vcpus: Annotated[int, Field(ge=1, le=255)] | None = None
+        """2 by default, or 1 where the host has no more."""
+        memory_mib: Annotated[int, Field(ge=128)] = _DEFAULT_MEMORY_MIB
+        """Memory of a guest."""
         nic_model: Literal["virtio", "e1000"] = "virtio"
         """Model of a guest's network interfaces: para-virtual, or Intel's 82540EM emulated register by register. An
         e1000 loses its first frames after the link has come up; warm it up before frames are counted."""

@@ -179,10 +179,14 @@ class XenPlatform(Platform):
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
-        type: GuestType = "pv"  # ``pv`` needs no virtualization support in the processor; ``pvh`` does
-        tsc_mode: TscMode = "default"  # Whether reading the time-stamp counter traps to Xen (xen-tscmode(7))
-        vcpus: Annotated[int, Field(ge=1, le=128)] = 1  # Processors of a guest
-        memory_mib: Annotated[int, Field(ge=160)] = _DEFAULT_MEMORY_MIB  # Memory of a guest
+        type: GuestType = "pv"
+        """``pv`` needs no virtualization support in the processor; ``pvh`` does."""
+        tsc_mode: TscMode = "default"
+        """Whether reading the time-stamp counter traps to Xen (xen-tscmode(7))."""
+        vcpus: Annotated[int, Field(ge=1, le=128)] = 1
+        """Processors of a guest."""
+        memory_mib: Annotated[int, Field(ge=160)] = _DEFAULT_MEMORY_MIB
+        """Memory of a guest."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or self.Settings()
