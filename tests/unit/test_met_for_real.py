@@ -14,6 +14,7 @@ from virtgauge.suites.storage.databases import DATABASES
 
 ANSWERS = "test_it_answers_counts_and_is_gone"
 PLATFORMS = {
+    "bubblewrap": [f"platforms/test_bubblewrap.py::{ANSWERS}"],
     "host": [f"platforms/test_host.py::{ANSWERS}"],
     "oci": [f"platforms/test_oci.py::{ANSWERS}[runc]", f"platforms/test_oci.py::{ANSWERS}[runsc]"],
     "qemu": [f"platforms/test_qemu.py::{ANSWERS}[microvm]", f"platforms/test_qemu.py::{ANSWERS}[q35]"],

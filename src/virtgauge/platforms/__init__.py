@@ -12,6 +12,7 @@ from virtgauge.platforms.base import Platform
 
 KINDS: dict[str, str] = {
     "attached": "virtgauge.platforms.attached.platform:AttachedPlatform",
+    "bubblewrap": "virtgauge.platforms.bubblewrap:BubblewrapPlatform",
     "host": "virtgauge.platforms.local:HostPlatform",
     "libvirt": "virtgauge.platforms.libvirt:LibvirtPlatform",
     "oci": "virtgauge.platforms.oci.platform:OciPlatform",

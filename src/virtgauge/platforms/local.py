@@ -8,7 +8,7 @@ import dataclasses
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -262,27 +262,14 @@ class HostPlatform(Platform):
     async def launch(self, spec: GuestSpec) -> Guest:
         """Start the agent; ``spec.vcpus`` confines it to that many CPUs, ``spec.memory_mib`` has no effect here."""
         with contextlib.ExitStack() as removal:
-            started = await start_agent(spec, removal)
-            channel = await started.attempt.open_channel(started.reader, started.writer)
-
-            return LocalGuest(
-                channel=channel,
-                ready_ns=started.attempt.ready_ns(),
-                label=self.label,
-                cgroup=started.cgroup,
-                pid=started.process.pid,
-                removal=removal.pop_all(),
-                before_removal=lambda: wait_for_exit(started.process, _EXIT_S),
-                unbound=started.unbound,
-                disk=started.disk,
-                disk_folder=None if spec.disk is None else spec.disk.folder,
-            )
+            return await (await start_agent(spec, removal)).guest(self.label, removal)
 
 
 @dataclasses.dataclass(frozen=True)
 class StartedAgent:
     """An agent of this machine that nobody has spoken to yet."""
 
+    spec: GuestSpec
     attempt: ProcessAttempt
     process: subprocess.Popen[bytes]
     reader: asyncio.StreamReader
@@ -292,12 +279,31 @@ class StartedAgent:
     unbound: str | None
     disk: str | None
 
+    async def guest(self, label: str, removal: contextlib.ExitStack) -> LocalGuest:
+        """Speak to it.  ``removal`` passes to the guest.  Raises LaunchError: it does not answer."""
+        channel = await self.attempt.open_channel(self.reader, self.writer)
+        return LocalGuest(
+            channel=channel,
+            ready_ns=self.attempt.ready_ns(),
+            label=label,
+            cgroup=self.cgroup,
+            pid=self.process.pid,
+            removal=removal.pop_all(),
+            before_removal=lambda: wait_for_exit(self.process, _EXIT_S),
+            unbound=self.unbound,
+            disk=self.disk,
+            disk_folder=None if self.spec.disk is None else self.spec.disk.folder,
+        )
 
-async def start_agent(spec: GuestSpec, removal: contextlib.ExitStack) -> StartedAgent:
+
+async def start_agent(
+    spec: GuestSpec, removal: contextlib.ExitStack, command: Sequence[str] | None = None
+) -> StartedAgent:
     """Start the agent as a process, with everything that the specification says.
 
     Args:
         removal: gets what ends it and removes everything made for it.
+        command: what starts it in a sandbox; without one it is a plain process of this machine.
 
     Raises:
         LaunchError: it does not start.
@@ -322,7 +328,7 @@ async def start_agent(spec: GuestSpec, removal: contextlib.ExitStack) -> Started
         if namespace is not None:
             steps.append(entrances.enter_context(namespace.entrance()))
         process = attempt.start(
-            [str(spec.agent.path)],
+            command or [str(spec.agent.path)],
             removal,
             log=log_file,
             steps=steps,
@@ -333,4 +339,4 @@ async def start_agent(spec: GuestSpec, removal: contextlib.ExitStack) -> Started
     pipes.close_guest_ends()
     routing.charge_to(cgroup, removal)
     reader, writer = await pipes.streams()
-    return StartedAgent(attempt, process, reader, writer, cgroup, routing.unbound, disk)
+    return StartedAgent(spec, attempt, process, reader, writer, cgroup, routing.unbound, disk)

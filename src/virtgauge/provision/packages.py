@@ -242,6 +242,7 @@ NEEDS = {
     "uml": Need("User Mode Linux", _on_path("linux.uml"), ("user-mode-linux",)),
     "qemu-img": Need("qemu-img", _on_path("qemu-img"), ("qemu-utils",)),
     "runc": Need("runc", _on_path("runc"), ("runc",)),
+    "bubblewrap": Need("Bubblewrap", _on_path("bwrap"), ("bubblewrap",)),
     "crun": Need("crun", _on_path("crun"), ("crun",)),
     "openvswitch": Need(
         "Open vSwitch",

@@ -102,7 +102,7 @@ class Part:
     early: bool = False
 
 
-_EARLY = {"linker", "agent", "runc", "crun"}
+_EARLY = {"linker", "agent", "runc", "crun", "bubblewrap"}
 
 
 def _built(name: str, title: str) -> Part:
@@ -151,7 +151,7 @@ PARTS: dict[str, Part] = {
 }
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "packages": ("qemu", "uml", "qemu-img", "runc", "openvswitch"),
+    "packages": ("qemu", "uml", "qemu-img", "runc", "bubblewrap", "openvswitch"),
     "guests": ("packages", "kernel", "gvisor", "ganesha", "image", "duckdb"),
     "native": ("agent", "sensorstore", "flushes", "bandwidth", "shim", "uml_registers", "page"),
     "databases": (*OF_DATABASES, DUCKDB.name, *(product.name for product in SERVERS)),

@@ -18,12 +18,12 @@ from virtgauge.platforms.boot_files import system_folders
 
 AGENT_PATH = "/virtgauge-agent"  # Where the container finds the agent
 
-_FRESH_FOLDERS = ("tmp", "run", "root", "home", "var", "mnt", "srv")
+FRESH_FOLDERS = ("tmp", "run", "root", "home", "var", "mnt", "srv")
 _OVERLAYS = ".overlay"
 _MIB = 1024 * 1024
 
 # What container engines give by default; a container that has more is not the platform people use.
-_CAPABILITIES = (
+CAPABILITIES = (
     *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),
     *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"),
     "CAP_SYS_CHROOT",
@@ -93,14 +93,14 @@ def write_bundle(
             overlaid.append(system.name)
         else:
             binds.append(_bind(system.source, f"/{system.name}", writable=overlay is Overlay.RUNTIME))
-    for name in (*_FRESH_FOLDERS, "proc", "sys", "dev"):
+    for name in (*FRESH_FOLDERS, "proc", "sys", "dev"):
         (root / name).mkdir()
     (root / "tmp").chmod(0o1777)
     (root / AGENT_PATH.lstrip("/")).touch()
     mounts += _overlay_mounts(root, host_root, overlaid) + binds
     mounts += [
         _mount("tmpfs", f"/{name}", ("nosuid", "nodev", f"mode={'1777' if name == 'tmp' else '755'}"))
-        for name in _FRESH_FOLDERS
+        for name in FRESH_FOLDERS
     ]
     mounts.append(_bind(agent, AGENT_PATH, writable=False))
     mounts += [_bind(share.path, str(share.path), writable=share.writable) for share in shares]
@@ -129,7 +129,7 @@ def _config(
             "args": [AGENT_PATH],
             "env": [f"{name}={value}" for name, value in {**environment, "PATH": path, "HOME": "/root"}.items()],
             "cwd": "/",
-            "capabilities": {kind: list(_CAPABILITIES) for kind in ("bounding", "effective", "permitted")},
+            "capabilities": {kind: list(CAPABILITIES) for kind in ("bounding", "effective", "permitted")},
             "noNewPrivileges": True,
         },
         "root": {"path": "rootfs", "readonly": read_only},

@@ -1,0 +1,100 @@
+"""Sandboxes by Bubblewrap, in which Flatpak runs applications: namespaces, and no runtime that stays beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from virtgauge.agent.binary import find_agent
+from virtgauge.errors import UnavailableError
+from virtgauge.host.process import find_program
+from virtgauge.host.scope import Scope
+from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
+from virtgauge.platforms.boot_files import system_folders
+from virtgauge.platforms.boot_probe import said_version
+from virtgauge.platforms.local import start_agent
+from virtgauge.platforms.oci.bundle import AGENT_PATH, CAPABILITIES, FRESH_FOLDERS
+
+_PROBE_S = 10.0
+_PROCESSORS = Path("/sys/devices/system")  # all of /sys would show the host's interfaces
+
+
+class BubblewrapPlatform(Platform):
+    """The agent as the only process of a sandbox, on pipes.
+
+    Its root is empty and in memory, with the host's system folders for reading; it sees no process of the host, and of
+    its network namespace the loopback and the guest's interfaces only.
+    """
+
+    kind: ClassVar[str] = "bubblewrap"
+    label = "sandbox (Bubblewrap)"
+    timeout_factor = 3.0
+
+    class Settings(BaseModel):
+        """Sandboxes by Bubblewrap (bwrap), in which Flatpak runs applications."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+        options: tuple[str, ...] = ()
+        """Options of bwrap. They follow virtgauge's own."""
+        vcpus: Annotated[int, Field(ge=1)] | None = None
+        """Processors that it may run on; all by default."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or self.Settings()
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.settings.model_dump(mode="json")}
+
+    def needs(self) -> tuple[str, ...]:
+        return ("bubblewrap",)
+
+    async def probe(self) -> Availability:
+        """Start a sandbox with the agent, and say why where that fails."""
+        program = find_program("bwrap")
+        if program is None:
+            return Availability(False, "bwrap is not installed", "apt install bubblewrap")
+        if os.geteuid() != 0:
+            return Availability(False, "sandboxes need root here", "run virtgauge as root (sudo)")
+        details = {"version": await said_version(program) or "unknown"}
+        try:
+            with Scope() as scope:
+                spec = GuestSpec(name="probe", scope=scope, agent=find_agent(), ready_timeout_s=_PROBE_S)
+                await (await self.launch(spec)).close()
+        except LaunchError as error:
+            return Availability(False, f"a sandbox does not start: {error}", details=details)
+        except UnavailableError as error:
+            return Availability(False, error.message, error.remedy, details=details)
+        return Availability(True, f"{details['version']}: a sandbox starts", details=details)
+
+    async def launch(self, spec: GuestSpec) -> Guest:
+        spec = dataclasses.replace(spec, vcpus=spec.vcpus or self.settings.vcpus)
+        with contextlib.ExitStack() as removal:
+            return await (await start_agent(spec, removal, self._command(spec))).guest(self.label, removal)
+
+    def _command(self, spec: GuestSpec) -> list[str]:
+        command = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "virtgauge"]
+        command += ["--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]
+        if not spec.nics:
+            command.append("--unshare-net")
+        for system in system_folders():
+            if system.target is not None:
+                command += ["--symlink", system.target, f"/{system.name}"]
+            else:
+                command += ["--ro-bind", str(system.source), f"/{system.name}"]
+        for name in FRESH_FOLDERS:
+            command += ["--perms", "1777" if name == "tmp" else "0755", "--tmpfs", f"/{name}"]
+        command += ["--ro-bind", str(_PROCESSORS), str(_PROCESSORS), "--ro-bind", str(spec.agent.path), AGENT_PATH]
+        for share in spec.shares:
+            command += ["--bind" if share.writable else "--ro-bind", str(share.path), str(share.path)]
+        if spec.disk is not None:
+            command += ["--bind", str(spec.disk.folder), str(spec.disk.folder)]
+        command += ["--cap-drop", "ALL"]
+        for capability in (*CAPABILITIES, *spec.capabilities):
+            command += ["--cap-add", capability]
+        return [*command, "--setenv", "HOME", "/root", "--chdir", "/", *self.settings.options, AGENT_PATH]
