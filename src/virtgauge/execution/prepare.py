@@ -323,6 +323,7 @@ def _arm(name: str, role: str, platform: Platform, availability: Availability) -
         reason=availability.reason,
         fix=availability.fix,
         settings=platform.describe() | {"found": availability.details},
+        virtual=platform.is_virtual or platform.simulated,
     )
     return Arm(record=record, platform=platform)
 

@@ -102,6 +102,12 @@ class ArmRecord:
     reason: str
     fix: str | None
     settings: dict[str, Any]  # the platform's section of the plan, resolved
+    virtual: bool | None = None  # its guests are machines with a kernel of their own; None in runs that do not say
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether its guests are virtual machines; where a run does not say, all but the host and containers are."""
+        return self.kind not in ("host", "oci") if self.virtual is None else self.virtual
 
 
 BLOCKS_PER_HOST = 100_000

@@ -69,7 +69,7 @@ def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
     physical = physical or next((arm for arm in usable if arm.kind == "host"), reference)
     found = {} if physical is None else {"physical": (physical, "")}
     others = [arm for arm in usable if arm is not physical]
-    machines = [arm for arm in others if arm.kind != "oci"]
+    machines = [arm for arm in others if arm.is_virtual]
     virtual = min(machines, key=lambda arm: arm.emulated, default=None)
     if virtual is not None:
         found["virtual"] = virtual, "of a processor simulated in software" if virtual.emulated else ""
@@ -407,7 +407,7 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
     deciding = {
         server
         for server, (arm, _) in stand.arms.items()
-        if not arm.emulated and (server == "physical" or arm.kind != "oci")
+        if not arm.emulated and (server == "physical" or arm.is_virtual)
     }
 
     def missing_reason(measure: str, cells: Cells) -> str:

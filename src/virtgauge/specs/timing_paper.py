@@ -133,11 +133,11 @@ def paper_platform(arm: ArmRecord) -> str | None:
 
 
 def _facts(arm: ArmRecord) -> dict[str, Level]:
-    plain = arm.kind == "oci" and arm.settings.get("runtime") in _PLAIN_RUNTIMES
+    plain = not arm.is_virtual and (arm.kind != "oci" or arm.settings.get("runtime") in _PLAIN_RUNTIMES)
     platform = paper_platform(arm)
     return {
         "of_the_paper": platform is not None,
-        "virtual_or_host": platform == "Host OS" or not (arm.kind == "host" or plain),
+        "virtual_or_host": platform == "Host OS" or not plain,
     }
 
 
