@@ -15,7 +15,7 @@ from rich.console import Console
 from synthetic import arm_record
 
 from virtgauge.compare import Comparison, SeriesComparison, compare_runs, compare_series, document
-from virtgauge.report.drawing import figure_of
+from virtgauge.report.drawing import specification
 from virtgauge.specs.blocks import Chart
 
 EVIL = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2>\u2028{{7*7}}[red]\x1b]0;owned\x07"
@@ -161,7 +161,7 @@ def charts(found: Comparison | SeriesComparison) -> list[Chart]:
     made = document(found)
     drawn = [block for section in made.sections for block in section.blocks if isinstance(block, Chart)]
     for chart in drawn:
-        altair.LayerChart.validate(figure_of(chart, "chart", made.arms)[0].spec)
+        altair.LayerChart.validate(specification(chart, made.arms))
     return drawn
 
 

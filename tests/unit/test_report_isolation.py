@@ -24,7 +24,7 @@ from synthetic import arm_record
 from virtgauge import report
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import Flag
-from virtgauge.report.drawing import figure_of
+from virtgauge.report.drawing import specification
 from virtgauge.results.columns import Cell
 from virtgauge.specs.blocks import Finding, Value
 from virtgauge.specs.context import Context
@@ -346,8 +346,7 @@ def test_every_kind_of_chart_is_valid(drawn: report.Report) -> None:
     arms = [arm.record for arm in drawn.arms]
     for kind in ("Efficiency", "What a neighbour", "Under growing", "Memory latency"):
         chart = next(one for title, one in charts(drawn).items() if title.startswith(kind))
-        figure, _ = figure_of(chart, "one", arms)
-        altair.LayerChart.from_dict(figure.spec, validate=True).to_dict(validate=True)
+        altair.LayerChart.from_dict(specification(chart, arms), validate=True).to_dict(validate=True)
 
 
 @pytest.mark.parametrize(("what", "measure"), [("Performance", "relative_work"), ("Efficiency q", "q")])

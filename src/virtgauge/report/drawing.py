@@ -1,5 +1,9 @@
 """From charts to Vega-Lite: how each kind is drawn, and its axes.
 
+Every panel is a chart of its own, so that the page can lay panels out to its width; the panels of one chart share its
+axes' domains.  Data comes by name from the page's one copy of it.  Text and lines of the axes are coloured by the
+page's style sheet, which knows light from dark.
+
 Rows of ``dots`` and ``lines`` have ``kind`` (``ours``; ``other`` off the line; ``published``; ``rule`` and ``bound``
 for rules at an ``x`` or a ``y``; ``guide`` for lines through ``across`` and ``up``, one for each ``of``), ``arm``,
 ``label``, the position (``category`` and ``x``, or ``x`` and ``y``), ``low`` and ``high``, and the texts ``at``, ``t``
@@ -12,28 +16,25 @@ and strips besides.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.charts import (
-    ROWS,
-    Figure,
-    PanelData,
-    arm_colour,
-    arm_dash,
-    arm_stroke,
-    domain_of,
-    finished,
-    log_ticks,
-    time_ticks,
-)
-from virtgauge.report.charts import Panel as DrawnPanel
+from virtgauge.report.arms import arm_colours, arm_dashes
 from virtgauge.results.quantities import DURATION, RATIO, SHARE
 from virtgauge.specs.blocks import Axis, Chart
 
+# Vega measures labels in this font before it places them; the page uses the same.
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+_TIME_LABEL = (
+    "datum.value >= 1e9 ? format(datum.value / 1e9, ',~g') + ' s'"
+    " : datum.value >= 1e6 ? format(datum.value / 1e6, '~g') + ' ms'"
+    " : datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + ' µs'"
+    " : format(datum.value, '~g') + ' ns'"
+)
 _SHARE_LABEL = "datum.value >= 1 ? 'all' : '1 in ' + format(round(1 / datum.value), '~s')"
 _COUNT_LABEL = (
     "datum.value >= 1e6 ? format(datum.value / 1e6, '~g') + ' M'"
@@ -48,29 +49,51 @@ _LINES_HEIGHT = 210
 _ROW_HEIGHT, _LEAST_BAND = 15, 26
 _BAND_PADDING = 0.25
 _LINEAR_BELOW = 0.001  # Of the largest value, on an axis that shows zeros
-PAPER_LANE = "paper"  # Where published figures lie in a band, below the arms'
+_MOST_DECADES = 6  # On a logarithmic axis of more, not every one has a tick
+_PAPER_LANE = "paper"  # Where published figures lie in a band, below the arms'
 _HEADROOM = 1.06
 _SQUARE = "#4c8dd6"
-_KINDS = {"ccdf": "curves", "strips": "raw"}
 
-Row = dict[str, Any]
+ROWS = "rows"  # The name that a specification gives to its panel's data
+Row = Mapping[str, Any]
+Arms = Sequence[ArmRecord]
+Drawn = tuple[list[alt.Chart], int]  # The layers of a panel, and how high it is
 
 
-def figure_of(chart: Chart, name: str, arms: Sequence[ArmRecord]) -> tuple[Figure, dict[str, PanelData]]:
-    """A chart as a figure of the page, and the data of its panels.
+def specification(chart: Chart, arms: Arms) -> dict[str, Any]:
+    """How every panel of a chart is drawn, as wide as its place on the page; its data is called :data:`ROWS`.
 
     Args:
         chart: with one panel at least.
-        name: that the data's names begin with.
         arms: of the manifest, for their colours.
     """
-    rows = [dict(row) for panel in chart.panels for row in panel.rows]
+    rows = [row for panel in chart.panels for row in panel.rows]
     draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips}[chart.kind]
-    names = [f"{name}-{place}" for place in range(len(chart.panels))]
-    panels = tuple(DrawnPanel(panel.title, data) for panel, data in zip(chart.panels, names, strict=True))
-    kind: Any = "rows" if "kind" in rows[0] else _KINDS.get(chart.kind, "rows")
-    data = {data: PanelData(kind, panel.rows) for panel, data in zip(chart.panels, names, strict=True)}
-    return Figure(chart.title, chart.caption, draw(chart, rows, arms), panels, chart.text), data
+    layers, height = draw(chart, rows, arms)
+    config = alt.Config(
+        background="transparent",
+        font=FONT,
+        view=alt.ViewConfig(stroke="transparent"),
+        axis=alt.AxisConfig(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", tickSize=4, domain=True),
+    )
+    # At once, for every change to a chart of layers copies all of them.
+    whole = alt.layer(*layers).properties(width="container", height=height, config=config)
+    spec: dict[str, Any] = whole.to_dict(validate=False)  # takes half a second in all; the tests validate what is drawn
+    spec.pop("$schema", None)  # an address; the page has no use for one
+    return spec
+
+
+def _colour(arms: Arms, channel: Any = alt.Color) -> Any:
+    """The channel that gives every arm its colour."""
+    colours = arm_colours(arms)
+    return channel("arm:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), legend=None)
+
+
+def _dash(arms: Arms) -> alt.StrokeDash:
+    """The channel that tells emulated arms and the A/A arm by their lines."""
+    dashes = arm_dashes(arms)
+    scale: Any = alt.Scale(domain=list(dashes), range=list(dashes.values()))
+    return alt.StrokeDash("arm:N", scale=scale, legend=None)
 
 
 def _rows(kinds: str, mark: str, **style: Any) -> alt.Chart:
@@ -85,10 +108,10 @@ def _told(**titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{name}:N", title=title) for name, title in titles.items()]
 
 
-def _figures(arms: Sequence[ArmRecord], value: alt.X | alt.Y, place: dict[str, Any], at: str) -> list[alt.Chart]:
+def _figures(arms: Arms, value: alt.X | alt.Y, place: dict[str, Any], at: str) -> list[alt.Chart]:
     """Points with their intervals, and published ones, along the channel of the value."""
     along = "x" if isinstance(value, alt.X) else "y"
-    colour, told = arm_colour(arms), _told(label="platform", **{at: at}, t="median", interval="interval")
+    colour, told = _colour(arms), _told(label="platform", **{at: at}, t="median", interval="interval")
     low: Any = type(value)("low:Q", **{name: value[name] for name in ("scale", "axis")})
     intervals = _rows("ours other", "rule", strokeWidth=3, opacity=0.4).transform_filter("isValid(datum.low)")
     points = _rows("ours other", "point", filled=True, size=44, opacity=1, strokeWidth=1.4)
@@ -98,18 +121,18 @@ def _figures(arms: Sequence[ArmRecord], value: alt.X | alt.Y, place: dict[str, A
     own: dict[str, Any] = {along: value, **place}
     return [
         intervals.encode(**own | {along: low, f"{along}2": "high:Q"}, color=colour, tooltip=told),
-        points.encode(**own, color=colour, stroke=arm_stroke(arms), fillOpacity=hollow, tooltip=told),
+        points.encode(**own, color=colour, stroke=_colour(arms, alt.Stroke), fillOpacity=hollow, tooltip=told),
         published.encode(**own, shape=shape, tooltip=other),
     ]
 
 
-def _dots(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+def _dots(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     """Figures along an axis, a band for each category and a lane within it for each arm."""
     ordered = sorted(rows, key=lambda row: row.get("place", 0))
     categories = list(dict.fromkeys(row["category"] for row in ordered))
     present = {row["arm"] for row in rows if row["kind"] == "ours"}
     lanes = [arm.name for arm in arms if arm.name in present]
-    lanes += [PAPER_LANE] if any(row["kind"] == "published" for row in rows) else []
+    lanes += [_PAPER_LANE] if any(row["kind"] == "published" for row in rows) else []
     ends = _ends(rows, "x")
     across = alt.X("x:Q", scale=_scale(ends, chart.x), axis=_axis(chart.x, ends))
     up = alt.Y(
@@ -124,43 +147,37 @@ def _dots(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str,
         zero = alt.Chart(alt.NamedData(name=ROWS)).mark_rule(strokeDash=[3, 3], color="currentColor", opacity=0.6)
         layers.insert(0, zero.encode(x=alt.XDatum(0, scale=across["scale"], axis=across["axis"])))
     height = max(_LEAST_BAND, _ROW_HEIGHT * len(lanes)) * max(len(categories), 1) + 16
-    return finished(alt.layer(*layers), height=height)
+    return layers, height
 
 
-def _lines(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+def _lines(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     """A line for each arm through its points, with intervals; rules at rows of the kinds ``rule`` and ``bound``."""
     points = [row for row in rows if row["kind"] not in ("rule", "bound")]
     along = [row[name] for row in rows for name in ("x", "across") if name in row]
     ends = [*_ends(points, "y"), *(row["y"] for row in rows if row["kind"] == "bound"), *_ends(rows, "up")]
     x: dict[str, Any] = {"scale": _scale(along, chart.x), "axis": _axis(chart.x, along)}
     y: dict[str, Any] = {"scale": _scale(ends, chart.y), "axis": _axis(chart.y, ends)}
-    across, up, colour = alt.X("x:Q", **x), alt.Y("y:Q", **y), arm_colour(arms)
+    across, up, colour = alt.X("x:Q", **x), alt.Y("y:Q", **y), _colour(arms)
     joined = _rows("ours", "line", strokeWidth=1.7).encode(
-        x=across, y=up, color=colour, strokeDash=arm_dash(arms), order=alt.Order("x:Q")
+        x=across, y=up, color=colour, strokeDash=_dash(arms), order=alt.Order("x:Q")
     )
     names = _rows("published", "text", dy=-9, fontSize=10, color="currentColor").encode(x=across, y=up, text="name:N")
-    layers = [
-        joined,
-        *_figures(arms, up, {"x": across}, "at"),
-        names,
-        *_marks(rows, alt.X("across:Q", **x), y["scale"]),
-    ]
+    along_marks = alt.X("across:Q", **x)
+    layers = [joined, *_figures(arms, up, {"x": across}, "at"), names, *_marks(rows, along_marks, y["scale"])]
     kinds = {row["kind"] for row in rows}
     if "guide" in kinds:
         line = _rows("guide", "line", color="currentColor", strokeWidth=1.2, opacity=0.6, strokeDash=[2, 3])
-        layers.append(
-            line.encode(x=alt.X("across:Q", **x), y=alt.Y("up:Q", **y), detail="of:N", tooltip=_told(t="line"))
-        )
+        layers.append(line.encode(x=along_marks, y=alt.Y("up:Q", **y), detail="of:N", tooltip=_told(t="line")))
     if "rule" in kinds:
         rules = _rows("rule", "rule", strokeWidth=1.4, opacity=0.8)
         layers.append(rules.encode(x=across, color=colour, tooltip=_told(label="platform", t="at")))
     if "bound" in kinds:
         bounds = _rows("bound", "rule", strokeDash=[3, 4], strokeWidth=1.2, color="currentColor", opacity=0.8)
         layers.append(bounds.encode(y=up, tooltip=_told(t="bound")))
-    return finished(alt.layer(*layers), height=_LINES_HEIGHT)
+    return layers, _LINES_HEIGHT
 
 
-def _curves(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+def _curves(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     """P(X > x), a curve for each arm, with a rule at its mean."""
     values = _each(rows, "x")
     bottom = 10 ** math.floor(math.log10(min(_each(rows, "y"))))
@@ -170,17 +187,14 @@ def _curves(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[st
     up = alt.Y("y:Q", scale=alt.Scale(type="log", domain=[bottom, 1], nice=False), axis=shown)
     lines = _rows("curve", "line", interpolate="step-after", strokeWidth=1.9)
     means = _rows("mean", "rule", strokeDash=[3, 4], strokeWidth=1.1, opacity=0.75)
-    colour, told = arm_colour(arms), _told(label="platform", t="above", s="share")
-    return finished(
-        alt.layer(
-            means.encode(x=across, color=colour, tooltip=_told(label="platform", t="mean")),
-            lines.encode(x=across, y=up, color=colour, strokeDash=arm_dash(arms), tooltip=told),
-        ),
-        height=_LINES_HEIGHT,
-    )
+    colour, told = _colour(arms), _told(label="platform", t="above", s="share")
+    return [
+        means.encode(x=across, color=colour, tooltip=_told(label="platform", t="mean")),
+        lines.encode(x=across, y=up, color=colour, strokeDash=_dash(arms), tooltip=told),
+    ], _LINES_HEIGHT
 
 
-def _squares(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+def _squares(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     """A coloured square, with its figure, for each pair of levels."""
     base = alt.Chart(alt.NamedData(name=ROWS)).encode(
         x=alt.X("x:N", sort=None, axis=alt.Axis(title=chart.x.title, orient="top", labelAngle=0)),
@@ -192,24 +206,23 @@ def _squares(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[s
     told = _told(at="at", t=chart.y.title)
     squares = base.mark_rect(cornerRadius=2, color=_SQUARE).encode(fillOpacity=strength, tooltip=told)
     figures = base.mark_text(fontSize=11, color="currentColor").encode(text="t:N")
-    return finished(alt.layer(squares, figures), height=24 * len({row["y"] for row in rows}) + 30)
+    return [squares, figures], 24 * len({row["y"] for row in rows}) + 30
 
 
-def _strips(chart: Chart, rows: list[Row], arms: Sequence[ArmRecord]) -> dict[str, Any]:
+def _strips(chart: Chart, rows: Sequence[Row], arms: Arms) -> Drawn:
     """Raw values, a strip for each cell."""
     values = [*_each(rows, "y"), *_ends(rows, "up")]
     across, up = alt.X("x:Q", axis=None), alt.Y("y:Q", scale=_scale(values, chart.y), axis=_axis(chart.y, values))
     points = _rows("raw", "point", filled=True, size=5, opacity=0.35)
     medians = _rows("median", "rule", strokeWidth=2.6)
-    layers = [
-        points.encode(x=across, y=up, color=arm_colour(arms), tooltip=_told(label="platform", t="value")),
-        medians.encode(x=across, x2="x2:Q", y=up, color=arm_colour(arms), strokeDash=arm_dash(arms)),
+    return [
+        points.encode(x=across, y=up, color=_colour(arms), tooltip=_told(label="platform", t="value")),
+        medians.encode(x=across, x2="x2:Q", y=up, color=_colour(arms), strokeDash=_dash(arms)),
         *_marks(rows, alt.X("across:Q", axis=None), up["scale"]),
-    ]
-    return finished(alt.layer(*layers), height=_LINES_HEIGHT)
+    ], _LINES_HEIGHT
 
 
-def _marks(rows: list[Row], across: alt.X, up_scale: alt.Scale) -> list[alt.Chart]:
+def _marks(rows: Sequence[Row], across: alt.X, up_scale: alt.Scale) -> list[alt.Chart]:
     """What is drawn besides, at ``across`` and ``up``, in a shape of its own."""
     if not any(row.get("kind") == "mark" for row in rows):
         return []
@@ -218,11 +231,11 @@ def _marks(rows: list[Row], across: alt.X, up_scale: alt.Scale) -> list[alt.Char
     return [marks.encode(x=across, y=alt.Y("up:Q", scale=up_scale), shape=shape, tooltip=_told(t="besides"))]
 
 
-def _ends(rows: list[Row], channel: str) -> list[float]:
+def _ends(rows: Sequence[Row], channel: str) -> list[float]:
     return [row[end] for row in rows for end in (channel, "low", "high") if row.get(end) is not None]
 
 
-def _each(rows: list[Row], channel: str) -> list[float]:
+def _each(rows: Sequence[Row], channel: str) -> list[float]:
     """The positive values of rows, and of rows with columns."""
     found = (row.get(channel) for row in rows)
     return [one for some in found for one in (some if isinstance(some, list | tuple) else [some]) if one and one > 0]
@@ -243,7 +256,7 @@ def _scale(values: Sequence[float], axis: Axis) -> alt.Scale:
     if values and min(values) == 0 < max(values):
         domain, linear = [0, 1.15 * max(values)], _LINEAR_BELOW * max(values)
         return alt.Scale(type="symlog", constant=linear, domain=domain, nice=False)
-    return alt.Scale(type="log", domain=list(domain_of(values)), nice=False)
+    return alt.Scale(type="log", domain=list(_domain(values)), nice=False)
 
 
 def _signed_ticks(values: Sequence[float]) -> list[float]:
@@ -261,12 +274,33 @@ def _axis(axis: Axis, values: Sequence[float]) -> alt.Axis:
     if axis.quantity is None:
         return alt.Axis(values=sorted(set(values)), format="d", title=axis.title, grid=True, labelOverlap=True)
     if axis.quantity is DURATION:
-        made = time_ticks(domain_of(values))
-        made["title"] = axis.title if axis.title != DURATION.unit else None
-        return made
+        title = axis.title if axis.title != DURATION.unit else None
+        return alt.Axis(labelExpr=_TIME_LABEL, values=_ticks(values), title=title, labelOverlap=True, grid=True)
     if axis.scale in ("linear", "close"):
         unit = " %" if axis.quantity is SHARE else "×" if axis.quantity is RATIO else ""
         label = f"format(datum.value, '~g') + '{unit}'" if unit else _COUNT_LABEL
         return alt.Axis(labelExpr=label, title=axis.title, tickCount=6, grid=True)
-    ticks = [*([0.0] if min(values, default=1.0) == 0 else []), *log_ticks(domain_of(values))]
+    ticks = [*([0.0] if min(values, default=1.0) == 0 else []), *_ticks(values)]
     return alt.Axis(labelExpr=_COUNT_LABEL, values=ticks, title=axis.title, labelOverlap=True, grid=True)
+
+
+def _domain(values: Iterable[float]) -> tuple[float, float]:
+    """A logarithmic axis around these values, a little wider than they are; only positive ones can be drawn."""
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return 1.0, 10.0
+    low, high = min(positive), max(positive)
+    if high / low < 4:
+        low, high = low / 2, high * 2
+    return low / 1.15, high * 1.15
+
+
+def _ticks(values: Iterable[float]) -> list[float]:
+    """Of a logarithmic axis around these values: two orders of magnitude need some between the decades, eight do not."""
+    low, high = _domain(values)
+    decades = math.log10(high / low)
+    step = max(1, math.ceil(decades / _MOST_DECADES))
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3 else (1,)
+    ticks = [factor * 10.0**exponent for exponent in exponents if exponent % step == 0 for factor in factors]
+    return [tick for tick in ticks if low <= tick <= high]

@@ -27,8 +27,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import replay, requirements, trials
 from virtgauge.report.answers import answers, identical_arms
 from virtgauge.report.arms import arm_colours, arm_dashes
-from virtgauge.report.charts import PanelData
-from virtgauge.report.drawing import figure_of
+from virtgauge.report.drawing import specification
 from virtgauge.report.model import Report
 from virtgauge.report.suite import SuiteReport
 from virtgauge.results import formatting
@@ -36,6 +35,8 @@ from virtgauge.specs.blocks import Block, Chart, Section, Table, Text
 
 LIBRARY = Path(virtgauge.__file__).parent / "native" / "vega-embed.js"
 """Vega, Vega-Lite and vega-embed in one script; made by ``setup/page.py`` when the package or a checkout is built."""
+
+_COLUMNS = {"ccdf": "curves", "strips": "raw"}
 
 
 def render_html(report: Report) -> str:
@@ -79,7 +80,7 @@ class Page:
     def __init__(self, arms: Sequence[ArmRecord], confidence: float) -> None:
         self.arms, self._confidence = tuple(arms), confidence
         self._specs: list[dict[str, Any]] = []
-        self._panels: dict[str, PanelData] = {}
+        self._panels: dict[str, dict[str, Any]] = {}
 
     def render(self, template: str, **values: Any) -> Markup:
         """A template below ``templates/``, with the page's filters and macros at hand."""
@@ -99,10 +100,13 @@ class Page:
         drawn = {}
         for place, block in enumerate(blocks):
             if isinstance(block, Chart):
-                figure, data = figure_of(block, f"{name}-{place}", self.arms)
-                drawn[place] = self.render("figure.html", figure=figure, number=len(self._specs), arms=arms)
-                self._specs.append(figure.spec)
-                self._panels |= data
+                names = [f"{name}-{place}-{number}" for number in range(len(block.panels))]
+                drawn[place] = self.render("figure.html", chart=block, names=names, number=len(self._specs), arms=arms)
+                self._specs.append(specification(block, self.arms))
+                # The page's script makes rows of columns.
+                kind = "rows" if "kind" in block.panels[0].rows[0] else _COLUMNS.get(block.kind, "rows")
+                for one, panel in zip(names, block.panels, strict=True):
+                    self._panels[one] = {"kind": kind, "rows": panel.rows}
         return self.render("blocks.html", blocks=blocks, drawn=drawn)
 
     def section(self, name: str, of: str, section: Section, arms: Sequence[ArmRecord]) -> Markup:
@@ -140,7 +144,7 @@ class Page:
         library, boot = drawing_library(), asset("page.js")
         data = {
             "labels": {arm.name: arm.label for arm in self.arms},
-            "panels": {name: {"kind": panel.kind, "rows": panel.rows} for name, panel in self._panels.items()},
+            "panels": self._panels,
             "specs": self._specs,
             "trials": listed,
         }
