@@ -110,7 +110,8 @@ def _capital(text: str) -> str:
 
 
 def _unsupported(context: Context, cell: Cell) -> bool:
-    return all(context.table.ended_as(cell, arm.name) <= {TrialStatus.UNSUPPORTED} for arm in context.arms)
+    tried = (one for arm in context.arms for one in context.table.attempts(cell, arm.name))
+    return all(one.status is TrialStatus.UNSUPPORTED for one in tried)
 
 
 def _rows(context: Context, spec: TableSpec, cells: list[Cell], across: list[Across]) -> Iterator[Row]:

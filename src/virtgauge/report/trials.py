@@ -44,15 +44,11 @@ class TrialSum(NamedTuple):
 
 
 class TrialLines(Sequence[TrialLine]):
-    """Every trial, in the order of the ledger.
-
-    Args:
-        table: of the run's figures; it is not needed afterwards.
-    """
+    """Every trial of a table, which is not needed afterwards, in the order of the ledger."""
 
     def __init__(self, table: ResultTable) -> None:
         self._trials = table.trials
-        self._ways = np.array(list(table.ways()), dtype=np.float64).reshape(-1, 3)
+        self._ways = table.ways()
         self._endings = table.endings
 
     def __len__(self) -> int:
@@ -68,7 +64,7 @@ class TrialLines(Sequence[TrialLine]):
         trials = self._trials
         number = int(trials.number[place])
         flags, error = self._endings.get(number, ((), None))
-        share, samples, median = (None if value != value else value for value in self._ways[place].tolist())
+        share, samples, median = (None if np.isnan(way[place]) else float(way[place]) for way in self._ways)
         return TrialLine(
             number,
             int(trials.cell[place]),
@@ -89,7 +85,7 @@ class TrialLines(Sequence[TrialLine]):
         keys, place = np.unique(np.stack((trials.cell, trials.arm), axis=1), axis=0, return_inverse=True)
         place = place.reshape(-1)
         valid = trials.status == STATUSES.index(TrialStatus.VALID)
-        weights = (None, valid, np.nan_to_num(self._ways[:, 1]))
+        weights = (None, valid, np.nan_to_num(self._ways[1]))
         counts = [np.bincount(place, weights=one, minlength=len(keys)).astype(np.int64).tolist() for one in weights]
         for (cell, arm), *told in zip(keys.tolist(), *counts, strict=True):
             yield TrialSum(cell, trials.arms[arm], *told)

@@ -49,14 +49,6 @@ class Tried(NamedTuple):
     error: str | None
 
 
-class Way(NamedTuple):
-    """How one trial went."""
-
-    foreign_share: float  # CPU time of neither guest nor controller as a share of the machine's; NaN if not accounted
-    samples: float  # in the histogram of its probe's measure; NaN without any
-    median_ns: float  # of these
-
-
 class Account(NamedTuple):
     """What was counted beside one trial."""
 

@@ -94,12 +94,7 @@ def factor(value: float) -> str:
 
 
 def change_phrase(comparison: Comparison, higher: str, lower: str) -> str:
-    """``12.6× later (11.3–14.1×)``, ``32 % later (28–35 %)``; the bare ratio of a difference that was not shown.
-
-    Args:
-        comparison: with a point.
-        higher, lower: what the figure is then, as in "later" and "earlier".
-    """
+    """``12.6× later (11.3–14.1×)``, ``32 % later (28–35 %)``; the bare ratio of a difference that was not shown."""
     if not comparison.distinguishable:
         return ratio_with_interval(comparison.ratio)
     amount, interval = _amount(comparison)
@@ -118,9 +113,7 @@ EVEN_CHANCE = "even chance to see"
 def even_chance(found: Resolution, unit: str = "ratio") -> str:
     """Of which difference there was an even chance to see it: ``1.3×``, ``1.03× up, 44× down``, ``2.1 points``.
 
-    Args:
-        found: with a smallest difference.
-        unit: of the comparison: ``ratio``, or that of a share.
+    ``unit`` is ``ratio``, or that of a share.
     """
     assert found.higher is not None and found.lower is not None
     by_ratio = unit == "ratio"
@@ -176,13 +169,7 @@ def interval_text(estimate: Estimate, quantity: Quantity) -> str:
 
 
 def beside(found: Comparison | Difference, quantity: Quantity, *, short: bool = False) -> str:
-    """A comparison with the reference: ``0.91× (0.90–0.93×)``, or that it could not be resolved; empty without one.
-
-    Args:
-        found: the comparison.
-        quantity: of a difference.
-        short: without the interval.
-    """
+    """A comparison with the reference: ``0.91× (0.90–0.93×)``, or that it could not be resolved; empty without one."""
     if isinstance(found, Comparison):
         if found.ratio.point is None:
             return ""

@@ -168,12 +168,7 @@ def measures(
 ) -> Iterator[Measure]:
     """Measures by name, quantity, what is better, meaning and source.
 
-    Args:
-        suite: of all.
-        probes: of all; None where each one's is what its name begins with.
-        told: the measures.
-        headline: names of those that runs are compared by.
-        lacking: see :class:`Measure`.
+    Without ``probes`` each has the probe that its name begins with; ``headline`` names those that runs are compared by.
     """
     for name, quantity, better, meaning, source in told:
         own = frozenset({name.partition(".")[0]}) if probes is None else probes

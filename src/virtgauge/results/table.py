@@ -27,16 +27,14 @@ from virtgauge.analysis.distribution import Distribution, merge
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
-from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of, unpack
+from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.results.columns import (
     STATUSES,
     Account,
     Cell,
-    Integers,
     Trials,
     Tried,
-    Way,
     chunks,
     read_endings,
     read_result,
@@ -54,9 +52,7 @@ class ResultTable:
     """The figures of one run: of valid trials, the last of each block.
 
     Columns are read when a figure asks for them, once.  A cell that was never tried, or not by an arm, has no figures.
-
-    Args:
-        ledger: of a run, also of one in progress; it stays open as long as the table is used.
+    The ledger, which may be of a run in progress, stays open as long as the table is used.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -74,8 +70,7 @@ class ResultTable:
     def open(cls, folder: Path, host: str | None = None) -> ResultTable:
         """Open a run to read it; of a fleet's run, one host's part where one is named.
 
-        Raises:
-            UsageError: there is no such run or host.
+        Raises UsageError: there is no such run or host.
         """
         return cls(ReadOnlyLedger.for_command(folder) if host is None else HostLedger.of(folder, host))
 
@@ -158,10 +153,7 @@ class ResultTable:
 
     def has(self, measure: Measure, cell: Cell, arm: str) -> bool:
         """Whether an arm has any figure in a cell."""
-        at = self.trials.counted_at(cell, arm)
-        if at.start == at.stop or cell.suite != measure.suite or cell.probe not in measure.probes:
-            return False
-        return not np.isnan(self.column(measure)[at]).all()
+        return bool(self.values(measure, cell, arm))
 
     def estimate(self, measure: Measure, cell: Cell, arm: str) -> Estimate:
         """The median over repetitions; one that is missing says why."""
@@ -229,10 +221,10 @@ class ResultTable:
             if isinstance(source, Field):
                 self._read_fields(measure.suite, measure.probes, [source])
             elif isinstance(source, Statistic):
-                found = self._statistics_of(source.histogram, {source.name})[source.name]
+                told = self._statistics_of(source.histogram, {source.name})
+                found, lacks = (told[name][self.trials.counted] for name in (source.name, "n"))
                 if source.otherwise is not None:
-                    lacks = np.isnan(self._statistics_of(source.histogram)["n"])
-                    found = np.where(lacks, self._source(measure, source.otherwise), found)
+                    found = np.where(np.isnan(lacks), self._source(measure, source.otherwise), found)
                 self._columns[key] = self._of_probes(measure, found)
             elif isinstance(source, Across):
                 self._columns[key] = self._across(measure, source)
@@ -256,47 +248,49 @@ class ResultTable:
         return np.where(fits[self.trials.cell[self.trials.counted]], column, np.nan) if column.size else column
 
     @functools.cached_property
-    def _counted_places(self) -> Integers:
-        """By trial number, its place among those that count; −1 of any other."""
-        numbers = self.trials.number[self.trials.counted]
-        places = np.full(int(self.trials.number.max(initial=0)) + 1, -1, dtype=np.int64)
-        places[numbers] = np.arange(numbers.size)
-        return places
+    def _counted_places(self) -> dict[int, int]:
+        """By trial number, its place among those that count; a run in progress has new trials meanwhile."""
+        return {number: place for place, number in enumerate(self.trials.number[self.trials.counted].tolist())}
 
     def _empty(self) -> Column:
         return np.full(self.trials.counted.size, np.nan)
 
     def _read_fields(self, suite: str, probes: frozenset[str], fields: Sequence[Field]) -> None:
-        columns, places = [self._empty() for _ in fields], self._counted_places
+        columns = [self._empty() for _ in fields]
         for number, values in read_results(self.ledger, suite, probes, [one.path for one in fields]):
-            place = places[number] if number < places.size else -1  # a run in progress has new trials meanwhile
-            if place >= 0:
+            if (place := self._counted_places.get(number)) is not None:
                 for column, one, value in zip(columns, fields, values, strict=True):
                     if (known := one.number(value)) is not None:
                         column[place] = known
         self._columns |= {(suite, probes, one): column for one, column in zip(fields, columns, strict=True)}
 
     def _statistics_of(self, histogram: str, wanted: AbstractSet[str] = frozenset()) -> dict[str, Column]:
-        """In nanoseconds, by the statistic's name; ``n`` is the number of values."""
+        """Of every trial, in nanoseconds, by the statistic's name; ``n`` is the number of values."""
         known = self._statistics.get(histogram, {})
         if known and wanted <= known.keys():
             return known
         # Those that are wanted; once that was too few, all.
-        names = ("n", *(name for name in STATISTICS if known or not wanted or name in wanted))
-        told, places = np.full((self.trials.counted.size, len(names)), np.nan), self._counted_places
-        for some in chunks(self.ledger.rows(*self._recorded(histogram, names[1:]))):
-            rows = np.array([row[2:] for row in some], dtype=np.float64)
-            scale = np.array([NS_PER_UNIT.get(row[1], np.nan) for row in some])
-            rows[:, 1:] *= scale[:, None]
-            numbers = np.array([row[0] for row in some])
-            numbers[numbers >= places.size] = 0
-            counts = (places[numbers] >= 0) & ~np.isnan(scale)
-            told[places[numbers[counts]]] = rows[counts]
-        for number, scale_of_one, distribution in self._unrecorded(histogram):
-            found = statistics_of(distribution)
-            values = [np.nan if (v := found[name]) is None else v * scale_of_one for name in names[1:]]
-            told[places[number]] = (distribution.n, *values)
-        self._statistics[histogram] = {name: column for name, column in zip(names, told.T, strict=True)}
+        names = ["n", *(name for name in STATISTICS if known or not wanted or name in wanted)]
+        numbers = self.trials.number
+        told = np.full((numbers.size + 1, len(names)), np.nan)  # the last row for trials of other hosts
+        places = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
+        places[numbers] = np.arange(numbers.size)
+        if self._records_statistics:
+            columns = ", ".join(["trial_id", "unit", *(f'"{name}"' for name in names)])
+            asked = f"SELECT {columns} FROM statistics WHERE measure = ? AND trial_id BETWEEN ? AND ?"
+            for some in chunks(self.ledger.rows(asked, (histogram, *self._span))):
+                rows = np.array([row[2:] for row in some], dtype=np.float64)
+                scale = np.array([NS_PER_UNIT.get(row[1], np.nan) for row in some])
+                rows[np.isnan(scale)] = np.nan
+                rows[:, 1:] *= scale[:, None]
+                told[places[[row[0] for row in some]]] = rows
+        # Of others the histograms were recorded alone.
+        for number, one in self.ledger.histograms(numbers[np.isnan(told[:-1, 0])].tolist(), histogram):
+            if one.n and one.unit in NS_PER_UNIT:
+                found = statistics_of(distribution_of(one))
+                values = np.array([found[name] for name in names[1:]], dtype=np.float64)
+                told[places[number]] = (one.n, *values * NS_PER_UNIT[one.unit])
+        self._statistics[histogram] = dict(zip(names, told[:-1].T, strict=True))
         return self._statistics[histogram]
 
     @functools.cached_property
@@ -308,30 +302,6 @@ class ResultTable:
         """The first and the last trial of the table."""
         numbers = self.trials.number
         return (int(numbers[0]), int(numbers[-1])) if numbers.size else (0, 0)
-
-    def _recorded(self, histogram: str, names: Iterable[str]) -> tuple[str, tuple[object, ...]]:
-        if not self._records_statistics:
-            return "SELECT 1 WHERE ? IS NULL", (histogram,)
-        columns = ", ".join(["trial_id", "unit", "n", *(f'"{name}"' for name in names)])
-        return f"SELECT {columns} FROM statistics WHERE measure = ? AND trial_id BETWEEN ? AND ?", (
-            histogram,
-            *self._span,
-        )
-
-    def _unrecorded(self, histogram: str) -> Iterator[tuple[int, float, Distribution]]:
-        """The histograms that were recorded without their statistics, with nanoseconds in their unit."""
-        where = "measure = ? AND trial_id BETWEEN ? AND ?"
-        lacking = f"SELECT trial_id, unit, bins, minimum, maximum, mean FROM histograms WHERE {where}"
-        bound: list[object] = [histogram, *self._span]
-        if self._records_statistics:
-            lacking += " AND trial_id NOT IN (SELECT trial_id FROM statistics WHERE measure = ?)"
-            bound.append(histogram)
-        places = self._counted_places
-        for number, unit, *packed in self.ledger.rows(lacking, bound):
-            if unit in NS_PER_UNIT and number < places.size and places[number] >= 0:
-                distribution = distribution_of(unpack(unit, *packed))
-                if distribution.n:
-                    yield number, NS_PER_UNIT[unit], distribution
 
     def _divided(self, measure: Measure, own: Column) -> Column:
         """The quotients of a measure that is relative to another place; NaN where there is nothing to divide by."""
@@ -381,10 +351,6 @@ class ResultTable:
         """How every attempt of an arm in a cell ended, in the order of the ledger."""
         return [self._tried(row) for row in self.trials.tried_at(cell, arm).tolist()]
 
-    def ended_as(self, cell: Cell, arm: str) -> set[TrialStatus]:
-        """The ways in which attempts of an arm in a cell ended."""
-        return {STATUSES[place] for place in np.unique(self.trials.status[self.trials.tried_at(cell, arm)]).tolist()}
-
     def _tried(self, row: int) -> Tried:
         flags, error = self.endings.get(int(self.trials.number[row]), ((), None))
         return Tried(STATUSES[int(self.trials.status[row])], flags, error)
@@ -431,36 +397,24 @@ class ResultTable:
         reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
         return f"{last.status.value}: {reason}" if reason else last.status.value
 
-    def ways(self) -> Iterator[Way]:
-        """How every trial went, valid or not, in the order of :attr:`trials`."""
-        recorded = "LEFT JOIN statistics s ON s.trial_id = t.trial_id AND s.measure = t.probe"
-        told = ("s.unit, s.n, s.p50", recorded) if self._records_statistics else ("NULL, NULL, NULL", "")
-        rows = self.ledger.rows(
-            "SELECT t.trial_id, t.probe, t.elapsed_ns, json_extract(t.accounting, '$.foreign_ns'), "
-            f"json_extract(t.accounting, '$.processors'), {told[0]} FROM trials t {told[1]} "
-            "WHERE t.block BETWEEN ? AND ? ORDER BY t.trial_id",
-            self.ledger.blocks,
-        )
-        last = self._span[1]
-        for number, probe, elapsed_ns, foreign_ns, processors, unit, n, median in rows:
-            if number > last:  # a run in progress has new trials meanwhile
-                return
-            if n is None:
-                unit, n, median = self._of_histogram(number, probe)
-            known = bool(n) and unit in NS_PER_UNIT
-            accounted = foreign_ns is not None and processors and elapsed_ns > 0
-            yield Way(
-                foreign_ns / (processors * elapsed_ns) if accounted else np.nan,
-                n if known else np.nan,
-                median * NS_PER_UNIT[unit] if known else np.nan,
-            )
+    def ways(self) -> tuple[Column, Column, Column]:
+        """How every trial went, valid or not; NaN where that was not recorded.
 
-    def _of_histogram(self, number: int, measure: str) -> tuple[str, int, float | None]:
-        """Unit, number and median of a histogram that was recorded without its statistics."""
-        for _, found in self.ledger.histograms([number], measure):
-            if found.n:
-                return found.unit, found.n, distribution_of(found).interpolated_median
-        return "", 0, None
+        The CPU time of neither guest nor controller as a share of the machine's; how many values the histogram of the
+        trial's probe has, and their median in nanoseconds.
+        """
+        trials = self.trials
+        samples, medians = np.full((2, trials.number.size), np.nan)
+        for place, cell in enumerate(trials.cells):
+            own, told = trials.cell == place, self._statistics_of(cell.probe, {"p50"})
+            samples[own], medians[own] = told["n"][own], told["p50"][own]
+        # Null where nothing was accounted, and of a trial that took no time.
+        shares = self.ledger.rows(
+            "SELECT json_extract(accounting, '$.foreign_ns') / (json_extract(accounting, '$.processors') * 1.0 "
+            "* elapsed_ns) FROM trials WHERE block BETWEEN ? AND ? AND trial_id <= ? ORDER BY trial_id",
+            (*self.ledger.blocks, self._span[1]),
+        )
+        return np.array(shares.fetchall(), dtype=np.float64).reshape(-1), samples, medians
 
     def accounts(self) -> Iterator[Account]:
         """What was counted beside every trial, valid or not, in ledger order."""
@@ -491,20 +445,16 @@ class ResultTable:
     def details(
         self, suite: str, probe: str, paths: Sequence[tuple[str, ...]], make: Callable[..., Made]
     ) -> Mapping[int, Made]:
-        """For what no measure has: of each trial that counts, by its number, what is made of some parts of its result.
+        """For what no measure has: of each trial that counts, by number, what is made of some parts of its result.
 
-        Args:
-            suite, probe: of the trials.
-            paths: of keys that lead to the parts, two at least.
-            make: of the parts, None each where a result has none.
+        ``paths`` are of keys that lead to the parts, two at least; ``make`` is given None of a part that is not there.
         """
         key = suite, probe, tuple(paths), make
         if key not in self._details:
-            places = self._counted_places
             self._details[key] = {
                 number: make(*parts)
                 for number, parts in read_results(self.ledger, suite, [probe], paths)
-                if number < places.size and places[number] >= 0
+                if number in self._counted_places
             }
         return self._details[key]
 
