@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, Enviro
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
 from virtgauge.compare.series import find_series
 from virtgauge.errors import UsageError
+from virtgauge.plan.model import Plan
 from virtgauge.report.trials import flattened
 from virtgauge.results.measure import Measure
 
@@ -22,72 +23,55 @@ _OF_EVERY_BOOT = frozenset({"context boot_id"})  # Facts that differ between any
 
 def differing_environment(runs: Sequence[ReadRun]) -> Iterator[EnvironmentLine]:
     """Facts in which the runs differ: host, virtgauge, plan, and the settings of arms of one name."""
-    hosts = [dict(flattened(run.manifest.fingerprint)) for run in runs]
-    for name in dict.fromkeys(name for host in hosts for name in host):
-        if name not in _OF_EVERY_BOOT:
-            shown = name.removeprefix("identity ").removeprefix("context ").replace("_", " ")
-            yield from _if_differing(shown, [host.get(name) for host in hosts])
-    yield from _if_differing("virtgauge", [run.manifest.tool_version for run in runs])
-    yield from _if_differing("agent (SHA-256)", [run.manifest.agent_sha256[:12] for run in runs])
-    yield from _if_differing("plan", [run.manifest.plan_name for run in runs])
-    yield from _if_differing("hosts", [", ".join(host.name for host in run.manifest.hosts) or None for run in runs])
-    yield from _if_differing("repetitions", [str(run.repetitions) for run in runs])
     plans = [plan_of(run.manifest) for run in runs]
-    if all(plan is not None for plan in plans):
-        limits: list[dict[str, Any]] = [plan.validity.model_dump() for plan in plans if plan is not None]
-        for name in limits[0]:
-            yield from _if_differing(f"validity limit {name.replace('_', ' ')}", [f"{each[name]:g}" for each in limits])
-    for arm in runs[0].manifest.arms:
-        records = [run.arm(arm.name) for run in runs]
-        if arm.role == "aa" or all(record is None for record in records[1:]):
-            continue
-        facts = [
-            {} if record is None else {"kind": record.kind, "is": record.label} | dict(flattened(record.settings))
-            for record in records
-        ]
-        for name in dict.fromkeys(name for each in facts for name in each):
-            values = [each.get(name) for each in facts]
-            if not any(record is None for record in records):
-                yield from _if_differing(f"{arm.name}: {name.replace('_', ' ')}", values)
+    common = set.intersection(*({arm.name for arm in run.manifest.arms if arm.role != "aa"} for run in runs))
+    told = [dict(_facts(run, None if None in plans else plan, common)) for run, plan in zip(runs, plans, strict=True)]
+    for name in dict.fromkeys(name for facts in told for name in facts):
+        values = tuple(facts.get(name) for facts in told)
+        if len(set(values)) > 1:
+            yield EnvironmentLine(name, values)
 
 
-def caveats(runs: Sequence[ReadRun], across: bool) -> tuple[str, ...]:
-    """What a reader must know before the figures.
+def _facts(run: ReadRun, plan: Plan | None, arms: Collection[str]) -> Iterator[tuple[str, str | None]]:
+    manifest = run.manifest
+    for name, value in flattened(manifest.fingerprint):
+        if name not in _OF_EVERY_BOOT:
+            yield name.removeprefix("identity ").removeprefix("context ").replace("_", " "), value
+    yield "virtgauge", manifest.tool_version
+    yield "agent (SHA-256)", manifest.agent_sha256[:12]
+    yield "plan", manifest.plan_name
+    yield "hosts", ", ".join(host.name for host in manifest.hosts) or None
+    yield "repetitions", str(run.repetitions)
+    for name, limit in plan.validity.model_dump().items() if plan else ():
+        yield f"validity limit {name.replace('_', ' ')}", f"{limit:g}"
+    for arm in (one for one in manifest.arms if one.name in arms):
+        for name, value in (("kind", arm.kind), ("is", arm.label), *flattened(arm.settings)):
+            yield f"{arm.name}: {name.replace('_', ' ')}", value
 
-    Args:
-        runs: the first is the base.
-        across: whether runs of different versions were asked for.
-    """
-    said = []
+
+def caveats(runs: Sequence[ReadRun], across: bool) -> Iterator[str]:
+    """What a reader must know before the figures; ``across`` says that runs of different versions were asked for."""
     labels = run_labels(runs)
+
+    def of(wanted: Callable[[ReadRun], bool]) -> str:
+        return ", ".join(label for label, run in zip(labels, runs, strict=True) if wanted(run))
+
     if across and len({tuple(run.version) for run in runs}) > 1:
-        said.append(
+        yield (
             "The runs were measured by different versions of virtgauge: a figure of the same name may have been "
             "measured otherwise."
         )
     if len({run.manifest.agent_sha256 for run in runs}) > 1:
-        said.append("The agent in the guests was not the same in all runs; a part of a change may be the agent's.")
-    said += [f"{label} has not finished." for label, run in zip(labels, runs, strict=True) if not run.finished]
-    without = [label for label, run in zip(labels, runs, strict=True) if run.aa is None or not run.aa.usable]
-    if without:
-        said.append(
-            f"{', '.join(without)}: identical arms (A/A) were not measured, so no difference from it is called one."
-        )
-    unread = [label for label, run in zip(labels, runs, strict=True) if plan_of(run.manifest) is None]
-    if unread and len(runs) > 1:
-        said.append(f"{', '.join(unread)}: the plan cannot be read, so how each cell was measured was not compared.")
+        yield "The agent in the guests was not the same in all runs; a part of a change may be the agent's."
+    yield from (f"{label} has not finished." for label, run in zip(labels, runs, strict=True) if not run.finished)
+    if without := of(lambda run: run.aa is None or not run.aa.usable):
+        yield f"{without}: identical arms (A/A) were not measured, so no difference from it is called one."
+    if len(runs) > 1 and (unread := of(lambda run: plan_of(run.manifest) is None)):
+        yield f"{unread}: the plan cannot be read, so how each cell was measured was not compared."
     if any(len(run.manifest.hosts) > 1 for run in runs):
-        said.append(
-            "Repetitions of a fleet's hosts are taken together: hosts that are in one run only are a part of a change."
-        )
+        yield "Repetitions of a fleet's hosts are taken together: a host that is in one run only is a part of a change."
     if len({run.manifest.confidence for run in runs}) > 1:
-        said.append("The runs ask for different confidence; the base run's is used.")
-    return tuple(said)
-
-
-def _if_differing(what: str, values: Sequence[str | None]) -> Iterator[EnvironmentLine]:
-    if len(set(values)) > 1:
-        yield EnvironmentLine(what, tuple(values))
+        yield "The runs ask for different confidence; the base run's is used."
 
 
 Progress = Callable[[str], None]
@@ -102,15 +86,12 @@ def compare_runs(
     across_versions: bool = False,
     progress: Progress = lambda what: None,
 ) -> Comparison:
-    """Compare runs with the first of them.
+    """Compare runs with the first of them; of a single one, two of its arms.
 
     Args:
-        folders: of two or more runs; or of a single one, of which ``arms`` names two to compare.
-        measures: that are compared.
-        arms: ``BASE=OTHER`` or ``NAME`` for each arm; all that are named alike when empty.
+        arms: ``BASE=OTHER`` or ``NAME`` for each; all that are named alike when empty.
         equivalent: the largest change that does not matter, as a share.
         across_versions: whether runs of different versions of virtgauge may be compared.
-        progress: told what is being done.
 
     Raises:
         UsageError: a comparison that makes no sense, and why.
@@ -133,15 +114,9 @@ def compare_series(
     seed: int = 1,
     progress: Progress = lambda what: None,
 ) -> SeriesComparison:
-    """Find changes within a series of runs, in the order in which they were made.
+    """Find changes within a series of four or more runs, in the order in which they were made; see `compare_runs`.
 
-    Args:
-        folders: of four or more runs, in any order.
-        measures, arms, equivalent, across_versions, progress: see :func:`compare_runs`.
-        seed: of the permutations.
-
-    Raises:
-        UsageError: a series that makes no sense, and why.
+    ``seed`` is that of the permutations.
     """
     runs = _read(folders, measures, across_versions, progress)
     if len(runs) < LEAST_SERIES:  # a change could not be told from a single run that differs
@@ -162,20 +137,15 @@ def _common(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, acros
         "schema_version": SCHEMA_VERSION,
         "runs": tuple(
             RunLine(
-                label,
-                run.manifest.run_id,
-                run.manifest.created_at,
-                run.manifest.plan_name,
-                run.manifest.tool_version,
-                run.repetitions,
-                run.finished,
+                *(label, run.manifest.run_id, run.manifest.created_at, run.manifest.plan_name),
+                *(run.manifest.tool_version, run.repetitions, run.finished),
             )
             for label, run in zip(run_labels(runs), runs, strict=True)
         ),
         "confidence": criteria.nominal,
         "equivalent": criteria.equivalent,
         "environment": tuple(differing_environment(runs)),
-        "caveats": caveats(runs, across_versions),
+        "caveats": tuple(caveats(runs, across_versions)),
         "set_aside": matched.set_aside,
         "cells": tuple(CellLine(cell.suite, cell.probe, cell.factors, names[cell]) for cell in matched.cells),
         "arms": matched.arms,
