@@ -141,10 +141,7 @@ class Matched:
 def match(runs: Sequence[ReadRun], measures: Sequence[Measure], wanted: Sequence[str]) -> Matched:
     """Find what the first run has in common with at least one of the others.
 
-    Args:
-        runs: the first is the base.
-        measures: that are compared.
-        wanted: ``BASE=OTHER`` or ``NAME`` for each arm; empty for all that are named alike.
+    ``wanted`` is ``BASE=OTHER`` or ``NAME`` for each arm; empty for all that are named alike.
 
     Raises:
         UsageError: an arm that was named is not there or cannot be compared, or nothing is left.

@@ -63,9 +63,7 @@ Drawn = tuple[list[alt.Chart], int]  # The layers of a panel, and how high it is
 def specification(chart: Chart, arms: Arms) -> dict[str, Any]:
     """How every panel of a chart is drawn, as wide as its place on the page; its data is called :data:`ROWS`.
 
-    Args:
-        chart: with one panel at least.
-        arms: of the manifest, for their colours.
+    ``arms`` are the manifest's, for their colours.
     """
     rows = [row for panel in chart.panels for row in panel.rows]
     draw = {"dots": _dots, "lines": _lines, "ccdf": _curves, "heat_map": _squares, "strips": _strips}[chart.kind]
@@ -296,7 +294,7 @@ def _domain(values: Iterable[float]) -> tuple[float, float]:
 
 
 def _ticks(values: Iterable[float]) -> list[float]:
-    """Of a logarithmic axis around these values: two orders of magnitude need some between the decades, eight do not."""
+    """Of a logarithmic axis around these values: two decades need some in between, eight do not."""
     low, high = _domain(values)
     decades = math.log10(high / low)
     step = max(1, math.ceil(decades / _MOST_DECADES))

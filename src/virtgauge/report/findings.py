@@ -30,11 +30,7 @@ CHANGED_HOST = "changed-host"  # The kind of the event that a run went on althou
 
 
 def build(ledger: Ledger) -> Report:
-    """Everything that a run's ledger says.
-
-    Args:
-        ledger: of a finished run, or of one in progress or interrupted: then the report says so.
-    """
+    """Everything that the ledger of a run says; of one in progress or interrupted, the report says so."""
     manifest, guests, events = ledger.manifest(), ledger.guests(), ledger.events()
     manifest = dataclasses.replace(manifest, arms=told_apart(manifest.arms))
     table = ResultTable(ledger)

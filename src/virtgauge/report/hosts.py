@@ -202,10 +202,7 @@ def hosts_of(
 ) -> HostFindings | None:
     """What a fleet's ledger says of its hosts; None of the run of one host.
 
-    Args:
-        table: of the run's figures.
-        manifest: the run's, with its arms told apart.
-        cell_name: what to call suite, probe and levels.
+    ``manifest`` has its arms told apart; ``cell_name`` makes a name of suite, probe and levels.
     """
     if not manifest.hosts:
         return None

@@ -62,13 +62,7 @@ def print_last_screen(report: Report, place: Place, console: Console) -> None:
 
 
 def last_screen(report: Report, place: Place, width: int = COLUMNS) -> list[Text]:
-    """The lines, of which only the commands and the last, the report's path, may be longer than ``width``.
-
-    Args:
-        report: of the run.
-        place: of the run.
-        width: columns of the terminal.
-    """
+    """The lines, of which only the commands and the last, the report's path, may be longer than ``width`` columns."""
     width = max(width, 40)
     head = [_cut(title(report), width, "bold"), *_caveats(report, width)]
     end = [*_next_steps(report, place), Text(f"report: {place.page}")]

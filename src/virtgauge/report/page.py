@@ -70,12 +70,7 @@ def render_html(report: Report) -> str:
 
 
 class Page:
-    """One page in the making: its markup, and figures whose data it holds once.
-
-    Args:
-        arms: that have a colour and a line on it.
-        confidence: of its intervals, nominal.
-    """
+    """One page in the making: its markup, and figures whose data it holds once, of arms with a colour and line each."""
 
     def __init__(self, arms: Sequence[ArmRecord], confidence: float) -> None:
         self.arms, self._confidence = tuple(arms), confidence
@@ -134,12 +129,9 @@ class Page:
             yield f"{suite.suite}-claims", "The paper", html
 
     def whole(self, template: str, listed: Mapping[str, Any] | None = None, **values: Any) -> str:
-        """The document, with style and scripts, and all that the scripts draw from, once.
+        """The document of a template that extends ``frame.html``, with style, scripts and, once, what these draw from.
 
-        Args:
-            template: that extends ``frame.html``.
-            listed: trials by columns, of which the page makes a list.
-            values: of the template.
+        ``listed`` are trials by columns, of which the page makes a list.
         """
         library, boot = drawing_library(), asset("page.js")
         data = {
@@ -182,11 +174,7 @@ def _environment() -> jinja2.Environment:
 
 @functools.cache
 def drawing_library() -> str:
-    """The script that draws, safe within a ``<script>`` element; it sets ``window.vegaEmbed``.
-
-    Raises:
-        UnavailableError: it was not built.
-    """
+    """The script that draws, safe within a ``<script>`` element. Raises UnavailableError: it was not built."""
     try:
         return LIBRARY.read_text(encoding="utf-8")
     except FileNotFoundError:

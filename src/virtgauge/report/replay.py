@@ -96,13 +96,7 @@ def told_hearings(claim: ReplayedClaim) -> list[Hearing]:
 
 
 def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteReport]) -> Replay | None:
-    """Every conclusion of every paper, where a run is a replay: its plan is named so; else None.
-
-    Args:
-        plan_name: of the manifest.
-        arms: of the manifest.
-        suites: that were measured.
-    """
+    """Every conclusion of every paper, where a run is a replay: its plan is named so; else None."""
     if not plan_name.startswith(PAPER_PREFIX):
         return None
     labels, measured = {arm.name: arm.label for arm in arms}, {suite.suite: suite for suite in suites}
@@ -129,10 +123,7 @@ def replay_of(plan_name: str, arms: Sequence[ArmRecord], suites: Sequence[SuiteR
 def judge(hearings: Sequence[Hearing], labels: Mapping[str, str], *, emulated: bool) -> tuple[Verdict, str]:
     """Contradicted if any platform contradicts, confirmed if none is undecided; those that cannot tell do not count.
 
-    Args:
-        hearings: what this run says of the conclusion.
-        labels: of the arms, by name.
-        emulated: whether anything was measured on an emulated platform.
+    ``emulated`` says whether anything was measured on an emulated platform.
     """
     verdicts = [one.checked.verdict for one in hearings]
     verdict = next((one for one in _SEVERITY if one in verdicts), Verdict.UNTESTABLE)

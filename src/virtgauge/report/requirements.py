@@ -159,10 +159,7 @@ _STYLES = {
 def print_decisions(decisions: Decisions, labels: Mapping[str, str], console: Console) -> None:
     """Print the verdicts below each requirement, then the overall ranks; nothing of a run that requires nothing.
 
-    Args:
-        decisions: the run's.
-        labels: of platforms, by name.
-        console: to print on; texts of a run are never read as markup.
+    Texts of a run are never read as markup.
     """
     if not decisions.requirements:
         return

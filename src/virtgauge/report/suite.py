@@ -74,11 +74,7 @@ def suite_report(
 ) -> SuiteReport:
     """What a run says of a suite.
 
-    Args:
-        spec: its declaration.
-        table: of the run's figures.
-        arms: of the manifest, those that were skipped among them.
-        facts: by arm, as the agent of its first guest saw them; empty where no guest came up.
+    ``facts`` are by arm, as the agent of its first guest saw them; empty where no guest came up.
     """
     context = Context(spec, table, arms, facts)
     table.read(spec.measures)

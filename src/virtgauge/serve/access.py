@@ -62,10 +62,7 @@ def is_address(text: str) -> bool:
 def access_for(address: str, token_file: Path | None, allowed: Collection[str]) -> tuple[Access, bool]:
     """The rules for an address, and whether the token was drawn just now, so that it has to be told.
 
-    Args:
-        address: that is listened at.
-        token_file: holds the token; else the environment may, and beyond loopback one is drawn.
-        allowed: further names that the server answers to.
+    The token is that of the file, else of the environment; beyond loopback one is drawn where there is none.
 
     Raises:
         UsageError: the address is none, or the token cannot be read or is too short.

@@ -109,12 +109,7 @@ class LiveRun:
 
 
 class RunWatch:
-    """Follows one run.
-
-    Args:
-        run: as it was found.
-        overviews: where its line of the list is kept.
-    """
+    """Follows one run, whose line of the list ``overviews`` keep."""
 
     def __init__(self, run: FoundRun, overviews: Overviews) -> None:
         self._run, self._overviews = run, overviews

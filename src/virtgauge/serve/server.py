@@ -78,12 +78,7 @@ def _environment() -> jinja2.Environment:
 
 
 class Page(RequestHandler):
-    """Base of all.
-
-    Args of ``initialize``:
-        showing: the runs.
-        access: the rules.
-    """
+    """Base of all."""
 
     policy: ClassVar[str] = POLICY
 
@@ -100,11 +95,7 @@ class Page(RequestHandler):
         self.set_header("Cache-Control", "no-store")
 
     def prepare(self) -> None:
-        """Host, token, origin, method, in this order: who may not look learns nothing else.
-
-        Raises:
-            HTTPError: refused.
-        """
+        """Host, token, origin, method, in this order: who may not look learns nothing else."""
         if not self.access.knows_host(self.request.headers.get("Host")):
             raise HTTPError(403, reason="Unknown Host")
         if self.access.token is not None:
@@ -263,13 +254,7 @@ class Asset(Page):
 
 
 class Server:
-    """Serves the runs in some folders.  Made and used within a running event loop.
-
-    Args:
-        folders: that hold runs, or are runs.
-        access: who may look.
-        ask_every_s: see :class:`Showing`.
-    """
+    """Serves the runs in some folders.  Made and used within a running event loop."""
 
     def __init__(self, folders: Sequence[Path], access: Access, ask_every_s: float = ASK_EVERY_S) -> None:
         self._showing = Showing(folders, ask_every_s)
@@ -310,14 +295,7 @@ class Server:
 
 
 def serve(folders: Sequence[Path], access: Access, address: str, port: int, tell: Callable[[int], None]) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Args:
-        tell: called with the port when the server answers.
-
-    Raises:
-        UsageError: address or port cannot be had.
-    """
+    """Serve until SIGINT or SIGTERM; ``tell`` is given the port. Raises UsageError: address or port cannot be had."""
 
     async def until_ended() -> None:
         over = asyncio.Event()

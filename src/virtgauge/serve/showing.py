@@ -48,12 +48,7 @@ class Look(Generic[Value]):
 
 
 class Showing:
-    """The runs in some folders.
-
-    Args:
-        folders: that hold runs, or are runs.
-        ask_every_s: see :data:`ASK_EVERY_S`.
-    """
+    """The runs in some folders, which hold runs or are runs."""
 
     def __init__(self, folders: Sequence[Path], ask_every_s: float = ASK_EVERY_S) -> None:
         self.folders, self.ask_every_s = tuple(folders), ask_every_s
