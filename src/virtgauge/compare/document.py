@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text as Line
+
+from virtgauge import __version__
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.compare.model import (
     CALLED,
@@ -19,8 +24,10 @@ from virtgauge.compare.model import (
 )
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.measures.catalogue import find_measure
-from virtgauge.report.document import Document
-from virtgauge.results.formatting import NONE, factor, interval_text, point_text, ratio, ratio_interval, share
+from virtgauge.report.page import Page
+from virtgauge.report.terminal import print_blocks
+from virtgauge.results import formatting
+from virtgauge.results.formatting import printable, ratio, ratio_interval
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import RATIO, Quantity
 from virtgauge.specs.blocks import (
@@ -60,6 +67,38 @@ _READING_SERIES = {
     "As a ratio to the reference": "The platform's ratio to the reference of the same run, formed within each block: "
     "what the host itself changed by is left out.",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """All of it."""
+
+    title: str
+    about: str  # what it is of, in a line
+    caveats: tuple[str, ...]  # what a reader must know before the figures
+    summary: tuple[Block, ...]  # what a first look is about
+    sections: tuple[Section, ...]
+    reading: Mapping[str, str]  # terms and their explanations
+    arms: tuple[ArmRecord, ...]  # that rows and charts name
+    confidence: float  # of the intervals, nominal
+
+    def html(self) -> str:
+        """As one HTML file that needs no network."""
+        page = Page(self.arms, self.confidence)
+        return page.whole(
+            "document.html",
+            document=self,
+            summary=page.blocks("summary", self.summary, self.arms),
+            sections=[(one, page.section(one.anchor, "", one, self.arms)) for one in self.sections],
+            version=__version__,
+        )
+
+    def print(self, console: Console) -> None:
+        """In the terminal; texts of a run are printed as they are, control characters taken out."""
+        print_blocks(self.summary, (), {}, console)
+        for caveat in self.caveats:
+            console.print(Line(f"! {printable(caveat)}", style="yellow"))
+        print_blocks((), self.sections, {arm.name: arm for arm in self.arms}, console)
 
 
 def document(found: Comparison | SeriesComparison) -> Document:
@@ -114,22 +153,15 @@ def _change_table(found: Comparison, title: str, changes: Iterable[Change], *, f
     rows = []
     for change in changes:
         own, measure = change.own, _measure(change.measure)
-        cell = f"{found.cells[change.cell].name}\n{measure.full_name}"
-        need = f"about {own.needed:,} repetitions of each run would decide" if own.needed is not None else ""
-        why = "; ".join(filter(None, (own.reason, need if own.finding is Finding.NOT_SHOWN else "")))
-        rows.append(
-            Row(
-                (cell, found.runs[change.run].label)[: len(heads)],
-                found.arms[change.arm].label,
-                (
-                    *(_value(found, change, measure, one) for one in (change.base, change.other)),
-                    change_text(own, measure),
-                    "; ".join(filter(None, (_beside(change), beside_reference(change)))) or None,
-                    why,
-                    _band(own, measure),
-                ),
-            )
-        )
+        names = f"{found.cells[change.cell].name}\n{measure.full_name}", found.runs[change.run].label
+        values = (_value(found, change, measure, one) for one in (change.base, change.other))
+        beside = change_text(change.relative, measure) if change.relative else ""
+        told = "; ".join(filter(None, (beside, beside_reference(change)))) or None
+        needed = own.needed if own.finding is Finding.NOT_SHOWN else None
+        need = "" if needed is None else f"about {needed:,} repetitions of each run would decide"
+        why = "; ".join(filter(None, (own.reason, need)))
+        shown = (*values, change_text(own, measure), told, why, _band(own, measure))
+        rows.append(Row(names[: len(heads)], found.arms[change.arm].label, shown))
     return table_of(title, heads, columns, rows, folded=folded)
 
 
@@ -137,11 +169,7 @@ def _band(effect: Effect, measure: Measure) -> Shown:
     """What identical arms differ by."""
     if effect.band is None:
         return None
-    return (
-        factor(effect.band)
-        if effect.ratio.unit == "ratio" and effect.ratio.point
-        else measure.quantity.text(effect.band)
-    )
+    return formatting.factor(effect.band) if effect.ratio.point else measure.quantity.text(effect.band)
 
 
 def _value(found: Compared, of: Change | Series, measure: Measure, estimate: Estimate) -> Value:
@@ -253,8 +281,8 @@ def _course(found: SeriesComparison, series: Series, by_ratio: bool) -> Iterator
             "low": scaled.low,
             "high": scaled.high,
             "at": found.runs[place].label,
-            "t": point_text(level, quantity),
-            "interval": interval_text(level, quantity),
+            "t": formatting.point_text(level, quantity),
+            "interval": formatting.interval_text(level, quantity),
         }
     starts = [0, *(step.after + 1 for step in series.steps)]
     for start, end in zip(starts, [*starts[1:], len(series.levels)], strict=True):
@@ -281,16 +309,13 @@ def _named(series: Series) -> str:
 
 def change_text(effect: Effect, measure: Measure) -> str:
     """``1.31× (1.28–1.35×)``, or the difference where there is no ratio; a dash where there is neither."""
-    by_difference = effect.ratio.point is None and effect.difference is not None
-    return size_text(effect.difference if by_difference and effect.difference else effect.ratio, measure)
+    return size_text(effect.ratio if effect.ratio.point is not None else effect.difference or effect.ratio, measure)
 
 
 def size_text(size: Estimate, measure: Measure) -> str:
     """A ratio or a difference with its interval."""
-    if size.point is None:
-        return NONE
-    if size.unit == "ratio":
-        return f"{ratio(size)} ({ratio_interval(size)})" if size.has_interval else ratio(size)
+    if size.point is None or size.unit == "ratio":
+        return formatting.ratio_with_interval(size)
     text = measure.quantity.text
     signed = f"{'+' if size.point > 0 else ''}{text(size.point)}"
     return f"{signed} ({text(size.low)} to {text(size.high)})" if size.has_interval else signed
@@ -307,10 +332,6 @@ def headline(found: Comparison, run: int) -> str:
     """One other run in a sentence: ``3 worse, 1 better, 20 no difference (within ±5 %), 12 no difference shown``."""
     counts = [(found.count(finding, run), finding_text(found, finding)) for finding in Finding]
     return ", ".join(f"{number} {words}" for number, words in counts if number) or "nothing to compare"
-
-
-def _beside(change: Change) -> str:
-    return "" if change.relative is None else change_text(change.relative, _measure(change.measure))
 
 
 def beside_reference(change: Change) -> str:
@@ -394,4 +415,4 @@ def series_headline(found: SeriesComparison) -> str:
 
 
 def _percent(value: float) -> str:
-    return share(value).replace(".0 %", " %")
+    return formatting.share(value).replace(".0 %", " %")

@@ -13,7 +13,7 @@ from virtgauge.errors import UsageError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME
-from virtgauge.report.findings import has_finished
+from virtgauge.report.model import has_finished
 from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable

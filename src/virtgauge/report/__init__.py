@@ -9,9 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from virtgauge.report.findings import build
     from virtgauge.report.last_screen import Place, print_last_screen
-    from virtgauge.report.model import Report
+    from virtgauge.report.model import Report, build
     from virtgauge.report.page import render_html
     from virtgauge.report.terminal import render_text
 
@@ -20,7 +19,7 @@ __all__ = ["Place", "Report", "build", "print_last_screen", "render_html", "rend
 _MODULES = {
     "Place": "last_screen",
     "Report": "model",
-    "build": "findings",
+    "build": "model",
     "print_last_screen": "last_screen",
     "render_html": "page",
     "render_text": "terminal",

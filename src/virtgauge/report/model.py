@@ -1,25 +1,38 @@
-"""The report as data: everything that any of its forms (page, terminal, JSON) shows.
+"""The report as data: everything that any of its forms (page, terminal, JSON) shows, and how a ledger comes to it.
 
-All durations are nanoseconds.  An arm is a platform of the plan under its name; a cell is one combination of suite,
-probe and factor levels.  What was found is the suites' own.
+Reads, never measures, and works on a run in progress as well.  All durations are nanoseconds.  An arm is a platform of
+the plan under its name; a cell is one combination of suite, probe and factor levels.  What was found is
+the suites' own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from virtgauge.analysis.comparison import Agreement
+import numpy as np
+
+from virtgauge.analysis.bootstrap import median_estimate
+from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, Manifest
-from virtgauge.report.hosts import HostFindings
-from virtgauge.report.left_out import LeftOut
-from virtgauge.report.replay import Replay
-from virtgauge.report.requirements import Decisions
-from virtgauge.report.suite import SuiteReport
+from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, Manifest, TrialStatus
+from virtgauge.ledger.store import Ledger
+from virtgauge.report.arms import arms_of, told_apart
+from virtgauge.report.hosts import HostFindings, hosts_of
+from virtgauge.report.left_out import LeftOut, Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
+from virtgauge.report.replay import Replay, replay_of
+from virtgauge.report.requirements import Decisions, decisions_of
+from virtgauge.report.suite import SPECS, SuiteReport, suite_report
 from virtgauge.report.trials import TrialLines
-from virtgauge.results.columns import Cell
+from virtgauge.results.columns import STATUSES, Cell
+from virtgauge.results.formatting import confidence
+from virtgauge.results.table import ResultTable
+
+COMPLETED = "completed"
+"""The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""
+CHANGED_HOST = "changed-host"  # The kind of the event that a run went on although its host had changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,3 +81,104 @@ class Report:
     def statuses(self) -> dict[str, int]:
         """Number of trials by status, over all arms."""
         return dict(sum((Counter(arm.trials) for arm in self.arms), Counter[str]()))
+
+
+def build(ledger: Ledger) -> Report:
+    """Everything that the ledger of a run says; of one in progress or interrupted, the report says so."""
+    manifest, guests, events = ledger.manifest(), ledger.guests(), ledger.events()
+    manifest = dataclasses.replace(manifest, arms=told_apart(manifest.arms))
+    table = ResultTable(ledger)
+    arms = tuple(_arm_summary(arm, table, guests) for arm in manifest.arms)
+    facts = {arm.record.name: arm.facts for arm in arms}
+    tried = [spec for spec in SPECS if spec.name in table.suites]
+    suites = [suite_report(spec, table, arms_of(manifest, spec.name), facts) for spec in tried]
+    agrees = agreement([ratio for suite in suites for ratio in suite.aa_ratios])
+    valid = table.trials.status == STATUSES.index(TrialStatus.VALID)
+    tallies = Tallies.of(table.accounts())
+    left_out = left_out_by_arm(manifest.arms, tallies)
+    hosts = hosts_of(table, manifest, lambda *key: _cell_name(suites, *key))
+    finished, blocks = has_finished(events), np.unique(table.trials.block[valid]).size
+    return Report(
+        run=manifest,
+        finished=finished,
+        blocks=blocks,
+        caveats=(
+            *_caveats(manifest, suites, agrees, events, blocks),
+            *left_out_caveats(left_out, tallies),
+            *untold_steal_caveats(manifest.fingerprint, tallies),
+            *(hosts.caveats if hosts else ()),
+        ),
+        decisions=decisions_of(table),
+        agreement=agrees,
+        arms=arms,
+        suites=tuple(suites),
+        cells=table.trials.cells,
+        cell_names=tuple(_cell_name(suites, one.suite, one.probe, one.factors) for one in table.trials.cells),
+        trials=TrialLines(table),
+        guests=tuple(guests),
+        events=tuple(events),
+        hosts=hosts,
+        replay=replay_of(manifest.plan_name, manifest.arms, suites),
+        left_out=left_out,
+    )
+
+
+def _cell_name(suites: Sequence[SuiteReport], name: str, probe: str, factors: Mapping[str, str]) -> str:
+    suite = next((suite for suite in suites if suite.suite == name), None)
+    levels = ", ".join(f"{factor} {level}" for factor, level in factors.items())
+    return suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}"
+
+
+def has_finished(events: Sequence[EventRecord]) -> bool:
+    """Whether the last that was said of the run's course is that it ended whole."""
+    course = [event.kind for event in events if event.kind in (COMPLETED, "started", "resumed", "interrupted")]
+    return bool(course) and course[-1] == COMPLETED
+
+
+def _arm_summary(arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecord]) -> ArmSummary:
+    facts = next((guest.facts for guest in guests if guest.arm == arm.name and guest.facts), {})
+    own = [guest for guest in guests if guest.arm == arm.name]
+    ready = [float(guest.ready_ns) for guest in own if guest.ready_ns is not None and guest.error is None]
+    estimate = median_estimate(ready, "ns", table.confidence) if ready else Estimate.missing("ns", "no guest came up")
+    return ArmSummary(
+        record=arm,
+        ready=estimate,
+        guests=len(own),
+        failed_guests=sum(guest.error is not None for guest in own),
+        trials=table.statuses(arm.name),
+        facts=facts,
+    )
+
+
+def _caveats(
+    run: Manifest, suites: Sequence[SuiteReport], agrees: Agreement, events: Sequence[EventRecord], blocks: int
+) -> Iterator[str]:
+    """What a reader must know before the figures."""
+    if not has_finished(events):
+        yield "This run has not finished: these are the figures so far."
+    if not blocks:
+        yield "There is no valid trial, so there are no figures; the table of trials says why."
+        return
+    if agrees.ok is None:
+        yield "Identical arms (A/A) could not be compared, so no difference is called proven."
+    elif not agrees.ok:
+        yield (
+            f"Identical arms (A/A) differ in {agrees.excluding} of {agrees.cells} cells, more than chance explains "
+            f"({agrees.tolerated}): order or placement on this machine matters. Smaller differences are inconclusive."
+        )
+    reached = [estimate.confidence for suite in suites for estimate in suite.estimates]
+    lowest = min((one for one in reached if one is not None), default=None)
+    if lowest is None:
+        yield "One repetition gives no interval. Six are the least for a 95 % one."
+    elif lowest < run.confidence:
+        yield (
+            f"Some intervals reach {confidence(lowest)} confidence, not {confidence(run.confidence)}: that takes more "
+            "repetitions. Each says which it has."
+        )
+    if any(event.kind == ONE_MACHINE for event in events):
+        yield (
+            "This fleet was tried on one machine: its hosts may be one and the same and disturb each other, so nothing "
+            "can be concluded from how they compare."
+        )
+    if any(event.kind == CHANGED_HOST for event in events):
+        yield "The host changed during this run (see its course); figures from before and after are mixed."
