@@ -242,26 +242,18 @@ def _row(measure: Measure, cell: Cell, name: str, arm: ArmRecord, table: ResultT
         if own := {block: value for block, value in found.items() if host.owns(block)}:
             base = {block: value for block, value in reference.items() if host.owns(block)}
             estimates[host.name] = median_estimate([*own.values()], measure.quantity.unit, nominal)
-            groups.append(_log_ratios(own, base))
+            groups.append([(own[block], base[block]) for block in sorted(own.keys() & base.keys())])
             if compared:
                 ratios[host.name] = paired_ratio(own, base, nominal)
     test = _test(groups, 1 - nominal) if compared else None
     return HostRow(measure, cell, name, arm, estimates, ratios, test)
 
 
-def _log_ratios(test: Mapping[int, float], reference: Mapping[int, float]) -> list[float] | None:
-    """None where a figure is not positive, so that there is no ratio."""
-    pairs = [(test[block], reference[block]) for block in sorted(test.keys() & reference.keys())]
-    if any(mine <= 0 or base <= 0 for mine, base in pairs):
-        return None
-    return [math.log(mine / base) for mine, base in pairs]
-
-
-def _test(groups: Sequence[list[float] | None], level: float) -> HostTest:
-    """Kruskal–Wallis, unadjusted yet."""
-    if any(group is None for group in groups):
+def _test(groups: Sequence[Sequence[tuple[float, float]]], level: float) -> HostTest:
+    """Kruskal–Wallis on each host's pairs of a figure and the reference's, unadjusted yet."""
+    if any(value <= 0 for group in groups for pair in group for value in pair):
         return HostTest("a ratio needs positive figures")
-    compared = [np.asarray(group, dtype=np.float64) for group in groups if group]
+    compared = [np.array([math.log(mine / base) for mine, base in group]) for group in groups if group]
     if len(compared) < 2:
         return HostTest("fewer than two hosts have repetitions of both platforms")
     if least_attainable_p([len(group) for group in compared]) > level:

@@ -119,38 +119,30 @@ class Trials:
         last[:-1] = (place[1:] != place[:-1]) | (block[1:] != block[:-1])
         return valid[order[last]]
 
-    @functools.cached_property
-    def _counted_ends(self) -> Integers:
-        return np.searchsorted(self._place[self.counted], np.arange(len(self.cells) * len(self.arms) + 1))
+    def _slices(self, places: Integers) -> dict[tuple[Cell, str], slice]:
+        """Of ascending places those of each cell and arm."""
+        found, starts = np.unique(places, return_index=True)
+        ends = [*starts.tolist(), places.size]
+        keys = [(self.cells[place // len(self.arms)], self.arms[place % len(self.arms)]) for place in found.tolist()]
+        return {key: slice(*ends[at : at + 2]) for at, key in enumerate(keys)}
 
     @functools.cached_property
-    def _by_place(self) -> tuple[Integers, Integers]:
+    def _counted_slices(self) -> dict[tuple[Cell, str], slice]:
+        return self._slices(self._place[self.counted])
+
+    @functools.cached_property
+    def _by_place(self) -> tuple[Integers, dict[tuple[Cell, str], slice]]:
         order = np.argsort(self._place, kind="stable")
-        return order, np.searchsorted(self._place[order], np.arange(len(self.cells) * len(self.arms) + 1))
-
-    @functools.cached_property
-    def _cell_places(self) -> dict[Cell, int]:
-        return {cell: place for place, cell in enumerate(self.cells)}
-
-    @functools.cached_property
-    def _arm_places(self) -> dict[str, int]:
-        return {arm: place for place, arm in enumerate(self.arms)}
-
-    def _at(self, cell: Cell, arm: str) -> int | None:
-        if cell not in self._cell_places or arm not in self._arm_places:
-            return None
-        return self._cell_places[cell] * len(self.arms) + self._arm_places[arm]
+        return order, self._slices(self._place[order])
 
     def counted_at(self, cell: Cell, arm: str) -> slice:
         """Which of :attr:`counted` are an arm's in a cell, by ascending block."""
-        place = self._at(cell, arm)
-        return slice(0, 0) if place is None else slice(self._counted_ends[place], self._counted_ends[place + 1])
+        return self._counted_slices.get((cell, arm), slice(0, 0))
 
     def tried_at(self, cell: Cell, arm: str) -> Integers:
         """Places of every attempt of an arm in a cell, in the order of the ledger."""
-        place = self._at(cell, arm)
-        order, ends = self._by_place
-        return order[:0] if place is None else order[ends[place] : ends[place + 1]]
+        order, slices = self._by_place
+        return order[slices.get((cell, arm), slice(0, 0))]
 
 
 def chunks(rows: Any) -> Iterator[list[tuple[Any, ...]]]:
