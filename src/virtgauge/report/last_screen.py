@@ -98,9 +98,8 @@ def title(report: Report) -> str:
 def reasons_text(report: Report) -> str:
     """Why trials are not valid, each reason once: ``steal ×37, foreign-load ×2``; empty where all are."""
     counts: Counter[str] = Counter()
-    for trial in report.trials:
-        if trial.status != TrialStatus.VALID.value:
-            counts[trial.flags[0].partition(":")[0] if trial.flags and not trial.error else trial.status] += 1
+    for trial in report.trials.invalid():
+        counts[trial.flags[0].partition(":")[0] if trial.flags and not trial.error else trial.status] += 1
     told = [f"{printable(name)} ×{number}" for name, number in counts.most_common(_MOST_REASONS)]
     return ", ".join(told + ["…"] * (len(counts) > _MOST_REASONS))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -62,7 +63,7 @@ def render_html(report: Report) -> str:
         replay=page.render("replay.html", replay=report.replay, told=replay.told_hearings, in_words=replay.in_words)
         if report.replay
         else "",
-        invalid=trials.invalid_trials(report),
+        invalid=list(itertools.islice(report.trials.invalid(), trials.MOST_SPOILT_TRIALS)),
         trial_sums=list(report.trials.sums()) if len(report.trials) > trials.MOST_TRIALS else [],
         flattened=trials.flattened,
         note_of=trials.note_of,

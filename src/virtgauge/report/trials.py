@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class TrialSum(NamedTuple):
     samples: int
 
 
-class TrialLines(Sequence[TrialLine]):
+class TrialLines:
     """Every trial of a table, which is not needed afterwards, in the order of the ledger."""
 
     def __init__(self, table: ResultTable) -> None:
@@ -54,13 +53,10 @@ class TrialLines(Sequence[TrialLine]):
     def __len__(self) -> int:
         return self._trials.number.size
 
-    @overload
-    def __getitem__(self, place: int) -> TrialLine: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[TrialLine]: ...
-    def __getitem__(self, place: int | slice) -> TrialLine | list[TrialLine]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
+    def __iter__(self) -> Iterator[TrialLine]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, place: int) -> TrialLine:
         trials = self._trials
         number = int(trials.number[place])
         flags, error = self._endings.get(number, ((), None))
@@ -104,11 +100,6 @@ MOST_SPOILT_TRIALS = 200
 MOST_TRIALS = 10_000  # Of more, the page sums up what every platform did of each cell; an export has all
 
 
-def invalid_trials(report: Report) -> list[TrialLine]:
-    """The first of the trials that do not count."""
-    return list(itertools.islice(report.trials.invalid(), MOST_SPOILT_TRIALS))
-
-
 def trial_columns(report: Report) -> dict[str, Any]:
     """All trials by columns; repeated texts once, referred to by number."""
     texts: dict[str, int] = {}
@@ -116,21 +107,18 @@ def trial_columns(report: Report) -> dict[str, Any]:
     def number(text: str) -> int:
         return texts.setdefault(text, len(texts))
 
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("id", "what", "arm", "block", "attempt", "status", "samples", "median", "foreign", "note")
-    }
-    for trial in report.trials:
-        columns["id"].append(trial.trial_id)
-        columns["what"].append(number(report.cell_names[trial.cell]))
-        columns["arm"].append(number(trial.arm))
-        columns["block"].append(trial.block)
-        columns["attempt"].append(trial.attempt)
-        columns["status"].append(number(trial.status))
-        columns["samples"].append(trial.samples)
-        columns["median"].append(None if trial.median_ns is None else float(f"{trial.median_ns:.4g}"))
-        columns["foreign"].append(None if trial.foreign_share is None else round(trial.foreign_share, 4))
-        columns["note"].append(number(note_of(trial)))
-    return {"texts": list(texts), "columns": columns}
+    rows = [
+        (
+            *(trial.trial_id, number(report.cell_names[trial.cell]), number(trial.arm), trial.block, trial.attempt),
+            *(number(trial.status), trial.samples),
+            None if trial.median_ns is None else float(f"{trial.median_ns:.4g}"),
+            None if trial.foreign_share is None else round(trial.foreign_share, 4),
+            number(note_of(trial)),
+        )
+        for trial in report.trials
+    ]
+    names = ("id", "what", "arm", "block", "attempt", "status", "samples", "median", "foreign", "note")
+    return {"texts": list(texts), "columns": {name: [row[at] for row in rows] for at, name in enumerate(names)}}
 
 
 def note_of(trial: TrialLine) -> str:
