@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from virtgauge.compare.changes import Criteria, find_changes
-from virtgauge.compare.matching import Matched, cell_names, match, plan_of, run_labels
+from virtgauge.compare.matching import Matched, cell_name, match, plan_of, run_labels
 from virtgauge.compare.model import SCHEMA_VERSION, CellLine, Comparison, EnvironmentLine, RunLine, SeriesComparison
 from virtgauge.compare.runs import LEAST_SERIES, ReadRun, read_run
 from virtgauge.compare.series import find_series
@@ -132,7 +132,6 @@ def compare_series(
 
 
 def _common(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, across_versions: bool) -> dict[str, Any]:
-    names = cell_names(matched.cells)
     return {
         "schema_version": SCHEMA_VERSION,
         "runs": tuple(
@@ -147,7 +146,7 @@ def _common(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, acros
         "environment": tuple(differing_environment(runs)),
         "caveats": tuple(caveats(runs, across_versions)),
         "set_aside": matched.set_aside,
-        "cells": tuple(CellLine(cell.suite, cell.probe, cell.factors, names[cell]) for cell in matched.cells),
+        "cells": tuple(CellLine(cell.suite, cell.probe, cell.factors, cell_name(cell)) for cell in matched.cells),
         "arms": matched.arms,
     }
 

@@ -7,7 +7,6 @@ cells are held together by their settings too, as the plans had them: durations,
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,40 +19,20 @@ from virtgauge.ledger.records import ArmRecord, Manifest
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import DesignScope, Plan
 from virtgauge.report.arms import row_labels
+from virtgauge.report.suite import SPECS
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import probe_title
 from virtgauge.results.measure import Measure
 from virtgauge.suites.registry import SUITES
 
 
-def cell_names(cells: Sequence[Cell]) -> dict[Cell, str]:
-    """A name for each cell: its probe, and the levels in which the cells of that probe differ.
-
-    ``Sleep lateness: usleep · minimal · cpu``; a level that is a number or a plain yes or no keeps its factor's name.
-    """
-    factors: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    levels: defaultdict[tuple[str, str], defaultdict[str, set[str | None]]] = defaultdict(lambda: defaultdict(set))
-    for suite, probe, items in cells:
-        factors[suite, probe].update(dict.fromkeys(factor for factor, _ in items))
-    for suite, probe, items in cells:
-        has = dict(items)
-        for factor in factors[suite, probe]:
-            levels[suite, probe][factor].add(has.get(factor))
-    return {cell: _name(cell, levels[cell[0], cell[1]]) for cell in cells}
-
-
-def _name(cell: Cell, levels: Mapping[str, set[str | None]]) -> str:
-    suite, probe, items = cell
-    said = [_level(factor, str(level)) for factor, level in items if len(levels[factor]) > 1 and level]
-    title = probe_title(probe) if suite == "timing" else f"{suite.capitalize()} {probe_title(probe)}"
-    if not said:
-        said = [_level(factor, str(level)) for factor, level in items[:1] if level]
-    return f"{title}: {' · '.join(said)}" if said else title
-
-
-def _level(factor: str, level: str) -> str:
-    plain = level.replace(".", "", 1).isdigit() or level in ("yes", "no", "none", "default")
-    return f"{factor.replace('_', ' ')} {level}" if plain else level
+def cell_name(cell: Cell) -> str:
+    """A cell by its probe, and its levels as the report names them: ``Sleep lateness: usleep, CPU load``."""
+    title = (
+        probe_title(cell.probe) if cell.suite == "timing" else f"{cell.suite.capitalize()} {probe_title(cell.probe)}"
+    )
+    levels = next(spec for spec in SPECS if spec.name == cell.suite).cell_name(cell, without=("probe",))
+    return f"{title}: {levels}" if levels else title
 
 
 def run_labels(runs: Sequence[ReadRun]) -> list[str]:
@@ -245,7 +224,6 @@ def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_
     keys = list(dict.fromkeys(cell for measure in measures for cell in runs[0].cells(measure)))
     plans = [plan_of(run.manifest) for run in runs]
     known = [settings_of(plan) if plan is not None else {} for plan in plans]
-    names = cell_names(keys)
     kept = []
     for key in keys:
         base = known[0].get(key)
@@ -254,7 +232,7 @@ def _comparable_cells(runs: Sequence[ReadRun], measures: Sequence[Measure], set_
             apart = differing(base, other) if base is not None and other is not None else []
             if apart:
                 words = f"measured otherwise in {run.folder.name}: {'; '.join(apart)}"
-                set_aside.append(SetAside(names[key], words))
+                set_aside.append(SetAside(cell_name(key), words))
                 break
         else:
             kept.append(key)
