@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import NamedTuple
 
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.errors import VirtgaugeError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord
 from virtgauge.ledger.store import Ledger
@@ -20,7 +20,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
 from virtgauge.serve.overview import Overview, Overviews, State, Tally
-from virtgauge.serve.runs import FoundRun, Stamp, instant, moment, plain, same_ledger
+from virtgauge.serve.runs import FoundRun, Stamp, instant, moment, plain, read_or_say, same_ledger
 
 _EVENTS = 8
 _GENTLY = 100
@@ -139,15 +139,11 @@ class RunWatch:
     def _read(self, overview: Overview) -> LiveRun:
         if overview.tally is None:
             return LiveRun(overview, problem=overview.problem)
-        try:
-            with ReadOnlyLedger.open(self._run.folder) as ledger:
-                return self._read_ledger(overview, overview.tally, ledger)
-        except VirtgaugeError as error:
-            problem = error.message
-        except Exception as error:  # the file may be anything; the page says what is wrong with it
-            problem = f"its ledger cannot be read: {type(error).__name__}: {error}"
-        self._restart()
-        return LiveRun(overview, problem=problem)
+        found = read_or_say(self._run.folder, functools.partial(self._read_ledger, overview, overview.tally))
+        if isinstance(found, str):
+            self._restart()
+            return LiveRun(overview, problem=found)
+        return found
 
     def _read_ledger(self, overview: Overview, tally: Tally, ledger: ReadOnlyLedger) -> LiveRun:
         manifest, events = ledger.manifest(), ledger.events()

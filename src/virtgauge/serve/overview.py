@@ -10,14 +10,13 @@ import tomllib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from virtgauge.errors import VirtgaugeError
 from virtgauge.ledger.read_only import Attempt, ReadOnlyLedger
 from virtgauge.ledger.records import SCHEDULED, EventRecord, Manifest, TrialStatus
-from virtgauge.serve.runs import Controller, FoundRun, Stamp, controller_of, same_ledger
+from virtgauge.serve.runs import FoundRun, Stamp, is_measured, read_or_say, same_ledger
 
 COURSE = ("started", "resumed", "interrupted", "completed", "ended incomplete")
 """The kinds of events that say where a run stands; the last of them holds."""
-_DEFAULT_ATTEMPTS = 3
+_COUNTS, _DEFAULT_ATTEMPTS = ("attempts", "repetitions"), 3
 _SPOILT_SHOWN = 10
 _SETTLING = frozenset({TrialStatus.VALID.value, TrialStatus.UNSUPPORTED.value})
 _SPOILT = frozenset({TrialStatus.INVALID.value, TrialStatus.FAILED.value})
@@ -37,25 +36,15 @@ class State(enum.StrEnum):
 
 
 class Tally:
-    """The trials of a run, counted as they come.
-
-    Args:
-        attempts: how often a trial is tried in all, as the run's plan says.
-
-    Attributes:
-        statuses: how many trials ended so.
-        newest: number of the last trial; 0 without one.
-        invalid: numbers of the last trials that do not count, ascending.
-        begun: by repetition, when its first trial was started, as the ledger has it.
-    """
+    """The trials of a run, counted as they come; the plan says how many attempts at each are made in all."""
 
     def __init__(self, attempts: int) -> None:
         self._attempts = attempts
         self._settled: set[str] = set()
-        self.statuses: Counter[str] = Counter()
-        self.newest = 0
-        self.invalid: deque[int] = deque(maxlen=_SPOILT_SHOWN)
-        self.begun: dict[int, str] = {}
+        self.statuses: Counter[str] = Counter()  # how many trials ended so
+        self.newest = 0  # number of the last trial; 0 without one
+        self.invalid: deque[int] = deque(maxlen=_SPOILT_SHOWN)  # numbers of the last that do not count, ascending
+        self.begun: dict[int, str] = {}  # by repetition, when its first trial was started, as the ledger has it
 
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Count those that came after the newest."""
@@ -120,8 +109,8 @@ class Overviews:
             line = _read_overview(run, line.tally if line is not None and same_ledger(read, stamp) else None)
             self._known[run.run_id] = stamp, line
         if line.state is State.UNFINISHED:
-            states = {Controller.AT_WORK: State.RUNNING, Controller.GONE: State.INTERRUPTED}
-            return dataclasses.replace(line, state=states.get(controller_of(run.folder), State.UNFINISHED))
+            states = {True: State.RUNNING, False: State.INTERRUPTED, None: State.UNFINISHED}
+            return dataclasses.replace(line, state=states[is_measured(run.folder)])
         judged, verdicts = self._verdicts.get(run.run_id, ((), None))
         return dataclasses.replace(line, verdicts=verdicts if judged == stamp else None)
 
@@ -154,10 +143,8 @@ def _count_verdicts(run: FoundRun) -> Mapping[str, int] | None:
     from virtgauge.report.requirements import decisions_of
     from virtgauge.results.table import ResultTable
 
-    try:
-        with ReadOnlyLedger.open(run.folder) as ledger:
-            decisions = decisions_of(ResultTable(ledger))
-    except Exception:  # a damaged or foreign file; the line of the run says so where it matters
+    decisions = read_or_say(run.folder, lambda ledger: decisions_of(ResultTable(ledger)))
+    if isinstance(decisions, str):  # the line of the run says so where it matters
         return None
     outcomes = ("not judged" if one.outcome is None else one.outcome.value for one in decisions.verdicts)
     return Counter(outcomes) if decisions.requirements else None
@@ -165,20 +152,17 @@ def _count_verdicts(run: FoundRun) -> Mapping[str, int] | None:
 
 def _read_overview(run: FoundRun, tally: Tally | None) -> Overview:
     """A run's line from its ledger; ``UNFINISHED`` stands for every run that has not ended."""
-    try:
-        with ReadOnlyLedger.open(run.folder) as ledger:
-            manifest, events = ledger.manifest(), ledger.events()
-            attempts, repetitions = _of_plan(manifest)
-            tally = tally or Tally(attempts)
-            tally.add(ledger.attempts(after=tally.newest))
-            return Overview(
-                run, state_of(events), manifest, tally, repetitions, _scheduled(events), float(manifest.confidence)
-            )
-    except VirtgaugeError as error:
-        problem = error.message
-    except Exception as error:  # whatever a damaged or foreign file makes of the reader, the list goes on
-        problem = f"its ledger cannot be read: {type(error).__name__}: {error}"
-    return Overview(run, State.UNREADABLE, problem=problem)
+
+    def read(ledger: ReadOnlyLedger) -> Overview:
+        manifest, events = ledger.manifest(), ledger.events()
+        attempts, repetitions = _of_plan(manifest)
+        counted = tally or Tally(attempts)
+        counted.add(ledger.attempts(after=counted.newest))
+        state, scheduled = state_of(events), _scheduled(events)
+        return Overview(run, state, manifest, counted, repetitions, scheduled, float(manifest.confidence))
+
+    found = read_or_say(run.folder, read)
+    return Overview(run, State.UNREADABLE, problem=found) if isinstance(found, str) else found
 
 
 def state_of(events: Sequence[EventRecord]) -> State:
@@ -193,11 +177,8 @@ def _of_plan(manifest: Manifest) -> tuple[int, int | None]:
         plan = tomllib.loads(manifest.plan_text)
     except tomllib.TOMLDecodeError:
         plan = {}
-    attempts, repetitions = plan.get("attempts"), plan.get("repetitions")
-    return (
-        attempts if isinstance(attempts, int) else _DEFAULT_ATTEMPTS,
-        repetitions if isinstance(repetitions, int) else None,
-    )
+    attempts, repetitions = (one if isinstance(one := plan.get(key), int) else None for key in _COUNTS)
+    return _DEFAULT_ATTEMPTS if attempts is None else attempts, repetitions
 
 
 def _scheduled(events: Sequence[EventRecord]) -> int | None:

@@ -41,15 +41,6 @@ def stored_report(run: FoundRun) -> BinaryIO | None:
     return None
 
 
-def has_stored_report(run: FoundRun) -> bool:
-    """Whether there is one to be had at no cost."""
-    found = stored_report(run)
-    if found is None:
-        return False
-    found.close()
-    return True
-
-
 class ReportBuilder:
     """Makes reports, and keeps the last few in memory; one that takes too long is given up."""
 

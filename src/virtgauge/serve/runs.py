@@ -10,20 +10,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import enum
 import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from virtgauge.ledger.read_only import LOG_NAME
+from virtgauge.errors import VirtgaugeError
+from virtgauge.ledger.read_only import LOG_NAME, ReadOnlyLedger
 from virtgauge.ledger.store import LEDGER_NAME
 
 LOCK_NAME = "controller.lock"
 REPORT_NAME = "report.html"
 
+Value = TypeVar("Value")
 Stamp = tuple[tuple[int, int, int], ...]
 """Of a ledger and its log: file number, size, time of change.  While it is the same, nothing was written."""
 
@@ -50,14 +52,6 @@ class FoundRun:
         return tuple(found)
 
 
-class Controller(enum.Enum):
-    """Whether anything measures into a run now."""
-
-    AT_WORK = "at work"
-    GONE = "gone"
-    UNKNOWN = "unknown"
-
-
 def find_runs(folders: Sequence[Path]) -> dict[str, FoundRun]:
     """The runs in these folders, each of which may be a run itself; by identifier."""
     found = {}
@@ -78,8 +72,8 @@ def _children(root: Path) -> Iterator[Path]:
                 yield root / entry.name
 
 
-def controller_of(folder: Path) -> Controller:
-    """Whether a controller holds the run's lock.
+def is_measured(folder: Path) -> bool | None:
+    """Whether a controller holds the run's lock; None where that cannot be seen.
 
     The lock is asked for shared, for some microseconds: a controller that starts just then and wants it for itself
     would be told that another is at work, so this is asked of unfinished runs only, and while somebody looks.
@@ -87,18 +81,29 @@ def controller_of(folder: Path) -> Controller:
     try:
         descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        return Controller.GONE
+        return False
     except OSError:
-        return Controller.UNKNOWN
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return Controller.AT_WORK
+        return True
     except OSError:
-        return Controller.UNKNOWN
+        return None
     finally:
         os.close(descriptor)
-    return Controller.GONE
+    return False
+
+
+def read_or_say(folder: Path, read: Callable[[ReadOnlyLedger], Value]) -> Value | str:
+    """What is read of a run's ledger, or why it cannot be: whatever a damaged or foreign file makes of the reader."""
+    try:
+        with ReadOnlyLedger.open(folder) as ledger:
+            return read(ledger)
+    except VirtgaugeError as error:
+        return error.message
+    except Exception as error:
+        return f"its ledger cannot be read: {type(error).__name__}: {error}"
 
 
 def plain(value: object, longest: int = 300) -> str:

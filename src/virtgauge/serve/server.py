@@ -7,6 +7,7 @@ Jinja2 with autoescaping, whatever a run says as plain text; they have the repor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import signal
 import sys
@@ -29,7 +30,7 @@ from virtgauge.results.formatting import interval_text
 from virtgauge.serve.access import Access, came_from_elsewhere
 from virtgauge.serve.live import ended, measured
 from virtgauge.serve.overview import State
-from virtgauge.serve.reports import has_stored_report, stored_report
+from virtgauge.serve.reports import stored_report
 from virtgauge.serve.runs import moment, plain
 from virtgauge.serve.showing import ASK_EVERY_S, Showing
 
@@ -195,9 +196,10 @@ class RunPage(Page):
             await self.show_gone()
             return
         one = live.overview
-        reportable = one.state not in (State.RUNNING, State.UNREADABLE) and (
-            has_stored_report(one.run) or not await self.showing.measuring()
-        )
+        with stored_report(one.run) or contextlib.nullcontext() as stored:
+            at_no_cost = stored is not None
+        readable = one.state not in (State.RUNNING, State.UNREADABLE)
+        reportable = readable and (at_no_cost or not await self.showing.measuring())
         await self.show("run.html", running=one.state is State.RUNNING, live=live, one=one, reportable=reportable)
 
     head = get

@@ -12,18 +12,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic
 
 from virtgauge.serve.live import LiveRun, RunWatch
 from virtgauge.serve.overview import Overview, Overviews, State
 from virtgauge.serve.reports import ReportBuilder
-from virtgauge.serve.runs import FoundRun, find_runs
+from virtgauge.serve.runs import FoundRun, Value, find_runs
 
 ASK_EVERY_S = 2.0
 """How often a page asks while a run is under way.  No ledger is read more than twice as often, however many ask."""
 _WATCHED = 8  # Runs whose figures are kept; of others they are read anew
-
-Value = TypeVar("Value")
 
 
 class Look(Generic[Value]):
