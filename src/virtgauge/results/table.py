@@ -324,20 +324,14 @@ class ResultTable:
 
     # -- distributions -----------------------------------------------------------------------------------
 
-    def distributions(self, histogram: str, cell: Cell, arm: str) -> Iterator[tuple[int, Distribution, float]]:
-        """Of each repetition the block, the values of a histogram, and how many nanoseconds their unit has."""
-        blocks = {number: block for block, number in self.numbers(cell, arm).items()}
-        for number, one in self.ledger.histograms(blocks, histogram):
-            if one.n and one.unit in NS_PER_UNIT:
-                yield blocks[number], distribution_of(one), NS_PER_UNIT[one.unit]
-
     def distribution(self, histogram: str, cell: Cell, arm: str) -> tuple[Distribution, float] | None:
         """The values of all repetitions together, and how many nanoseconds their unit has; None without any."""
         key = histogram, cell, arm
         if key not in self._pooled:
-            found = list(self.distributions(histogram, cell, arm))
-            scale = found[0][2] if found else 1.0
-            self._pooled[key] = (merge(one for _, one, unit in found if unit == scale), scale) if found else None
+            known = self.ledger.histograms(self.numbers(cell, arm).values(), histogram)
+            found = [one for _, one in known if one.n and one.unit in NS_PER_UNIT]
+            alike = [distribution_of(one) for one in found if one.unit == found[0].unit]
+            self._pooled[key] = (merge(alike), NS_PER_UNIT[found[0].unit]) if found else None
         return self._pooled[key]
 
     # -- how trials went ---------------------------------------------------------------------------------
@@ -349,25 +343,19 @@ class ResultTable:
 
     def attempts(self, cell: Cell, arm: str) -> list[Tried]:
         """How every attempt of an arm in a cell ended, in the order of the ledger."""
-        return [self._tried(row) for row in self.trials.tried_at(cell, arm).tolist()]
+        trials, rows = self.trials, self.trials.tried_at(cell, arm).tolist()
+        ends = [self.endings.get(int(trials.number[row]), ((), None)) for row in rows]
+        return [Tried(STATUSES[int(trials.status[row])], *end) for row, end in zip(rows, ends, strict=True)]
 
-    def _tried(self, row: int) -> Tried:
-        flags, error = self.endings.get(int(self.trials.number[row]), ((), None))
-        return Tried(STATUSES[int(self.trials.status[row])], flags, error)
-
-    def flags(self, cells: Iterable[Cell], arm: str) -> dict[str, int]:
-        """How many attempts of an arm in some cells have each flag, the most frequent first."""
-        counts: Counter[str] = Counter()
+    def flags(self, cells: Iterable[Cell], arm: str, *, counted: bool = False) -> dict[str, int]:
+        """How many attempts of an arm in some cells, or those that count, have each flag, the most frequent first."""
+        trials, counts = self.trials, Counter[str]()
         for cell in cells:
-            for number in self.trials.number[self.trials.tried_at(cell, arm)].tolist():
+            rows = trials.counted[trials.counted_at(cell, arm)] if counted else trials.tried_at(cell, arm)
+            for number in trials.number[rows].tolist():
                 if number in self.endings:
                     counts.update({flag.name for flag in self.endings[number][0]})
         return dict(counts.most_common())
-
-    def counted_flags(self, cell: Cell, arm: str) -> dict[str, int]:
-        """How many of the trials that count have each flag, the most frequent first."""
-        told = [self.endings[number][0] for number in self.numbers(cell, arm).values() if number in self.endings]
-        return dict(Counter(name for flags in told for name in {flag.name for flag in flags}).most_common())
 
     def statuses(self, arm: str) -> dict[str, int]:
         """How many trials of an arm ended in each way, by the name of the status."""
@@ -379,8 +367,8 @@ class ResultTable:
 
     def missing_reason(self, measure: Measure, cell: Cell, arm: str) -> str:
         """Why an arm has no figure in a cell, as its last trial there tells."""
-        rows = self.trials.tried_at(cell, arm)
-        if not rows.size or STATUSES[int(self.trials.status[rows[-1]])] is not TrialStatus.VALID:
+        tried = self.attempts(cell, arm)
+        if not tried or tried[-1].status is not TrialStatus.VALID:
             return self.ending(cell, arm)
         if isinstance(measure.source, Across) and isinstance(why := measure.source.function(self, cell, arm), str):
             return why
@@ -390,10 +378,10 @@ class ResultTable:
 
     def ending(self, cell: Cell, arm: str) -> str:
         """How the last trial of an arm in a cell ended: ``failed: the guest died``."""
-        rows = self.trials.tried_at(cell, arm)
-        if not rows.size:
+        tried = self.attempts(cell, arm)
+        if not tried:
             return "not tried"
-        last = self._tried(int(rows[-1]))
+        last = tried[-1]
         reason = last.error or next((f"{flag.name}: {flag.detail}" for flag in last.flags if flag.fatal), "")
         return f"{last.status.value}: {reason}" if reason else last.status.value
 

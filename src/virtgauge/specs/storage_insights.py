@@ -127,7 +127,7 @@ def per_second(value: float | None) -> str:
 
 def client_limited(context: Context, cell: Cell, arm: str) -> str:
     """A note where any result lies near what the client reaches by itself."""
-    return "client-limited" if context.table.counted_flags(cell, arm).get("client-limited") else ""
+    return "client-limited" if context.table.flags([cell], arm, counted=True).get("client-limited") else ""
 
 
 def explained(context: Context, cell: Cell, arm: str) -> tuple[Load, Explanation] | None:
@@ -194,7 +194,7 @@ def limits(context: Context) -> Iterator[Block]:
             ]
             served = explanation.operations_per_flush
             group = None if served is None else Value.count("limit.operations_per_flush", place, served)
-            near = context.table.counted_flags(cell, arm.name).get("client-limited", 0)
+            near = context.table.flags([cell], arm.name, counted=True).get("client-limited", 0)
             limited = Value.count("client_limited", place, near)
             said = " ".join(reasons(context, cell, *found))
             told = (limit(context, cell, arm.name), *shares, limited, group, said)
