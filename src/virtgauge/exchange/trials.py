@@ -20,7 +20,7 @@ from virtgauge.exchange.figures import chosen_of
 from virtgauge.ledger.records import Histogram, HostRecord
 from virtgauge.ledger.statistics import NS_PER_UNIT
 from virtgauge.measures.catalogue import MEASURES
-from virtgauge.results.columns import STATUSES, Cell, Mark, Tried, read_endings, read_marks
+from virtgauge.results.columns import STATUSES, Cell, Mark, Tried, read_marks
 from virtgauge.results.measure import Column, Measure
 from virtgauge.results.table import ResultTable
 
@@ -87,7 +87,7 @@ def reason_of(ended: Tried) -> str:
 
 def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]:
     """Every trial of a run, in the order of the ledger, with these measures."""
-    trials, hosts, endings = table.trials, table.manifest.hosts, read_endings(table.ledger)
+    trials, hosts, endings = table.trials, table.manifest.hosts, table.endings
     columns: list[tuple[Measure, Column]] = []
     for measure in measures:
         column = np.full(trials.number.size, np.nan)

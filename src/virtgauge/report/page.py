@@ -28,7 +28,6 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import replay, requirements, trials
 from virtgauge.report.answers import answers, identical_arms
 from virtgauge.report.arms import arm_colours, arm_dashes
-from virtgauge.report.drawing import specification
 from virtgauge.report.model import Report
 from virtgauge.report.suite import SuiteReport
 from virtgauge.results import formatting
@@ -93,6 +92,8 @@ class Page:
 
     def blocks(self, name: str, blocks: Sequence[Block], arms: Sequence[ArmRecord]) -> Markup:
         """Blocks, and the data of their charts under a name that nothing else uses; ``arms`` are in the legends."""
+        from virtgauge.report.drawing import specification  # takes a second, which other forms of the report spare
+
         drawn = {}
         for place, block in enumerate(blocks):
             if isinstance(block, Chart):

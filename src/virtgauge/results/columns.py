@@ -151,21 +151,6 @@ def chunks(rows: Any) -> Iterator[list[tuple[Any, ...]]]:
         yield some
 
 
-def read_endings(ledger: Ledger, suite: str | None = None) -> dict[int, tuple[tuple[Flag, ...], str | None]]:
-    """Flags and error of the trials that have any, by number."""
-    known: dict[str, tuple[Flag, ...]] = {}
-    found = {}
-    for number, flags, error in ledger.rows(
-        "SELECT trial_id, flags, error FROM trials WHERE (flags != '[]' OR error IS NOT NULL) "
-        "AND block BETWEEN ? AND ? AND (suite = ? OR ? IS NULL)",
-        (*ledger.blocks, suite, suite),
-    ):
-        if flags not in known:
-            known[flags] = tuple(Flag(**flag) for flag in json.loads(flags))
-        found[number] = known[flags], error
-    return found
-
-
 class Mark(NamedTuple):
     """What identifies a trial, and when it was: for lists of trials."""
 

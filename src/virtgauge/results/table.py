@@ -36,7 +36,6 @@ from virtgauge.results.columns import (
     Trials,
     Tried,
     chunks,
-    read_endings,
     read_result,
     read_results,
 )
@@ -339,7 +338,17 @@ class ResultTable:
     @functools.cached_property
     def endings(self) -> dict[int, tuple[tuple[Flag, ...], str | None]]:
         """Flags and error of the trials that have any, by number."""
-        return read_endings(self.ledger)
+        known: dict[str, tuple[Flag, ...]] = {}
+        found = {}
+        for number, flags, error in self.ledger.rows(
+            "SELECT trial_id, flags, error FROM trials WHERE (flags != '[]' OR error IS NOT NULL) "
+            "AND block BETWEEN ? AND ?",
+            self.ledger.blocks,
+        ):
+            if flags not in known:
+                known[flags] = tuple(Flag(**flag) for flag in json.loads(flags))
+            found[number] = known[flags], error
+        return found
 
     def attempts(self, cell: Cell, arm: str) -> list[Tried]:
         """How every attempt of an arm in a cell ended, in the order of the ledger."""
