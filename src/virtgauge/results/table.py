@@ -363,7 +363,7 @@ class ResultTable:
             rows = trials.counted[trials.counted_at(cell, arm)] if counted else trials.tried_at(cell, arm)
             for number in trials.number[rows].tolist():
                 if number in self.endings:
-                    counts.update({flag.name for flag in self.endings[number][0]})
+                    counts.update(list(dict.fromkeys(flag.name for flag in self.endings[number][0])))
         return dict(counts.most_common())
 
     def statuses(self, arm: str) -> dict[str, int]:
