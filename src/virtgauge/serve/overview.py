@@ -80,7 +80,7 @@ class Overview:
     repetitions: int | None = None  # that the plan asks for
     scheduled: int | None = None  # how many trials the run is to make, where it says so
     confidence: float = 0.95  # of the intervals asked for
-    # how many requirements on platforms have which outcome; None until they were judged, or without any
+    # how many requirements on platforms have which outcome; None until they were judged
     verdicts: Mapping[str, int] | None = None
     problem: str = ""  # why it cannot be read
 
@@ -97,7 +97,6 @@ class Overviews:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Stamp, Overview]] = {}
-        self._verdicts: dict[str, tuple[Stamp, Mapping[str, int] | None]] = {}
         self.measuring = False
         """Whether any run was under way when all were looked at last."""
 
@@ -111,43 +110,37 @@ class Overviews:
         if line.state is State.UNFINISHED:
             states = {True: State.RUNNING, False: State.INTERRUPTED, None: State.UNFINISHED}
             return dataclasses.replace(line, state=states[is_measured(run.folder)])
-        judged, verdicts = self._verdicts.get(run.run_id, ((), None))
-        return dataclasses.replace(line, verdicts=verdicts if judged == stamp else None)
+        return line
 
     def of_all(self, runs: Mapping[str, FoundRun]) -> dict[str, Overview]:
         """The lines of these runs by identifier; what was known of others is forgotten."""
         self._known = {run_id: known for run_id, known in self._known.items() if run_id in runs}
-        self._verdicts = {run_id: known for run_id, known in self._verdicts.items() if run_id in runs}
         lines = {run_id: self.of(run) for run_id, run in runs.items()}
         self.measuring = any(line.state is State.RUNNING for line in lines.values())
-        if not self.measuring and self._judge(
-            line.run for line in lines.values() if line.state in (State.COMPLETE, State.INCOMPLETE)
-        ):
-            return {run_id: self.of(run) for run_id, run in runs.items()}
+        if not self.measuring:
+            lines |= self._judged(lines)
         return lines
 
-    def _judge(self, runs: Iterable[FoundRun]) -> bool:
-        """Judge those of these runs that were not, for about a second; whether there were any."""
-        ends, any_judged = time.monotonic() + _JUDGING_S, False
-        for run in runs:
-            stamp = run.stamp()
-            if self._verdicts.get(run.run_id, ((), None))[0] != stamp:
-                self._verdicts[run.run_id] = stamp, _count_verdicts(run)
-                any_judged = True
-                if time.monotonic() > ends:
-                    break
-        return any_judged
+    def _judged(self, lines: Mapping[str, Overview]) -> dict[str, Overview]:
+        """The lines of ended runs that are judged now; that takes about a second at most."""
+        ends, found = time.monotonic() + _JUDGING_S, dict[str, Overview]()
+        for run_id, line in lines.items():
+            ended = line.state in (State.COMPLETE, State.INCOMPLETE)
+            if ended and line.verdicts is None and time.monotonic() < ends:
+                found[run_id] = dataclasses.replace(line, verdicts=_count_verdicts(line.run))
+                self._known[run_id] = self._known[run_id][0], found[run_id]
+        return found
 
 
-def _count_verdicts(run: FoundRun) -> Mapping[str, int] | None:
+def _count_verdicts(run: FoundRun) -> Mapping[str, int]:
     from virtgauge.report.requirements import decisions_of
     from virtgauge.results.table import ResultTable
 
     decisions = read_or_say(run.folder, lambda ledger: decisions_of(ResultTable(ledger)))
-    if isinstance(decisions, str):  # the line of the run says so where it matters
-        return None
-    outcomes = ("not judged" if one.outcome is None else one.outcome.value for one in decisions.verdicts)
-    return Counter(outcomes) if decisions.requirements else None
+    verdicts = (
+        () if isinstance(decisions, str) else decisions.verdicts
+    )  # the line of the run says why, where it matters
+    return Counter("not judged" if one.outcome is None else one.outcome.value for one in verdicts)
 
 
 def _read_overview(run: FoundRun, tally: Tally | None) -> Overview:
