@@ -50,10 +50,6 @@ _SAY_NOTHING = frozenset({"reservoir"})  # Settings that no figure depends on
 _Concerns = Callable[[str, Mapping[str, str]], bool]  # Whether a setting has to do with a cell, by its probe and levels
 
 
-def _always(probe: str, factors: Mapping[str, str]) -> bool:
-    return True
-
-
 _CONCERN: Mapping[tuple[str, str], _Concerns] = {
     ("timing", "reads"): lambda probe, factors: probe == "timer_cost",
     ("timing", "sleep_samples"): lambda probe, factors: probe == "sleep_lateness",
@@ -97,14 +93,13 @@ def differing(one: Settings, other: Settings) -> list[str]:
 
 
 def _of_cell(section: BaseModel, suite: str, probe: str, factors: Mapping[str, str]) -> Settings:
-    # A tuple holds levels, which are in the cell's key.
-    return {
-        name: value
-        for name in type(section).model_fields
-        if not isinstance(value := getattr(section, name), tuple)
-        and name not in _SAY_NOTHING
-        and _CONCERN.get((suite, name), _always)(probe, factors)
-    }
+    found = {}
+    for name in type(section).model_fields:
+        value, concerns = getattr(section, name), _CONCERN.get((suite, name))
+        # A tuple holds levels, which are in the cell's key.
+        if not isinstance(value, tuple) and name not in _SAY_NOTHING and (not concerns or concerns(probe, factors)):
+            found[name] = value
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

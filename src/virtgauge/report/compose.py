@@ -396,7 +396,7 @@ def not_measured(context: Context) -> Table | None:
     if not factors:
         return None
     usable = [arm.name for arm in context.all_arms if arm.usable]
-    reasons: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    merged: dict[tuple[str, str], tuple[dict[tuple[str, ...], None], dict[str, None]]] = {}
     measured = set()
     for key, cells in context.groups(context.cells, factors).items():
         for arm in usable:
@@ -404,13 +404,8 @@ def not_measured(context: Context) -> Table | None:
             if any(context.measured(cell, arm) for cell in tried):
                 measured.add(key[0])
             elif tried:
-                reason = context.table.ending(tried[-1], arm)
-                reasons.setdefault((key, reason), []).append(arm)
-    merged: dict[tuple[str, str], tuple[list[tuple[str, ...]], list[str]]] = {}
-    for (key, reason), arms in reasons.items():
-        levels, names = merged.setdefault((key[0], reason), ([], []))
-        levels.append(key[1:])
-        names += [arm for arm in arms if arm not in names]
+                levels, names = merged.setdefault((key[0], context.table.ending(tried[-1], arm)), ({}, {}))
+                levels[key[1:]] = names[arm] = None
     absent = list(context.spec.absent(context))
     if not merged and not absent:
         return None

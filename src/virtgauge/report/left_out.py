@@ -72,11 +72,6 @@ class Difference(NamedTuple):
     most: LeftOut
     least: LeftOut
 
-    @property
-    def points(self) -> float:
-        """Between their shares."""
-        return self.most.share - self.least.share
-
 
 @dataclasses.dataclass(frozen=True)
 class Tallies:
@@ -113,19 +108,22 @@ def left_out_differing(tallies: Tallies) -> Difference | None:
     difference has to be more than chance makes: Fisher's exact test of the numbers of takes, with Bonferroni's
     correction for as many pairs of arms as there are.
     """
-    found = []
+    pairs, apart = 0, []
     for (suite, load), of_arms in tallies.groups.items():
-        for pair in itertools.combinations(of_arms, 2):
-            least, most = sorted((of_arms[arm] for arm in pair), key=lambda one: one.share)
-            counts = np.array([(one.takes, one.kept_takes) for one in (least, most)])
-            found.append((Difference(suite, load, most, least), counts))
-    apart = [(differ, counts) for differ, counts in found if differ.points > _DIFFERS]
+        for pair in itertools.combinations(of_arms.values(), 2):
+            least, most = sorted(pair, key=lambda one: one.share)
+            pairs += 1
+            if most.share - least.share > _DIFFERS:
+                apart.append(Difference(suite, load, most, least))
     if not apart:
         return None
     from scipy.stats import fisher_exact  # more than a second, which almost all reports spare
 
-    told = [differ for differ, counts in apart if fisher_exact(counts).pvalue * len(found) < _CHANCE]
-    return max(told, key=lambda one: one.points, default=None)
+    def is_told(found: Difference) -> bool:
+        counts = np.array([(one.takes, one.kept_takes) for one in (found.least, found.most)])
+        return bool(fisher_exact(counts).pvalue * pairs < _CHANCE)
+
+    return max(filter(is_told, apart), key=lambda one: one.most.share - one.least.share, default=None)
 
 
 def untold_steal_caveats(fingerprint: Mapping[str, Any], tallies: Tallies) -> tuple[str, ...]:
