@@ -101,14 +101,14 @@ async def check_a_guest_answers_from_its_lab_only(platform: Platform, spec: Gues
         asked = dataclasses.replace(spec, nics=(nic,), lab=lab)
         with peer(spec.scope, lab, "peer", other) as outside, frames_outside() as tap:
             async with running(platform, asked):
-                with LinuxBridge(lab) as switch:
+                with contextlib.closing(LinuxBridge(lab)) as switch:
                     switch.add_bridge("br0", ("gp0", "pp0"))
                     switch.add_rules([Rule("pp0", mac(1), "gp0"), Rule("gp0", mac(2), "pp0")])
                     assert pings(outside, "10.11.0.1")
                     there, back = switch.counters().values()
                 assert there is not None
                 assert back is not None
-                assert there.frames >= back.frames > 0
+                assert there >= back > 0
                 assert not {"gp0", "pp0"} & set(os.listdir("/sys/class/net"))
             async with running(platform, dataclasses.replace(asked, name=f"{spec.name}-again")):
                 assert "gp0" in lab.interfaces(), "the port's name is free once its guest is closed"
@@ -144,7 +144,7 @@ async def check_a_guest_routes(
         tap = stack.enter_context(frames_outside())
         asked = dataclasses.replace(spec, nics=nics, lab=lab, forwarding=True)
         async with running(platform, asked):
-            with switch_of(lab) as switch:
+            with contextlib.closing(switch_of(lab)) as switch:
                 switch.add_bridge("br0", ("gp0", "pp0"))
                 switch.add_bridge("br1", ("gp1", "pp1"))
                 switch.add_rules([Rule("pp0", mac(1), "gp0"), Rule("gp0", mac(2), "pp0")])

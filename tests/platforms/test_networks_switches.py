@@ -59,7 +59,7 @@ def lab(request: pytest.FixtureRequest, scope: Scope) -> Iterator[tuple[Namespac
         hosts = [
             stack.enter_context(peer(scope, lab, f"h{number}", Nic(f"p{number}", mac(number)))) for number in (1, 2, 3)
         ]
-        switch = stack.enter_context(SWITCHES[request.param](scope, lab))
+        switch = stack.enter_context(contextlib.closing(SWITCHES[request.param](scope, lab)))
         switch.add_bridge("br0", ("p1", "p2", "p3"))
         yield lab, hosts, switch
         stack.pop_all().close()
@@ -96,10 +96,7 @@ def test_a_frame_goes_where_its_rule_says_and_nowhere_else(lab: tuple[Namespace,
     send(one, mac(2))
     assert received(two, FRAMES) == FRAMES
     assert received(three, 0) == 0
-    counted = switch.counters()[rule]
-    assert counted is not None
-    assert counted.frames == FRAMES
-    assert counted.size == FRAMES * 60
+    assert switch.counters()[rule] == FRAMES
 
 
 @pytest.mark.parametrize("to", [mac(3), "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:05", "52:54:00:99:99:99"])
@@ -118,14 +115,14 @@ def test_rules_are_by_ingress_port_in_open_vswitch(scope: Scope) -> None:
         hosts = [
             stack.enter_context(peer(scope, lab, f"h{number}", Nic(f"p{number}", mac(number)))) for number in (1, 2, 3)
         ]
-        switch = stack.enter_context(OpenVSwitch(scope, lab))
+        switch = stack.enter_context(contextlib.closing(OpenVSwitch(scope, lab)))
         switch.add_bridge("br0", ("p1", "p2", "p3"))
         rules = [Rule("p1", mac(9), "p2"), Rule("p3", mac(9), "p1")]
         switch.add_rules(rules)
         send(hosts[0], mac(9), 3)
         send(hosts[2], mac(9), 4)
         assert (received(hosts[1], 3), received(hosts[0], 4)) == (3, 4)
-        assert [count.frames for rule in rules if (count := switch.counters()[rule])] == [3, 4]
+        assert [switch.counters()[rule] for rule in rules] == [3, 4]
         used = switch.cpu_ns()
         assert used is not None
         assert used > 0

@@ -18,7 +18,7 @@ from sampled import sampled
 from suites.bandwidth_testbeds import BEFORE_OTHERS, IP, check_against_truth, path
 
 from virtgauge.ledger.records import TrialStatus
-from virtgauge.network.namespace import DeviceCounters
+from virtgauge.network.links import LinkCounters
 from virtgauge.suites.bandwidth import links, suite
 from virtgauge.suites.bandwidth.laboratory import ShapedPath
 
@@ -103,7 +103,7 @@ async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has
         real = laid.testbed.path
         assert isinstance(real, ShapedPath) and real._link is not None
         await real.set(laid.conditions(laid.cell(loss="0.3")))
-        far = DeviceCounters(real._link.namespace)
+        far = LinkCounters(real._link.namespace)
         with real._router.run(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sender:
             before = far.read("far").tx_frames
             for _ in range(500):

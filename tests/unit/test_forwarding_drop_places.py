@@ -1,6 +1,7 @@
 """What the kernel's own tables say about dropped frames."""
 
-from virtgauge.suites.forwarding.drop_places import Frames, backlog_drops, interface_drops, ip_drops
+from virtgauge.network.links import LinkCount, read_counts
+from virtgauge.suites.forwarding.drop_places import backlog_drops, ip_drops
 from virtgauge.suites.forwarding.ends import CpuPlan
 
 DEVICES = """Inter-|   Receive                                                |  Transmit
@@ -17,8 +18,10 @@ Icmp: 7
 
 
 def test_frames_of_the_loopback_are_not_counted():
-    assert interface_drops(DEVICES) == {"eth0": 1 + 2 + 3, "eth1": 5 + 6 + 7}
-    assert Frames.of(DEVICES) == Frames(taken=101, refused=6, sent=91, unsent=18)
+    assert read_counts(DEVICES) == {
+        "eth0": LinkCount(6000, 100, 1 + 2 + 3, 60, 1, 0),
+        "eth1": LinkCount(60, 1, 0, 5400, 90, 5 + 6 + 7),
+    }
 
 
 def test_the_second_figure_of_every_processor_is_its_backlogs_drops():

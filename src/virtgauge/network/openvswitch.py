@@ -12,36 +12,30 @@ import re
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import child_setup, end_process, find_program
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
-from virtgauge.network.switch import Rule, RuleCount, Switch
+from virtgauge.network.switch import Rule, Switch
 
 _PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
 _SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 _START_S = 10.0
 _CALL_S = 20.0
 _TRIES, _PAUSE_S = 5, 0.05
-_FLOW = re.compile(r"cookie=0x([0-9a-f]+),.*? n_packets=(\d+), n_bytes=(\d+)")
+_FLOW = re.compile(r"cookie=0x([0-9a-f]+),.*? n_packets=(\d+)")
 
 
 class OpenVSwitch(Switch):
     """Bridges of one Open vSwitch in a namespace.
 
     A flow's first frame is slow: it goes to the controller part, which then keeps its entry for an hour.  Warm up.
-
-    Attributes:
-        datapath: ``system`` where the kernel's module can be loaded, else ``netdev``, in user space: there its one
-            thread takes the frames of all ports and sends them on.
     """
-
-    kind = "Open vSwitch"
 
     def __init__(
         self, scope: Scope, namespace: Namespace, *, name: str = "openvswitch", cpus: tuple[int, ...] | None = None
@@ -57,9 +51,8 @@ class OpenVSwitch(Switch):
             UnavailableError: it is not installed.
             NetworkError: it does not start.
         """
-        super().__init__()
+        super().__init__(namespace)
         self._programs = find_openvswitch()
-        self._namespace = namespace
         self._folder = scope.guest_folder(name)
         self._environment = scope.environment() | {
             variable: str(self._folder) for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
@@ -69,19 +62,20 @@ class OpenVSwitch(Switch):
         self._cpus = cpus
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ports: dict[str, int] = {}
-        self.datapath: Literal["system", "netdev"] = "system" if _kernel_module() else "netdev"
+        # ``netdev`` is in user space: there its one thread takes the frames of all ports and sends them on
+        self.datapath = "system" if _kernel_module() else "netdev"
         try:
             self._start()
         except BaseException:
             self.close()
             raise
 
-    def counters(self) -> Mapping[Rule, RuleCount | None]:
+    def counters(self) -> Mapping[Rule, int | None]:
         counts = self._counts()
-        return {rule: counts.get(number) for number, rule in enumerate(self._rules, start=1)}
+        return {rule: counts[number] for number, rule in enumerate(self._rules, start=1)}
 
     def unmatched(self) -> int | None:
-        return self._counts()[0].frames
+        return self._counts()[0]
 
     def cpu_ns(self) -> int | None:
         return self._cgroup.cpu_ns()
@@ -142,10 +136,6 @@ class OpenVSwitch(Switch):
             time.sleep(0.005)
 
     def _add_bridge(self, name: str, ports: Sequence[str]) -> None:
-        present = self._namespace.interfaces()
-        missing = [port for port in ports if port not in present]
-        if missing:
-            raise NetworkError(f"{self._namespace.name} has no interface {missing[0]}", "launch its guest first")
         words = ["add-br", name, "--", "set", "bridge", name, f"datapath_type={self.datapath}", "fail_mode=secure"]
         numbers = {port: len(self._ports) + index for index, port in enumerate(ports, start=1)}
         for port, number in numbers.items():
@@ -170,15 +160,14 @@ class OpenVSwitch(Switch):
     def _add_flows(self, bridge: str, flows: Sequence[str]) -> None:
         self._call("ovs-ofctl", "add-flows", self._management(bridge), "-", text="\n".join(flows) + "\n")
 
-    def _counts(self) -> dict[int, RuleCount]:
-        """By number of the rule; 0 is what drops."""
+    def _counts(self) -> Counter[int]:
+        """Frames by number of the rule; 0 is what drops."""
         # the datapath's counters reach the rules at intervals, or when that is asked for
         self._call("ovs-appctl", "-t", f"{self._folder}/ovs-vswitchd.ctl", "revalidator/wait")
-        counts = {0: RuleCount(0, 0)}
+        counts: Counter[int] = Counter()
         for bridge in self.bridges:
-            for cookie, frames, size in _FLOW.findall(self._call("ovs-ofctl", "dump-flows", self._management(bridge))):
-                before = counts.get(int(cookie, 16), RuleCount(0, 0))
-                counts[int(cookie, 16)] = RuleCount(before.frames + int(frames), before.size + int(size))
+            for cookie, frames in _FLOW.findall(self._call("ovs-ofctl", "dump-flows", self._management(bridge))):
+                counts[int(cookie, 16)] += int(frames)
         return counts
 
     def _management(self, bridge: str) -> str:

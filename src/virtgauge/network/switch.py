@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
 
 from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, check_mac, check_name
+from virtgauge.network.nic import NetworkError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,60 +24,35 @@ class Rule:
     dst_mac: str
     out_port: str
 
-    def __post_init__(self) -> None:
-        check_mac(self.dst_mac)
-        object.__setattr__(self, "dst_mac", self.dst_mac.lower())
-
-
-@dataclasses.dataclass(frozen=True)
-class RuleCount:
-    """What a rule has sent on since it was made; ``size`` in bytes, without FCS.
-
-    A frame that its port then drops was sent on too, and the port counts it; whether its bytes are in ``size`` differs.
-    """
-
-    frames: int
-    size: int
-
 
 class Switch(abc.ABC):
-    """Some bridges in one namespace; a context manager that removes them at its end.
+    """Some bridges in one namespace.
 
     The ports are interfaces of the namespace (``Nic.port``).  A frame without a rule is dropped, a broadcast too: hosts
     on a switch need permanent neighbours.
-
-    Attributes:
-        bridges: ports by bridge.
     """
 
-    kind: ClassVar[str]
-
-    def __init__(self) -> None:
-        self.bridges: dict[str, tuple[str, ...]] = {}
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self.bridges: dict[str, tuple[str, ...]] = {}  # their ports
         self._rules: list[Rule] = []
 
     def add_bridge(self, name: str, ports: Sequence[str]) -> None:
-        """Make a bridge of ports.  Raises NetworkError: a name is taken, a port is not there or on another bridge."""
-        check_name(name)
-        taken = {port for others in self.bridges.values() for port in others}
-        twice = taken.intersection(ports) or {port for port in ports if ports.count(port) > 1}
-        if name in self.bridges or twice:
-            raise NetworkError(f"{min(twice, default=name)} is in use", "every bridge has its own name and ports")
+        """Make a bridge of ports.  Raises NetworkError: a port is not there, or on another bridge."""
+        free = self._namespace.interfaces().keys() - {port for others in self.bridges.values() for port in others}
+        for port in ports:
+            if port not in free:
+                raise NetworkError(f"{self._namespace.name} has no free interface {port}", "launch its guest first")
         self._add_bridge(name, ports)
         self.bridges[name] = tuple(ports)
 
-    def add_rules(self, rules: Iterable[Rule]) -> None:
-        """Let frames pass.  Raises NetworkError: a rule's ports are not on one bridge, or it contradicts another."""
-        added = list(rules)
-        known = {(rule.in_port, rule.dst_mac) for rule in self._rules}
-        for rule in added:
-            if (rule.in_port, rule.dst_mac) in known:
-                raise NetworkError(f"{rule.dst_mac} from {rule.in_port} has a rule already", "give a flow one rule")
-            known.add((rule.in_port, rule.dst_mac))
-            if rule.out_port not in self.bridges[self.bridge_of(rule.in_port)] or rule.in_port == rule.out_port:
+    def add_rules(self, rules: Sequence[Rule]) -> None:
+        """Let frames pass.  Raises NetworkError: a rule's ports are not on one bridge."""
+        for rule in rules:
+            if rule.out_port not in self.bridges[self.bridge_of(rule.in_port)]:
                 raise NetworkError(f"no frame can go from {rule.in_port} to {rule.out_port}", "use ports of one bridge")
-        self._add_rules(added)
-        self._rules += added
+        self._add_rules(rules)
+        self._rules += rules
 
     def bridge_of(self, port: str) -> str:
         """The bridge that has a port.  Raises NetworkError: none has it."""
@@ -86,22 +61,20 @@ class Switch(abc.ABC):
                 return name
         raise NetworkError(f"no bridge has the port {port}", "add the bridge before its rules")
 
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """In the order in which they were added."""
-        return tuple(self._rules)
-
     @abc.abstractmethod
-    def counters(self) -> Mapping[Rule, RuleCount | None]:
-        """What every rule has sent on until now; None where this switch cannot tell it from others."""
+    def counters(self) -> Mapping[Rule, int | None]:
+        """Frames that every rule has sent on until now, those too that its port then dropped, and counted as dropped.
 
-    @abc.abstractmethod
+        None where this switch cannot tell a rule from others.
+        """
+
     def unmatched(self) -> int | None:
         """Frames dropped for want of a rule; None where this switch does not count them."""
+        return None
 
-    @abc.abstractmethod
     def cpu_ns(self) -> int | None:
         """CPU time of the switch's own processes; None where it has none and its work is charged to who sends."""
+        return None
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -112,12 +85,6 @@ class Switch(abc.ABC):
 
     @abc.abstractmethod
     def _add_rules(self, rules: Sequence[Rule]) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 _FORWARDING = 3
@@ -132,51 +99,32 @@ class LinuxBridge(Switch):
     where its rule says is not checked here.  Rules are counted by the counters of a port that only one of them uses.
     """
 
-    kind = "Linux bridge"
-
-    def __init__(self, namespace: Namespace) -> None:
-        super().__init__()
-        self._namespace = namespace
-        self._indices: dict[str, int] = {}
-
     def hand_over(self) -> None:
         """Let every frame pass to the other port, without a rule: for bridges of two ports, that are part of a wire.
 
         Raises:
             NetworkError: the kernel refuses.
         """
+        ports = [port for ports in self.bridges.values() for port in ports]
 
         def flood(route: IPRoute) -> None:
-            for index in self._indices.values():
+            for port in ports:
+                index = socket.if_nametoindex(port)
                 route.brport("set", index=index, unicast_flood=1, mcast_flood=1, bcast_flood=1)
 
-        try:
-            self._namespace.netlink(flood)
-        except (NetlinkError, OSError) as error:
-            raise NetworkError(f"a bridge cannot hand frames over: {error}") from error
+        self._ask(flood, "a bridge cannot hand frames over")
 
-    def counters(self) -> Mapping[Rule, RuleCount | None]:
+    def counters(self) -> Mapping[Rule, int | None]:
         counts = link_counts(self._namespace)
         senders = Counter(rule.in_port for rule in self._rules)
         receivers = Counter(rule.out_port for rule in self._rules)
 
-        def count(rule: Rule) -> RuleCount | None:
+        def count(rule: Rule) -> int | None:
             if receivers[rule.out_port] == 1:
-                out = counts[rule.out_port]
-                # the bridge has sent on what the port then drops, and the port counts that as dropped
-                return RuleCount(out.tx_frames + out.tx_dropped, out.tx_bytes)
-            if senders[rule.in_port] == 1:
-                into = counts[rule.in_port]
-                return RuleCount(into.rx_frames, into.rx_bytes)
-            return None
+                return counts[rule.out_port].tx_frames + counts[rule.out_port].tx_dropped
+            return counts[rule.in_port].rx_frames if senders[rule.in_port] == 1 else None
 
         return {rule: count(rule) for rule in self._rules}
-
-    def unmatched(self) -> int | None:
-        return None
-
-    def cpu_ns(self) -> int | None:
-        return None
 
     def close(self) -> None:
         names = set(self.bridges)
@@ -193,41 +141,30 @@ class LinuxBridge(Switch):
 
     def _add_bridge(self, name: str, ports: Sequence[str]) -> None:
         def make(route: IPRoute) -> None:
-            indices = {link.get("ifname"): link["index"] for link in route.get_links()}
-            missing = [port for port in ports if port not in indices]
-            if missing:
-                raise NetworkError(f"{self._namespace.name} has no interface {missing[0]}", "launch its guest first")
             route.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0, br_forward_delay=0)
-            [bridge] = route.link_lookup(ifname=name)
-            for port in ports:
-                route.link("set", index=indices[port], master=bridge)
-                route.brport("set", index=indices[port], learning=0, unicast_flood=0, mcast_flood=0, bcast_flood=0)
+            bridge = socket.if_nametoindex(name)
+            indices = [socket.if_nametoindex(port) for port in ports]
+            for index in indices:
+                route.link("set", index=index, master=bridge)
+                route.brport("set", index=index, learning=0, unicast_flood=0, mcast_flood=0, bcast_flood=0)
             route.link("set", index=bridge, state="up")
-            _wait_until_forwarding(route, [indices[port] for port in ports])
-            self._indices |= {port: indices[port] for port in ports}
+            _wait_until_forwarding(route, indices)
 
-        try:
-            self._namespace.netlink(make)
-        except (NetlinkError, OSError) as error:
-            raise NetworkError(f"the bridge {name} cannot be made: {error}") from error
+        self._ask(make, f"the bridge {name} cannot be made")
 
     def _add_rules(self, rules: Sequence[Rule]) -> None:
-        ports = {(self.bridge_of(rule.in_port), rule.dst_mac): rule.out_port for rule in self._rules}
-        for rule in rules:
-            key = (self.bridge_of(rule.in_port), rule.dst_mac)
-            if ports.setdefault(key, rule.out_port) != rule.out_port:
-                raise NetworkError(
-                    f"{rule.dst_mac} cannot be at two ports of {key[0]}", "use Open vSwitch for rules by ingress port"
-                )
-
         def add(route: IPRoute) -> None:
             for rule in rules:
-                route.fdb("replace", ifindex=self._indices[rule.out_port], lladdr=rule.dst_mac, state=_STATIC)
+                index = socket.if_nametoindex(rule.out_port)
+                route.fdb("replace", ifindex=index, lladdr=rule.dst_mac, state=_STATIC)
 
+        self._ask(add, "an entry cannot be added")
+
+    def _ask(self, work: Callable[[IPRoute], None], failure: str) -> None:
         try:
-            self._namespace.netlink(add)
+            self._namespace.netlink(work)
         except (NetlinkError, OSError) as error:
-            raise NetworkError(f"an entry cannot be added: {error}") from error
+            raise NetworkError(f"{failure}: {error}") from error
 
 
 def _wait_until_forwarding(route: IPRoute, ports: Sequence[int]) -> None:

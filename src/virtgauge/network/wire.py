@@ -19,7 +19,7 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.network.links import disable_all, with_a_free_name
 from virtgauge.network.namespace import Namespace, in_thread
-from virtgauge.network.nic import NetworkError, Nic, check_name
+from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge
 
 
@@ -34,7 +34,6 @@ def lend(lab: Namespace, name: str) -> Callable[[], None]:
     Raises:
         NetworkError: there is none of that name, the machine itself uses it, or the kernel does not let it go.
     """
-    check_name(name)
     try:
         was_up = in_thread(lambda: _move_in(lab, name))
     except (NetlinkError, OSError) as error:

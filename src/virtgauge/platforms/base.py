@@ -22,7 +22,7 @@ from virtgauge.host.load import WatchedMachine
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError, Nic, check_nics
+from virtgauge.network.nic import NetworkError, Nic
 
 _TCG_SIGNATURE = "TCGTCGTCGTCG"
 """What QEMU's Tiny Code Generator answers to CPUID leaf 0x40000000 (``target/i386/cpu.c``); KVM has its own."""
@@ -94,7 +94,7 @@ class GuestSpec:
     """What a guest shall have.
 
     Raises:
-        NetworkError: interfaces that cannot be, or without a lab.
+        NetworkError: interfaces without a lab.
         ValueError: CPUs that this process may not use, a limit that leaves nothing, or a disk whose folder the
             reclaim would not find.
     """
@@ -130,7 +130,6 @@ class GuestSpec:
     host_root: bool = False
 
     def __post_init__(self) -> None:
-        check_nics(self.nics if self.loop is None else (*self.nics, self.loop))
         if self.nics and self.lab is None:
             raise NetworkError(f"the interfaces of {self.name} lead nowhere", "give the guest a lab")
         if self.forwarding and not self.nics:

@@ -53,7 +53,7 @@ class _Line:
         """The inverse.  Raises BadRequestError: it is none."""
         try:
             return TypeAdapter(cls).validate_json(line)
-        except (ValidationError, NetworkError) as error:
+        except ValidationError as error:
             raise BadRequestError(f"{cls.words}: {error}") from error
 
 

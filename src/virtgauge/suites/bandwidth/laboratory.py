@@ -25,8 +25,8 @@ from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.errors import UnavailableError
-from virtgauge.network.links import receive_in_threads
-from virtgauge.network.namespace import DeviceCount, DeviceCounters, Namespace
+from virtgauge.network.links import LinkCount, LinkCounters, receive_in_threads
+from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
 from virtgauge.network.shaper import LONGEST_BYTES, Bucket, dropped_frames, shape
 from virtgauge.platforms.base import Guest, LaunchError, Share
@@ -82,7 +82,7 @@ async def set_up_laboratory(stage: Stage, spec: TestbedSpec) -> BandwidthTestbed
         router.netlink(_configure)
         if where.router is not None and not stage.platform.is_virtual:
             _take_apart(router, where.router)
-        counters = DeviceCounters(router)
+        counters = LinkCounters(router)
         stage.at_end(counters.close)
     except (NetworkError, UnavailableError) as error:
         raise LaunchError("network", str(error)) from error
@@ -164,7 +164,7 @@ class ShapedPath(Path):
     """
 
     def __init__(
-        self, router: Namespace, counters: DeviceCounters, link: Link | None, others: Channel, *, crowded: bool
+        self, router: Namespace, counters: LinkCounters, link: Link | None, others: Channel, *, crowded: bool
     ) -> None:
         self._router, self._counters, self._link, self._others = router, counters, link, others
         self._crowded = crowded
@@ -215,7 +215,7 @@ class ShapedPath(Path):
         # A machine that stands still for a moment lets less pass then, and more never.
         return statistics.median(passed)
 
-    def _read(self) -> tuple[DeviceCount, DeviceCount]:
+    def _read(self) -> tuple[LinkCount, LinkCount]:
         return self._counters.read(OTHERS), self._counters.read(RECEIVER)
 
     @contextlib.asynccontextmanager

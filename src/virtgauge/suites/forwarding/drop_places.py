@@ -10,15 +10,13 @@ not counted a second time.  The tester's own rings are counted by the trials.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Self
 
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.host.process import boot_id
-from virtgauge.network.links import LinkCount, link_counts
+from virtgauge.network.links import LinkCount, link_counts, read_counts
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.switch import RuleCount, Switch
+from virtgauge.network.switch import Switch
 from virtgauge.suites.testbed import Stage
 
 _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/snmp"
@@ -45,13 +43,13 @@ class DropPlaces:
         counts = link_counts(self.lab)
         counters = self._bridges(counts)
         for flow, files in enumerate(inside):
-            guest = f"guest {flow}"
-            for interface, dropped in interface_drops(files[_DEVICES]).items():
-                counters.append(DropCounter(f"{guest} {interface}", dropped, flow))
+            guest, links = f"guest {flow}", read_counts(files[_DEVICES])
+            for interface, link in links.items():
+                counters.append(DropCounter(f"{guest} {interface}", link.rx_dropped + link.tx_dropped, flow))
             ip_dropped = ip_drops(files[_IP])
             counters.append(DropCounter(f"{guest} IP layer", ip_dropped, flow))
             ports = [count for port, count in counts.items() if _flow_of(port) == flow]
-            counters += _by_difference(guest, Frames.of(files[_DEVICES]), ip_dropped, ports, flow)
+            counters += _by_difference(guest, list(links.values()), ip_dropped, ports, flow)
             if files[_BOOT].strip() != self._our_kernel:  # else the backlog is the host's
                 counters.append(DropCounter(f"{guest} backlog", backlog_drops(files[_BACKLOG]), flow))
         return counters
@@ -73,22 +71,24 @@ class DropPlaces:
         return found
 
 
-def _sum_of(counts: Sequence[RuleCount | None]) -> int | None:
+def _sum_of(counts: Sequence[int | None]) -> int | None:
     """Frames of rules; None where there is none, or one that does not count."""
-    known = [count.frames for count in counts if count is not None]
+    known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 
 def _by_difference(
-    guest: str, inside: Frames, ip_dropped: int, ports: Sequence[LinkCount], flow: int
+    guest: str, inside: Sequence[LinkCount], ip_dropped: int, ports: Sequence[LinkCount], flow: int
 ) -> list[DropCounter]:
     """What the lab gave and the guest never saw, what the guest lost, and what the lab never saw of what it sent."""
     given = sum(port.tx_frames for port in ports)
     come = sum(port.rx_frames + port.rx_dropped for port in ports)
+    taken, sent = sum(link.rx_frames for link in inside), sum(link.tx_frames for link in inside)
+    unsent = sum(link.tx_dropped for link in inside)
     places = {
-        "not taken from its link": given - inside.taken - inside.refused,
-        "neither sent nor counted as dropped": inside.taken - ip_dropped - inside.unsent - inside.sent,
-        "lost on its way out": inside.sent - come,
+        "not taken from its link": given - taken - sum(link.rx_dropped for link in inside),
+        "neither sent nor counted as dropped": taken - ip_dropped - unsent - sent,
+        "lost on its way out": sent - come,
     }
     return [DropCounter(f"{guest}: {place}", frames, flow) for place, frames in places.items()]
 
@@ -96,38 +96,6 @@ def _by_difference(
 def _flow_of(port: str) -> int | None:
     digits = port.removeprefix("in").removeprefix("out")
     return int(digits) if digits.isdigit() else None
-
-
-@dataclasses.dataclass(frozen=True)
-class Frames:
-    """Frames of Ethernet interfaces of a guest: taken, dropped instead, sent, dropped instead."""
-
-    taken: int
-    refused: int
-    sent: int
-    unsent: int
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Of all interfaces, as ``/proc/net/dev`` has them."""
-        each = _interfaces(text).values()
-        return cls(*(sum(frames[place] for frames in each) for place in range(4)))
-
-
-def interface_drops(text: str) -> dict[str, int]:
-    """Frames dropped at each Ethernet interface, received and sent, as ``/proc/net/dev`` has them."""
-    return {name: refused + unsent for name, (_, refused, _, unsent) in _interfaces(text).items()}
-
-
-def _interfaces(text: str) -> dict[str, tuple[int, int, int, int]]:
-    found = {}
-    for line in text.splitlines()[2:]:
-        name, _, figures = line.partition(":")
-        fields = [int(figure) for figure in figures.split()]
-        # bytes packets errs drop fifo frame compressed multicast | bytes packets errs drop fifo …
-        if len(fields) >= 13 and name.strip() != "lo":
-            found[name.strip()] = fields[1], sum(fields[2:5]), fields[9], sum(fields[10:13])
-    return found
 
 
 def backlog_drops(text: str) -> int:
