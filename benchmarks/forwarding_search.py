@@ -17,7 +17,7 @@ from typing import Any
 from benchmark import Outcome, figure, main, progress
 
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
-from virtgauge.suites.forwarding.laboratory import SimulatedLoad
+from virtgauge.suites.forwarding.laboratory import simulated_offer
 from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import Limits, Rfc2544Search, Search, Tst009Search
 from virtgauge.suites.forwarding.settings import ForwardingSettings
@@ -75,7 +75,7 @@ async def _design(search: Search, truth: ForwardingTruth, seed: int) -> dict[str
     for shares in design.shares().values():
         for frame_bytes in design.frame_bytes:
             began = time.perf_counter()
-            result = await search.run(SimulatedLoad(device, shares, frame_bytes), _LIMITS)
+            result = await search.run(simulated_offer(device, shares, frame_bytes), _LIMITS)
             found["wall_s"] += time.perf_counter() - began
             found["measuring_s"] += result.measuring_s
             for name, throughput in (("ndr", result.ndr), ("pdr", result.pdr)):

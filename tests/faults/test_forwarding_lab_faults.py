@@ -54,7 +54,7 @@ async def test_a_bridge_that_floods_is_named(private_state):
                 route.link("set", index=port, master=route.link_lookup(ifname="br0")[0])
                 route.brport("set", index=port, learning=0, unicast_flood=1)
 
-        lab._places.lab.netlink(flood)
+        lab.namespace.netlink(flood)
         await asyncio.sleep(1.5)  # a bridge takes a port in when it next looks at the carriers
         with pytest.raises(LaunchError, match=r"frames for guest 0 also reach guest [12]"):
             await lab.check()

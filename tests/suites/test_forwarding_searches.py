@@ -9,7 +9,7 @@ import pytest
 
 from virtgauge.analysis.forwarding import equal_shares, two_level_shares
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth
-from virtgauge.suites.forwarding.laboratory import SimulatedLoad
+from virtgauge.suites.forwarding.laboratory import simulated_offer
 from virtgauge.suites.forwarding.latency import back_to_back
 from virtgauge.suites.forwarding.mlrsearch import MlrSearch
 from virtgauge.suites.forwarding.searches import (
@@ -32,7 +32,7 @@ by_name = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.
 
 
 def load(shares=EQUAL, frame_bytes=64, seed=1, **truth):
-    return SimulatedLoad(ForwardingDevice(ForwardingTruth(**truth), seed), shares, frame_bytes)
+    return simulated_offer(ForwardingDevice(ForwardingTruth(**truth), seed), shares, frame_bytes)
 
 
 @by_name
@@ -47,7 +47,7 @@ async def test_a_hard_limit_is_found_to_the_resolution(search, capacity):
 @by_name
 async def test_a_loss_slope_separates_ndr_from_pdr(search):
     truth = ForwardingTruth(frame_ns=2000, knee=0.6, slope=0.05, queue_frames=0)  # 0.5 % of loss at 1.1 × the knee
-    result = await search.run(SimulatedLoad(ForwardingDevice(truth, 3), EQUAL, 64), LIMITS)
+    result = await search.run(simulated_offer(ForwardingDevice(truth, 3), EQUAL, 64), LIMITS)
     assert result.ndr.rate_pps == pytest.approx(truth.throughput_pps(EQUAL, 64), rel=0.012)
     assert result.pdr.lower_pps == pytest.approx(truth.throughput_pps(EQUAL, 64, PARTIAL_DROP), rel=0.03)
     assert result.pdr.lower_pps == pytest.approx(1.1 * result.ndr.lower_pps, rel=0.04)
@@ -59,7 +59,7 @@ async def test_loss_is_judged_by_the_guest_that_loses_most(search):
     truth = ForwardingTruth(frame_ns=500, guest_frame_ns=10_000, queue_frames=0)  # 2 Mpps in all, 100 kpps a guest
     for strong in (1, 3, 12):
         shares = two_level_shares(12, strong, 0.01)
-        result = await search.run(SimulatedLoad(ForwardingDevice(truth, 1), shares, 64), LIMITS)
+        result = await search.run(simulated_offer(ForwardingDevice(truth, 1), shares, 64), LIMITS)
         assert result.ndr.rate_pps == pytest.approx(100e3 / max(shares), rel=0.011)
 
 
@@ -131,7 +131,7 @@ class Hangs:
         self.asked = asyncio.Event()
         self.cancelled = False
 
-    async def measure(self, rate_pps, duration_s):
+    async def offer(self, rate_pps, duration_s):
         self.asked.set()
         try:
             await asyncio.Event().wait()
@@ -143,7 +143,7 @@ class Hangs:
 @by_name
 async def test_a_cancelled_search_ends_its_trial_and_leaves_no_thread_at_work(search):
     device = Hangs()
-    task = asyncio.create_task(search.run(device, LIMITS))
+    task = asyncio.create_task(search.run(device.offer, LIMITS))
     await asyncio.wait_for(device.asked.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -154,15 +154,13 @@ async def test_a_cancelled_search_ends_its_trial_and_leaves_no_thread_at_work(se
     assert done.is_set()
 
 
-class Dies:
-    async def measure(self, rate_pps, duration_s):
-        raise ConnectionError("the guest is gone")
-
-
 @by_name
 async def test_what_a_device_raises_comes_out_of_the_search(search):
+    async def dies(rate_pps, duration_s):
+        raise ConnectionError("the guest is gone")
+
     with pytest.raises(ConnectionError, match="the guest is gone"):
-        await search.run(Dies(), LIMITS)
+        await search.run(dies, LIMITS)
 
 
 def test_a_trial_passes_only_if_every_guest_and_the_sender_did():
@@ -180,15 +178,19 @@ async def test_a_search_without_a_range_is_refused():
         Limits(2000, 1000)
 
 
+def bursts(offer):
+    return lambda frames, rate_pps: offer(rate_pps, frames / rate_pps)
+
+
 async def test_the_longest_burst_is_the_queue_and_what_is_forwarded_meanwhile():
     # 1 Mpps into 400 kpps: 60 % of a burst has to wait, and 1200 frames can
-    found = await back_to_back(load(frame_ns=2500, queue_frames=1200).burst, 1e6, 400e3, repeats=3)
+    found = await back_to_back(bursts(load(frame_ns=2500, queue_frames=1200)), 1e6, 400e3, repeats=3)
     assert found.bursts == pytest.approx([2000] * 3, abs=2)
     assert found.corrected_buffer_s == pytest.approx(1200 / 1e6, rel=0.01)
 
 
 async def test_a_device_as_fast_as_the_tester_has_no_longest_burst():
-    found = await back_to_back(load(frame_ns=100).burst, 1e6, 1e6, repeats=3)
+    found = await back_to_back(bursts(load(frame_ns=100)), 1e6, 1e6, repeats=3)
     assert found.corrected_buffer_s is None
     assert "highest rate" in found.reason
 
@@ -196,10 +198,9 @@ async def test_a_device_as_fast_as_the_tester_has_no_longest_burst():
 async def test_the_worst_vector_is_found_without_searching_all():
     truth = ForwardingTruth(frame_ns=500, guest_frame_ns=10_000, queue_frames=0)
     device = ForwardingDevice(truth, 1)
-    vectors = {f"k={k}": SimulatedLoad(device, two_level_shares(12, k, 0.01), 64) for k in range(1, 13)}
-    worst = await find_worst(vectors, MlrSearch(), LIMITS, challenge_s=1.0)
-    assert worst.name == "k=1"
-    assert worst.searched == ("k=1",)
-    backwards = await find_worst(dict(reversed(vectors.items())), MlrSearch(), LIMITS, challenge_s=1.0)
-    assert backwards.name == "k=1"
-    assert len(backwards.searched) == 12
+    vectors = {f"k={k}": simulated_offer(device, two_level_shares(12, k, 0.01), 64) for k in range(1, 13)}
+    name, _, searched = await find_worst(vectors, MlrSearch(), LIMITS, challenge_s=1.0)
+    assert (name, searched) == ("k=1", ("k=1",))
+    name, _, searched = await find_worst(dict(reversed(vectors.items())), MlrSearch(), LIMITS, challenge_s=1.0)
+    assert name == "k=1"
+    assert len(searched) == 12

@@ -2,7 +2,7 @@
 
 from virtgauge.network.links import LinkCount, read_counts
 from virtgauge.suites.forwarding.drop_places import backlog_drops, ip_drops
-from virtgauge.suites.forwarding.ends import CpuPlan
+from virtgauge.suites.forwarding.routers import CpuPlan
 
 DEVICES = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
@@ -35,6 +35,6 @@ def test_what_the_ip_layer_would_not_route_is_counted():
 
 
 def test_tester_and_guests_are_apart_as_far_as_there_are_processors():
-    assert CpuPlan.of([4]) == CpuPlan(None, None, (4,))
-    assert CpuPlan.of([0, 1]) == CpuPlan(0, 0, (1,))
-    assert CpuPlan.of([0, 1, 2, 3]) == CpuPlan(0, 1, (2, 3))
+    assert CpuPlan.of([4]) == CpuPlan((), (4,))
+    assert CpuPlan.of([0, 1]) == CpuPlan((0,), (1,))
+    assert CpuPlan.of([0, 1, 2, 3]) == CpuPlan((0, 1), (2, 3))

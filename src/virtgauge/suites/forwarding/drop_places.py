@@ -17,7 +17,7 @@ from virtgauge.host.process import boot_id
 from virtgauge.network.links import LinkCount, link_counts, read_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.switch import Switch
-from virtgauge.suites.testbed import Stage
+from virtgauge.platforms.base import Guest
 
 _DEVICES, _BACKLOG, _IP = "/proc/net/dev", "/proc/net/softnet_stat", "/proc/net/snmp"
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -26,49 +26,46 @@ _READ_S = 10.0
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails")
 
 
-class DropPlaces:
-    """The drop counters of one laboratory."""
+async def read_drops(guests: Sequence[Guest], switch: Switch, lab: Namespace) -> list[DropCounter]:
+    """All drop counters of a laboratory now; places and their order are the same at every call.
 
-    def __init__(self, stage: Stage, switch: Switch, lab: Namespace) -> None:
-        """Watch the guests of a stage, in the order of their flows, and the bridges of a lab between them."""
-        self._stage, self._switch, self.lab = stage, switch, lab
-        self._our_kernel = boot_id()
+    Args:
+        guests: in the order of their flows.
+        switch: the bridges between them, in the lab.
+    """
+    paths = [_DEVICES, _BACKLOG, _IP, _BOOT]
+    asked = (guest.channel.request("read", paths=paths, timeout_s=_READ_S) for guest in guests)
+    held = [reply.value["files"] for reply in await asyncio.gather(*asked)]
+    counts = link_counts(lab)
+    counters = _of_bridges(switch, counts)
+    for flow, texts in enumerate(held):
+        files = {path: (text or b"").decode(errors="replace") for path, text in texts.items()}
+        guest, links = f"guest {flow}", read_counts(files[_DEVICES])
+        for interface, link in links.items():
+            counters.append(DropCounter(f"{guest} {interface}", link.rx_dropped + link.tx_dropped, flow))
+        ip_dropped = ip_drops(files[_IP])
+        counters.append(DropCounter(f"{guest} IP layer", ip_dropped, flow))
+        ports = [count for port, count in counts.items() if _flow_of(port) == flow]
+        counters += _by_difference(guest, list(links.values()), ip_dropped, ports, flow)
+        if files[_BOOT].strip() != boot_id():  # else the backlog is the host's
+            counters.append(DropCounter(f"{guest} backlog", backlog_drops(files[_BACKLOG]), flow))
+    return counters
 
-    async def read(self) -> list[DropCounter]:
-        """All counters now; places and their order are the same at every call."""
-        paths = [_DEVICES, _BACKLOG, _IP, _BOOT]
-        asked = (one.channel.request("read", paths=paths, timeout_s=_READ_S) for one in self._stage.guests)
-        held = [reply.value["files"] for reply in await asyncio.gather(*asked)]
-        inside = [{path: (text or b"").decode(errors="replace") for path, text in files.items()} for files in held]
-        counts = link_counts(self.lab)
-        counters = self._bridges(counts)
-        for flow, files in enumerate(inside):
-            guest, links = f"guest {flow}", read_counts(files[_DEVICES])
-            for interface, link in links.items():
-                counters.append(DropCounter(f"{guest} {interface}", link.rx_dropped + link.tx_dropped, flow))
-            ip_dropped = ip_drops(files[_IP])
-            counters.append(DropCounter(f"{guest} IP layer", ip_dropped, flow))
-            ports = [count for port, count in counts.items() if _flow_of(port) == flow]
-            counters += _by_difference(guest, list(links.values()), ip_dropped, ports, flow)
-            if files[_BOOT].strip() != self._our_kernel:  # else the backlog is the host's
-                counters.append(DropCounter(f"{guest} backlog", backlog_drops(files[_BACKLOG]), flow))
-        return counters
 
-    def _bridges(self, counts: Mapping[str, LinkCount]) -> list[DropCounter]:
-        switch = self._switch
-        found = [DropCounter("bridges: no rule", switch.unmatched() or 0)]
-        passed = switch.counters()
-        for port in (port for ports in switch.bridges.values() for port in ports):
-            flow, count = _flow_of(port), counts[port]
-            found.append(DropCounter(f"port {port}", count.rx_dropped + count.tx_dropped, flow))
-            came = _sum_of([frames for rule, frames in passed.items() if rule.in_port == port])
-            if came is not None:
-                found.append(DropCounter(f"bridge: not taken from {port}", count.rx_frames - came, flow))
-            went = _sum_of([frames for rule, frames in passed.items() if rule.out_port == port])
-            if went is not None:
-                sent = count.tx_frames + count.tx_dropped
-                found.append(DropCounter(f"bridge: not sent to {port}", went - sent, flow))
-        return found
+def _of_bridges(switch: Switch, counts: Mapping[str, LinkCount]) -> list[DropCounter]:
+    found = [DropCounter("bridges: no rule", switch.unmatched() or 0)]
+    passed = switch.counters()
+    for port in (port for ports in switch.bridges.values() for port in ports):
+        flow, count = _flow_of(port), counts[port]
+        found.append(DropCounter(f"port {port}", count.rx_dropped + count.tx_dropped, flow))
+        came = _sum_of([frames for rule, frames in passed.items() if rule.in_port == port])
+        if came is not None:
+            found.append(DropCounter(f"bridge: not taken from {port}", count.rx_frames - came, flow))
+        went = _sum_of([frames for rule, frames in passed.items() if rule.out_port == port])
+        if went is not None:
+            sent = count.tx_frames + count.tx_dropped
+            found.append(DropCounter(f"bridge: not sent to {port}", went - sent, flow))
+    return found
 
 
 def _sum_of(counts: Sequence[int | None]) -> int | None:

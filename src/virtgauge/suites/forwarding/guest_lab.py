@@ -7,93 +7,69 @@ frame goes through is decided by its destination's hardware address alone, by on
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from virtgauge.analysis.forwarding import DropCounter
 from virtgauge.errors import UnavailableError
 from virtgauge.host.cgroup import QUOTA_PERIOD_US
+from virtgauge.host.process import all_pids, cpu_ticks, process_name
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError
+from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.openvswitch import OpenVSwitch
 from virtgauge.network.switch import LinuxBridge, Switch
 from virtgauge.platforms.base import Guest, LaunchError
-from virtgauge.suites.forwarding.drop_places import DropPlaces
-from virtgauge.suites.forwarding.ends import (
+from virtgauge.suites.forwarding.drop_places import read_drops
+from virtgauge.suites.forwarding.laboratory import ForwardingLab
+from virtgauge.suites.forwarding.routers import (
+    DESTINATION,
+    RECEIVE_MAC,
     RECEIVE_PORT,
+    SOURCE,
     TRANSMIT_PORT,
     CpuPlan,
-    Ends,
     egress_port,
     egress_rule,
+    ingress_mac,
     ingress_port,
     ingress_rule,
     launch_routers,
 )
-from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import Load, TrialResult
+from virtgauge.suites.forwarding.trial import Load, Path, Tester, TrialResult
 from virtgauge.suites.testbed import Stage, allowed_cpus
 
 _PERIOD_NS = QUOTA_PERIOD_US * 1000  # A guest may use up to two of them in a span that begins in the middle of one
 _BEYOND = 1.5  # Times what is allowed is beyond what slices and rounding explain
+_LOOP_END = "loop"
+_TRANSMIT_MAC, _LOOP_MAC = "02:76:67:00:00:01", "02:76:67:00:00:03"
+_LOOP_DRAIN_NS = 50_000_000  # no guest is there that could hold a frame back
 _CHECK_FRAME_BYTES = 64
 _CHECK_PPS, _CHECK_S, _CHECK_TRIES = 200.0, 0.2, 5
 _REST_S, _REST_LIMIT_S = 0.03, 3.0
-
-
-class LimitWatch:
-    """Whether the CPU limit that the guests of a laboratory were given holds while they forward.
-
-    Where guests share the host's kernel, what routes their frames may not be theirs at all, and a kernel thread that is
-    theirs may be exempt from the quota (Linux 6.18 and later).  Then the load vector matters less than the plan means.
-
-    Attributes:
-        unbound: why the limit is not in force, in words; None while nothing shows that.
-    """
-
-    def __init__(self, guests: Sequence[Guest], limit: float | None) -> None:
-        """Watch guests with a limit in whole CPUs each; without one there is nothing to watch."""
-        self._guests, self._limit = guests, limit
-        reasons = [guest.confinement().unbound for guest in guests] if limit is not None else []
-        self.unbound: str | None = next((reason for reason in reasons if reason is not None), None)
-
-    @contextlib.contextmanager
-    def trial(self) -> Iterator[None]:
-        """A trial, after which :attr:`unbound` may be known."""
-        if self._limit is None or self.unbound is not None:
-            yield
-            return
-        before, started_ns = self._used_ns(), time.monotonic_ns()
-        yield
-        elapsed_ns, after = time.monotonic_ns() - started_ns, self._used_ns()
-        allowed_ns = self._limit * (elapsed_ns + 2 * _PERIOD_NS) * _BEYOND
-        for number, (then, now) in enumerate(zip(before, after, strict=True)):
-            if then is not None and now is not None and now - then > allowed_ns:
-                self.unbound = (
-                    f"guest {number} used {(now - then) / elapsed_ns:.2f} CPUs of its {self._limit:g}: "
-                    "this kernel does not stop the threads that route for it (Linux 6.18 and later does not)"
-                )
-
-    def _used_ns(self) -> list[int | None]:
-        return [guest.accounting().cpu_ns for guest in self._guests]
 
 
 class GuestLab(ForwardingLab):
     """See the module."""
 
     def __init__(
-        self, stage: Stage, settings: ForwardingSettings, cpus: CpuPlan, switch: Switch, lab: Namespace, ends: Ends
+        self, stage: Stage, settings: ForwardingSettings, cpus: CpuPlan, switch: Switch, lab: Namespace, tester: Guest
     ) -> None:
         super().__init__(stage, flows=settings.guests)
-        self.cpus, self.switch = cpus, switch
-        self._ends = ends
-        ends.timeout_factor = self.timeout_factor
-        self._places = DropPlaces(stage, switch, lab)
+        self.cpus, self.switch, self.namespace = cpus, switch, lab
+        transmit, receive = (cpus.tester[0], cpus.tester[-1]) if cpus.tester else (None, None)
+        tested = functools.partial(Tester, tester.channel, settings.port, transmit_cpu=transmit, receive_cpu=receive)
+        paths = [Path(_TRANSMIT_MAC, ingress_mac(number), SOURCE, DESTINATION) for number in range(settings.guests)]
+        loop = [Path(_LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
+        self._tester = tested("eth0", "eth1", paths, drain_ns=round(Tester.drain_ns * self.timeout_factor))
+        self._loop = tested("eth2", _LOOP_END, loop, drain_ns=_LOOP_DRAIN_NS)
         self._sent = self._arrived = 0
-        self._limit = LimitWatch(stage.guests, settings.cpu_limit)
+        self._cpu_limit = settings.cpu_limit
+        reasons = [guest.confinement().unbound for guest in stage.guests] if settings.cpu_limit is not None else []
+        self._unbound = next((reason for reason in reasons if reason is not None), None)
 
     @classmethod
     async def create(cls, settings: ForwardingSettings, stage: Stage) -> GuestLab:
@@ -102,14 +78,20 @@ class GuestLab(ForwardingLab):
         try:
             lab = Namespace(stage.scope, stage.name("lab"))
             stage.at_end(lab.close)
-            ends = await Ends.launch(settings, stage, lab, cpus)
+            tester = await stage.launch_peer(
+                "tester-agent",
+                nics=(Nic(port=TRANSMIT_PORT, mac=_TRANSMIT_MAC), Nic(port=RECEIVE_PORT, mac=RECEIVE_MAC)),
+                lab=lab,
+                loop=Nic(port=_LOOP_END, mac=_LOOP_MAC),
+                cpus=cpus.tester or None,
+            )
             await launch_routers(settings, stage, lab, cpus)
             switch = _join(settings, stage, lab, cpus)
         except (NetworkError, UnavailableError) as error:
             raise LaunchError("network", str(error)) from error
         stage.charge(switch.cpu_ns)
-        stage.charge(cpus.interrupt_threads_ns)
-        return cls(stage, settings, cpus, switch, lab, ends)
+        stage.charge(_interrupt_threads_ns)
+        return cls(stage, settings, cpus, switch, lab, tester)
 
     async def check(self) -> None:
         """A few frames for all guests: all come back, by their two rules and by no other guest's links.
@@ -145,9 +127,9 @@ class GuestLab(ForwardingLab):
 
     async def _strays(self, flows: Sequence[int]) -> str | None:
         """What a trial of these flows shows to go where it should not, in words."""
-        rules, links = self.switch.counters(), link_counts(self._places.lab)
+        rules, links = self.switch.counters(), link_counts(self.namespace)
         trial = await self._offer(flows)
-        rules_now, links_now = self.switch.counters(), link_counts(self._places.lab)
+        rules_now, links_now = self.switch.counters(), link_counts(self.namespace)
         least = min(trial.flows[flow].sent for flow in flows)
         for flow in flows:
             sent = trial.flows[flow].sent
@@ -171,21 +153,44 @@ class GuestLab(ForwardingLab):
         return await self.measure(Load(shares, _CHECK_FRAME_BYTES, _CHECK_PPS * len(flows), _CHECK_S))
 
     async def measure(self, load: Load) -> TrialResult:
-        with self._limit.trial():
-            trial = await self._ends.measure(load)
+        used, began_ns = self._used_ns(), time.monotonic_ns()
+        trial = await self._tester.measure(load)
+        self._watch_limit(used, time.monotonic_ns() - began_ns)
         self._sent += sum(flow.sent for flow in trial.flows)
         self._arrived += trial.arrived
         return trial
 
+    def _used_ns(self) -> list[int | None]:
+        """CPU time of every guest; of none where there is no limit, or it is known not to hold."""
+        watched = self._cpu_limit is not None and self._unbound is None
+        return [guest.accounting().cpu_ns for guest in self.stage.guests] if watched else []
+
+    def _watch_limit(self, before: list[int | None], elapsed_ns: int) -> None:
+        """Look whether the CPU limit of the guests held in a trial.
+
+        Where guests share the host's kernel, what routes their frames may not be theirs at all, and a kernel thread
+        that is theirs may be exempt from the quota (Linux 6.18 and later).  Then the load vector matters less than the
+        plan means.
+        """
+        limit = self._cpu_limit or 0.0
+        for number, (then, now) in enumerate(zip(before, self._used_ns(), strict=True)):
+            if then is None or now is None or now - then <= limit * (elapsed_ns + 2 * _PERIOD_NS) * _BEYOND:
+                continue
+            self._unbound = (
+                f"guest {number} used {(now - then) / elapsed_ns:.2f} CPUs of its {limit:g}: "
+                "this kernel does not stop the threads that route for it (Linux 6.18 and later does not)"
+            )
+
     def unbound(self) -> str | None:
-        return self._limit.unbound
+        return self._unbound
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
-        return await self._ends.measure_loop(frame_bytes, rate_pps, duration_s)
+        return await self._loop.measure(Load([1.0], frame_bytes, rate_pps, duration_s))
 
     async def drop_counters(self) -> list[DropCounter]:
         await self._come_to_rest()
-        counters, links = await self._places.read(), link_counts(self._places.lab)
+        counters = await read_drops(self.stage.guests, self.switch, self.namespace)
+        links = link_counts(self.namespace)
         # A slow guest may still be sending when the tester has stopped waiting.
         late = links[RECEIVE_PORT].tx_frames - self._arrived
         if self.stage.remote is None:
@@ -201,9 +206,15 @@ class GuestLab(ForwardingLab):
     async def _come_to_rest(self) -> None:
         """Wait for the frames that are still under way: counters that are read one after the other must stand still."""
         deadline, before = time.monotonic() + _REST_LIMIT_S * self.timeout_factor, None
-        while (now := link_counts(self._places.lab)) != before and time.monotonic() < deadline:
+        while (now := link_counts(self.namespace)) != before and time.monotonic() < deadline:
             before = now
             await asyncio.sleep(_REST_S * self.timeout_factor)
+
+
+def _interrupt_threads_ns() -> int:
+    """CPU time of the kernel's threads that work off what senders left; no guest is charged with it."""
+    ticks = [cpu_ticks(pid) or 0 for pid in all_pids() if (process_name(pid) or "").startswith("ksoftirqd/")]
+    return sum(ticks) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
 
 
 def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> Switch:

@@ -1,7 +1,6 @@
 """The forwarding laboratory as the suite sees it: something that offers loads to N guests and reads counters.
 
-The tester comes first: what it can do on a bare loop, before anything is said of a platform.  The simulated device is a
-laboratory too, and without an agent in between a device of the searches themselves.
+The tester comes first: what it can do on a bare loop, before anything is said of a platform.
 """
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from virtgauge.analysis.forwarding import DropCounter, equal_shares
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.simulated.forwarding import DROPS, LOOP, ForwardingDevice
 from virtgauge.suites.answers import merged
 from virtgauge.suites.forwarding.settings import ForwardingSettings
-from virtgauge.suites.forwarding.trial import FlowResult, Load, Path, Tester, TrialResult, trial_of
+from virtgauge.suites.forwarding.trial import FlowResult, Load, Offer, Path, Tester, TrialResult, trial_of
 from virtgauge.suites.testbed import Stage, Testbed
 
 _FIRST_TRIAL_S = 0.01
@@ -38,13 +37,11 @@ class TesterCalibration:
     late_share: float | None = None  # part of the frames that left late at half of that rate
 
 
-async def calibrate(
-    loop: Callable[[float, float], Awaitable[TrialResult]], highest_pps: float, duration_s: float
-) -> TesterCalibration:
+async def calibrate(loop: Offer, highest_pps: float, duration_s: float) -> TesterCalibration:
     """Find the tester's limit, coming from above.
 
     Args:
-        loop: a trial on the bare loop, by rate and duration.
+        loop: offers to the bare loop.
         highest_pps: no higher rate is tried.
         duration_s: of the trials that decide.
     """
@@ -81,11 +78,7 @@ class ForwardingLab(Testbed, abc.ABC):
 
     @abc.abstractmethod
     async def check(self) -> None:
-        """Prove by counters that every flow reaches its own guest and no other, and comes back.
-
-        Raises:
-            LaunchError: one does not.
-        """
+        """Prove that every flow passes its own guest and no other, and comes back.  Raises LaunchError: else."""
 
     @abc.abstractmethod
     async def measure(self, load: Load) -> TrialResult:
@@ -93,11 +86,7 @@ class ForwardingLab(Testbed, abc.ABC):
 
     @abc.abstractmethod
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
-        """The same to a bare loop from the tester to itself: what the tester can do.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: the tester failed.
-        """
+        """The same to a bare loop from the tester to itself: what the tester can do."""
 
     @abc.abstractmethod
     async def drop_counters(self) -> list[DropCounter]:
@@ -161,17 +150,11 @@ class SimulatedLab(ForwardingLab):
         ]
 
 
-class SimulatedLoad:
-    """One load vector and frame size on a simulated device.  Latencies are not kept."""
+def simulated_offer(device: ForwardingDevice, shares: Sequence[float], frame_bytes: int) -> Offer:
+    """One load vector and frame size of a simulated device, without an agent in between.  Latencies are not kept."""
 
-    def __init__(self, device: ForwardingDevice, shares: Sequence[float], frame_bytes: int) -> None:
-        self._device, self._shares, self._frame_bytes = device, shares, frame_bytes
-
-    async def burst(self, frames: int, rate_pps: float) -> TrialResult:
-        return await self.measure(rate_pps, frames / rate_pps)
-
-    async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
-        trial = self._device.trial(rate_pps, self._shares, self._frame_bytes, duration_s)
+    async def offer(rate_pps: float, duration_s: float) -> TrialResult:
+        trial = device.trial(rate_pps, shares, frame_bytes, duration_s)
         return TrialResult(
             rate_pps=rate_pps,
             duration_s=duration_s,
@@ -179,6 +162,7 @@ class SimulatedLoad:
             flows=tuple(FlowResult(f.sent, f.lost, f.duplicates, f.reordered) for f in trial.flows),
             stretched=trial.stretched,
             late=trial.late,
-            port="simulated",
             drops=trial.drops,
         )
+
+    return offer

@@ -10,7 +10,7 @@ from typing import Any
 from virtgauge.analysis.forwarding import corrected_buffer_s, implied_buffer_s, weighted_latency
 from virtgauge.ledger.records import Histogram
 from virtgauge.suites.answers import merged
-from virtgauge.suites.forwarding.trial import TrialResult
+from virtgauge.suites.forwarding.trial import Offer, TrialResult
 
 _LONGEST_S = 2.0  # No longer burst is tried
 
@@ -63,7 +63,7 @@ class LatencyAtLoad:
 
 
 async def latency_at_loads(
-    measure: Callable[[float, float], Awaitable[TrialResult]],
+    offer: Offer,
     throughput_pps: float,
     percents: Sequence[float],
     *,
@@ -80,7 +80,7 @@ async def latency_at_loads(
         trials = []
         for repeat in range(repeats):
             on_progress((index + repeat / repeats) / len(possible))
-            trials.append(await measure(rate, duration_s))
+            trials.append(await offer(rate, duration_s))
         found.append(LatencyAtLoad(percent, tuple(trials)))
     return found
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from MLRsearch import Config, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 
 from virtgauge.suites.forwarding.searches import Limits, Search, SearchError, Throughput
-from virtgauge.suites.forwarding.trial import Device, TrialResult
+from virtgauge.suites.forwarding.trial import Offer, TrialResult
 
 _NEVER_BY_THE_CLOCK_S = 1e9
 """The library's own limit is on the wall clock; ours is on offered load, which a simulated device's trials have too."""
@@ -35,7 +35,7 @@ class MlrSearch(Search):
     resolution: float = 0.005  # relative distance of the bounds at which the search ends
     budget_s: float = 1200.0  # offered load in all, after which the search fails
 
-    async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
+    async def find(self, offer: Offer, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         goals = [self._goal(ratio) for ratio in loss_ratios]
         config = Config(
             goals=goals,
@@ -44,7 +44,7 @@ class MlrSearch(Search):
             search_duration_max=_NEVER_BY_THE_CLOCK_S,
             warmup_duration=None,
         )
-        measurer = _Measurer(device, max(loss_ratios), self.budget_s, asyncio.get_running_loop())
+        measurer = _Measurer(offer, max(loss_ratios), self.budget_s, asyncio.get_running_loop())
         thread = asyncio.create_task(asyncio.to_thread(_search, config, measurer))
         try:
             results = await asyncio.shield(thread)
@@ -74,8 +74,8 @@ class MlrSearch(Search):
 class _Measurer:
     """The library's measurer: asks the device from another thread, in the event loop where the device lives."""
 
-    def __init__(self, device: Device, largest_ratio: float, budget_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        self._device, self._largest_ratio, self._loop = device, largest_ratio, loop
+    def __init__(self, offer: Offer, largest_ratio: float, budget_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._offer, self._largest_ratio, self._loop = offer, largest_ratio, loop
         self._budget_s = self._left_s = budget_s
         self._stopped = False
         self._trial: concurrent.futures.Future[TrialResult] | None = None
@@ -90,9 +90,7 @@ class _Measurer:
         if self._left_s < intended_duration:
             raise SearchError(f"the search did not end within {self._budget_s:g} s of offered load")
         self._left_s -= intended_duration
-        self._trial = asyncio.run_coroutine_threadsafe(
-            self._device.measure(intended_load, intended_duration), self._loop
-        )
+        self._trial = asyncio.run_coroutine_threadsafe(self._offer(intended_load, intended_duration), self._loop)
         if self._stopped:
             self._trial.cancel()
         return self._converted(self._trial.result(), intended_duration, intended_load)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from virtgauge.suites.forwarding.trial import Device, TrialResult
+from virtgauge.suites.forwarding.trial import Offer, TrialResult
 
 NO_DROP = 0.0  # The loss ratio of the no-drop rate (NDR)
 PARTIAL_DROP = 0.005  # The loss ratio of the partial-drop rate (PDR)
@@ -79,7 +79,7 @@ class Search(abc.ABC):
     name: ClassVar[str]
 
     @abc.abstractmethod
-    async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
+    async def find(self, offer: Offer, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         """The throughput for each loss ratio (ascending), in that order.
 
         Raises:
@@ -90,26 +90,18 @@ class Search(abc.ABC):
     def longest_s(self, limits: Limits) -> float:
         """Seconds of offered load that it never needs more than: what time-outs are reckoned from."""
 
-    async def run(self, device: Device, limits: Limits) -> SearchResult:
+    async def run(self, offer: Offer, limits: Limits) -> SearchResult:
         """NDR, PDR, the maximum receive rate and the loss curve. Raises SearchError: it did not come to an end."""
-        recorder = Recorder(device)
-        ndr, pdr = await self.find(recorder, limits, (NO_DROP, PARTIAL_DROP))
-        received = max(point.received_pps for point in recorder.points)
-        return SearchResult(self.name, ndr, pdr, received, tuple(recorder.points))
+        points: list[LossPoint] = []
+        names = [field.name for field in dataclasses.fields(LossPoint)]
 
+        async def recorded(rate_pps: float, duration_s: float) -> TrialResult:
+            trial = await offer(rate_pps, duration_s)
+            points.append(LossPoint(**{name: getattr(trial, name) for name in names}))
+            return trial
 
-class Recorder:
-    """A device that remembers its trials."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self.points: list[LossPoint] = []
-
-    async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
-        trial = await self._device.measure(rate_pps, duration_s)
-        fields = (field.name for field in dataclasses.fields(LossPoint))
-        self.points.append(LossPoint(**{name: getattr(trial, name) for name in fields}))
-        return trial
+        ndr, pdr = await self.find(recorded, limits, (NO_DROP, PARTIAL_DROP))
+        return SearchResult(self.name, ndr, pdr, max(point.received_pps for point in points), tuple(points))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,17 +117,17 @@ class Rfc2544Search(Search):
     trial_s: float = 60.0
     resolution: float = 0.005  # relative distance of the bounds at which the search ends
 
-    async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
+    async def find(self, offer: Offer, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         trials: list[TrialResult] = []
-        return [await self._bisect(device, limits, ratio, trials) for ratio in loss_ratios]
+        return [await self._bisect(offer, limits, ratio, trials) for ratio in loss_ratios]
 
     def longest_s(self, limits: Limits) -> float:
         return 2 * self.trial_s * (2 + bisections(limits, self.resolution))
 
-    async def _bisect(self, device: Device, limits: Limits, loss_ratio: float, trials: list[TrialResult]) -> Throughput:
+    async def _bisect(self, offer: Offer, limits: Limits, loss_ratio: float, trials: list[TrialResult]) -> Throughput:
         """Bisect between what earlier trials, made for another loss ratio, already decide."""
         if not trials:
-            trials.append(await device.measure(limits.max_pps, self.trial_s))
+            trials.append(await offer(limits.max_pps, self.trial_s))
         upper: float | None = min((t.rate_pps for t in trials if not t.passes(loss_ratio)), default=None)
         passed = [t for t in trials if t.passes(loss_ratio) and (upper is None or t.rate_pps < upper)]
         best = max(passed, key=lambda trial: trial.rate_pps, default=None)
@@ -143,7 +135,7 @@ class Rfc2544Search(Search):
             low = best.rate_pps if best else 0.0
             if upper - low <= self.resolution * upper or upper <= limits.min_pps:
                 break
-            trial = await device.measure(max((low + upper) / 2, limits.min_pps), self.trial_s)
+            trial = await offer(max((low + upper) / 2, limits.min_pps), self.trial_s)
             trials.append(trial)
             if trial.passes(loss_ratio):
                 best = trial
@@ -180,7 +172,7 @@ class Tst009Search(Search):
     resolution: float = 0.005  # relative step of the grid
     verifications: int = 2  # how often a trial with loss is repeated at most
 
-    async def find(self, device: Device, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
+    async def find(self, offer: Offer, limits: Limits, loss_ratios: Sequence[float]) -> list[Throughput]:
         grid = self._grid(limits)
         lowest = 0
         found = []
@@ -189,7 +181,7 @@ class Tst009Search(Search):
             left, right = lowest, len(grid) - 1
             while left <= right:
                 middle = (left + right) // 2
-                trial = await self._verified(device, grid[middle], ratio)
+                trial = await self._verified(offer, grid[middle], ratio)
                 if trial is None:
                     upper, right = middle, middle - 1
                 else:
@@ -201,10 +193,10 @@ class Tst009Search(Search):
         depth = math.ceil(math.log2(len(self._grid(limits)) + 1))
         return 2 * depth * self.trial_s * (1 + self.verifications)
 
-    async def _verified(self, device: Device, rate_pps: float, loss_ratio: float) -> TrialResult | None:
+    async def _verified(self, offer: Offer, rate_pps: float, loss_ratio: float) -> TrialResult | None:
         """A trial that passed, the first or one of its repetitions; None when all failed."""
         for _ in range(1 + self.verifications):
-            trial = await device.measure(rate_pps, self.trial_s)
+            trial = await offer(rate_pps, self.trial_s)
             if trial.passes(loss_ratio):
                 return trial
         return None
@@ -217,60 +209,45 @@ class Tst009Search(Search):
         return [limits.min_pps, *between] if between[0] > limits.min_pps else between
 
 
-@dataclasses.dataclass(frozen=True)
-class WorstVector:
-    """The load vector by which the device forwards least.
-
-    A platform should be compared at its worst working point (Batalla et al. 2016, section 3.1), and which one that is
-    depends on the platform.  Each vector is first challenged with the lowest throughput found so far: only one that
-    does not carry it can be worse, and only then its own search is made.
-    """
-
-    name: str
-    result: SearchResult
-    # names of the vectors that needed a search of their own, in order; the others carried what the worst one of then
-    # did
-    searched: tuple[str, ...]
-
-
 async def find_worst(
-    devices: Mapping[str, Device],
+    vectors: Mapping[str, Offer],
     search: Search,
     limits: Limits,
     *,
     challenge_s: float,
     on_vector: Callable[[int], None] = lambda _: None,
-) -> WorstVector:
-    """Search the vectors in their order; those expected to be bad first need fewest searches.
+) -> tuple[str, SearchResult, tuple[str, ...]]:
+    """The load vector by which the device forwards least, its search, and the vectors that were searched, in order.
+
+    A platform should be compared at its worst working point (Batalla et al. 2016, section 3.1), and which one that is
+    depends on the platform.  Each vector is first challenged with the lowest throughput found so far: only one that
+    does not carry it can be worse, and only then its own search is made.  Those expected to be bad go first.
 
     Args:
         challenge_s: length of the trial that spares a search; up to two more of them are made where there is loss.
         on_vector: told how many vectors are decided.
 
     Raises:
-        ValueError: there is no vector.
         SearchError: a search did not come to an end.
     """
-    worst: tuple[str, SearchResult] | None = None
-    searched: list[str] = []
-    for done, (name, device) in enumerate(devices.items()):
+    name, worst, searched = "", None, []
+    for done, (challenger, offer) in enumerate(vectors.items()):
         on_vector(done)
-        if worst is not None and await _carries(device, worst[1].ndr.rate_pps, challenge_s):
+        if worst is not None and await _carries(offer, worst.ndr.rate_pps, challenge_s):
             continue
-        searched.append(name)
-        result = await search.run(device, limits)
-        if worst is None or (result.ndr.rate_pps or 0.0) < (worst[1].ndr.rate_pps or 0.0):
-            worst = name, result
-    if worst is None:
-        raise ValueError("there must be at least one load vector")
-    return WorstVector(*worst, tuple(searched))
+        searched.append(challenger)
+        result = await search.run(offer, limits)
+        if worst is None or (result.ndr.rate_pps or 0.0) < (worst.ndr.rate_pps or 0.0):
+            name, worst = challenger, result
+    assert worst is not None
+    return name, worst, tuple(searched)
 
 
-async def _carries(device: Device, rate_pps: float | None, duration_s: float) -> bool:
+async def _carries(offer: Offer, rate_pps: float | None, duration_s: float) -> bool:
     """Whether any of three trials passes; a vector by which nothing was carried is matched by every other."""
     if rate_pps is None:
         return True
     for _ in range(3):
-        if (await device.measure(rate_pps, duration_s)).passes(0.0):
+        if (await offer(rate_pps, duration_s)).passes(0.0):
             return True
     return False

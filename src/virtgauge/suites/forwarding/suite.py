@@ -7,6 +7,7 @@ laboratory of N guests; its throughput T|J is the highest total load with no los
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -116,7 +117,7 @@ async def measure_cell(
         shares, search, searched = await _search(settings, tally, vector, limits, on_progress)
     except SearchError as error:
         return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
-    latencies, bursts = await _at_throughput(settings, LoadOfVector(tally, shares), search, limits, on_progress)
+    latencies, bursts = await _at_throughput(settings, tally, shares, search, limits, on_progress)
     late_share, unbound = _late_share(latencies), lab.unbound()
     together = add_accountings(tally.ledgers)
     flags = _flags(settings, calibration, search, medium_pps, tally, together, late_share, unbound)
@@ -171,6 +172,9 @@ class Tally:
         self.ledgers.append(await self._ledger(trial))
         return trial
 
+    async def burst(self, shares: Shares, frames: int, rate_pps: float) -> TrialResult:
+        return await self.measure(shares, rate_pps, frames / rate_pps, burst=frames)
+
     async def _ledger(self, trial: TrialResult) -> LossAccounting:
         before, self._counters = self._counters, await self._lab.drop_counters()
         # A place that is known by a difference goes back when frames that were under way have passed it after all.
@@ -182,23 +186,6 @@ class Tally:
         return close_accounting([flow.lost for flow in trial.flows], [*since, *tester], tolerance_share=self._tolerance)
 
 
-@dataclasses.dataclass(frozen=True)
-class LoadOfVector:
-    """A laboratory with one load vector and frame size: the device of a search."""
-
-    tally: Tally
-    shares: Shares
-
-    async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
-        return await self.tally.measure(self.shares, rate_pps, duration_s)
-
-    async def measure_tagged(self, rate_pps: float, duration_s: float) -> TrialResult:
-        return await self.tally.measure(self.shares, rate_pps, duration_s, tagged=True)
-
-    async def burst(self, frames: int, rate_pps: float) -> TrialResult:
-        return await self.tally.measure(self.shares, rate_pps, frames / rate_pps, burst=frames)
-
-
 async def _search(
     settings: ForwardingSettings, tally: Tally, vector: str, limits: Limits, on_progress: Callable[[float], None]
 ) -> tuple[Shares, SearchResult, tuple[str, ...]]:
@@ -206,21 +193,22 @@ async def _search(
     method = settings.search_method()
     if vector != WORST:
         shares = settings.shares()[vector]
-        return shares, await method.run(LoadOfVector(tally, shares), limits), (vector,)
+        return shares, await method.run(functools.partial(tally.measure, shares), limits), (vector,)
     vectors = settings.two_level_shares()
-    worst = await find_worst(
-        {name: LoadOfVector(tally, shares) for name, shares in vectors.items()},
+    name, result, searched = await find_worst(
+        {name: functools.partial(tally.measure, shares) for name, shares in vectors.items()},
         method,
         limits,
         challenge_s=settings.length_of_trial_s,
         on_vector=lambda done: on_progress(_SEARCH_PART * done / len(vectors)),
     )
-    return vectors[worst.name], worst.result, worst.searched
+    return vectors[name], result, searched
 
 
 async def _at_throughput(
     settings: ForwardingSettings,
-    load: LoadOfVector,
+    tally: Tally,
+    shares: Shares,
     search: SearchResult,
     limits: Limits,
     on_progress: Callable[[float], None],
@@ -230,7 +218,7 @@ async def _at_throughput(
     if throughput is None:
         return [], None
     latencies = await latency_at_loads(
-        load.measure_tagged if settings.tagged_latency else load.measure,
+        functools.partial(tally.measure, shares, tagged=settings.tagged_latency),
         throughput,
         (*settings.latency_loads, *settings.load_curve),
         duration_s=settings.latency_s,
@@ -240,7 +228,8 @@ async def _at_throughput(
     )
     if not settings.back_to_back:
         return latencies, None
-    return latencies, await back_to_back(load.burst, limits.max_pps, throughput, repeats=settings.back_to_back)
+    burst = functools.partial(tally.burst, shares)
+    return latencies, await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
 
 
 def _late_share(latencies: Sequence[LatencyAtLoad]) -> float:

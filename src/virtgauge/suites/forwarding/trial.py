@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 from virtgauge.agent.channel import Channel
 from virtgauge.ledger.records import Histogram
@@ -95,12 +95,8 @@ class TrialResult:
         return not self.stretched and self.worst_loss_ratio <= loss_ratio
 
 
-class Device(Protocol):
-    """Something that a load can be offered to; load vector and frame size are fixed, rate and duration asked for."""
-
-    async def measure(self, rate_pps: float, duration_s: float) -> TrialResult:
-        """Offer this many frames per second, of all flows together, for so long."""
-        ...
+Offer = Callable[[float, float], Coroutine[Any, Any, TrialResult]]
+"""Offers frames per second, of all flows together, for so many seconds; load vector and frame size are fixed."""
 
 
 @dataclasses.dataclass(frozen=True)
