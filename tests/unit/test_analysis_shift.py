@@ -17,7 +17,6 @@ from virtgauge.analysis.shift import (
     mann_whitney_p,
     paired_shift_estimate,
     shift_estimate,
-    shift_intervals,
     signed_rank_p,
     widest_confidence,
 )
@@ -28,22 +27,29 @@ def within(covered: np.ndarray, confidence: float) -> bool:
     return abs(covered.mean() - confidence) < 4 * math.sqrt(confidence * (1 - confidence) / covered.size)
 
 
+def intervals(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Points, low and high ends of the shift of every row of y above that of x, and their confidence."""
+    found = [shift_estimate(one, other, "ns", 0.95) for one, other in zip(x, y, strict=True)]
+    points, lows, highs = np.array([(one.point, one.low, one.high) for one in found]).T
+    return points, lows, highs, found[0].confidence or 0.0
+
+
 @pytest.mark.parametrize(("m", "n"), [(3, 3), (4, 4), (6, 6), (5, 9), (12, 7)])
 @pytest.mark.parametrize("shape", ["normal", "lognormal", "cauchy"])
 def test_the_interval_holds_the_shift_exactly_as_often_as_it_says(m: int, n: int, shape: str) -> None:
     rng = np.random.default_rng([m, n])
     draw = {"normal": rng.normal, "lognormal": lambda size: rng.lognormal(0, 1, size), "cauchy": rng.standard_cauchy}
-    x, y = draw[shape](size=(20_000, m)), draw[shape](size=(20_000, n)) + 0.7
-    _, low, high, confidence = shift_intervals(x, y, 0.95)
+    x, y = draw[shape](size=(2000, m)), draw[shape](size=(2000, n)) + 0.7
+    _, low, high, confidence = intervals(x, y)
     assert within((low <= 0.7) & (high >= 0.7), confidence)
     assert confidence >= 0.95 or (m, n) == (3, 3)
 
 
 def test_large_samples_use_the_normal_distribution_and_keep_their_confidence() -> None:
     rng = np.random.default_rng(5)
-    x, y = rng.gumbel(size=(3000, 50)), rng.gumbel(size=(3000, 45)) + 2
+    x, y = rng.gumbel(size=(1000, 50)), rng.gumbel(size=(1000, 45)) + 2
     assert MOST_EXACT < 50 + 45
-    point, low, high, confidence = shift_intervals(x, y, 0.95)
+    point, low, high, confidence = intervals(x, y)
     assert within((low <= 2) & (high >= 2), confidence)
     assert confidence == pytest.approx(0.95, abs=0.002)
     assert np.median(point) == pytest.approx(2, abs=0.02)
@@ -51,8 +57,8 @@ def test_large_samples_use_the_normal_distribution_and_keep_their_confidence() -
 
 def test_tied_values_are_held_at_least_as_often() -> None:
     rng = np.random.default_rng(8)
-    x, y = rng.poisson(2, (20_000, 6)).astype(float), rng.poisson(2, (20_000, 6)) + 3.0
-    _, low, high, confidence = shift_intervals(x, y, 0.95)
+    x, y = rng.poisson(2, (2000, 6)).astype(float), rng.poisson(2, (2000, 6)) + 3.0
+    _, low, high, confidence = intervals(x, y)
     assert ((low <= 3) & (high >= 3)).mean() >= confidence
 
 
@@ -86,7 +92,7 @@ def test_no_value_is_missing_with_its_reason() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_value_that_is_no_number_is_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="missing or infinite"):
+    with pytest.raises(ValueError, match="no rank"):
         shift_estimate([1.0], [bad], "ns", 0.95)
     with pytest.raises(ValueError, match="no rank"):
         mann_whitney_p([1.0], [bad])

@@ -54,21 +54,9 @@ def test_without_light_load_j_is_k_over_n() -> None:
     assert jain_index(two_level_shares(12, 5, 1e-9)) == pytest.approx(5 / 12)
 
 
-@pytest.mark.parametrize(
-    ("guests", "strong", "light_share", "said"),
-    [
-        (12, 13, 0.01, "k = 13"),
-        (12, 0, 0.01, "k = 0"),
-        (12, 1, 1.0, "q = 1"),
-        (12, 1, -0.1, "q = -0.1"),
-        (12, 1, math.nan, "q = nan"),
-        (0, 1, 0.01, "N = 0"),
-        (12, 11, 0.2, "at most 0.08333"),
-    ],
-)
-def test_a_vector_out_of_range_is_refused_by_name(guests: int, strong: int, light_share: float, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        two_level_shares(guests, strong, light_share)
+def test_light_guests_that_would_be_loaded_more_than_the_strong_ones_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"k = 11 .* at most 0\.08333"):
+        two_level_shares(12, 11, 0.2)
 
 
 def test_other_vectors() -> None:
@@ -77,12 +65,6 @@ def test_other_vectors() -> None:
     assert zipf_shares(5, 0.0) == pytest.approx(equal_shares(5))
     assert shares_of([2, 1, 1]) == (0.5, 0.25, 0.25)
     assert jain_index([5, 0, 0, 0, 0]) == pytest.approx(1 / 5)
-
-
-@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1], [1, math.inf]])
-def test_weights_that_are_no_load_are_refused(weights: list[float]) -> None:
-    with pytest.raises(ValueError, match="weight"):
-        shares_of(weights)
 
 
 def test_latency_by_hand() -> None:
@@ -100,15 +82,7 @@ def test_line_rates_of_gigabit_ethernet() -> None:
     assert bits_per_s(wire_frames_per_s(512, 1e9), 512 + 20) == pytest.approx(1e9)
 
 
-@pytest.mark.parametrize("frame_bytes", [63, 1519])
-def test_what_is_no_ethernet_frame_is_refused(frame_bytes: int) -> None:
-    with pytest.raises(ValueError, match=f"{frame_bytes} bytes"):
-        wire_frames_per_s(frame_bytes, 1e9)
-
-
 def test_buffer_time_by_hand() -> None:
     # a burst of 26,000 frames at 14.88 Mpps through a device of 11.0 Mpps
     assert implied_buffer_s(26_000, 14.88e6) == pytest.approx(1.7473e-3, rel=1e-4)
     assert corrected_buffer_s(26_000, 14.88e6, 11.0e6) == pytest.approx(1.7473e-3 * (1 - 11 / 14.88), rel=1e-4)
-    with pytest.raises(ValueError, match="longest burst"):
-        corrected_buffer_s(26_000, 1e6, 1e6)

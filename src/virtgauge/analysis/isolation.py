@@ -13,21 +13,11 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What one guest wants, and what it may have; in whole CPUs.
-
-    Raises:
-        ValueError: a negative amount, or a weight that is not positive.
-    """
+    """What one guest wants, and what it may have; in whole CPUs."""
 
     demand: float  # that it would use if it were alone (threads that always run)
     limit: float | None = None  # it gets no more, even of what nobody else wants; None is no limit
     weight: float = 1.0  # its part of what is shared, relative to the others'
-
-    def __post_init__(self) -> None:
-        if self.cap < 0:
-            raise ValueError(f"a claim has no negative amounts: {self}")
-        if not self.weight > 0:
-            raise ValueError(f"a weight is positive, not {self.weight}")
 
     @property
     def cap(self) -> float:
@@ -35,16 +25,7 @@ class Claim:
 
 
 def entitled_cpus(claims: Sequence[Claim], capacity: float) -> list[float]:
-    """What each guest is entitled to, in whole CPUs.
-
-    Args:
-        claims: of all the guests that share the processors.
-
-    Raises:
-        ValueError: a capacity that is not positive.
-    """
-    if not capacity > 0:
-        raise ValueError(f"there is no capacity to share: {capacity}")
+    """What each of the guests that share the processors is entitled to, in whole CPUs."""
     total = min(capacity, sum(claim.cap for claim in claims))
 
     def filled(level: float) -> list[float]:
@@ -71,7 +52,7 @@ def smallest_setting(points: Sequence[tuple[float, float]], target: float) -> fl
         points: share and efficiency at it (for instance the lower end of its interval), in any order.
 
     Returns:
-        The share, or None where the largest one misses the target, or there is none at all.
+        None where the largest share misses the target, or there is none at all.
     """
     ordered = sorted(points)
     if not ordered or ordered[-1][1] < target:

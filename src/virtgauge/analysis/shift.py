@@ -47,8 +47,6 @@ _SLACK = 1e-9  # Relative: sums of probabilities that should be equal differ by 
 
 def widest_confidence(m: int, n: int) -> float:
     """That of the interval from the smallest to the largest difference of m + n values: 1 − 2/C(m + n, m)."""
-    if m < 1 or n < 1:
-        raise ValueError("a sample without a value")
     return 1 - 2 / math.comb(m + n, m)
 
 
@@ -59,120 +57,22 @@ def least_p(m: int, n: int) -> float:
 
 def least_size(level: float) -> int:
     """How many values each of two equal samples needs at least before any data can give a p of ``level``."""
-    if not 0 < level < 1:
-        raise ValueError(f"a level lies between 0 and 1, not {level}")
     return next(n for n in range(2, 1000) if 2 / math.comb(2 * n, n) <= level * (1 + _SLACK))
 
 
 @functools.lru_cache(maxsize=512)
 def rank_sum_distribution(doubled_ranks: tuple[int, ...], size: int) -> Values:
-    """How likely each sum is when ``size`` of the ranks are drawn without looking.
+    """How likely each doubled sum from 0 is when ``size`` of the ranks are drawn without looking.
 
     Args:
         doubled_ranks: twice the midranks of all values, which is whole where ranks are halved.
         size: of one of the samples.
-
-    Returns:
-        The probability of every doubled sum from 0.
     """
     ways = np.zeros((size + 1, sum(sorted(doubled_ranks)[-size:]) + 1))
     ways[0, 0] = 1.0
     for rank in doubled_ranks:
         ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
     return np.asarray(ways[size] / ways[size].sum(), dtype=np.float64)
-
-
-@functools.cache
-def interval_place(m: int, n: int, nominal: float) -> tuple[int, float]:
-    """Which differences end the interval of m + n values.
-
-    Returns:
-        ``(place, confidence)``: the interval leaves out ``place`` of the m·n ordered differences at each end, and holds
-        the shift with that confidence; less than ``nominal`` only where not even the widest reaches it.
-    """
-    if not 0 < nominal < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, not {nominal}")
-    small, total = min(m, n), m + n
-    if widest_confidence(m, n) <= nominal:
-        return 0, widest_confidence(m, n)
-    if total <= MOST_EXACT:
-        # U is the sum of ranks less its least, and without ties every second doubled sum is impossible.
-        chances = rank_sum_distribution(tuple(range(2, 2 * total + 1, 2)), small)[small * (small + 1) :: 2]
-        tails = np.cumsum(chances)
-        place = int(np.searchsorted(tails, (1 - nominal) / 2 * (1 + _SLACK), side="right")) - 1
-        return place, 1 - 2 * float(tails[place])
-    spread = math.sqrt(m * n * (total + 1) / 12)
-    place = max(0, math.floor(m * n / 2 + special.ndtri((1 - nominal) / 2) * spread - 0.5))
-    return place, 1 - 2 * float(special.ndtr((place + 0.5 - m * n / 2) / spread))
-
-
-def shift_intervals(x: Values, y: Values, nominal: float) -> tuple[Values, Values, Values, float]:
-    """By how much y lies above x, for many pairs of samples at once.
-
-    Args:
-        x: shape (pairs, m), m ≥ 1.
-        y: shape (pairs, n), n ≥ 1.
-        nominal: the confidence wanted, in 0…1.
-
-    Returns:
-        ``(point, low, high, confidence)``; the first three of shape (pairs,).
-    """
-    if x.ndim != 2 or y.ndim != 2 or x.shape[0] != y.shape[0]:
-        raise ValueError(f"need shapes (pairs, m) and (pairs, n), not {x.shape} and {y.shape}")
-    place, confidence = interval_place(x.shape[1], y.shape[1], nominal)
-    differences = (y[:, None, :] - x[:, :, None]).reshape(x.shape[0], -1)
-    last = differences.shape[1] - 1
-    middle = (last // 2, (last + 1) // 2)
-    differences.partition(sorted({place, *middle, last - place}), axis=1)
-    point = (differences[:, middle[0]] + differences[:, middle[1]]) / 2
-    return point, differences[:, place], differences[:, last - place], confidence
-
-
-def shift_estimate(x: Sequence[float], y: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """By how much y lies above x, in their unit; see :func:`shift_intervals`.
-
-    The estimate's ``n`` is the size of the smaller sample.
-    """
-    m, n = len(x), len(y)
-    if not m or not n:
-        return Estimate.missing(unit, "one of the two has no valid repetition")
-    first, second = (np.asarray([sample], dtype=np.float64) for sample in (x, y))
-    if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise ValueError("a value that is missing or infinite cannot be compared")
-    point, low, high, confidence = shift_intervals(first, second, nominal)
-    if m + n == 2:
-        return Estimate.bare(float(point[0]), unit, "a single repetition each: no interval")
-    method = f"Hodges–Lehmann shift between {m} and {n} independent repetitions; "
-    method += (
-        f"smallest to largest difference, {widest_confidence(m, n):.2%} is the most they can give"
-        if confidence < nominal
-        else "interval by inverting the Mann–Whitney test"
-    )
-    return Estimate(float(point[0]), float(low[0]), float(high[0]), confidence, min(m, n), unit, method)
-
-
-def mann_whitney_p(x: Sequence[float], y: Sequence[float]) -> float:
-    """Two-sided p of the hypothesis that x and y are of one distribution, exact with ties and without.
-
-    Raises:
-        ValueError: an empty sample, or a value that is no finite number.
-    """
-    if not len(x) or not len(y):
-        raise ValueError("a sample without a value")
-    values = np.concatenate([np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)])
-    if not np.isfinite(values).all():
-        raise ValueError("a value that is missing or infinite has no rank")
-    ranks = midranks(values)
-    size = min(len(x), len(y))
-    own = ranks[: len(x)] if len(x) == size else ranks[len(x) :]
-    if values.size <= MOST_EXACT:
-        chances = rank_sum_distribution(tuple(sorted(np.rint(2 * ranks).astype(int).tolist())), size)
-        total = int(np.rint(2 * own.sum()))
-        return min(1.0, 2 * float(min(chances[: total + 1].sum(), chances[total:].sum())))
-    n = values.size
-    spread = math.sqrt(size * (n - size) / n * float(np.var(ranks, ddof=1)))
-    apart = abs(float(own.sum()) - size * (n + 1) / 2) - 0.5
-    return 1.0 if spread == 0 else min(1.0, float(2 * special.ndtr(-max(apart, 0.0) / spread)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -186,31 +86,101 @@ def signed_rank_distribution(doubled_ranks: tuple[int, ...]) -> Values:
     return chances
 
 
-def paired_shift_estimate(differences: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """The shift that differences within blocks show, in their unit.
+# Which of the ordered differences, or means of them, end an interval: how many it leaves out at each end, and the
+# confidence with which it then holds the shift; less than ``nominal`` only where not even the widest reaches it.
 
-    Args:
-        differences: of each block.
-        unit: of them.
-        nominal: the confidence wanted, in 0…1.
+
+@functools.cache
+def interval_place(m: int, n: int, nominal: float) -> tuple[int, float]:
+    """Of the m·n differences of m + n values."""
+    small, total = min(m, n), m + n
+    if widest_confidence(m, n) <= nominal:
+        return 0, widest_confidence(m, n)
+    if total <= MOST_EXACT:
+        # U is the sum of ranks less its least, and without ties every second doubled sum is impossible.
+        return _place(
+            rank_sum_distribution(tuple(range(2, 2 * total + 1, 2)), small)[small * (small + 1) :: 2], nominal
+        )
+    spread = math.sqrt(m * n * (total + 1) / 12)
+    place = max(0, math.floor(m * n / 2 + special.ndtri((1 - nominal) / 2) * spread - 0.5))
+    return place, 1 - 2 * float(special.ndtr((place + 0.5 - m * n / 2) / spread))
+
+
+@functools.cache
+def _paired_place(n: int, nominal: float) -> tuple[int, float]:
+    """Of the means of all pairs of n differences."""
+    if attainable_confidence(n) <= nominal:
+        return 0, attainable_confidence(n)
+    return _place(signed_rank_distribution(tuple(range(2, 2 * n + 1, 2)))[::2], nominal)
+
+
+def _place(chances: Values, nominal: float) -> tuple[int, float]:
+    tails = np.cumsum(chances)
+    place = int(np.searchsorted(tails, (1 - nominal) / 2 * (1 + _SLACK), side="right")) - 1
+    return place, 1 - 2 * float(tails[place])
+
+
+def shift_estimate(x: Sequence[float], y: Sequence[float], unit: str, nominal: float) -> Estimate:
+    """By how much y lies above x, in their unit; ``n`` is the size of the smaller sample.
+
+    Raises:
+        ValueError: a value that is no finite number.
+    """
+    m, n = len(x), len(y)
+    if not m or not n:
+        return Estimate.missing(unit, "one of the two has no valid repetition")
+    differences = np.subtract.outer(_finite(y), _finite(x))
+    if m + n == 2:
+        return Estimate.bare(float(differences[0, 0]), unit, "a single repetition each: no interval")
+    what = f"Hodges–Lehmann shift between {m} and {n} independent repetitions"
+    return _estimate(differences, min(m, n), unit, nominal, interval_place(m, n, nominal), what, "Mann–Whitney")
+
+
+def paired_shift_estimate(differences: Sequence[float], unit: str, nominal: float) -> Estimate:
+    """The shift that the differences within each block show, in their unit.
+
+    Raises:
+        ValueError: a value that is no finite number.
     """
     n = len(differences)
     if n == 0:
         return Estimate.missing(unit, "no block has a valid trial of both arms")
-    values = np.asarray(differences, dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError("a value that is missing or infinite cannot be compared")
-    means = np.sort(((values[:, None] + values[None, :]) / 2)[np.triu_indices(n)])
-    point = float(np.median(means))
+    values = _finite(differences)
     if n == 1:
-        return Estimate.bare(point, unit, "a single repetition: no interval")
-    place, confidence = _interval_place(n, nominal)
-    method = f"Hodges–Lehmann shift within {n} blocks; " + (
+        return Estimate.bare(float(values[0]), unit, "a single repetition: no interval")
+    means = (np.add.outer(values, values) / 2)[np.triu_indices(n)]
+    what = f"Hodges–Lehmann shift within {n} blocks"
+    return _estimate(means, n, unit, nominal, _paired_place(n, nominal), what, "signed-rank")
+
+
+def _estimate(
+    differences: Values, n: int, unit: str, nominal: float, ends: tuple[int, float], what: str, test: str
+) -> Estimate:
+    ordered = np.sort(differences, axis=None)
+    place, confidence = ends
+    how = (
         f"smallest to largest difference, {confidence:.2%} is the most they can give"
         if confidence < nominal
-        else "interval by inverting the signed-rank test"
+        else f"interval by inverting the {test} test"
     )
-    return Estimate(point, float(means[place]), float(means[-1 - place]), confidence, n, unit, method)
+    low, high = float(ordered[place]), float(ordered[-1 - place])
+    return Estimate(float(np.median(ordered)), low, high, confidence, n, unit, f"{what}; {how}")
+
+
+def mann_whitney_p(x: Sequence[float], y: Sequence[float]) -> float:
+    """Two-sided p of the hypothesis that x and y are of one distribution, exact with ties and without.
+
+    Raises:
+        ValueError: a value that is no finite number.
+    """
+    ranks = midranks(np.concatenate([_finite(x), _finite(y)]))
+    n, size = ranks.size, min(len(x), len(y))
+    own = ranks[: len(x)] if len(x) == size else ranks[len(x) :]
+    if n <= MOST_EXACT:
+        return _two_sided(rank_sum_distribution(_doubled(ranks), size), own)
+    spread = math.sqrt(size * (n - size) / n * float(np.var(ranks, ddof=1)))
+    apart = abs(float(own.sum()) - size * (n + 1) / 2) - 0.5
+    return 1.0 if spread == 0 else min(1.0, float(2 * special.ndtr(-max(apart, 0.0) / spread)))
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
@@ -219,25 +189,24 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     Raises:
         ValueError: a value that is no finite number.
     """
-    values = np.asarray(differences, dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError("a value that is missing or infinite has no rank")
+    values = _finite(differences)
     values = values[values != 0]
-    if not values.size:
-        return 1.0
-    doubled = np.rint(2 * midranks(np.abs(values))).astype(int)
-    chances = signed_rank_distribution(tuple(sorted(doubled.tolist())))
-    total = int(doubled[values > 0].sum())
+    ranks = midranks(np.abs(values))
+    return _two_sided(signed_rank_distribution(_doubled(ranks)), ranks[values > 0])
+
+
+def _finite(values: Sequence[float]) -> Values:
+    found = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError("a value that is missing or infinite has no rank")
+    return found
+
+
+def _doubled(ranks: Values) -> tuple[int, ...]:
+    return tuple(sorted(np.rint(2 * ranks).astype(int).tolist()))
+
+
+def _two_sided(chances: Values, own: Values) -> float:
+    """How likely a doubled sum of ranks is that is as far from the middle as this one."""
+    total = int(np.rint(2 * own.sum()))
     return min(1.0, 2 * float(min(chances[: total + 1].sum(), chances[total:].sum())))
-
-
-@functools.cache
-def _interval_place(n: int, nominal: float) -> tuple[int, float]:
-    """How many of the ordered means the interval leaves out at each end, and its confidence."""
-    if not 0 < nominal < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, not {nominal}")
-    if attainable_confidence(n) <= nominal:
-        return 0, attainable_confidence(n)
-    tails = np.cumsum(signed_rank_distribution(tuple(range(2, 2 * n + 1, 2)))[::2])
-    place = int(np.searchsorted(tails, (1 - nominal) / 2 * (1 + _SLACK), side="right")) - 1
-    return place, 1 - 2 * float(tails[place])

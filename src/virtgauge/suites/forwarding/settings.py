@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from virtgauge.analysis import forwarding as formulas
-from virtgauge.analysis.forwarding import Shares, check_frame_bytes
+from virtgauge.analysis.forwarding import Shares
 from virtgauge.suites.forwarding.searches import Limits, Rfc2544Search, Search, Tst009Search
 
 Vectors = Literal["two-level", "equal", "zipf", "worst"]
@@ -15,12 +15,8 @@ WORST = "worst"  # Stands for the vector by which the device forwards least, to 
 Percent = Annotated[float, Field(gt=0, le=400)]
 
 
-def _is_a_frame(value: int) -> int:
-    check_frame_bytes(value)
-    return value
-
-
-FrameBytes = Annotated[int, AfterValidator(_is_a_frame)]
+FrameBytes = Annotated[int, Field(ge=64, le=1518)]  # Of an untagged Ethernet frame
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ForwardingSettings(BaseModel):
@@ -42,11 +38,11 @@ class ForwardingSettings(BaseModel):
     ``zipf``."""
     k: tuple[int, ...] | None = None
     """Numbers of strongly loaded guests; each from 1 to N by default."""
-    q: float = 0.01
+    q: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Share of the load that all lightly loaded guests carry together."""
     zipf_exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Of the vector ``zipf``."""
-    user_vectors: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    user_vectors: dict[str, tuple[Weight, ...]] = Field(default_factory=dict)
     """Your own load vectors: a weight for each guest, by a name of your choice."""
     frame_bytes: Annotated[tuple[FrameBytes, ...], Field(min_length=1)] = (64, 128, 512, 1024, 1518)
     """Frame sizes, check sequence included."""
@@ -92,13 +88,6 @@ class ForwardingSettings(BaseModel):
     """Share of frames that may leave late at the throughput; beyond it the trial is invalid."""
     ledger_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.001
     """Share of the lost frames that no counter needs to explain."""
-
-    @field_validator("q")
-    @classmethod
-    def _q_is_a_part(cls, value: float) -> float:
-        if not 0 <= value < 1:
-            raise ValueError("the light guests' part of the load must be at least 0 and below 1; the paper has 0.01")
-        return value
 
     @field_validator("k")
     @classmethod
