@@ -7,7 +7,7 @@ from pyroute2 import IPRoute
 
 from virtgauge.network.namespace import Namespace, in_thread
 from virtgauge.network.nic import NetworkError
-from virtgauge.network.wire import lend
+from virtgauge.network.wire import lent
 
 pytestmark = pytest.mark.slow
 
@@ -41,11 +41,9 @@ def cables():
 
 def test_a_lent_interface_is_the_labs_until_it_is_given_back(scope, cables):
     with Namespace(scope, "lab") as lab:
-        give_back = lend(lab, cables[0])
-        assert cables[0] in lab.interfaces()
-        assert cables[0] not in links()
-        give_back()
-        give_back()
+        with lent(lab, cables[0]):
+            assert cables[0] in lab.interfaces()
+            assert cables[0] not in links()
         assert cables[0] not in lab.interfaces()
         assert links()[cables[0]] == "down"  # as it was
 
@@ -57,8 +55,8 @@ def test_an_interface_that_the_machine_uses_or_does_not_have_is_not_lent(scope, 
 
     in_thread(address)
     with Namespace(scope, "lab") as lab:
-        with pytest.raises(NetworkError, match="vgcable0: it has an address"):
-            lend(lab, cables[0])
-        with pytest.raises(NetworkError, match="no interface vgcable9"):
-            lend(lab, "vgcable9")
+        with pytest.raises(NetworkError, match="vgcable0: it has an address"), lent(lab, cables[0]):
+            pass
+        with pytest.raises(NetworkError, match="no interface vgcable9"), lent(lab, "vgcable9"):
+            pass
     assert cables[0] in links()

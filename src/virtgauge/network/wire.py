@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
@@ -23,13 +23,11 @@ from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.network.switch import LinuxBridge
 
 
-def lend(lab: Namespace, name: str) -> Callable[[], None]:
-    """Move an interface of the machine into a lab, up and under its own name.
+@contextlib.contextmanager
+def lent(lab: Namespace, name: str) -> Iterator[None]:
+    """Have an interface of the machine in a lab during the block, up and under its own name; then as it was.
 
     A hardware interface comes back by itself when the namespace goes, which is what happens after a kill -9.
-
-    Returns:
-        what gives it back, as it was; it can be called twice.
 
     Raises:
         NetworkError: there is none of that name, the machine itself uses it, or the kernel does not let it go.
@@ -39,19 +37,14 @@ def lend(lab: Namespace, name: str) -> Callable[[], None]:
     except (NetlinkError, OSError) as error:
         raise NetworkError(f"the interface {name} cannot be lent to a lab: {error}") from error
     own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    state = [own]
-
-    def give_back() -> None:
-        if not state:
-            return
-        descriptor = state.pop()
-        with contextlib.suppress(NetlinkError, OSError):  # gone with its driver, or with the lab already
-            lab.netlink(lambda route: _move(route, name, descriptor))
-        os.close(descriptor)
-        with contextlib.suppress(NetlinkError, OSError):
+    try:
+        yield
+    finally:
+        with contextlib.suppress(NetlinkError, OSError, NetworkError):  # gone with its driver, or with the lab already
+            lab.netlink(lambda route: _set(route, name, net_ns_fd=own))
+        os.close(own)
+        with contextlib.suppress(NetlinkError, OSError, NetworkError):
             in_thread(lambda: _set_up(name, was_up))
-
-    return give_back
 
 
 def _move_in(lab: Namespace, name: str) -> bool:
@@ -63,18 +56,18 @@ def _move_in(lab: Namespace, name: str) -> bool:
                 "name an interface that is cabled to the tester only",
             )
         with lab.descriptor() as inside:
-            _move(route, name, inside)
-    lab.netlink(lambda inner: inner.link("set", index=_link(inner, name)["index"], state="up"))
+            _set(route, name, net_ns_fd=inside)
+    lab.netlink(lambda inner: _set(inner, name, state="up"))
     return bool(link["state"] == "up")
-
-
-def _move(route: IPRoute, name: str, namespace: int) -> None:
-    route.link("set", index=_link(route, name)["index"], net_ns_fd=namespace)
 
 
 def _set_up(name: str, up: bool) -> None:
     with IPRoute() as route:
-        route.link("set", index=_link(route, name)["index"], state="up" if up else "down")
+        _set(route, name, state="up" if up else "down")
+
+
+def _set(route: IPRoute, name: str, **changed: Any) -> None:
+    route.link("set", index=_link(route, name)["index"], **changed)
 
 
 def _link(route: IPRoute, name: str) -> Any:
@@ -99,43 +92,29 @@ class Tunnel:
     there: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Cable:
-    """One end of a wire that is there: an interface of this machine that nothing else uses."""
-
-    interface: str
-
-
-WireEnd = Tunnel | Cable
+WireEnd = Tunnel | str
+"""A tunnel's end, or an interface of this machine that is cabled and that nothing else uses."""
 
 
 def wire_ends(wires: Iterable[int | str], here: str, there: str) -> list[WireEnd]:
     """Ends on the machine ``here`` of wires that are known by a number, or by an interface's name."""
-    return [Cable(wire) if isinstance(wire, str) else Tunnel(wire, here, there) for wire in wires]
+    return [wire if isinstance(wire, str) else Tunnel(wire, here, there) for wire in wires]
 
 
 @contextlib.contextmanager
 def wire_in(namespace: Namespace, end: WireEnd, *, mtu: int = 1500) -> Iterator[str]:
-    """The interface of a wire's end, up, in a namespace; a tunnel goes with that, an interface that was lent goes back.
+    """The interface of a wire's end by its name, up in a namespace during the block; a tunnel goes with the namespace.
 
     A cable has a carrier once both machines have taken their ends: both do so before they :func:`join` them.
-
-    Yields:
-        its name.
 
     Raises:
         NetworkError: it cannot be had.
     """
-    if isinstance(end, Cable):
-        give_back = lend(namespace, end.interface)
-        try:
-            yield end.interface
-        finally:
-            give_back()
+    if isinstance(end, str):
+        with lent(namespace, end):
+            yield end
     else:
-        name = f"vx-{end.number:06x}"
-        _dig(namespace, name, end, mtu)
-        yield name
+        yield _dig(namespace, end, mtu)
 
 
 def join(namespace: Namespace, port: str, wire: str) -> None:
@@ -157,7 +136,7 @@ def require_room(end: WireEnd, nics: Iterable[Nic]) -> None:
     Raises:
         NetworkError: with what to do.
     """
-    if isinstance(end, Cable):
+    if isinstance(end, str):
         return
     if end.here == end.there:
         raise NetworkError(
@@ -192,30 +171,20 @@ def path_mtu(address: str) -> int:
         raise NetworkError(f"there is no way to {address}: {error}") from error
 
 
-def _dig(namespace: Namespace, name: str, tunnel: Tunnel, mtu: int) -> None:
+def _dig(namespace: Namespace, tunnel: Tunnel, mtu: int) -> str:
     """The tunnel's interface, made in the wires' namespace; its packets go through this process's own."""
+    name = f"vx-{tunnel.number:06x}"
+    wanted = {"vxlan_id": tunnel.number, "vxlan_local": tunnel.here, "vxlan_group": tunnel.there}
+    wanted |= {"vxlan_port": _UDP_PORT, "vxlan_learning": 0}
 
     def make() -> None:
         with namespace.descriptor() as inside, IPRoute() as route:
-            add = functools.partial(
-                route.link,
-                "add",
-                ifname=name,
-                kind="vxlan",
-                mtu=mtu,
-                net_ns_fd=inside,
-                vxlan_id=tunnel.number,
-                vxlan_local=tunnel.here,
-                vxlan_group=tunnel.there,
-                vxlan_port=_UDP_PORT,
-                vxlan_learning=0,
-            )
+            add = functools.partial(route.link, "add", ifname=name, kind="vxlan", mtu=mtu, net_ns_fd=inside, **wanted)
             with_a_free_name(name, add)
 
     def bring_up(route: IPRoute) -> None:
         disable_all([name])
-        [index] = route.link_lookup(ifname=name)
-        route.link("set", index=index, state="up")
+        _set(route, name, state="up")
 
     try:
         in_thread(make)
@@ -226,3 +195,4 @@ def _dig(namespace: Namespace, name: str, tunnel: Tunnel, mtu: int) -> None:
             "the kernel needs its module vxlan; or cable the hosts to each other and name the interfaces in "
             "fleet.pair.cables",
         ) from error
+    return name
