@@ -7,8 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Self
 
-from virtgauge.ledger.records import Histogram
-from virtgauge.suites.answers import counted_histogram, decoded
+from virtgauge.suites.answers import CountedHistogram, decoded
 from virtgauge.suites.base import Elapsed
 
 MEGA = 1e6
@@ -84,8 +83,8 @@ class Answer:
     max_paced_bps: float | None = None
     sent_bytes: int | None = None  # of IP packets, in the whole session
     # gaps, lateness: of all bursts: gaps as thousandths of what was planned, and how late each left, in ns
-    gaps: Histogram | None = None
-    lateness: Histogram | None = None
+    gaps: CountedHistogram = None
+    lateness: CountedHistogram = None
     hptime_fallback_reason: str | None = None  # why hptime answers from the system's clock; None where it does not
     usage: dict[str, Any] | None = None  # of the agent's probe; None of a program
     clocks: tuple[Elapsed, ...] = ()
@@ -108,19 +107,11 @@ class Answer:
             finished_ns: when it had come.
             refusal: in place of its ``outcome``.
         """
-        outcome, paced = None if refusal is not None else value["outcome"], value["limits"]["max_paced_bps"]
-        return cls(
-            finished_ns,
-            found=None if outcome is None else decoded(Found, {**outcome, **outcome["estimate"]}),
-            refused=None if refusal is None else decoded(Refused, refusal),
-            method=str(value["method"]),
-            stamp=None if value["stamp"] is None else str(value["stamp"]),
-            max_paced_bps=None if paced is None else float(paced),
-            sent_bytes=int(value["tally"]["bytes"]),
-            gaps=counted_histogram(value["gaps"]),
-            lateness=counted_histogram(value["lateness"]),
-            **known,
-        )
+        outcome = None if refusal is not None else value["outcome"]
+        told = {name: value[name] for name in ("method", "stamp", "gaps", "lateness")}
+        told |= {"max_paced_bps": value["limits"]["max_paced_bps"], "sent_bytes": value["tally"]["bytes"]}
+        told |= {"found": None if outcome is None else {**outcome, **outcome["estimate"]}, "refused": refusal}
+        return decoded(cls, {"finished_ns": finished_ns, **told, **known})
 
     @property
     def steal_ns(self) -> int | None:

@@ -155,19 +155,15 @@ def _configure(route: IPRoute) -> None:
 
 
 class ShapedPath(Path):
-    """The path of real guests: shaped by the kernel at the router's way to the receiver, counted at its interfaces.
-
-    Args:
-        link: behind the shaper; None where there is none.
-        others: who can flood the path.
-        crowded: who sends cross traffic has no processor apart from the one that works on the path's frames.
-    """
+    """The path of real guests: shaped by the kernel at the router's way to the receiver, counted at its interfaces."""
 
     def __init__(
         self, router: Namespace, counters: LinkCounters, link: Link | None, others: Channel, *, crowded: bool
     ) -> None:
-        self._router, self._counters, self._link, self._others = router, counters, link, others
-        self._crowded = crowded
+        self._router, self._counters = router, counters
+        self._link = link  # behind the shaper; None where there is none
+        self._others = others  # who can flood the path
+        self._crowded = crowded  # who sends cross traffic has no processor apart from the path's own
         self._bucket: Bucket | None = None
 
     async def set(self, conditions: Conditions) -> None:

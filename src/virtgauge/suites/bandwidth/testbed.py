@@ -93,13 +93,10 @@ class Placement:
 
         On a single one nothing can be kept apart.
         """
-        match len(cpus):
-            case 0 | 1:
-                return cls(None, None, None)
-            case 2:
-                return cls(tuple(cpus[:1]), cpus[1], cpus[1])
-            case _:
-                return cls(tuple(cpus[:-2]), cpus[-1], cpus[-2])
+        if len(cpus) < 2:
+            return cls(None, None, None)
+        others = max(len(cpus) - 2, 1)
+        return cls(tuple(cpus[:others]), cpus[-1], cpus[others])
 
 
 @contextlib.asynccontextmanager
@@ -120,25 +117,21 @@ async def crossing(
         bps: as the shaper counts.
         kind: of the gaps: ``constant`` or ``poisson``.
         cpu: of the host; None leaves it to the scheduler.
-        seed: of exponential gaps.
     """
     rate_bps = ip_bps(bps, packet_bytes)
     fifo = _FIFO if packet_bytes * 8e9 / rate_bps >= _SLEEPS_NS else None
     params = {"destination": f"{NOWHERE}:{_DISCARD_PORT}", "rate_bps": rate_bps, "packet_bytes": packet_bytes}
     params |= {"kind": kind, "cpu": cpu, "seed": seed}
     async with contextlib.AsyncExitStack() as stack:
-
-        async def started(priority: int | None) -> Running:
-            load = running(channel, "cross_traffic", params | {"fifo": priority}, what)
-            return await stack.enter_async_context(load)
-
         try:
-            load = await started(fifo)
+            load = running(channel, "cross_traffic", params | {"fifo": fifo}, what)
+            started = await stack.enter_async_context(load)
         except AgentError as error:
             if error.code != "unsupported" or fifo is None:
                 raise
-            load = await started(None)
-        yield load
+            load = running(channel, "cross_traffic", params | {"fifo": None}, what)
+            started = await stack.enter_async_context(load)
+        yield started
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,14 +163,7 @@ class TestbedSpec:
 
 
 class BandwidthTestbed(Testbed):
-    """See the module.
-
-    Attributes:
-        tested: in which the estimator runs.
-        receiver: where its packets are stamped.
-        others: who send cross traffic.
-        others_cpu: of the host, on which the cross traffic is sent; None leaves it to the scheduler.
-    """
+    """See the module."""
 
     def __init__(
         self,
@@ -190,8 +176,11 @@ class BandwidthTestbed(Testbed):
         others_cpu: int | None,
     ) -> None:
         super().__init__(stage)
-        self.spec, self.path, self.others_cpu = spec, path, others_cpu
-        self.tested, self.receiver, self.others = tested, receiver, others
+        self.spec, self.path = spec, path
+        self.tested = tested  # in which the estimator runs
+        self.receiver = receiver  # where its packets are stamped
+        self.others = others  # who send cross traffic
+        self.others_cpu = others_cpu  # of the host, on which it is sent; None leaves it to the scheduler
 
     @property
     def guest(self) -> Guest:

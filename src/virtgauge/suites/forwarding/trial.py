@@ -7,8 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from virtgauge.agent.channel import Channel
-from virtgauge.ledger.records import Histogram
-from virtgauge.suites.answers import counted_histogram, documented, elapsed_by_clock
+from virtgauge.suites.answers import CountedHistogram, decoded, documented, elapsed_by_clock
 from virtgauge.suites.base import Elapsed
 
 _ARRIVED = ("received", "duplicates", "foreign", "corrupted", "receiver_ring_full", "receiver_dropped")
@@ -37,7 +36,7 @@ class FlowResult:
     duplicates: int = 0  # further copies of frames that had come
     reordered: int = 0  # frames that came after a later one
     # of the frames that came back, in picoseconds; None where it was not measured, or none came back
-    latency: Histogram | None = None
+    latency: CountedHistogram = None
 
     @property
     def loss_ratio(self) -> float:
@@ -164,13 +163,7 @@ def trial_of(value: dict[str, Any], load: Load) -> TrialResult:
             rate_pps=load.rate_pps,
             duration_s=load.duration_s,
             elapsed_s=int(value["elapsed_ns"]) / 1e9,
-            flows=tuple(
-                FlowResult(
-                    **{name: int(flow[name]) for name in ("sent", "lost", "duplicates", "reordered")},
-                    latency=counted_histogram(flow["latency"]),
-                )
-                for flow in value["flows"]
-            ),
+            flows=tuple(decoded(FlowResult, flow) for flow in value["flows"]),
             stretched=bool(value["stretched"]),
             late=int(value["late"]),
             port=str(value["port"]),
