@@ -36,11 +36,11 @@ import dataclasses
 import enum
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from scipy import special
 
-from virtgauge.analysis.bootstrap import attainable_confidence, median_estimate
+from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.estimate import Estimate
 
 MOST_MORE = 1000  # Beyond so many further repetitions it is said that they are too many to name
@@ -102,6 +102,9 @@ def log_evidence(k: int, n: int) -> float:
     return float((n + 1) * math.log(2) + special.betaln(k + 1, n - k + 1) + math.log(upper))
 
 
+Decisive = Callable[[int, float], int | None]
+
+
 @functools.cache
 def decisive_count(n: int, confidence: float) -> int | None:
     """How many of n values must lie on one side of a bound for the median to lie there; None where n are too few."""
@@ -112,9 +115,16 @@ def decisive_count(n: int, confidence: float) -> int | None:
 
 
 @functools.cache
-def fewest_values(confidence: float) -> int:
-    """The fewest values that can decide at all: 8 at a confidence of 95 %."""
-    return next(n for n in range(1, 10_000) if decisive_count(n, confidence) is not None)
+def sign_test_count(n: int, confidence: float) -> int | None:
+    """The same where the number of values was fixed beforehand."""
+    tail = (1 - confidence) / 2
+    return next((k for k in range((n + 1) // 2, n + 1) if special.bdtrc(k - 1, n, 0.5) <= tail), None)
+
+
+@functools.cache
+def fewest_values(confidence: float, decisive: Decisive = decisive_count) -> int:
+    """The fewest values that can decide at all; at any time and with a confidence of 95 %, 8."""
+    return next(n for n in range(1, 10_000) if decisive(n, confidence) is not None)
 
 
 def median_at_any_time(values: Sequence[float], unit: str, confidence: float) -> Estimate:
@@ -157,6 +167,7 @@ def decide(
     """
     strict = 1 - (1 - confidence) / cells
     interval = median_at_any_time if any_time_valid else median_estimate
+    decisive = decisive_count if any_time_valid else sign_test_count
     estimate = interval(values, unit, confidence)
     violations = sum(not bound.holds(value) for value in values)
     margin = _margin(bound, estimate.point)
@@ -165,9 +176,9 @@ def decide(
         return Decision(outcome, estimate, margin, more, reason)
 
     if not values:
-        return decision(Outcome.INCONCLUSIVE, estimate.method, _fewest(confidence, any_time_valid))
+        return decision(Outcome.INCONCLUSIVE, estimate.method, fewest_values(confidence, decisive))
     if every:
-        return decision(*_of_every(len(values), violations, _fewest(confidence, any_time_valid), confidence))
+        return decision(*_of_every(len(values), violations, fewest_values(confidence, decisive), confidence))
     if estimate.reaches(confidence) and bound.contains(estimate):
         return decision(Outcome.PASS, "the whole interval lies within the bound")
     failing = estimate if cells == 1 else interval(values, unit, strict)
@@ -175,7 +186,7 @@ def decide(
         return decision(Outcome.FAIL, "the whole interval lies beyond the bound")
     assert estimate.point is not None
     within = bound.holds(estimate.point)
-    more = _more(len(values), violations, confidence if within else strict, any_time_valid)
+    more = _more(len(values), violations, confidence if within else strict, decisive)
     reason = "the interval reaches over the bound" if estimate.has_interval else estimate.method
     if estimate.has_interval and not estimate.reaches(confidence):
         reached = float(f"{100 * (estimate.confidence or 0.0):.1f}")
@@ -200,25 +211,11 @@ def _margin(bound: Bound, point: float | None) -> float | None:
     return distance if bound.holds(point) else -distance
 
 
-def _fewest(confidence: float, any_time_valid: bool) -> int:
-    if any_time_valid:
-        return fewest_values(confidence)
-    return next(n for n in range(1, 10_000) if attainable_confidence(n) >= confidence)
-
-
-def _more(n: int, violations: int, confidence: float, any_time_valid: bool) -> int | None:
+def _more(n: int, violations: int, confidence: float, decisive: Decisive) -> int | None:
     """How many further repetitions would decide, should they fall on either side of the bound as those so far did."""
     share = max(violations, n - violations) / n
-    decisive = decisive_count if any_time_valid else _sign_test_count
     for total in range(n + 1, n + MOST_MORE + 1):
         count = decisive(total, confidence)
         if count is not None and math.floor(share * total + 0.5) >= count:
             return total - n
     return None
-
-
-@functools.cache
-def _sign_test_count(n: int, confidence: float) -> int | None:
-    """How many of a fixed number of values on one side of a bound decide."""
-    tail = (1 - confidence) / 2
-    return next((k for k in range((n + 1) // 2, n + 1) if special.bdtrc(k - 1, n, 0.5) <= tail), None)
