@@ -21,72 +21,6 @@ _CLASS_64, _LITTLE = 2, 1
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
-@dataclasses.dataclass(frozen=True)
-class Elf:
-    """An ELF executable."""
-
-    bits: int  # 32 or 64
-    native: bool  # it is for this machine's processor
-    interpreter: str | None  # the loader that it asks for; None when it is static
-    go: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Script:
-    """A text that names its interpreter, with at most one argument."""
-
-    interpreter: str
-    argument: str | None
-
-
-def read_executable(path: Path) -> Elf | Script | None:
-    """Read the head of a file; None when it is neither ELF nor a script.  Raises OSError: it cannot be read."""
-    with path.open("rb") as file:
-        head = file.read(256)
-        if head.startswith(b"#!"):
-            return _read_script(head)
-        if not head.startswith(b"\x7fELF") or len(head) < 52:
-            return None
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            try:
-                return _read_elf(image)
-            except (struct.error, IndexError):
-                return None
-
-
-def _read_script(head: bytes) -> Script | None:
-    line = head[2:].split(b"\n", 1)[0].decode(errors="replace").strip()
-    if not line:
-        return None
-    interpreter, *rest = line.split(None, 1)
-    return Script(interpreter, rest[0] if rest else None)
-
-
-def _read_elf(image: mmap.mmap) -> Elf:
-    bits = 64 if image[4] == _CLASS_64 else 32
-    if bits == 32 or image[5] != _LITTLE:
-        return Elf(bits, native=False, interpreter=None, go=False)
-    (machine,) = struct.unpack_from("<H", image, 18)
-    segments, sections = struct.unpack_from("<QQ", image, 32)
-    segment_size, segment_count, section_size, section_count, names = struct.unpack_from("<5H", image, 54)
-    interpreter = None
-    for number in range(segment_count):
-        at = segments + number * segment_size
-        if struct.unpack_from("<I", image, at)[0] == _PT_INTERP:
-            (offset,) = struct.unpack_from("<Q", image, at + 8)
-            (size,) = struct.unpack_from("<Q", image, at + 32)
-            interpreter = image[offset : offset + size].rstrip(b"\0").decode(errors="replace")
-    go = False
-    if section_count:
-        (table,) = struct.unpack_from("<Q", image, sections + names * section_size + 24)
-        for number in range(section_count):
-            (name,) = struct.unpack_from("<I", image, sections + number * section_size)
-            begin = table + name
-            text = image[begin : image.find(b"\0", begin)]
-            go = go or text in (b".go.buildinfo", b".note.go.buildid")
-    return Elf(bits, _MACHINES.get(platform.machine()) == machine, interpreter, go)
-
-
 _DEEPEST_SCRIPT = 4  # as in the kernel (BINPRM_MAX_RECURSION is one more)
 _CAPABILITIES = "security.capability"
 
@@ -138,51 +72,82 @@ def _examined(path: Path, search: str | None, depth: int) -> list[str]:
             "run a copy of the program without the privilege: cp drops it",
         )
     try:
-        kind = read_executable(path)
+        with path.open("rb") as file:
+            head = file.read(256)
+            words = head[2:].split(b"\n", 1)[0].decode(errors="replace").split(None, 1)
+            if head.startswith(b"#!") and words:
+                return _script(path, words, search, depth)
+            if head.startswith(b"\x7fELF"):
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+                    return _elf(path, image)
     except PermissionError:
         return [f"{path} cannot be read, so it is not known whether the shim reaches it"]
-    if isinstance(kind, Script):
-        return _script(path, kind, search, depth)
-    if kind is None:
-        raise UsageError(
-            f"{path}: is neither an ELF executable nor a script that names its interpreter", f"try `sh {path}`"
-        )
-    return _elf(path, kind)
+    except (struct.error, IndexError):  # it was cut off
+        pass
+    raise UsageError(
+        f"{path}: is neither an ELF executable nor a script that names its interpreter", f"try `sh {path}`"
+    )
 
 
-def _script(path: Path, script: Script, search: str | None, depth: int) -> list[str]:
+def _script(path: Path, words: list[str], search: str | None, depth: int) -> list[str]:
+    """What the interpreter of a script is, which stands in its first line with at most one argument."""
     if depth >= _DEEPEST_SCRIPT:
         raise UsageError(f"{path}: its interpreter is a script whose interpreter is a script, too often")
-    interpreter = Path(script.interpreter)
+    interpreter = Path(words[0])
     if not interpreter.exists():
         raise UsageError(f"{path}: its interpreter {interpreter} does not exist", "correct the script's first line")
     warnings = _examined(interpreter, search, depth + 1)
-    words = (script.argument or "").removeprefix("-S").split()
-    if interpreter.name == "env" and words and "=" not in words[0] and not words[0].startswith("-"):
-        warnings += _examined(_located(words[0], search), search, depth + 1)
+    arguments = "".join(words[1:]).removeprefix("-S").split()
+    if interpreter.name == "env" and arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
+        warnings += _examined(_located(arguments[0], search), search, depth + 1)
     return warnings
 
 
-def _elf(path: Path, elf: Elf) -> list[str]:
-    if elf.bits == 32:
+def _elf(path: Path, image: mmap.mmap) -> list[str]:
+    if image[4] != _CLASS_64:
         raise UnavailableError(f"{path}: is a 32-bit program, and the shim has 64 bits", "use a 64-bit build of it")
-    if not elf.native:
+    if image[5] != _LITTLE or _unpacked("<H", image, 18) != _MACHINES.get(platform.machine()):
         raise UnavailableError(f"{path}: is for another processor than this machine's")
-    if elf.interpreter is None:
-        language = " (it is written in Go)" if elf.go else ""
+    interpreter, go = _interpreter(image), _is_go(image)
+    if interpreter is None:
+        language = " (it is written in Go)" if go else ""
         raise UnavailableError(
             f"{path}: is linked statically{language}, so no loader reads LD_PRELOAD for it",
             "use a dynamically linked build of it; Go's runtime would still read the clock by itself"
-            if elf.go
+            if go
             else "use a dynamically linked build of it",
         )
-    if "ld-musl" in elf.interpreter:
+    if "ld-musl" in interpreter:
         raise UnavailableError(f"{path}: uses musl, and the shim needs glibc", "use a build of it for glibc")
-    if elf.go:
+    if go:
         return [
             f"{path} is written in Go, whose runtime reads the clock and sleeps by itself: only its C code is reached"
         ]
     return []
+
+
+def _interpreter(image: mmap.mmap) -> str | None:
+    """The loader that a program asks for; None when it is static."""
+    segments, size, count = _unpacked("<Q", image, 32), _unpacked("<H", image, 54), _unpacked("<H", image, 56)
+    for at in range(segments, segments + size * count, size or 1):
+        if _unpacked("<I", image, at) == _PT_INTERP:
+            offset = _unpacked("<Q", image, at + 8)
+            text = image[offset : offset + _unpacked("<Q", image, at + 32)]
+            return text.rstrip(b"\0").decode(errors="replace")
+    return None
+
+
+def _is_go(image: mmap.mmap) -> bool:
+    sections, size, count = _unpacked("<Q", image, 40), _unpacked("<H", image, 58), _unpacked("<H", image, 60)
+    if not count:
+        return False
+    names = _unpacked("<Q", image, sections + _unpacked("<H", image, 62) * size + 24)
+    begins = [names + _unpacked("<I", image, sections + number * size) for number in range(count)]
+    return any(image[at : image.find(b"\0", at)] in (b".go.buildinfo", b".note.go.buildid") for at in begins)
+
+
+def _unpacked(number: str, image: mmap.mmap, at: int) -> int:
+    return int(struct.unpack_from(number, image, at)[0])
 
 
 def _privilege(path: Path) -> str | None:
