@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from virtgauge.analysis.forwarding import (
     DropCounter,
@@ -26,11 +25,11 @@ from virtgauge.ledger.records import Flag
 from virtgauge.suites.answers import added_up
 from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
 from virtgauge.suites.forwarding.guest_lab import GuestLab
-from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab, TesterCalibration
+from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab
 from virtgauge.suites.forwarding.latency import BackToBack, LatencyAtLoad, back_to_back, latency_at_loads
 from virtgauge.suites.forwarding.searches import Limits, SearchError, SearchResult, find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
-from virtgauge.suites.forwarding.trial import Load, TrialResult
+from virtgauge.suites.forwarding.trial import Load, Offer, TrialResult
 from virtgauge.suites.testbed import Stage, Testbed
 
 _OVERHEAD = 2.0
@@ -113,21 +112,34 @@ async def measure_cell(
     highest = min(calibration.limit_pps, settings.max_pps, medium_pps or calibration.limit_pps)
     limits = Limits(settings.min_pps, max(highest, settings.min_pps * 1.01))
     tally = await Tally.begin(lab, frame_bytes, settings.ledger_tolerance)
+    cell = _CellTrials(settings, tally, limits, on_progress)
     try:
-        shares, search, searched = await _search(settings, tally, vector, limits, on_progress)
+        shares, search, searched = await cell.search(vector)
     except SearchError as error:
         return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
-    latencies, bursts = await _at_throughput(settings, tally, shares, search, limits, on_progress)
-    late_share, unbound = _late_share(latencies), lab.unbound()
-    together = add_accountings(tally.ledgers)
-    flags = _flags(settings, calibration, search, medium_pps, tally, together, late_share, unbound)
+    latencies, bursts = await cell.at_throughput(shares, search.ndr.rate_pps)
+    unbound, together = lab.unbound(), add_accountings(tally.ledgers)
+    flags = [*_limits_met(search, calibration.limit_pps, medium_pps), *_late(latencies, settings.late_share)]
+    flags += _disorders(tally, together)
+    if unbound is not None:
+        flags.append(Flag("cpu-limit-unbound", unbound, fatal=False))
     histograms = {name: one for at_load in latencies for name, one in at_load.histograms().items()}
+    ndr = search.ndr
     result = base | {
         "shares": list(shares),
         "jain": jain_index(shares),
         "searched_vectors": list(searched),
         "port": tally.port,
-        **_throughputs(search, frame_bytes),
+        "search": search.method,
+        "throughput_pps": ndr.rate_pps,
+        "throughput_bps": None if ndr.rate_pps is None else bits_per_s(ndr.rate_pps, frame_bytes),
+        "ndr": dataclasses.asdict(ndr),
+        "pdr": dataclasses.asdict(search.pdr),
+        "maximum_receive_pps": search.maximum_receive_pps,
+        "trials": len(search.points),
+        "measuring_s": search.measuring_s,
+        "stretched_trials": search.stretched,
+        "loss_curve": [dataclasses.asdict(point) for point in search.points],
         "latency_mode": "one_tagged" if settings.tagged_latency else "every_frame",
         "cpu_limit_unbound": unbound,
         "latency": [at_load.record(shares) for at_load in latencies],
@@ -141,7 +153,13 @@ async def measure_cell(
             "unclosed_trials": sum(not ledger.closed for ledger in tally.ledgers),
         },
         "frames_sent": tally.sent,
-        "rfc2544_complete": _is_complete(settings, search),
+        # durations and repeats are those of RFC 2544, sections 24 and 26.2
+        "rfc2544_complete": search.method == "rfc2544"
+        and settings.length_of_trial_s >= 60
+        and settings.latency_s >= 120
+        and settings.latency_repeats >= 20
+        and 100 in settings.latency_loads
+        and settings.tagged_latency,
     }
     return Measurement(result, histograms, {}, tuple(flags), guest_clocks=added_up(tally.clocks))
 
@@ -186,112 +204,81 @@ class Tally:
         return close_accounting([flow.lost for flow in trial.flows], [*since, *tester], tolerance_share=self._tolerance)
 
 
-async def _search(
-    settings: ForwardingSettings, tally: Tally, vector: str, limits: Limits, on_progress: Callable[[float], None]
-) -> tuple[Shares, SearchResult, tuple[str, ...]]:
-    """The vector (of the worst, the one found), its search, and the vectors that were searched."""
-    method = settings.search_method()
-    if vector != WORST:
-        shares = settings.shares()[vector]
-        return shares, await method.run(functools.partial(tally.measure, shares), limits), (vector,)
-    vectors = settings.two_level_shares()
-    name, result, searched = await find_worst(
-        {name: functools.partial(tally.measure, shares) for name, shares in vectors.items()},
-        method,
-        limits,
-        challenge_s=settings.length_of_trial_s,
-        on_vector=lambda done: on_progress(_SEARCH_PART * done / len(vectors)),
-    )
-    return vectors[name], result, searched
+@dataclasses.dataclass(frozen=True)
+class _CellTrials:
+    """What the trials of a cell have in common."""
+
+    settings: ForwardingSettings
+    tally: Tally
+    limits: Limits
+    on_progress: Callable[[float], None]
+
+    async def search(self, vector: str) -> tuple[Shares, SearchResult, tuple[str, ...]]:
+        """The vector (of the worst, the one found), its search, and the vectors that were searched."""
+        method = self.settings.search_method()
+        if vector != WORST:
+            shares = self.settings.shares()[vector]
+            return shares, await method.run(self._load(shares), self.limits), (vector,)
+        vectors = self.settings.two_level_shares()
+        name, result, searched = await find_worst(
+            {name: self._load(shares) for name, shares in vectors.items()},
+            method,
+            self.limits,
+            challenge_s=self.settings.length_of_trial_s,
+            on_vector=lambda done: self.on_progress(_SEARCH_PART * done / len(vectors)),
+        )
+        return vectors[name], result, searched
+
+    def _load(self, shares: Shares, *, tagged: bool = False) -> Offer:
+        return functools.partial(self.tally.measure, shares, tagged=tagged)
+
+    async def at_throughput(
+        self, shares: Shares, throughput: float | None
+    ) -> tuple[list[LatencyAtLoad], BackToBack | None]:
+        """Latency and bursts, which are defined at the throughput alone: none without one."""
+        settings, limits = self.settings, self.limits
+        if throughput is None:
+            return [], None
+        latencies = await latency_at_loads(
+            self._load(shares, tagged=settings.tagged_latency),
+            throughput,
+            (*settings.latency_loads, *settings.load_curve),
+            duration_s=settings.latency_s,
+            repeats=settings.latency_repeats,
+            highest_pps=limits.max_pps,
+            on_progress=lambda done: self.on_progress(_SEARCH_PART + (1 - _SEARCH_PART) * done),
+        )
+        if not settings.back_to_back:
+            return latencies, None
+        burst = functools.partial(self.tally.burst, shares)
+        return latencies, await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
 
 
-async def _at_throughput(
-    settings: ForwardingSettings,
-    tally: Tally,
-    shares: Shares,
-    search: SearchResult,
-    limits: Limits,
-    on_progress: Callable[[float], None],
-) -> tuple[list[LatencyAtLoad], BackToBack | None]:
-    """Latency and bursts, which are defined at the throughput alone: none without one."""
+def _limits_met(search: SearchResult, limit_pps: float, medium_pps: float | None) -> Iterator[Flag]:
+    """What bounded the search beside the device: the medium, the tester, or its sending in time."""
     throughput = search.ndr.rate_pps
-    if throughput is None:
-        return [], None
-    latencies = await latency_at_loads(
-        functools.partial(tally.measure, shares, tagged=settings.tagged_latency),
-        throughput,
-        (*settings.latency_loads, *settings.load_curve),
-        duration_s=settings.latency_s,
-        repeats=settings.latency_repeats,
-        highest_pps=limits.max_pps,
-        on_progress=lambda done: on_progress(_SEARCH_PART + (1 - _SEARCH_PART) * done),
-    )
-    if not settings.back_to_back:
-        return latencies, None
-    burst = functools.partial(tally.burst, shares)
-    return latencies, await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
-
-
-def _late_share(latencies: Sequence[LatencyAtLoad]) -> float:
-    """In the trials up to the throughput; beyond it, a device that holds the sender up makes it late."""
-    trials = [trial for at_load in latencies if at_load.load_percent <= 100 for trial in at_load.trials]
-    sent = sum(trial.sent for trial in trials)
-    return sum(trial.late for trial in trials) / sent if sent else 0.0
-
-
-def _throughputs(search: SearchResult, frame_bytes: int) -> dict[str, Any]:
-    ndr, pdr = search.ndr, search.pdr
-    return {
-        "search": search.method,
-        "throughput_pps": ndr.rate_pps,
-        "throughput_bps": None if ndr.rate_pps is None else bits_per_s(ndr.rate_pps, frame_bytes),
-        "ndr": dataclasses.asdict(ndr),
-        "pdr": dataclasses.asdict(pdr),
-        "maximum_receive_pps": search.maximum_receive_pps,
-        "trials": len(search.points),
-        "measuring_s": search.measuring_s,
-        "stretched_trials": search.stretched,
-        "loss_curve": [dataclasses.asdict(point) for point in search.points],
-    }
-
-
-def _is_complete(settings: ForwardingSettings, search: SearchResult) -> bool:
-    """Whether durations and repeats are those of RFC 2544, sections 24 and 26.2."""
-    return (
-        search.method == "rfc2544"
-        and settings.length_of_trial_s >= 60
-        and settings.latency_s >= 120
-        and settings.latency_repeats >= 20
-        and 100 in settings.latency_loads
-        and settings.tagged_latency
-    )
-
-
-def _flags(
-    settings: ForwardingSettings,
-    calibration: TesterCalibration,
-    search: SearchResult,
-    medium_pps: float | None,
-    tally: Tally,
-    ledger: LossAccounting,
-    late_share: float,
-    unbound: str | None,
-) -> Iterator[Flag]:
-    throughput, limit = search.ndr.rate_pps, calibration.limit_pps
     if throughput is None:
         yield Flag("no-throughput", search.ndr.reason)
     elif medium_pps is not None and throughput >= 0.99 * medium_pps:
         detail = f"{throughput:,.0f} of the medium's {medium_pps:,.0f} frames/s: the device may be faster"
         yield Flag("medium-limited", detail, fatal=False)
-    elif limit is not None and throughput >= _NEAR_THE_LIMIT * limit:
-        yield Flag("generator-limited", f"{throughput:,.0f} frames/s of the tester's own {limit:,.0f} on a bare loop")
+    elif throughput >= _NEAR_THE_LIMIT * limit_pps:
+        detail = f"{throughput:,.0f} frames/s of the tester's own {limit_pps:,.0f} on a bare loop"
+        yield Flag("generator-limited", detail)
     if stretched := search.stretched:
         detail = f"{stretched} of {len(search.points)} trials could not be sent in time, and counted as failed"
         yield Flag("stretched", detail, fatal=False)
-    if late_share > settings.late_share:
-        yield Flag("late", f"{late_share:.1%} of the frames left late; {settings.late_share:.1%} is allowed")
-    if unbound is not None:
-        yield Flag("cpu-limit-unbound", unbound, fatal=False)
+
+
+def _late(latencies: Sequence[LatencyAtLoad], allowed: float) -> Iterator[Flag]:
+    """Of the trials up to the throughput; beyond it, a device that holds the sender up makes it late."""
+    trials = [trial for at_load in latencies if at_load.load_percent <= 100 for trial in at_load.trials]
+    share = sum(trial.late for trial in trials) / (sum(trial.sent for trial in trials) or 1)
+    if share > allowed:
+        yield Flag("late", f"{share:.1%} of the frames left late; {allowed:.1%} is allowed")
+
+
+def _disorders(tally: Tally, ledger: LossAccounting) -> Iterator[Flag]:
     if tally.duplicates:
         yield Flag("duplicated", f"{tally.duplicates} frames came more than once: a flow reaches two guests")
     if tally.reordered:
