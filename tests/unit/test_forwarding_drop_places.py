@@ -2,7 +2,7 @@
 
 from virtgauge.network.links import LinkCount, read_counts
 from virtgauge.suites.forwarding.drop_places import backlog_drops, ip_drops
-from virtgauge.suites.forwarding.routers import CpuPlan
+from virtgauge.suites.forwarding.guest_lab import CpuPlan
 
 DEVICES = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
