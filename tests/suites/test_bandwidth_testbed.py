@@ -19,7 +19,7 @@ from suites.bandwidth_testbeds import BEFORE_OTHERS, IP, check_against_truth, pa
 
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.network.links import LinkCounters
-from virtgauge.suites.bandwidth import links, suite
+from virtgauge.suites.bandwidth import laboratory, suite
 from virtgauge.suites.bandwidth.laboratory import ShapedPath
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("private_state", "root")]
@@ -122,7 +122,7 @@ async def test_a_delayed_path_has_its_delay_and_its_loss_by_what_this_kernel_has
 
 
 async def test_netem_that_is_asked_for_and_not_there_is_a_failed_launch_in_words(monkeypatch):
-    monkeypatch.setattr(links, "has_netem", lambda _: False)
+    monkeypatch.setattr(laboratory, "has_netem", lambda _: False)
     with pytest.raises(Exception, match=r"this kernel has no netem; leave link out"):
         async with path("host", delays_ms=[20], link="netem"):
             raise AssertionError("it was made without netem")

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from virtgauge.suites.bandwidth.answer import Answer, Found, Instant, Refused
-from virtgauge.suites.bandwidth.outcome import Trial, allowance_bps
+from virtgauge.suites.bandwidth.outcome import Answer, Found, Instant, Refused, Trial, allowance_bps
 from virtgauge.suites.bandwidth.path import Conditions, Counted, LinkRecord
 
 

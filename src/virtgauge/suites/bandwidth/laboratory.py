@@ -6,11 +6,14 @@
 
 Each end has an address of its own; the router is a namespace.  What the others send is counted where it enters the
 router, and goes to an address behind the receiver, which routes nothing.  Neighbours are permanent, and every offload
-is off, so that each frame is one.  The link is there only where something is delayed or lost.
+is off, so that each frame is one.  The link is there only where something is delayed or lost: a namespace that frames
+pass on their way, where the kernel's netem does it at both interfaces of a bridge, or the agent's link emulator moves
+every frame itself.
 """
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import dataclasses
@@ -18,24 +21,26 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.errors import UnavailableError
-from virtgauge.network.links import LinkCount, LinkCounters, receive_in_threads
+from virtgauge.network.links import LinkCount, LinkCounters, connect, receive_in_threads
 from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import NetworkError
-from virtgauge.network.shaper import LONGEST_BYTES, Bucket, dropped_frames, shape
+from virtgauge.network.nic import NetworkError, Nic
+from virtgauge.network.shaper import LONGEST_BYTES, Bucket, Impairment, dropped_frames, has_netem, impair, shape
+from virtgauge.network.switch import LinuxBridge, Rule
 from virtgauge.platforms.base import Guest, LaunchError, Share
 from virtgauge.platforms.remote import RemoteHostLostError
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
-from virtgauge.suites.bandwidth.links import Link, make_link
+from virtgauge.suites.answers import documented
 from virtgauge.suites.bandwidth.path import Conditions, Count, Counted, LinkRecord, Path, SimulatedPath
 from virtgauge.suites.bandwidth.program import shared_folders
 from virtgauge.suites.bandwidth.testbed import (
+    EMULATOR,
     NOWHERE_NETWORK,
     OTHERS,
     OTHERS_END,
@@ -49,6 +54,7 @@ from virtgauge.suites.bandwidth.testbed import (
     crossing,
 )
 from virtgauge.suites.cpu_record import recorded
+from virtgauge.suites.loads import Running
 from virtgauge.suites.testbed import Stage, allowed_cpus
 
 _READY_S = 120.0
@@ -58,6 +64,12 @@ _EVERY_S = 0.05
 _FLOOD, _FLOOD_BYTES = 2.0, 1500
 _SETTLE_S, _WINDOW_S = 0.1, 0.02
 _FILLED = 1.02  # A flood of which more than this, beside what passes, comes in is one that the shaper holds back
+_NEAR, _FAR = "eth0", "far"
+_SHORTEST_BYTES = 64
+_LEAST_QUEUE_BYTES = 4 * 2**20
+_SLACK = 2.0
+"""What is held beside a full path's worth of the delay: trains come faster than the path's capacity for a moment."""
+_OVERRUN = ("missed", "dropped_queue", "dropped_offloaded", "refused")
 _WORK_NS = 20_000
 """How much time a frame must have on its path where the processor that works on it sends cross traffic.  The kernel's
 work is several microseconds and goes before all programs: of a faster train the others would wait for the end, so that
@@ -152,6 +164,140 @@ def _configure(route: IPRoute) -> None:
         route.addr("add", index=index, address=end.gateway, prefixlen=24)
         route.neigh("replace", ifindex=index, dst=end.address, lladdr=end.mac, state=_NUD_PERMANENT)
     route.route("add", dst=NOWHERE_NETWORK, gateway=RECEIVER_END.address)
+
+
+Told = tuple[int | None, int]
+"""What a link tells of itself in the end: how late it let frames go, 99 of 100 no later (None where that is not known),
+and how many frames it lost itself, because they came faster than it takes them."""
+
+
+def told_by_emulator(answer: Mapping[str, Any]) -> Told:
+    """From what the load ``link_emulator`` came to."""
+    ways = [way for way in (answer, answer["back"]) if way is not None]
+    lateness = answer["lateness"]
+    overrun = sum(int(way[name]) for way in ways for name in _OVERRUN)
+    return None if lateness is None else int(lateness["p99_ns"]), overrun
+
+
+class Link(abc.ABC):
+    """What delays and loses frames between the router and the receiver."""
+
+    kind: str
+    remote_port = _FAR  # its interface towards the receiver
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+
+    @abc.abstractmethod
+    async def begin(self, conditions: Conditions) -> None:
+        """Delay and lose as these say, from now on.
+
+        Raises:
+            AgentError: that cannot be.
+            ChannelClosedError, ProtocolError: the emulator is gone.
+        """
+
+    @abc.abstractmethod
+    async def end(self) -> Told:
+        """Let frames pass no more; what it tells of itself. Raises AgentError: it had ended before."""
+
+
+class NetemLink(Link):
+    """By the kernel, at both interfaces of a bridge."""
+
+    kind = "netem"
+
+    def __init__(self, namespace: Namespace) -> None:
+        super().__init__(namespace)
+        self._bridge = LinuxBridge(namespace)
+
+    async def begin(self, conditions: Conditions) -> None:
+        try:
+            if not self._bridge.bridges:  # once the receiver has its interface
+                self._bridge.add_bridge("br0", [_NEAR, _FAR])
+                rules = [Rule(_NEAR, RECEIVER_END.mac, _FAR), Rule(_FAR, RECEIVER_END.gateway_mac, _NEAR)]
+                self._bridge.add_rules(rules)
+            there, back = impairments(conditions)
+            impair(self.namespace, _FAR, there)
+            impair(self.namespace, _NEAR, back)
+        except NetworkError as error:
+            raise AgentError("unsupported", str(error)) from error
+
+    async def end(self) -> Told:
+        return None, 0
+
+
+class EmulatedLink(Link):
+    """By an agent that takes every frame from one interface, and hands it to the other when it is due."""
+
+    kind = "emulator"
+
+    def __init__(self, namespace: Namespace, channel: Channel, cpu: int | None) -> None:
+        super().__init__(namespace)
+        self._channel, self._cpu = channel, cpu
+        self._running: Running | None = None
+
+    async def begin(self, conditions: Conditions) -> None:
+        params = emulation(conditions) | {"from": _NEAR, "to": _FAR, "cpu": self._cpu}
+        self._running = await Running.start(self._channel, "link_emulator", params, "the link emulator")
+
+    async def end(self) -> Told:
+        running, self._running = self._running, None
+        if running is None:
+            return None, 0
+        await running.stop()
+        if running.silence is not None:
+            raise AgentError("lost", f"the link emulator: {running.silence}")
+        with documented("the link emulator's end"):
+            return told_by_emulator(running.answer)
+
+
+def impairments(conditions: Conditions) -> tuple[Impairment, Impairment]:
+    """Of the way there and of the way back: half of the delay each, and the loss on the way there."""
+    each_us = round(conditions.delay_ms * 1000 / 2)
+    frames = queue_bytes(conditions) // _SHORTEST_BYTES
+    return Impairment(each_us, conditions.loss, frames), Impairment(each_us, 0.0, frames)
+
+
+def emulation(conditions: Conditions) -> dict[str, Any]:
+    """The same as the agent's load ``link_emulator`` takes it; the rate is the shaper's, in front of it."""
+    return {
+        "rate_bps": None,
+        "delay_ns": round(conditions.delay_ms * 1e6 / 2),
+        "loss": conditions.loss,
+        "queue_bytes": queue_bytes(conditions),
+        "both": True,
+        "fifo": None,
+        "seed": 1,
+    }
+
+
+def queue_bytes(conditions: Conditions) -> int:
+    """What is under way at most: a full path's worth of the delay, and more."""
+    held = conditions.capacity_bps / 8 * conditions.delay_ms / 2e3
+    return _LEAST_QUEUE_BYTES + round(_SLACK * held)
+
+
+async def make_link(stage: Stage, spec: TestbedSpec, router: Namespace, where: Placement) -> Link | None:
+    """The link that a testbed needs, joined to the router; None where it needs none.
+
+    Raises:
+        LaunchError: netem was asked for, and this kernel has none; or the emulator did not come up.
+        NetworkError: something of it cannot be made.
+    """
+    if spec.link == "none":
+        return None
+    namespace = Namespace(stage.scope, stage.name("link"))
+    stage.at_end(namespace.close)
+    connect(router, namespace, [Nic(port=RECEIVER, mac="02:76:67:0b:04:01")])
+    if spec.link != "emulator" and has_netem(namespace):
+        return NetemLink(namespace)
+    if spec.link == "netem":
+        words = "this kernel has no netem; leave link out to use the agent's own emulator"
+        raise LaunchError("network", words)
+    cpus = None if where.others is None else (where.others,)
+    agent = await stage.launch_peer(EMULATOR, lab=namespace, cpus=cpus)
+    return EmulatedLink(namespace, agent.channel, where.others)
 
 
 class ShapedPath(Path):

@@ -17,7 +17,7 @@ from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
 from virtgauge.shim.session import find_library, summed
 from virtgauge.suites.answers import documented, elapsed_by_clock
-from virtgauge.suites.bandwidth.answer import Answer
+from virtgauge.suites.bandwidth.outcome import Answer
 
 ENVIRONMENT_VARIABLE = "VIRTGAUGE_BANDWIDTH_DYNAMIC"
 

@@ -19,9 +19,8 @@ from typing import Any
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
 from virtgauge.suites.bandwidth import program
-from virtgauge.suites.bandwidth.answer import Answer
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
-from virtgauge.suites.bandwidth.outcome import Trial
+from virtgauge.suites.bandwidth.outcome import Answer, Trial
 from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.program import missing_prerequisite
 from virtgauge.suites.bandwidth.settings import HPTIME, SYSTEM, BandwidthSettings, Timing
