@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from virtgauge.analysis.independent_change import (
+from virtgauge.analysis.shift import (
     Bounds,
     Outcome,
     benjamini_hochberg,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.independent_change import (
+from virtgauge.analysis.shift import (
     Bounds,
     Outcome,
     Shifted,
