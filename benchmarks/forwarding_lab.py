@@ -18,7 +18,7 @@ from benchmark import BenchmarkError, Outcome, figure, main, progress
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
-from virtgauge.network.openvswitch import find_openvswitch
+from virtgauge.network.switch import find_openvswitch
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.oci.platform import OciPlatform
 from virtgauge.suites.forwarding.guest_lab import GuestLab

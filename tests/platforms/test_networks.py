@@ -13,7 +13,7 @@ from sampled import on, sampled
 from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
-from virtgauge.network.openvswitch import OpenVSwitch
+from virtgauge.network.switch import OpenVSwitch
 from virtgauge.platforms import create
 from virtgauge.platforms.base import GuestSpec, LaunchError, Platform
 

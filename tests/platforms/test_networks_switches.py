@@ -20,8 +20,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError, Nic
-from virtgauge.network.openvswitch import OpenVSwitch
-from virtgauge.network.switch import LinuxBridge, Rule, Switch
+from virtgauge.network.switch import LinuxBridge, OpenVSwitch, Rule, Switch
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +37,7 @@ from virtgauge.host.scope import Scope
 from virtgauge.network import links
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
-from virtgauge.network.openvswitch import OpenVSwitch
+from virtgauge.network.switch import OpenVSwitch
 
 scope = Scope()
 print(scope.tag, flush=True)

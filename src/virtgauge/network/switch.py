@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
+import json
+import re
+import shutil
 import socket
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
 
+from virtgauge.errors import UnavailableError
+from virtgauge.host.process import child_setup, end_process, find_program
+from virtgauge.host.scope import Scope
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
@@ -181,3 +190,208 @@ def _wait_until_forwarding(route: IPRoute, ports: Sequence[int]) -> None:
         if time.monotonic() > deadline:
             raise NetworkError(f"{len(idle)} ports of a bridge have no carrier", "bring both ends of the links up")
         time.sleep(0.01)
+
+
+_PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
+_SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
+_START_S = 10.0
+_CALL_S = 20.0
+_TRIES, _PAUSE_S = 5, 0.05
+_FLOW = re.compile(r"cookie=0x([0-9a-f]+),.*? n_packets=(\d+)")
+
+
+class OpenVSwitch(Switch):
+    """Bridges of one Open vSwitch, started by hand in the namespace, with one OpenFlow rule for each flow.
+
+    It is no service of the machine: database, sockets and logs are in a folder of the scope, its processes end with the
+    controller, and its datapath lives in the namespace.
+
+    A flow's first frame is slow: it goes to the controller part, which then keeps its entry for an hour.  Warm up.
+    """
+
+    def __init__(
+        self, scope: Scope, namespace: Namespace, *, name: str = "openvswitch", cpus: tuple[int, ...] | None = None
+    ) -> None:
+        """Start the switch; call it from the controller's main thread, with which its processes end.
+
+        Args:
+            scope: whose folder and cgroup hold it.
+            name: of that folder and cgroup, unique in the scope.
+            cpus: the host's CPUs that it may run on; None leaves all.
+
+        Raises:
+            UnavailableError: it is not installed.
+            NetworkError: it does not start.
+        """
+        super().__init__(namespace)
+        self._programs = find_openvswitch()
+        self._folder = scope.guest_folder(name)
+        self._environment = scope.environment() | {
+            variable: str(self._folder) for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
+        }
+        self._cgroup = scope.cgroup(name)
+        self._database = f"unix:{self._folder}/db.sock"
+        self._cpus = cpus
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ports: dict[str, int] = {}
+        # ``netdev`` is in user space: there its one thread takes the frames of all ports and sends them on
+        self.datapath = "system" if _kernel_module() else "netdev"
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def counters(self) -> Mapping[Rule, int | None]:
+        counts = self._counts()
+        return {rule: counts[number] for number, rule in enumerate(self._rules, start=1)}
+
+    def unmatched(self) -> int | None:
+        return self._counts()[0]
+
+    def cpu_ns(self) -> int | None:
+        return self._cgroup.cpu_ns()
+
+    def close(self) -> None:
+        if self._processes:
+            with contextlib.suppress(NetworkError):  # it also removes a datapath of the kernel
+                self._call("ovs-appctl", "-T", "2", "-t", f"{self._folder}/ovs-vswitchd.ctl", "exit", "--cleanup")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._processes[-1].wait(2)
+        for process in reversed(self._processes):
+            end_process(process)
+        self._processes.clear()
+        self._cgroup.kill_all()
+        self._cgroup.remove()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.bridges.clear()
+        self._rules.clear()
+
+    def _start(self) -> None:
+        database, schema = self._folder / "conf.db", next((path for path in _SCHEMAS if path.exists()), _SCHEMAS[0])
+        self._call("ovsdb-tool", "create", str(database), str(schema))
+        self._launch("ovsdb-server", str(database), f"--remote=p{self._database}")
+        self._vsctl("--no-wait", "init")
+        # One thread of each kind; a flow's entry stays, however long the pause between two trials; and the counters,
+        # which are read by waiting for the next round, come ten times a second.
+        settings = ("n-handler-threads=1", "n-revalidator-threads=1", "max-idle=3600000", "max-revalidator=100")
+        self._vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))
+        self._launch("ovs-vswitchd", self._database, *(["--disable-system"] if self.datapath == "netdev" else []))
+
+    def _launch(self, program: str, *arguments: str) -> None:
+        control = self._folder / f"{program}.ctl"
+        command = [self._programs[program], *arguments, f"--unixctl={control}", "-vsyslog:off", "-vconsole:warn"]
+        with (
+            self._cgroup.entrance() as join,
+            self._namespace.entrance() as enter,
+            (self._folder / f"{program}.log").open("wb") as log,
+        ):
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self._environment,
+                    cwd=self._folder,
+                    preexec_fn=child_setup(join, enter, cpus=self._cpus),
+                    start_new_session=True,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise NetworkError(f"{program} cannot be started: {error}") from error
+        self._processes.append(process)
+        deadline = time.monotonic() + _START_S
+        while not control.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = (self._folder / f"{program}.log").read_text(errors="replace").strip()
+                raise NetworkError(f"{program} does not start: {said or 'it said nothing'}")
+            time.sleep(0.005)
+
+    def _add_bridge(self, name: str, ports: Sequence[str]) -> None:
+        words = ["add-br", name, "--", "set", "bridge", name, f"datapath_type={self.datapath}", "fail_mode=secure"]
+        numbers = {port: len(self._ports) + index for index, port in enumerate(ports, start=1)}
+        for port, number in numbers.items():
+            words += ["--", "add-port", name, port, "--", "set", "interface", port, f"ofport_request={number}"]
+        self._vsctl(*words)
+        columns = self._vsctl("--format=json", "--columns=name,ofport,error", "list", "Interface")
+        for interface, number, error in json.loads(columns)["data"]:
+            if interface in numbers and number != numbers[interface]:
+                raise NetworkError(f"Open vSwitch does not take the port {interface}: {error}")
+        self._ports |= numbers
+        self._add_flows(name, ["cookie=0,priority=0,actions=drop"])
+
+    def _add_rules(self, rules: Sequence[Rule]) -> None:
+        flows: dict[str, list[str]] = {}
+        for number, rule in enumerate(rules, start=len(self._rules) + 1):
+            match = f"in_port={self._ports[rule.in_port]},dl_dst={rule.dst_mac}"
+            flow = f"cookie={number:#x},priority=1,{match},actions=output:{self._ports[rule.out_port]}"
+            flows.setdefault(self.bridge_of(rule.in_port), []).append(flow)
+        for bridge, lines in flows.items():
+            self._add_flows(bridge, lines)
+
+    def _add_flows(self, bridge: str, flows: Sequence[str]) -> None:
+        self._call("ovs-ofctl", "add-flows", self._management(bridge), "-", text="\n".join(flows) + "\n")
+
+    def _counts(self) -> Counter[int]:
+        """Frames by number of the rule; 0 is what drops."""
+        # the datapath's counters reach the rules at intervals, or when that is asked for
+        self._call("ovs-appctl", "-t", f"{self._folder}/ovs-vswitchd.ctl", "revalidator/wait")
+        counts: Counter[int] = Counter()
+        for bridge in self.bridges:
+            for cookie, frames in _FLOW.findall(self._call("ovs-ofctl", "dump-flows", self._management(bridge))):
+                counts[int(cookie, 16)] += int(frames)
+        return counts
+
+    def _management(self, bridge: str) -> str:
+        return f"unix:{self._folder}/{bridge}.mgmt"
+
+    def _vsctl(self, *words: str) -> str:
+        return self._call("ovs-vsctl", f"--db={self._database}", f"--timeout={_START_S:.0f}", *words)
+
+    def _call(self, program: str, *words: str, text: str | None = None) -> str:
+        done = self._run(program, words, text)
+        for _ in range(_TRIES):
+            # a switch that is just taking in a change hangs up on who asks meanwhile
+            if done.returncode == 0 or "(Broken pipe)" not in done.stderr:
+                break
+            time.sleep(_PAUSE_S)
+            done = self._run(program, words, text)
+        if done.returncode != 0:
+            raise NetworkError(f"{program} {words[-1]}: {done.stderr.strip() or f'status {done.returncode}'}")
+        return done.stdout
+
+    def _run(self, program: str, words: Sequence[str], text: str | None) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                [self._programs[program], *words],
+                input=text or "",
+                capture_output=True,
+                env=self._environment,
+                cwd=self._folder,
+                text=True,
+                timeout=_CALL_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NetworkError(f"Open vSwitch does not answer: {error}") from error
+
+
+def find_openvswitch() -> dict[str, str]:
+    """Open vSwitch's programs, by name.  Raises UnavailableError: one is missing."""
+    found = {name: str(path) for name in _PROGRAMS if (path := find_program(name)) is not None}
+    missing = [name for name in _PROGRAMS if name not in found]
+    if missing:
+        raise UnavailableError(
+            f"Open vSwitch is not installed: there is no {missing[0]}",
+            "apt install openvswitch-switch, or choose the Linux bridge",
+        )
+    return found
+
+
+def _kernel_module() -> bool:
+    """Whether the kernel has Open vSwitch's datapath, after loading it where that is possible."""
+    modprobe = find_program("modprobe")
+    if modprobe is not None and not Path("/sys/module/openvswitch").exists():
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run([modprobe, "--quiet", "openvswitch"], capture_output=True, timeout=_START_S, check=False)
+    return Path("/sys/module/openvswitch").exists()

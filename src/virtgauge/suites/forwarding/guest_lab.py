@@ -21,8 +21,7 @@ from virtgauge.host.process import all_pids, cpu_ticks, process_name
 from virtgauge.network.links import link_counts
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Neighbour, NetworkError, Nic
-from virtgauge.network.openvswitch import OpenVSwitch
-from virtgauge.network.switch import LinuxBridge, Rule, Switch
+from virtgauge.network.switch import LinuxBridge, OpenVSwitch, Rule, Switch
 from virtgauge.platforms.base import Guest, LaunchError
 from virtgauge.suites.forwarding.drop_places import read_drops
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
