@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from virtgauge.analysis.bootstrap import median_intervals
+from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.bounds import decisive_count, fewest_values, log_evidence, median_at_any_time
 
 
@@ -55,8 +55,9 @@ def test_it_holds_however_often_one_looks_while_an_ordinary_interval_does_not() 
 
     ends: dict[int, tuple[int, int]] = {}
     for n in range(6, 101):  # which order statistics end the ordinary interval
-        _, low, high, _ = median_intervals(np.arange(n, dtype=float)[None, :], 0.95)
-        ends[n] = math.floor(float(low[0])), math.ceil(float(high[0]))
+        estimate = median_estimate(range(n), "ns", 0.95)
+        assert estimate.low is not None and estimate.high is not None
+        ends[n] = math.floor(estimate.low), math.ceil(estimate.high)
 
     def ordinary_errs(above: int, n: int) -> bool:
         if n not in ends:

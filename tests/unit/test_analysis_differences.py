@@ -48,10 +48,6 @@ def test_the_band_is_the_widest_end_and_unknown_where_one_is() -> None:
 
 def test_outliers_lie_beyond_tukeys_fences_on_either_side() -> None:
     values = [100.0 + step for step in range(-9, 10)] + [500.0]
-    found = outliers(values)
-    assert found is not None
-    assert (found.below, found.above, found.all) == (0.0, 0.05, 0.05)
-    low = outliers([*values[:-1], -500.0])
-    assert low is not None
-    assert (low.below, low.above) == (0.05, 0.0)
+    assert outliers(values) == (0.0, 0.05)
+    assert outliers([*values[:-1], -500.0]) == (0.05, 0.0)
     assert outliers(values[: LEAST_VALUES - 1]) is None

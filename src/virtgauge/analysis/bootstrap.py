@@ -29,22 +29,17 @@ from scipy import special  # and not scipy.stats, which takes over a second to i
 
 from virtgauge.analysis.estimate import Estimate
 
-ONE_REPETITION = "a single repetition: no interval"
 _NEGLIGIBLE = 1e-12
 
 
 def attainable_confidence(n: int) -> float:
     """The confidence with which [smallest, largest] of n independent values holds the median: 1 − 2·0.5ⁿ."""
-    if n < 1:
-        raise ValueError("no repetitions")
     return 1 - 2 * 0.5**n
 
 
 @functools.cache
 def expanded_tail(n: int, confidence: float) -> float:
     """The share to cut from each end of the bootstrap distribution (Hesterberg 2015): Φ(−√(n/(n−1))·t)."""
-    if n < 2:
-        raise ValueError("an interval needs at least two repetitions")
     t = special.stdtrit(n - 1, 0.5 + confidence / 2)
     return float(special.ndtr(-np.sqrt(n / (n - 1)) * t))
 
@@ -83,53 +78,31 @@ def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     return i, j, weight / weight.sum()
 
 
-def median_intervals(
-    values: npt.NDArray[np.float64], nominal: float
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
-    """Medians over repetitions with their intervals, for many measures at once.
+def median_estimate(values: Sequence[float], unit: str, nominal: float) -> Estimate:
+    """The median over repetitions with its interval, in ``unit``.
 
     Args:
-        values: shape (measures, n), n ≥ 2 repetitions of each.
         nominal: the confidence wanted, in 0…1.
-
-    Returns:
-        ``(point, low, high, confidence)``; the first three of shape (measures,).
     """
-    if values.ndim != 2 or values.shape[1] < 2:
-        raise ValueError(f"need shape (measures, n ≥ 2), not {values.shape}")
-    if not 0 < nominal < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, not {nominal}")
-    n = values.shape[1]
-    ordered = np.sort(values, axis=1)
-    point = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2  # np.median would sort them again
-    if attainable_confidence(n) <= nominal:
-        return point, ordered[:, 0], ordered[:, -1], attainable_confidence(n)
-    i, j, weight = median_weights(n)
-    medians = (ordered[:, i] + ordered[:, j]) / 2
-    order = np.argsort(medians, axis=1)
-    cumulated = np.cumsum(weight[order], axis=1)
-    tail = expanded_tail(n, nominal)
-    row = np.arange(values.shape[0])
-    first = np.argmax(cumulated >= tail, axis=1)
-    last = np.argmax(cumulated >= 1 - tail, axis=1)  # the smallest median* that a share 1 − tail does not exceed
-    return point, medians[row, order[row, first]], medians[row, order[row, last]], nominal
-
-
-def median_estimate(values: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """The median over repetitions as an :class:`Estimate`; see :func:`median_intervals`."""
     n = len(values)
     if n == 0:
         return Estimate.missing(unit, "no valid repetition")
     if n == 1:
-        return Estimate.bare(float(values[0]), unit, ONE_REPETITION)
-    point, low, high, confidence = median_intervals(np.asarray([values], dtype=np.float64), nominal)
-    return Estimate(float(point[0]), float(low[0]), float(high[0]), confidence, n, unit, method_of(n, nominal))
-
-
-def method_of(n: int, nominal: float) -> str:
-    """What an interval over n repetitions is, in words."""
-    if attainable_confidence(n) <= nominal:
-        return (
-            f"median of {n} repetitions; smallest to largest, {attainable_confidence(n):.2%} is the most they can give"
-        )
-    return f"median of {n} repetitions; expanded percentile bootstrap over repetitions"
+        return Estimate.bare(float(values[0]), unit, "a single repetition: no interval")
+    if not 0 < nominal < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, not {nominal}")
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    point = float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2  # np.median would sort them again
+    most = attainable_confidence(n)
+    if most <= nominal:
+        method = f"median of {n} repetitions; smallest to largest, {most:.2%} is the most they can give"
+        return Estimate(point, float(ordered[0]), float(ordered[-1]), most, n, unit, method)
+    i, j, weight = median_weights(n)
+    medians = (ordered[i] + ordered[j]) / 2
+    order = np.argsort(medians)
+    cumulated = np.cumsum(weight[order])
+    tail = expanded_tail(n, nominal)
+    # At the upper end the smallest median* that a share 1 − tail does not exceed.
+    low, high = (float(medians[order[np.argmax(cumulated >= share)]]) for share in (tail, 1 - tail))
+    method = f"median of {n} repetitions; expanded percentile bootstrap over repetitions"
+    return Estimate(point, low, high, nominal, n, unit, method)

@@ -177,23 +177,11 @@ def ccdf(distribution: Distribution, points: int = 300) -> tuple[npt.NDArray[np.
     return values[keep], shares[keep]
 
 
-@dataclasses.dataclass(frozen=True)
-class Outliers:
-    """Shares of a sample's values, 0 … 1."""
-
-    below: float
-    above: float
-
-    @property
-    def all(self) -> float:
-        return self.below + self.above
-
-
-def outliers(values: Sequence[float]) -> Outliers | None:
-    """The shares beyond the fences; None of fewer values than :data:`LEAST_VALUES`."""
+def outliers(values: Sequence[float]) -> tuple[float, float] | None:
+    """The shares of values below and above the fences, 0 … 1; None of fewer values than :data:`LEAST_VALUES`."""
     if len(values) < LEAST_VALUES:
         return None
     low, high = np.quantile(values, [0.25, 0.75])
     reach = FENCE * (high - low)
     found = np.asarray(values, dtype=np.float64)
-    return Outliers(float(np.mean(found < low - reach)), float(np.mean(found > high + reach)))
+    return float(np.mean(found < low - reach)), float(np.mean(found > high + reach))

@@ -81,7 +81,7 @@ def beyond_fences(context: Context, cell: Cell, arm: str) -> Shown:
     estimate = Estimate.missing(SHARE.unit, f"needs {LEAST_VALUES} searches, has {len(values)}", len(values))
     if found is not None:
         method = f"of all {len(values)} searches together"
-        estimate = Estimate.bare(100 * found.all, SHARE.unit, method, len(values))
+        estimate = Estimate.bare(100 * sum(found), SHARE.unit, method, len(values))
     return context.of("searches.outliers", context.place(cell, arm), estimate, SHARE)
 
 

@@ -171,7 +171,7 @@ def _values(context: Context, cell: Cell, measure: str, of: str, arm: str) -> Bl
         case "mean_over_median":
             return {block: statistics.fmean(some) / statistics.median(some) for block, some in instants.items()}
     found = {block: one for block, some in instants.items() if (one := outliers(some)) is not None}
-    return {block: one.all if measure == "outliers" else one.below for block, one in found.items()}
+    return {block: sum(one) if measure == "outliers" else one[0] for block, one in found.items()}
 
 
 def _mbps(context: Context, name: str, cell: Cell, arm: str) -> dict[int, float]:
