@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from virtgauge.analysis.ranks import (
-    epsilon_squared,
     kruskal_wallis,
     magnitude,
     stratified_delta,
@@ -109,12 +108,12 @@ def test_epsilon_squared_is_the_share_of_rank_variance_that_groups_explain() -> 
     test = kruskal_wallis(groups)
     ranks = np.split(stats.rankdata(np.concatenate(groups)), 3)
     between = sum(9 * (part.mean() - 14) ** 2 for part in ranks)
-    assert epsilon_squared(test.h, test.n) == pytest.approx(between / sum(((part - 14) ** 2).sum() for part in ranks))
+    assert test.epsilon_squared == pytest.approx(between / sum(((part - 14) ** 2).sum() for part in ranks))
 
 
 def test_epsilon_squared_of_tied_groups_that_are_apart_is_one() -> None:
     test = kruskal_wallis([np.zeros(5), np.ones(5)])
-    assert epsilon_squared(test.h, test.n) == pytest.approx(1)
+    assert test.epsilon_squared == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("delta", "word"), [(0.1, "negligible"), (-0.25, "small"), (0.4, "medium"), (-1, "large")])

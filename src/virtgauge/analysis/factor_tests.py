@@ -24,7 +24,7 @@ import numpy.typing as npt
 from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova
 from virtgauge.analysis.estimate import Estimate
-from virtgauge.analysis.ranks import epsilon_squared, stratified_delta
+from virtgauge.analysis.ranks import stratified_delta
 
 FACTORS = ("function", "platform", "load")
 PARAMETERS = {"p50": "median", "half_iqr": "half IQR", "max": "maximum", "min": "minimum"}
@@ -57,18 +57,12 @@ class PairTest:
 
 
 @dataclasses.dataclass(frozen=True)
-class FactorTest:
-    """Kruskal–Wallis of one factor for one parameter."""
+class FactorTest(ranks.KruskalWallis):
+    """Kruskal–Wallis of one factor for one parameter; of the platform the values are guests."""
 
     factor: str  # of :data:`FACTORS`
     levels: tuple[str, ...]  # that were ranked
-    n: int  # values; of the platform guests
-    # h, df, p: the test, corrected for ties; p unadjusted
-    h: float
-    df: int
-    p: float
     p_holm: float  # adjusted for all Kruskal–Wallis tests of the probe
-    epsilon_squared: float  # the share of the ranks' variance that the factor explains, 0…1
     pairs: tuple[PairTest, ...]  # Dunn's test and δ; empty where there are too many
 
     @property
@@ -199,8 +193,7 @@ def _factor_test(
             for first, second in itertools.product(unranked, levels):
                 delta = _delta(axis, first, second, parameter, shown, confidence)
                 pairs.append(PairTest(first, second, None, None, delta, emulated=True))
-    share = epsilon_squared(test.h, test.n)
-    return FactorTest(factor, levels, test.n, test.h, test.df, test.p, test.p, share, tuple(pairs))
+    return FactorTest(test.h, test.df, test.p, test.sizes, factor, levels, test.p, tuple(pairs))
 
 
 def _groups(axis: int, levels: Sequence[str], parameter: str, cells: Mapping[Place, Repetitions]) -> list[ranks.Values]:

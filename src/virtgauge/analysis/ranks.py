@@ -53,6 +53,11 @@ class KruskalWallis:
     def n(self) -> int:
         return sum(self.sizes)
 
+    @property
+    def epsilon_squared(self) -> float:
+        """The share of the ranks' variance that the groups explain: 0…1."""
+        return self.h / (self.n - 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class DunnPair:
@@ -183,13 +188,6 @@ def _tie_corrected_variance(ranks: Values) -> float:
 
 def _split(ranks: Values, sizes: Sequence[int]) -> list[Values]:
     return np.split(ranks, np.cumsum(sizes)[:-1])
-
-
-def epsilon_squared(h: float, n: int) -> float:
-    """The share of the variance of n ranks that the groups of a Kruskal–Wallis test explain: 0…1."""
-    if n < 2:
-        raise ValueError("needs at least two values")
-    return h / (n - 1)
 
 
 def magnitude(delta: float) -> str:

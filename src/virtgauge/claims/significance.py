@@ -15,7 +15,6 @@ import numpy as np
 
 from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova, single_value_p
-from virtgauge.analysis.ranks import epsilon_squared
 from virtgauge.claims.figures import Figure, Figures, format_level, grouped
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
@@ -102,7 +101,7 @@ def _kruskal(groups: Sequence[ranks.Values]) -> tuple[str, bool | None]:
         return f"{' + '.join(map(str, sizes))} values: no data could give an exact p below {least:.2g}", None
     found = ranks.kruskal_wallis(groups)
     shown = found.p < LEVEL
-    effect = epsilon_squared(found.h, found.n)
+    effect = found.epsilon_squared
     return f"H({found.df}) = {found.h:.2f}, {p_value(found.p)}, ε² {effect:.2f}: {_effect(shown)}", shown
 
 
