@@ -14,7 +14,14 @@ from shown import shown
 from synthetic import SyntheticArm, arm_record, synthetic_ledger
 
 from virtgauge import report
-from virtgauge.analysis.factor_tests import ParameterFactors, Place, ProbeFactors, Repetitions, probe_factors
+from virtgauge.analysis.factor_tests import (
+    FactorTest,
+    ParameterFactors,
+    Place,
+    ProbeFactors,
+    Repetitions,
+    probe_factors,
+)
 from virtgauge.specs.blocks import Chart, Text
 from virtgauge.specs.timing_factors import factors_of
 
@@ -61,8 +68,12 @@ def of(found: ProbeFactors, parameter: str) -> ParameterFactors:
     return next(one for one in found.parameters if one.parameter == parameter)
 
 
+def tested(found: ParameterFactors, factor: str) -> FactorTest | None:
+    return next((test for test in found.tests if test.factor == factor), None)
+
+
 def test_a_platform_that_is_slower_stands_out_and_the_others_do_not() -> None:
-    test = of(analysed(gvisor=6.0), "p50").test("platform")
+    test = tested(of(analysed(gvisor=6.0), "p50"), "platform")
     assert test is not None and test.shown
     shown = {(pair.first, pair.second) for pair in test.pairs if pair.shown}
     assert shown == {("host", "gvisor"), ("runc", "gvisor")}
@@ -76,7 +87,7 @@ def test_the_statistic_of_a_function_is_that_of_scipy_on_the_values_pooled_over_
         [figures["p50"] for place, blocks in values.items() if place[0] == function for figures in blocks.values()]
         for function in ("rdtscp", "clock_gettime")
     ]
-    test = of(analysed(gvisor=2.0), "p50").test("function")
+    test = tested(of(analysed(gvisor=2.0), "p50"), "function")
     theirs = stats.kruskal(*groups)
     assert test is not None
     assert (test.h, test.p) == pytest.approx((theirs.statistic, theirs.pvalue))
@@ -95,7 +106,7 @@ def test_platforms_are_compared_by_guests_so_that_one_without_effect_is_rarely_s
                 figures["p50"] *= guests[arm, block]
         found = probe_factors(values, EMULATED, 0.95)
         assert found is not None
-        test = of(found, "p50").test("platform")
+        test = tested(of(found, "p50"), "platform")
         assert test is not None and test.n == 3 * 6
         significant += test.p < 0.05
     assert significant <= 10
@@ -103,7 +114,7 @@ def test_platforms_are_compared_by_guests_so_that_one_without_effect_is_rarely_s
 
 def test_a_load_that_lengthens_only_the_tail_matters_for_the_maximum_only() -> None:
     found = analysed()
-    loads = {one.parameter: one.test("load") for one in found.parameters}
+    loads = {one.parameter: tested(one, "load") for one in found.parameters}
     assert {name for name, test in loads.items() if test is not None and test.shown} == {"max"}
 
 
@@ -128,14 +139,14 @@ def test_an_emulated_platform_is_never_ranked_but_described() -> None:
     found = analysed(tcg=30.0)
     assert found.unranked == ("tcg",)
     for one in found.parameters:
-        test = one.test("platform")
+        test = tested(one, "platform")
         assert test is not None
         assert test.levels == ("host", "runc", "gvisor")
         marked = [pair for pair in test.pairs if "tcg" in (pair.first, pair.second)]
         assert len(marked) == 3
         assert all(pair.emulated and pair.p is None and pair.z is None and not pair.shown for pair in marked)
     # However slow it is, no test of another factor notices.
-    assert of(found, "p50").test("function") == of(analysed(), "p50").test("function")
+    assert tested(of(found, "p50"), "function") == tested(of(analysed(), "p50"), "function")
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -156,7 +167,7 @@ def test_what_was_not_measured_everywhere_is_left_out_of_interactions_by_name() 
     found = probe_factors(values, EMULATED, 0.95)
     assert found is not None
     assert any("left out of the interactions: rdtsc." in note for note in found.notes)
-    function = of(found, "p50").effect(("function",))
+    function = next(one for one in of(found, "p50").effects if one.factors == ("function",))
     assert function is not None and function.df == 1
 
 
@@ -224,7 +235,7 @@ def sentences_of(built: report.Report) -> list[str]:
 def test_a_run_with_a_known_truth_is_told_truly(usual: report.Report) -> None:
     suite = usual.suite("timing")
     median = of(dict(factors_of(suite.context))["timer_cost"], "p50")
-    platform, load = median.test("platform"), median.test("load")
+    platform, load = tested(median, "platform"), tested(median, "load")
     assert platform is not None and platform.shown
     assert load is not None and not load.shown
     assert not [effect.factors for effect in median.effects if effect.shown and len(effect.factors) > 1]

@@ -101,12 +101,6 @@ class ParameterFactors:
     tests: tuple[FactorTest, ...]
     effects: tuple[EffectTest, ...]
 
-    def test(self, factor: str) -> FactorTest | None:
-        return next((test for test in self.tests if test.factor == factor), None)
-
-    def effect(self, factors: tuple[str, ...]) -> EffectTest | None:
-        return next((effect for effect in self.effects if effect.factors == factors), None)
-
 
 @dataclasses.dataclass(frozen=True)
 class ProbeFactors:

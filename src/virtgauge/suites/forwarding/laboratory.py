@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Sequence
 
 from virtgauge.analysis.forwarding import DropCounter, equal_shares
@@ -21,7 +22,6 @@ from virtgauge.suites.testbed import Stage, Testbed
 _FIRST_TRIAL_S = 0.01
 _BACK_OFF = 0.95
 _MOST_STEPS = 40
-_GUEST = "guest "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +117,7 @@ class SimulatedLab(ForwardingLab):
             for index in range(settings.guests)
         ]
         self._tester = Tester(self.guest.channel, settings.port, "eth0", "eth1", paths)
-        self._dropped: dict[str, int] = {}
+        self._dropped: Counter[str] = Counter()
 
     @classmethod
     async def create(cls, settings: ForwardingSettings, stage: Stage) -> SimulatedLab:
@@ -134,8 +134,7 @@ class SimulatedLab(ForwardingLab):
     async def measure(self, load: Load) -> TrialResult:
         value = await self._tester.ask(load)
         # The agent is switch and guests too, and so tells their drops, which a real laboratory reads at those places.
-        for place, frames in value[DROPS].items():
-            self._dropped[place] = self._dropped.get(place, 0) + frames
+        self._dropped.update(value[DROPS])
         return trial_of(value, load)
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
@@ -143,11 +142,8 @@ class SimulatedLab(ForwardingLab):
         return await loop.measure(Load([1.0], frame_bytes, rate_pps, duration_s))
 
     async def drop_counters(self) -> list[DropCounter]:
-        places = ["shared path", *(f"{_GUEST}{index}" for index in range(self.flows))]
-        return [
-            DropCounter(place, self._dropped.get(place, 0), int(place.removeprefix(_GUEST)) if index else None)
-            for index, place in enumerate(places)
-        ]
+        guests = [DropCounter(f"guest {flow}", self._dropped[f"guest {flow}"], flow) for flow in range(self.flows)]
+        return [DropCounter("shared path", self._dropped["shared path"]), *guests]
 
 
 def simulated_offer(device: ForwardingDevice, shares: Sequence[float], frame_bytes: int) -> Offer:
