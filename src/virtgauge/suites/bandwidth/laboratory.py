@@ -39,6 +39,7 @@ from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.suites.answers import documented
 from virtgauge.suites.bandwidth.path import Conditions, Count, Counted, LinkRecord, Path, SimulatedPath
 from virtgauge.suites.bandwidth.program import shared_folders
+from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.bandwidth.testbed import (
     EMULATOR,
     NOWHERE_NETWORK,
@@ -50,7 +51,6 @@ from virtgauge.suites.bandwidth.testbed import (
     TESTED,
     BandwidthTestbed,
     Placement,
-    TestbedSpec,
     crossing,
 )
 from virtgauge.suites.cpu_record import recorded
@@ -76,21 +76,24 @@ work is several microseconds and goes before all programs: of a faster train the
 it finds the path free, and make up for it later, which no count of them shows.  Seen here: 977 Mbit/s for 495."""
 
 
-async def set_up_laboratory(stage: Stage, spec: TestbedSpec) -> BandwidthTestbed:
+async def set_up_laboratory(stage: Stage, settings: BandwidthSettings, link_kind: str | None) -> BandwidthTestbed:
     """Make the networks, launch everybody, and join them.
+
+    Args:
+        link_kind: what delays and loses (``auto``, ``netem``, ``emulator``); None where nothing does.
 
     Raises:
         LaunchError: something did not come up.
         RemoteHostLostError: the tester's host cannot be reached.
     """
     if stage.platform.simulated:
-        return await _set_up_simulation(stage, spec)
+        return await _set_up_simulation(stage)
     where = Placement.of(allowed_cpus()) if stage.remote is None else Placement.beside_a_tester()
     try:
         router = Namespace(stage.scope, stage.name("router"), forwarding=True)
         stage.at_end(router.close)
-        link = await make_link(stage, spec, router, where)
-        tested, receiver, others = await _launch(stage, spec, router, link, where)
+        link = None if link_kind is None else await make_link(stage, link_kind, router, where)
+        tested, receiver, others = await _launch(stage, settings, router, link, where)
         router.netlink(_configure)
         if where.router is not None and not stage.platform.is_virtual:
             _take_apart(router, where.router)
@@ -102,32 +105,32 @@ async def set_up_laboratory(stage: Stage, spec: TestbedSpec) -> BandwidthTestbed
         raise LaunchError("network", f"the router cannot be configured: {error}") from error
     stage.charge_kernel_threads()
     path = ShapedPath(router, counters, link, others.channel, crowded=where.crowded)
-    return BandwidthTestbed(stage, spec, tested, receiver, others, path, where.others)
+    return BandwidthTestbed(stage, tested, receiver, others, path, where.others)
 
 
-async def _set_up_simulation(stage: Stage, spec: TestbedSpec) -> BandwidthTestbed:
+async def _set_up_simulation(stage: Stage) -> BandwidthTestbed:
     """Simulated guests at the ends of a simulated path, which speak the real protocol."""
     platform = stage.platform
     assert isinstance(platform, SimulatedPlatform)
     tested, receiver, others = [await stage.launch(name) for name in (TESTED, RECEIVER, OTHERS)]
     path = SimulatedPath(platform.link_of(stage.scope, stage.name(TESTED)))
-    return BandwidthTestbed(stage, spec, tested, receiver, others, path, None)
+    return BandwidthTestbed(stage, tested, receiver, others, path, None)
 
 
 async def _launch(
-    stage: Stage, spec: TestbedSpec, router: Namespace, link: Link | None, where: Placement
+    stage: Stage, settings: BandwidthSettings, router: Namespace, link: Link | None, where: Placement
 ) -> tuple[Guest, Guest, Guest]:
     beside = None if where.others is None else (where.others,)
     wanted: dict[str, Any] = {"ready_timeout_s": _READY_S}
-    of_guests = wanted | {"memory_mib": spec.memory_mib}
+    of_guests = wanted | {"memory_mib": settings.memory_mib}
     of_tested = of_guests | {"nics": (SENDER_END.nic(TESTED),), "lab": router}
     # A virtual machine needs one for what it runs, and another for its devices, through which every packet goes.
     least = 2 if stage.platform.is_virtual else 1
     if where.sender is not None and len(where.sender) >= least:
         of_tested["cpus"] = where.sender
-    if spec.shim:
+    if "shim" in settings.through:
         of_tested |= {"host_root": True, "shares": tuple(Share(folder) for folder in shared_folders())}
-    if spec.fifo:
+    if settings.fifo is not None:
         of_tested["capabilities"] = ("CAP_SYS_NICE",)
     port, lab = (RECEIVER, router) if link is None else (link.remote_port, link.namespace)
     at_receiver = {"nics": (RECEIVER_END.nic(port),), "lab": lab, "cpus": beside}
@@ -135,7 +138,7 @@ async def _launch(
         async with asyncio.TaskGroup() as group:
             tested = group.create_task(stage.launch(TESTED, **of_tested))
             others = group.create_task(stage.launch_peer(OTHERS, nics=(OTHERS_END.nic(OTHERS),), lab=router, **wanted))
-            if spec.receiver == "guest":
+            if settings.receiver == "guest":
                 receiver = group.create_task(stage.launch(RECEIVER, **at_receiver, **of_guests))
             else:
                 receiver = group.create_task(stage.launch_peer(RECEIVER, **at_receiver, **wanted))
@@ -278,21 +281,19 @@ def queue_bytes(conditions: Conditions) -> int:
     return _LEAST_QUEUE_BYTES + round(_SLACK * held)
 
 
-async def make_link(stage: Stage, spec: TestbedSpec, router: Namespace, where: Placement) -> Link | None:
-    """The link that a testbed needs, joined to the router; None where it needs none.
+async def make_link(stage: Stage, kind: str, router: Namespace, where: Placement) -> Link:
+    """A link that is joined to the router.
 
     Raises:
         LaunchError: netem was asked for, and this kernel has none; or the emulator did not come up.
         NetworkError: something of it cannot be made.
     """
-    if spec.link == "none":
-        return None
     namespace = Namespace(stage.scope, stage.name("link"))
     stage.at_end(namespace.close)
     connect(router, namespace, [Nic(port=RECEIVER, mac="02:76:67:0b:04:01")])
-    if spec.link != "emulator" and has_netem(namespace):
+    if kind != "emulator" and has_netem(namespace):
         return NetemLink(namespace)
-    if spec.link == "netem":
+    if kind == "netem":
         words = "this kernel has no netem; leave link out to use the agent's own emulator"
         raise LaunchError("network", words)
     cpus = None if where.others is None else (where.others,)

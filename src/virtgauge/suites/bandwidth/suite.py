@@ -24,7 +24,7 @@ from virtgauge.suites.bandwidth.outcome import Answer, Trial
 from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.program import missing_prerequisite
 from virtgauge.suites.bandwidth.settings import HPTIME, SYSTEM, BandwidthSettings, Timing
-from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, RECEIVER_END, BandwidthTestbed, TestbedSpec
+from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, RECEIVER_END, BandwidthTestbed
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -39,10 +39,6 @@ class BandwidthSuite(Suite):
     name = "bandwidth"
     Settings = BandwidthSettings
     _settings: BandwidthSettings
-
-    def __init__(self, settings: BandwidthSettings) -> None:
-        super().__init__(settings)
-        self._testbeds: dict[str, TestbedSpec] = {}
 
     def needs(self) -> tuple[str, ...]:
         return ("bandwidth", "shim") if "shim" in self._settings.through else ()
@@ -73,16 +69,22 @@ class BandwidthSuite(Suite):
         ]
 
     def _cell(self, params: dict[str, Any]) -> Cell:
-        testbed = TestbedSpec.of(self._settings, needs_link=params["delay_ms"] > 0 or params["loss"] > 0)
-        self._testbeds[testbed.name] = testbed
+        testbed = self._testbed(self._settings.link if params["delay_ms"] > 0 or params["loss"] > 0 else None)
         factors = {name: f"{level:g}" if isinstance(level, float) else level for name, level in params.items()}
         # Generous, for an emulated sender is slow.
         timeout_s = _SET_UP_S + self._settings.estimates * _SEARCH_S + 2 * self._settings.capacity_s
         expected_s = 1 + 0.5 * self._settings.estimates + 2 * self._settings.capacity_s
-        return Cell(self.name, "estimate", factors, params, timeout_s, testbed.name, expected_s)
+        return Cell(self.name, "estimate", factors, params, timeout_s, testbed, expected_s)
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
-        return await set_up_laboratory(stage, self._testbeds[testbed])
+        link_kind = self._settings.link if testbed == self._testbed(self._settings.link) else None
+        return await set_up_laboratory(stage, self._settings, link_kind)
+
+    def _testbed(self, link_kind: str | None) -> str:
+        """The name of a testbed: all that testbeds differ in."""
+        s = self._settings
+        program, priority = "shim" if "shim" in s.through else "inside", "other" if s.fifo is None else "fifo"
+        return f"bandwidth-{s.receiver}-{link_kind or 'none'}-{program}-{priority}-{s.memory_mib or 0}"
 
     async def measure(self, cell: Cell, testbed: Testbed, on_progress: Callable[[float], None]) -> Measurement:
         """Measure one cell.
@@ -121,7 +123,7 @@ class BandwidthSuite(Suite):
             params=cell.params,
             conditions=conditions,
             packet_bytes=settings.packet_bytes,
-            receiver=testbed.spec.receiver,
+            receiver=settings.receiver,
             answer=answer,
             counted=count(began_ns, answer.finished_ns),
             before_bps=before_bps,

@@ -13,7 +13,6 @@ from virtgauge.analysis.bandwidth import ip_bps
 from virtgauge.network.nic import Neighbour, Nic, Route
 from virtgauge.platforms.base import Guest
 from virtgauge.suites.bandwidth.path import Conditions, Path
-from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.loads import Running, running
 from virtgauge.suites.testbed import Stage, Testbed, allowed_cpus
 
@@ -134,41 +133,12 @@ async def crossing(
         yield started
 
 
-@dataclasses.dataclass(frozen=True)
-class TestbedSpec:
-    """What testbeds differ in."""
-
-    receiver: str  # ``host`` or ``guest``
-    link: str  # what delays and loses: ``none``, ``auto``, ``netem``, ``emulator``
-    shim: bool  # the estimator is also run as a program under the shim
-    fifo: bool  # its sender has a real-time priority
-    memory_mib: int | None  # of each guest; None leaves the platform's default
-
-    @classmethod
-    def of(cls, settings: BandwidthSettings, *, needs_link: bool) -> TestbedSpec:
-        """Of a design's cells that are delayed or lose, or of those that do not."""
-        return cls(
-            receiver=settings.receiver,
-            link=settings.link if needs_link else "none",
-            shim="shim" in settings.through,
-            fifo=settings.fifo is not None,
-            memory_mib=settings.memory_mib,
-        )
-
-    @property
-    def name(self) -> str:
-        program = "shim" if self.shim else "inside"
-        priority = "fifo" if self.fifo else "other"
-        return f"bandwidth-{self.receiver}-{self.link}-{program}-{priority}-{self.memory_mib or 0}"
-
-
 class BandwidthTestbed(Testbed):
     """See the module."""
 
     def __init__(
         self,
         stage: Stage,
-        spec: TestbedSpec,
         tested: Guest,
         receiver: Guest,
         others: Guest,
@@ -176,7 +146,7 @@ class BandwidthTestbed(Testbed):
         others_cpu: int | None,
     ) -> None:
         super().__init__(stage)
-        self.spec, self.path = spec, path
+        self.path = path
         self.tested = tested  # in which the estimator runs
         self.receiver = receiver  # where its packets are stamped
         self.others = others  # who send cross traffic
