@@ -74,22 +74,16 @@ def explain(load: Load) -> Explanation:
         # A client that waits for its answer keeps about one processor busy, however many there are.
         usable = min(load.server_cpus, load.clients) if load.acknowledged else load.server_cpus
         shares["server CPU"] = load.server_cpu_ns * rate / 1e9 / usable
-    per_flush = 1 / load.flushes_per_operation if load.flushes_per_operation else None
-    return Explanation(_limit(load, shares), shares, per_flush)
-
-
-def _limit(load: Load, shares: dict[str, float]) -> Limit:
-    if not load.acknowledged:
-        return Limit.SENDING
-    if shares.get("flushes", 0) >= NEAR:
-        return Limit.FLUSHES
-    if shares.get("client", 0) >= CLIENT_NEAR:
-        return Limit.CLIENT
-    if shares.get("server CPU", 0) >= NEAR:
-        return Limit.SERVER_CPU
-    if load.clients == 1 and load.service_ns and load.service_ns * load.operations_per_s / 1e9 >= NEAR:
-        return Limit.ROUND_TRIP
-    return Limit.NONE_FOUND
+    trip = load.service_ns * rate / 1e9 if load.clients == 1 and load.service_ns else 0
+    limits = (
+        (Limit.SENDING, not load.acknowledged),
+        (Limit.FLUSHES, shares.get("flushes", 0) >= NEAR),
+        (Limit.CLIENT, shares.get("client", 0) >= CLIENT_NEAR),
+        (Limit.SERVER_CPU, shares.get("server CPU", 0) >= NEAR),
+        (Limit.ROUND_TRIP, trip >= NEAR),
+    )
+    limit = next((limit for limit, met in limits if met), Limit.NONE_FOUND)
+    return Explanation(limit, shares, 1 / load.flushes_per_operation if load.flushes_per_operation else None)
 
 
 def round_trip_parts(load: Load) -> dict[str, float]:
