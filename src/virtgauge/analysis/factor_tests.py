@@ -134,21 +134,13 @@ def probe_factors(
         note = f"{some} cannot estimate chance: these tests need {FEWEST_REPETITIONS} or more."
         return ProbeFactors(most, (), unranked, (note,))
     notes: list[str] = []
-    tests = {
-        parameter: [
-            test
-            for factor in FACTORS
-            if len(levels[factor]) > 1
-            and (test := _factor_test(factor, levels[factor], parameter, ranked, cells, unranked, confidence, notes))
-            is not None
-        ]
-        for parameter in PARAMETERS
-    }
+    known = [_Values(name, cells, levels, unranked, confidence) for name in PARAMETERS]
+    tests = [[test for factor in FACTORS if (test := values.test(factor, notes))] for values in known]
     repetitions, effects = _effects(ranked, levels, notes)
     parameters = tuple(
         ParameterFactors(parameter, tuple(adjusted_tests), tuple(adjusted_effects))
         for parameter, adjusted_tests, adjusted_effects in zip(
-            PARAMETERS, _adjusted(list(tests.values())), _adjusted([effects[name] for name in PARAMETERS]), strict=True
+            PARAMETERS, _adjusted(tests), _adjusted([effects[name] for name in PARAMETERS]), strict=True
         )
     )
     return ProbeFactors(repetitions, parameters, unranked, tuple(dict.fromkeys(notes)))
@@ -157,71 +149,70 @@ def probe_factors(
 _Test = TypeVar("_Test", FactorTest, EffectTest)
 
 
-def _factor_test(
-    factor: str,
-    levels: tuple[str, ...],
-    parameter: str,
-    ranked: Mapping[Place, Repetitions],
-    shown: Mapping[Place, Repetitions],
-    unranked: Sequence[str],
-    confidence: float,
-    notes: list[str],
-) -> FactorTest | None:
-    axis = FACTORS.index(factor)
-    groups = _groups(axis, levels, parameter, ranked)
-    if any(group.size == 0 for group in groups):
-        notes.append(f"A {factor} has no valid value, so the {factor} was not tested.")
-        return None
-    least = ranks.least_attainable_p([group.size for group in groups])
-    if least >= LEVEL:
-        notes.append(f"So few values can give no p below {least:.2g}, so the {factor} was not tested.")
-        return None
-    test = ranks.kruskal_wallis(groups)
-    pairs: list[PairTest] = []
-    if len(levels) <= MOST_PAIRED_LEVELS:
-        for pair in ranks.dunn(groups):
-            first, second = levels[pair.first], levels[pair.second]
-            delta = _delta(axis, first, second, parameter, ranked, confidence)
-            pairs.append(PairTest(first, second, pair.z, pair.p_holm, delta, emulated=False))
-        if factor == "platform":
-            for first, second in itertools.product(unranked, levels):
-                delta = _delta(axis, first, second, parameter, shown, confidence)
+class _Values:
+    """What is known of one parameter, by cell and repetition."""
+
+    def __init__(
+        self,
+        parameter: str,
+        cells: Mapping[Place, Repetitions],
+        levels: Mapping[str, tuple[str, ...]],
+        unranked: Sequence[str],
+        confidence: float,
+    ) -> None:
+        self._levels, self._unranked, self._confidence = levels, unranked, confidence
+        self._all = {
+            place: {block: value for block, figures in found.items() if (value := figures[parameter]) is not None}
+            for place, found in cells.items()
+        }
+        self._ranked = {place: values for place, values in self._all.items() if place[1] not in unranked}
+
+    def test(self, factor: str, notes: list[str]) -> FactorTest | None:
+        axis, levels = FACTORS.index(factor), self._levels[factor]
+        if len(levels) < 2:
+            return None
+        groups = self._groups(axis, levels)
+        if any(group.size == 0 for group in groups):
+            notes.append(f"A {factor} has no valid value, so the {factor} was not tested.")
+            return None
+        least = ranks.least_attainable_p([group.size for group in groups])
+        if least >= LEVEL:
+            notes.append(f"So few values can give no p below {least:.2g}, so the {factor} was not tested.")
+            return None
+        test = ranks.kruskal_wallis(groups)
+        pairs: list[PairTest] = []
+        if len(levels) <= MOST_PAIRED_LEVELS:
+            for pair in ranks.dunn(groups):
+                first, second = levels[pair.first], levels[pair.second]
+                delta = self._delta(axis, first, second, self._ranked)
+                pairs.append(PairTest(first, second, pair.z, pair.p_holm, delta, emulated=False))
+            for first, second in itertools.product(self._unranked if factor == "platform" else (), levels):
+                delta = self._delta(axis, first, second, self._all)
                 pairs.append(PairTest(first, second, None, None, delta, emulated=True))
-    return FactorTest(test.h, test.df, test.p, test.sizes, factor, levels, test.p, tuple(pairs))
+        return FactorTest(test.h, test.df, test.p, test.sizes, factor, levels, test.p, tuple(pairs))
 
+    def _groups(self, axis: int, levels: Sequence[str]) -> list[ranks.Values]:
+        """The values to rank at each level: of each platform one a guest, over the cells that all platforms have."""
+        known = self._ranked
+        if FACTORS[axis] != "platform":
+            return [
+                np.array([value for place, found in known.items() if place[axis] == level for value in found.values()])
+                for level in levels
+            ]
+        others = dict.fromkeys((function, load) for function, _, load in known)
+        common = [one for one in others if all(known.get((one[0], name, one[1])) for name in levels)]
+        return ranks.unit_ranks([[known[function, name, load] for function, load in common] for name in levels])
 
-def _groups(axis: int, levels: Sequence[str], parameter: str, cells: Mapping[Place, Repetitions]) -> list[ranks.Values]:
-    """The values to rank at each level: of each platform one a guest, over the cells that all platforms have."""
-    known = {
-        place: {block: value for block, figures in found.items() if (value := figures[parameter]) is not None}
-        for place, found in cells.items()
-    }
-    if FACTORS[axis] != "platform":
-        return [
-            np.array([value for place, values in known.items() if place[axis] == level for value in values.values()])
-            for level in levels
-        ]
-    others = dict.fromkeys((function, load) for function, _, load in known)
-    common = [one for one in others if all(known.get((one[0], name, one[1])) for name in levels)]
-    return ranks.unit_ranks([[known[function, name, load] for function, load in common] for name in levels])
-
-
-def _delta(
-    axis: int, first: str, second: str, parameter: str, cells: Mapping[Place, Repetitions], confidence: float
-) -> Estimate:
-    """δ of two levels of a factor, within each combination of the other factors' levels that both have."""
-
-    def values(place: Place) -> dict[int, float]:
-        return {block: value for block, figures in cells[place].items() if (value := figures[parameter]) is not None}
-
-    strata = []
-    for place in cells:
-        at = [*place]
-        at[axis] = second
-        other = (at[0], at[1], at[2])
-        if place[axis] == first and other in cells:
-            strata.append((values(place), values(other)))
-    return stratified_delta(strata, confidence)
+    def _delta(self, axis: int, first: str, second: str, known: Mapping[Place, Mapping[int, float]]) -> Estimate:
+        """δ of two levels of a factor, within each combination of the other factors' levels that both have."""
+        strata = []
+        for place, values in known.items():
+            at = [*place]
+            at[axis] = second
+            other = (at[0], at[1], at[2])
+            if place[axis] == first and other in known:
+                strata.append((values, known[other]))
+        return stratified_delta(strata, self._confidence)
 
 
 def _effects(
