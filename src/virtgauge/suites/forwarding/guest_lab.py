@@ -58,11 +58,6 @@ class CpuPlan:
         apart = 2 if len(cpus) > 3 else 1 if len(cpus) > 1 else 0
         return cls(tuple(cpus[:apart]), tuple(cpus[apart:]))
 
-    @classmethod
-    def beside(cls, tester: Sequence[int]) -> Self:
-        """The plan for guests on this machine and a tester on another, whose CPUs are given."""
-        return cls(tuple(tester[:2]), allowed_cpus())
-
 
 async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> None:
     """All of them, a few at a time: a guest that boots beside many others may not be ready in time."""
@@ -151,7 +146,9 @@ class GuestLab(ForwardingLab):
     @classmethod
     async def create(cls, settings: ForwardingSettings, stage: Stage) -> GuestLab:
         """Make the networks, launch guests and tester, and join them by their rules."""
-        cpus = CpuPlan.of(allowed_cpus()) if stage.remote is None else CpuPlan.beside(stage.remote.cpus)
+        # A tester on another machine has CPUs of that one.
+        remote, own = stage.remote, allowed_cpus()
+        cpus = CpuPlan.of(own) if remote is None else CpuPlan(tuple(remote.cpus[:2]), own)
         try:
             lab = Namespace(stage.scope, stage.name("lab"))
             stage.at_end(lab.close)

@@ -119,11 +119,6 @@ class SimulatedLab(ForwardingLab):
         self._tester = Tester(self.guest.channel, settings.port, "eth0", "eth1", paths)
         self._dropped: Counter[str] = Counter()
 
-    @classmethod
-    async def create(cls, settings: ForwardingSettings, stage: Stage) -> SimulatedLab:
-        await stage.launch()
-        return cls(settings, stage)
-
     async def check(self) -> None:
         """Offer a few frames to each guest: all of them come back, and none twice."""
         trial = await self.measure(Load(equal_shares(self.flows), 64, 100.0 * self.flows, 0.1))

@@ -84,7 +84,12 @@ class ForwardingSuite(Suite):
         )
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
-        lab = await (SimulatedLab if stage.platform.simulated else GuestLab).create(self._settings, stage)
+        lab: ForwardingLab
+        if stage.platform.simulated:
+            await stage.launch()
+            lab = SimulatedLab(self._settings, stage)
+        else:
+            lab = await GuestLab.create(self._settings, stage)
         await lab.check()
         return lab
 
