@@ -68,12 +68,12 @@ def of(found: ProbeFactors, parameter: str) -> ParameterFactors:
     return next(one for one in found.parameters if one.parameter == parameter)
 
 
-def tested(found: ParameterFactors, factor: str) -> FactorTest | None:
+def of_factor(found: ParameterFactors, factor: str) -> FactorTest | None:
     return next((test for test in found.tests if test.factor == factor), None)
 
 
 def test_a_platform_that_is_slower_stands_out_and_the_others_do_not() -> None:
-    test = tested(of(analysed(gvisor=6.0), "p50"), "platform")
+    test = of_factor(of(analysed(gvisor=6.0), "p50"), "platform")
     assert test is not None and test.shown
     shown = {(pair.first, pair.second) for pair in test.pairs if pair.shown}
     assert shown == {("host", "gvisor"), ("runc", "gvisor")}
@@ -87,7 +87,7 @@ def test_the_statistic_of_a_function_is_that_of_scipy_on_the_values_pooled_over_
         [figures["p50"] for place, blocks in values.items() if place[0] == function for figures in blocks.values()]
         for function in ("rdtscp", "clock_gettime")
     ]
-    test = tested(of(analysed(gvisor=2.0), "p50"), "function")
+    test = of_factor(of(analysed(gvisor=2.0), "p50"), "function")
     theirs = stats.kruskal(*groups)
     assert test is not None
     assert (test.h, test.p) == pytest.approx((theirs.statistic, theirs.pvalue))
@@ -106,7 +106,7 @@ def test_platforms_are_compared_by_guests_so_that_one_without_effect_is_rarely_s
                 figures["p50"] *= guests[arm, block]
         found = probe_factors(values, EMULATED, 0.95)
         assert found is not None
-        test = tested(of(found, "p50"), "platform")
+        test = of_factor(of(found, "p50"), "platform")
         assert test is not None and test.n == 3 * 6
         significant += test.p < 0.05
     assert significant <= 10
@@ -114,7 +114,7 @@ def test_platforms_are_compared_by_guests_so_that_one_without_effect_is_rarely_s
 
 def test_a_load_that_lengthens_only_the_tail_matters_for_the_maximum_only() -> None:
     found = analysed()
-    loads = {one.parameter: tested(one, "load") for one in found.parameters}
+    loads = {one.parameter: of_factor(one, "load") for one in found.parameters}
     assert {name for name, test in loads.items() if test is not None and test.shown} == {"max"}
 
 
@@ -139,14 +139,14 @@ def test_an_emulated_platform_is_never_ranked_but_described() -> None:
     found = analysed(tcg=30.0)
     assert found.unranked == ("tcg",)
     for one in found.parameters:
-        test = tested(one, "platform")
+        test = of_factor(one, "platform")
         assert test is not None
         assert test.levels == ("host", "runc", "gvisor")
         marked = [pair for pair in test.pairs if "tcg" in (pair.first, pair.second)]
         assert len(marked) == 3
         assert all(pair.emulated and pair.p is None and pair.z is None and not pair.shown for pair in marked)
     # However slow it is, no test of another factor notices.
-    assert tested(of(found, "p50"), "function") == tested(of(analysed(), "p50"), "function")
+    assert of_factor(of(found, "p50"), "function") == of_factor(of(analysed(), "p50"), "function")
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -235,7 +235,7 @@ def sentences_of(built: report.Report) -> list[str]:
 def test_a_run_with_a_known_truth_is_told_truly(usual: report.Report) -> None:
     suite = usual.suite("timing")
     median = of(dict(factors_of(suite.context))["timer_cost"], "p50")
-    platform, load = tested(median, "platform"), tested(median, "load")
+    platform, load = of_factor(median, "platform"), of_factor(median, "load")
     assert platform is not None and platform.shown
     assert load is not None and not load.shown
     assert not [effect.factors for effect in median.effects if effect.shown and len(effect.factors) > 1]

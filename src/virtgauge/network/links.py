@@ -222,7 +222,8 @@ def read_counts(text: str) -> dict[str, LinkCount]:
         # bytes packets errs drop fifo frame compressed multicast | bytes packets errs drop fifo …
         fields = [int(figure) for figure in figures.split()]
         if name.strip() != "lo":
-            found[name.strip()] = LinkCount(*fields[:2], sum(fields[2:5]), *fields[8:10], sum(fields[10:13]))
+            rx_dropped, tx_dropped = sum(fields[2:5]), sum(fields[10:13])
+            found[name.strip()] = LinkCount(fields[0], fields[1], rx_dropped, fields[8], fields[9], tx_dropped)
     return found
 
 
