@@ -108,6 +108,7 @@ def result(arm: RouterArm, strong: int, size: int, factor: float, **fields: Any)
         "guests": 12,
         "shares": list(shares),
         "jain": jain,
+        "own_processors": True,
         "searched_vectors": [f"k={strong}"],
         "port": "xdp_live",
         "search": "mlrsearch",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from suites.forwarding_runs import by_vector, forwarding_trials
 from suites.simulated_runs import execute, plan_of, simulated
+from synthetic import hdr_bins
 
 from virtgauge.analysis.forwarding import two_level_shares
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.platforms.simulated.forwarding import ForwardingTruth
+from virtgauge.suites.forwarding.latency import LatencyAtLoad
+from virtgauge.suites.forwarding.trial import FlowResult, TrialResult
 
 pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
 
@@ -197,3 +201,28 @@ def test_a_result_is_complete_by_rfc_2544_only_with_its_durations_repeats_and_ta
     [trial] = forwarding_trials(tmp_path / "run", design=strict | changed)
     assert trial.result["rfc2544_complete"] is complete
     assert trial.result["latency_mode"] == ("one_tagged" if changed.get("tagged_latency", True) else "every_frame")
+
+
+def test_too_few_frames_of_a_guest_are_told_and_judge_nothing(tmp_path):
+    design = {"guests": 12, "k": [1], "trial_s": 0.1, "duration_sum_s": 0.3, "resolution": 0.05}
+    (trial,) = forwarding_trials(tmp_path / "run", design=design, frame_ns=50_000, queue_frames=64)
+    assert trial.status is TrialStatus.VALID
+    told = next(flag.detail for flag in trial.flags if flag.name == "few-frames")
+    assert told.startswith("not enough frames for guests 2 to 12: 5 of the 600 needed"), told
+    (plenty,) = forwarding_trials(tmp_path / "other", design={"k": [3]}, frame_ns=4000, queue_frames=64)
+    assert "few-frames" not in flags(plenty)
+
+
+def test_a_partial_drop_rate_that_cannot_differ_is_left_out(tmp_path):
+    design = {"guests": 12, "k": [12], "min_pps": 100, "trial_s": 0.1, "duration_sum_s": 0.3, "resolution": 0.05}
+    (trial,) = forwarding_trials(tmp_path / "run", design=design, frame_ns=1_000_000, queue_frames=1)
+    assert trial.result["ndr"]["rate_pps"] is not None
+    assert trial.result["pdr"]["rate_pps"] is None
+    assert "cannot differ from the NDR" in trial.result["pdr"]["reason"]
+
+
+def test_latency_that_leaves_a_guest_out_says_so():
+    flows = (FlowResult(100, 0, latency=hdr_bins(np.full(100, 80_000_000))), FlowResult(1, 1))
+    record = LatencyAtLoad(100.0, (TrialResult(1010.0, 0.1, 0.1, flows),)).record([0.99, 0.01])
+    assert record["total_ns"] == pytest.approx(80_000, rel=0.002)
+    assert record["without_latency"] == [1]

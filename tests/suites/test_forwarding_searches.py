@@ -168,7 +168,11 @@ def test_a_trial_passes_only_if_every_guest_and_the_sender_did():
         return TrialResult(1e5, 1.0, 1.0, tuple(FlowResult(s, n) for s, n in flows), stretched)
 
     assert trial((99_000, 0), (100, 0), (0, 0)).passes(0.0)
-    assert not trial((99_000, 0), (100, 1)).passes(0.005)  # one frame of a hundred, though 1e-5 of all
+    assert not trial((99_000, 0), (600, 4)).passes(0.005)  # one guest's, though 4e-5 of all
+    assert not trial((99_000, 0), (100, 1)).passes(0.0)
+    assert trial((99_000, 0), (100, 1)).passes(0.005)  # one of a hundred is no evidence of more than 0.5 %
+    assert not trial((99_000, 0), (100, 3)).passes(0.005)  # chance loses three of them once in 70 times
+    assert not trial((99_000, 0), (2, 2)).passes(0.005)  # nor does a guest that forwards nothing go unseen
     assert trial((99_000, 0), (1000, 5)).passes(0.005)
     assert not trial((99_000, 0), stretched=True).passes(0.005)
 

@@ -3,6 +3,7 @@
 from virtgauge.network.links import LinkCount, read_counts
 from virtgauge.suites.forwarding.drop_places import backlog_drops, ip_drops
 from virtgauge.suites.forwarding.guest_lab import CpuPlan
+from virtgauge.suites.forwarding.settings import ForwardingSettings
 
 DEVICES = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
@@ -38,3 +39,13 @@ def test_tester_and_guests_are_apart_as_far_as_there_are_processors():
     assert CpuPlan.of([4]) == CpuPlan((), (4,))
     assert CpuPlan.of([0, 1]) == CpuPlan((0,), (1,))
     assert CpuPlan.of([0, 1, 2, 3]) == CpuPlan((0, 1), (2, 3))
+
+
+def test_each_guest_has_a_processor_of_its_own_where_there_are_as_many_else_its_fair_share():
+    plan = CpuPlan.of(range(5))  # two are the tester's
+    own, shared = (ForwardingSettings(guests=guests, cpu_limit="fair") for guests in (3, 4))
+    assert [plan.of_guest(number, own) for number in range(3)] == [((2,), None), ((3,), None), ((4,), None)]
+    assert plan.of_guest(3, shared) == ((2, 3, 4), 0.75)
+    assert plan.has_one_for_each(own)
+    assert not plan.has_one_for_each(shared)
+    assert not plan.has_one_for_each(ForwardingSettings(guests=3, cpu_limit=0.25)), "a knob of the plan decides then"

@@ -93,3 +93,17 @@ def test_loads_that_were_not_measured_leave_a_valley_untested(tmp_path: Path) ->
     idle = found["paravirtual-latency-higher-when-idle"]
     assert any("no figures at the levels that it is about" in one.text for one in idle.evidence)
     assert idle.verdict is not Verdict.CONFIRMED
+
+
+def test_guests_that_share_processors_decide_nothing_about_j(tmp_path: Path) -> None:
+    found = claims_of(tmp_path, fields={"own_processors": False})
+    verdicts = {name: claim.verdict for name, claim in found.items()}
+    about_j = {name for name, verdict in verdicts.items() if verdict is Verdict.UNTESTABLE}
+    assert about_j == {
+        *("emulated-throughput-grows-with-j", "paravirtual-throughput-nearly-flat-in-j"),
+        *("paravirtual-largest-frame-not-by-j", "emulated-latency-grows-with-j", "j-matters-more-with-emulation"),
+        *("emulated-latency-grows-faster-above-half", "paravirtual-latency-not-by-j"),
+    }
+    assert "no processor each" in found["j-matters-more-with-emulation"].evidence[0].text
+    assert verdicts["paravirtual-carries-more"] is Verdict.CONFIRMED
+    assert verdicts["paravirtual-latency-by-load-more-than-by-j"] is not Verdict.CONFIRMED

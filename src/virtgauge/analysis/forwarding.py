@@ -11,6 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from scipy import special
+
 WIRE_OVERHEAD_BYTES = 20
 """Preamble, start of frame and the smallest gap between frames: what a frame takes on an Ethernet beside itself."""
 Shares = tuple[float, ...]
@@ -73,6 +75,25 @@ def shares_of(weights: Sequence[float]) -> Shares:
 def jain_index(loads: Sequence[float]) -> float:
     """Jain's fairness index of loads or shares (equation 2): from 1/N (all on one guest) to 1 (all alike)."""
     return math.fsum(loads) ** 2 / (len(loads) * math.fsum(load * load for load in loads))
+
+
+def frames_for(loss_ratio: float) -> int:
+    """How many frames, none of them lost, exclude a higher loss ratio than this at 95 % (the rule of three).
+
+    Source: J. A. Hanley, A. Lippman-Hand 1983, "If nothing goes wrong, is everything all right?", JAMA 249, 1743.
+    """
+    return math.ceil(3 / loss_ratio)
+
+
+def shows_more_loss(lost: int, sent: int, loss_ratio: float) -> bool:
+    """Whether lost frames are evidence of a higher loss ratio than this.
+
+    With enough frames (:func:`frames_for`) their own ratio decides.  With fewer only so many that chance does not lose
+    them at this ratio once in twenty times (the binomial distribution): one of a hundred says nothing of 0.5 %.
+    """
+    if lost <= loss_ratio * sent:
+        return False
+    return loss_ratio == 0 or sent >= frames_for(loss_ratio) or float(special.bdtrc(lost - 1, sent, loss_ratio)) < 0.05
 
 
 def weighted_latency(latencies: Sequence[float], shares: Sequence[float]) -> float:

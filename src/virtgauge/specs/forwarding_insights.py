@@ -26,6 +26,9 @@ NOTABLE_FLAGS = {
     "late": "sent late",
     "unclosed-ledger": "with losses that nothing explains",
     "cpu-limit-unbound": "without the guests’ CPU limit in force",
+    "shared-processors": "from guests that share processors, so that nothing is concluded about J",
+    "few-frames": "with too few frames for some guests to judge their loss",
+    "without-latency": "whose L_tot leaves out guests of which no frame came back",
 }
 """What a reader must know of results, by the flag's name."""
 
@@ -38,7 +41,7 @@ def two_level(vector: str) -> bool:
 def design_of(cell: Cell) -> str:
     """What all cells of one laboratory have in common: ``12 guests of 0.25 CPU, openvswitch, mlrsearch``."""
     guests, limit = cell.factors.get("guests", ""), cell.factors.get("cpu_limit", "none")
-    limited = "" if limit == "none" else f" of {limit} CPU"
+    limited = {"none": "", "fair": " with a fair share of the CPUs each"}.get(limit, f" of {limit} CPU")
     plural = "" if guests == "1" else "s"
     return f"{guests} guest{plural}{limited}, {cell.factors.get('switch', '')}, {cell.factors.get('search', '')}"
 
@@ -65,6 +68,7 @@ class Told:
     # the trials of the searches: rate in frames/s, share lost, share that the worst guest lost, stretched
     curve: list[tuple[float, float, float, bool]] = dataclasses.field(default_factory=list)
     complete: bool = True  # whether every result satisfies RFC 2544 in full
+    own_processors: bool = True  # whether in every result each guest had a processor of its own
 
     def tried(self, block: int, result: Mapping[str, Any]) -> None:
         """Any result."""
@@ -80,6 +84,7 @@ class Told:
         """A result that counts."""
         self.shares = self.shares or result["shares"]
         self.complete &= result.get("rfc2544_complete") is True
+        self.own_processors &= result.get("own_processors") is True
         for entry in result.get("latency", ()):
             self.loads.add(float(entry["load_percent"]))
             for guest, mean in enumerate(entry["guest_mean_ns"]):

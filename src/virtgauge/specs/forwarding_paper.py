@@ -31,6 +31,7 @@ from virtgauge.specs.forwarding_insights import (
     jain_of,
     loads,
     pairs,
+    results,
     settings_of,
     throughput_ratios,
     two_level,
@@ -374,6 +375,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 
     def missing_reason(measure: str, cells: Cells) -> str:
         words = INTERFACES.get(cells.get("platform"), "")  # type: ignore[call-overload]
+        if cells.get("own_processor") and found and not any(one.facts["own_processor"] for one in found):
+            return "the guests had no processor each: how they share them decides what J does"
         if not words or any(one.facts["platform"] == cells.get("platform") for one in found):
             return "no figures at the levels that it is about" + (f", with {words}" if words else "")
         return f"no platform with {words}"
@@ -400,6 +403,7 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
         facts: dict[str, Level] = {
             "platform": str(interfaces_of(arm)),
             "load_mbps": statistics.median(load) / 1e6 if load else 0.0,
+            "own_processor": results(context).told[cell, arm.name].own_processors,
         }
         values = functools.partial(_scaled, context, measure, cell, factor)
         yield from context.claim_figure(name, levels, values, arm, facts, arm.label)

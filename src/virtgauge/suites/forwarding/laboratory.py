@@ -71,6 +71,8 @@ async def calibrate(loop: Offer, highest_pps: float, duration_s: float) -> Teste
 class ForwardingLab(Testbed, abc.ABC):
     """N guests between two switches, and a tester at both ends.  Flow number i goes through guest number i alone."""
 
+    own_processors = True  # every guest has a processor that no other guest runs on
+
     def __init__(self, stage: Stage, *, flows: int) -> None:
         super().__init__(stage)
         self.flows = flows

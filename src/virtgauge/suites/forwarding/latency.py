@@ -32,17 +32,20 @@ class LatencyAtLoad:
     def record(self, shares: Sequence[float]) -> dict[str, Any]:
         """Scalars for the ledger.
 
-        ``total_ns`` is L_tot of equation 7, over the guests that carried traffic; for any vector, the mean latencies of
-        the guests weighted with their shares.
+        ``total_ns`` is L_tot of equation 7: for any vector, the mean latencies of the guests weighted with their
+        shares.  ``without_latency`` are guests that should have carried traffic and of whose frames none came back:
+        the weights of the others are then brought to a sum of 1.
         """
         means = [None if histogram is None else histogram.mean / 1000 for histogram in self.guest_histograms()]
         carried = [(mean, share) for mean, share in zip(means, shares, strict=True) if mean is not None and share > 0]
+        missing = [guest for guest, share in enumerate(shares) if share > 0 and means[guest] is None]
         sent, lost = sum(t.sent for t in self.trials), sum(t.lost for t in self.trials)
         return {
             "load_percent": self.load_percent,
             "rate_pps": self.trials[0].rate_pps,
             "total_ns": weighted_latency([m for m, _ in carried], [s for _, s in carried]) if carried else None,
             "guest_mean_ns": means,
+            "without_latency": missing,
             "sent": sent,
             "lost": lost,
             "loss_ratio": lost / sent if sent else 0.0,

@@ -103,9 +103,10 @@ class _Measurer:
     def _converted(self, trial: TrialResult, duration_s: float, load_pps: float) -> Any:
         """A trial with the loss of its worst guest: a load that is lower by that ratio is one that this guest carries.
 
-        A stretched trial has failed for every goal; the load that could be offered is the hint for the next.
+        Losses that show no more than what is allowed count as one lost frame, which a load without loss has not.  A
+        stretched trial has failed for every goal; the load that could be offered is the hint for the next.
         """
-        ratio = trial.worst_loss_ratio
+        ratio = trial.excess_loss_ratio(self._largest_ratio)
         if trial.stretched:
             ratio = max(ratio, 1 - trial.offered_pps / load_pps, 2 * self._largest_ratio)
         frames = max(round(load_pps * duration_s), 1)
@@ -114,7 +115,7 @@ class _Measurer:
             intended_duration=duration_s,
             intended_load=load_pps,
             offered_count=frames,
-            loss_count=max(lost, 1) if ratio > 0 else 0,
+            loss_count=max(lost, min(trial.lost, 1)),
         )
 
 

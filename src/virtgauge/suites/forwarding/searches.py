@@ -149,7 +149,7 @@ def decided(loss_ratio: float, best: TrialResult | None, upper_pps: float | None
     if best is None:
         reason = f"a guest lost more than {loss_ratio:.1%}, or sending stretched, down to {limits.min_pps:g} frames/s"
         return Throughput(loss_ratio, None, None, upper_pps, reason)
-    forwarded = best.rate_pps * (1 - best.worst_loss_ratio)
+    forwarded = best.rate_pps * (1 - min(best.worst_loss_ratio, loss_ratio))
     return Throughput(loss_ratio, forwarded, best.rate_pps, upper_pps)
 
 

@@ -28,8 +28,9 @@ class ForwardingSettings(BaseModel):
     """N, the number of virtual routers."""
     switch: Literal["openvswitch", "bridge"] = "openvswitch"
     """What br0 and br1 are: Open vSwitch with one rule per flow, or Linux bridges."""
-    cpu_limit: Annotated[float, Field(gt=0, le=64)] | None = None
-    """CPU limit of each guest in processors. Without a limit J matters little."""
+    cpu_limit: Annotated[float, Field(gt=0, le=64)] | Literal["fair"] | None = None
+    """CPU limit of each guest in processors; ``fair``: a processor of its own for each guest where there are as many,
+    else its fair share of those there are. Without a limit J matters little."""
     memory_mib: Annotated[int, Field(ge=16)] | None = None
     """Memory of each guest; the platform's own default if left out."""
 

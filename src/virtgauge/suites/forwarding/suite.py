@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from virtgauge.analysis.forwarding import (
@@ -18,7 +19,9 @@ from virtgauge.analysis.forwarding import (
     add_accountings,
     bits_per_s,
     close_accounting,
+    frames_for,
     jain_index,
+    shows_more_loss,
     wire_frames_per_s,
 )
 from virtgauge.ledger.records import Flag
@@ -27,7 +30,7 @@ from virtgauge.suites.base import Cell, Elapsed, Measurement, Suite
 from virtgauge.suites.forwarding.guest_lab import GuestLab
 from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab
 from virtgauge.suites.forwarding.latency import BackToBack, LatencyAtLoad, back_to_back, latency_at_loads
-from virtgauge.suites.forwarding.searches import Limits, SearchError, SearchResult, find_worst
+from virtgauge.suites.forwarding.searches import PARTIAL_DROP, Limits, SearchError, SearchResult, find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
 from virtgauge.suites.forwarding.trial import Load, Offer, TrialResult
 from virtgauge.suites.testbed import Stage, Testbed
@@ -74,12 +77,12 @@ class ForwardingSuite(Suite):
                 "frame_bytes": str(frame_bytes),
                 "guests": str(s.guests),
                 "switch": s.switch,
-                "cpu_limit": "none" if s.cpu_limit is None else f"{s.cpu_limit:g}",
+                "cpu_limit": _limit_level(s.cpu_limit),
                 "search": s.search,
             },
             params={"vector": vector, "frame_bytes": frame_bytes},
             timeout_s=_OVERHEAD * longest_s + _TRIAL_OVERHEAD_S * trials + _SET_UP_S,
-            testbed=f"forwarding-{s.guests}-{s.switch}-{s.cpu_limit or 0:g}-{s.memory_mib or 0}-{s.port}",
+            testbed=f"forwarding-{s.guests}-{s.switch}-{_limit_level(s.cpu_limit)}-{s.memory_mib or 0}-{s.port}",
             expected_s=searches * search_s + latency_s + 5 * s.calibration_s,
         )
 
@@ -98,6 +101,10 @@ class ForwardingSuite(Suite):
         return await measure_cell(
             self._settings, testbed, cell.params["vector"], cell.params["frame_bytes"], on_progress
         )
+
+
+def _limit_level(limit: float | str | None) -> str:
+    return "none" if limit is None else limit if isinstance(limit, str) else f"{limit:g}"
 
 
 async def measure_cell(
@@ -125,11 +132,15 @@ async def measure_cell(
     latencies, bursts = await cell.at_throughput(shares, search.ndr.rate_pps)
     unbound, together = lab.unbound(), add_accountings(tally.ledgers)
     flags = [*_limits_met(search, calibration.limit_pps, medium_pps), *_late(latencies, settings.late_share)]
-    flags += _disorders(tally, together)
+    flags += [*_disorders(tally, together), *_cautions(settings, lab, shares, search.ndr.rate_pps, latencies)]
     if unbound is not None:
         flags.append(Flag("cpu-limit-unbound", unbound, fatal=False))
     histograms = {name: one for at_load in latencies for name, one in at_load.histograms().items()}
-    ndr = search.ndr
+    ndr, pdr = search.ndr, search.pdr
+    most = math.floor(max(shares) * (pdr.rate_pps or 0.0) * settings.length_of_trial_s)
+    if pdr.rate_pps is not None and shows_more_loss(1, most, PARTIAL_DROP):
+        reason = f"it cannot differ from the NDR: of a guest's {most} frames in a trial one is more than allowed"
+        pdr = dataclasses.replace(pdr, rate_pps=None, reason=reason)
     result = base | {
         "shares": list(shares),
         "jain": jain_index(shares),
@@ -139,7 +150,7 @@ async def measure_cell(
         "throughput_pps": ndr.rate_pps,
         "throughput_bps": None if ndr.rate_pps is None else bits_per_s(ndr.rate_pps, frame_bytes),
         "ndr": dataclasses.asdict(ndr),
-        "pdr": dataclasses.asdict(search.pdr),
+        "pdr": dataclasses.asdict(pdr),
         "maximum_receive_pps": search.maximum_receive_pps,
         "trials": len(search.points),
         "measuring_s": search.measuring_s,
@@ -147,6 +158,7 @@ async def measure_cell(
         "loss_curve": [dataclasses.asdict(point) for point in search.points],
         "latency_mode": "one_tagged" if settings.tagged_latency else "every_frame",
         "cpu_limit_unbound": unbound,
+        "own_processors": lab.own_processors,
         "latency": [at_load.record(shares) for at_load in latencies],
         "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
         "loss_accounting": {
@@ -281,6 +293,40 @@ def _late(latencies: Sequence[LatencyAtLoad], allowed: float) -> Iterator[Flag]:
     share = sum(trial.late for trial in trials) / (sum(trial.sent for trial in trials) or 1)
     if share > allowed:
         yield Flag("late", f"{share:.1%} of the frames left late; {allowed:.1%} is allowed")
+
+
+def _cautions(
+    settings: ForwardingSettings,
+    lab: ForwardingLab,
+    shares: Shares,
+    throughput: float | None,
+    latencies: Sequence[LatencyAtLoad],
+) -> Iterator[Flag]:
+    """What results that count do not show."""
+    if not lab.own_processors:
+        detail = "the guests share processors, whose shares bound how the throughput depends on the load's fairness"
+        yield Flag("shared-processors", detail, fatal=False)
+    deciding_s = settings.duration_sum_s if settings.search == "mlrsearch" else settings.length_of_trial_s
+    frames = [math.floor(share * (throughput or 0.0) * deciding_s) for share in shares]
+    few = [guest for guest, number in enumerate(frames) if shares[guest] > 0 and number < frames_for(PARTIAL_DROP)]
+    if few and throughput is not None:
+        least = min(frames[guest] for guest in few)
+        seen = f"a loss below {3 / least:.1%} of theirs is not seen" if least > 3 else "their losses are not seen"
+        detail = f"not enough frames for {_guests(few)}: {least} of the {frames_for(PARTIAL_DROP)} needed; {seen}"
+        yield Flag("few-frames", detail, fatal=False)
+    if silent := sorted({guest for one in latencies for guest in one.record(shares)["without_latency"]}):
+        weight = sum(shares[guest] for guest in silent)
+        detail = f"L_tot leaves out {_guests(silent)} with {weight:.2%} of the load: no frame of theirs came back"
+        yield Flag("without-latency", detail, fatal=False)
+
+
+def _guests(numbers: Sequence[int]) -> str:
+    """``guest 7``, ``guests 2 to 12``."""
+    if len(numbers) == 1:
+        return f"guest {numbers[0] + 1}"
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"guests {numbers[0] + 1} to {numbers[-1] + 1}"
+    return f"guests {', '.join(str(number + 1) for number in numbers)}"
 
 
 def _disorders(tally: Tally, ledger: LossAccounting) -> Iterator[Flag]:

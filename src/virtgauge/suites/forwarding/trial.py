@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from virtgauge.agent.channel import Channel
+from virtgauge.analysis.forwarding import shows_more_loss
 from virtgauge.suites.answers import CountedHistogram, decoded, documented, elapsed_by_clock
 from virtgauge.suites.base import Elapsed
 
@@ -78,8 +79,12 @@ class TrialResult:
 
     @property
     def worst_loss_ratio(self) -> float:
-        """Of the guest that lost most of its frames: loss is judged per guest."""
+        """Of the guest that lost most of its frames, however few they were."""
         return max((flow.loss_ratio for flow in self.flows), default=0.0)
+
+    def excess_loss_ratio(self, loss_ratio: float) -> float:
+        """Of the guest that lost most, of those whose frames show more loss than this; 0 where none does."""
+        return max((f.loss_ratio for f in self.flows if shows_more_loss(f.lost, f.sent, loss_ratio)), default=0.0)
 
     @property
     def offered_pps(self) -> float:
@@ -90,8 +95,8 @@ class TrialResult:
         return (self.sent - self.lost) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     def passes(self, loss_ratio: float) -> bool:
-        """Whether the load was offered as asked and no guest lost more than this ratio."""
-        return not self.stretched and self.worst_loss_ratio <= loss_ratio
+        """Whether the load was offered as asked and no guest's frames show more loss than this."""
+        return not self.stretched and not self.excess_loss_ratio(loss_ratio)
 
 
 Offer = Callable[[float, float], Coroutine[Any, Any, TrialResult]]
