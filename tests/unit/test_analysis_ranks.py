@@ -138,4 +138,4 @@ def test_three_against_three_cannot_reach_five_per_cent_though_the_approximation
 
 def test_dunns_least_p_is_that_of_the_two_ends() -> None:
     groups = [np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([5.0, 6.0])]
-    assert least_attainable_dunn_p((2, 2, 2), 0, 2) == pytest.approx(dunn(groups)[1].p_holm)
+    assert least_attainable_dunn_p((2, 2, 2), 0, 2) == pytest.approx(dunn(groups)[1].p)

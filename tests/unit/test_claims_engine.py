@@ -486,8 +486,26 @@ def test_an_effect_that_ranks_show_is_significant(test: Mapping[str, Any]) -> No
 def test_an_effect_that_a_run_does_not_show_may_be_there_all_the_same() -> None:
     assert verdict(MATTERS, *table(*SAME)) is UNDECIDED
     turned = {**MATTERS, "significant": [], "insignificant": ["cost"]}
-    assert verdict(turned, *table(*SAME)) is UNDECIDED
     assert heard(turned, table(*SAME, exactly=True), nominal=None).verdict is CONFIRMED
+
+
+@pytest.mark.parametrize("pairs", [[], [["busy", "idle"]]])
+@pytest.mark.parametrize(
+    ("busy", "noise", "expected"), [(10.0, SMALL, CONFIRMED), (10.0, LARGE, UNDECIDED), (30.0, SMALL, CONTRADICTED)]
+)
+def test_no_effect_is_confirmed_only_where_levels_are_shown_to_be_alike(
+    pairs: list[list[str]], busy: float, noise: Sequence[float], expected: Verdict
+) -> None:
+    turned = {**MATTERS, "significant": [], "insignificant": ["cost"], "pairs": pairs}
+    turned_noise = {"idle": noise, "io": noise[1:] + noise[:1], "busy": noise[2:] + noise[:2]}
+    made = [
+        figure(busy if load == "busy" else 10.0, turned_noise[load], load=load, function=function)
+        for function in "abc"
+        for load in turned_noise
+    ]
+    found = heard(turned, made)
+    assert found.verdict is expected, found.evidence
+    assert ("at most 1.0" in found.evidence[0].text) is (expected is CONFIRMED)
 
 
 def test_values_too_few_for_any_data_to_show_an_effect_decide_nothing() -> None:

@@ -159,11 +159,11 @@ def least_attainable_p(sizes: Sequence[int]) -> float:
 
 
 def least_attainable_dunn_p(sizes: Sequence[int], first: int, second: int) -> float:
-    """The smallest Holm-adjusted p that Dunn's test could give this pair: its groups at the two ends of all ranks."""
-    n, pairs = sum(sizes), len(sizes) * (len(sizes) - 1) // 2
+    """The smallest p, not adjusted, that Dunn's test could give this pair: its groups at the two ends of all ranks."""
+    n = sum(sizes)
     apart = n - (sizes[first] + sizes[second]) / 2
     z = apart / math.sqrt(n * (n + 1) / 12 * (1 / sizes[first] + 1 / sizes[second]))
-    return min(1.0, float(2 * special.ndtr(-z)) * pairs)
+    return float(2 * special.ndtr(-z))
 
 
 def ranked(groups: Sequence[Values]) -> tuple[Values, tuple[int, ...]]:

@@ -107,8 +107,9 @@ class Figures:
                 estimate = measured(medians, group[0].estimate.unit, self.wanted())
                 chosen.append(dataclasses.replace(group[0], levels=levels, estimate=estimate, values=medians))
             else:
-                best = min if pick == "lowest" else max
-                chosen.append(best(group, key=lambda one: _number(one.level(factor))))
+                best = min if pick in ("lowest", "smallest") else max
+                by_level = pick in ("lowest", "highest")
+                chosen.append(best(group, key=lambda one: _number(one.level(factor)) if by_level else one.point))
         return chosen
 
     def _extreme(self, found: Sequence[Figure], which: str) -> list[Figure]:

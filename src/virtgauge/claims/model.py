@@ -28,8 +28,9 @@ class Range(_Model):
 
     at_least: float = -math.inf
     at_most: float = math.inf
-    # of otherwise equal figures the one at the ``lowest`` or ``highest`` of these levels, or their ``median``
-    pick: Literal["lowest", "highest", "median"] | None = None
+    # of otherwise equal figures the one at the ``lowest`` or ``highest`` of these levels, the ``smallest`` or
+    # ``largest`` of the figures themselves, or their ``median``
+    pick: Literal["lowest", "highest", "smallest", "largest", "median"] | None = None
     excluding: tuple[str, ...] = ()  # names that do not count
 
     def includes(self, level: object) -> bool:

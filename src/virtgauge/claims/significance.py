@@ -2,24 +2,28 @@
 
 The observations are a paper's values, one a cell, or a run's repetitions; the factors that are not tested are pooled,
 as the papers do, but between the platforms of a run there is one value a guest.  An effect that is not shown may be
-there all the same: in a run that leaves a claim of no effect open; of a paper's table it is what the paper calls
-insignificant.
+there all the same: in a run a claim of no effect is confirmed only where every two levels are shown to be alike
+(:data:`MARGIN`); of a paper's table it is what the paper calls insignificant.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from virtgauge.analysis import ranks
 from virtgauge.analysis.aligned_ranks import aligned_rank_anova, anova, single_value_p
+from virtgauge.analysis.comparison import paired_ratio
 from virtgauge.claims.figures import Figure, Figures, format_level, grouped
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
 
 LEVEL = 0.05
+MARGIN = 1.25  # ours: levels are alike whose ratio, with its interval, is no farther from 1
 FEWEST_REPETITIONS = 3  # With fewer, nothing shows how much a cell varies by itself
 _MOST_NAMED = 3
 
@@ -37,11 +41,13 @@ def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
         for part in parts:
             head = f"{_words(figures, test.within, part[0].level(test.within))}, " if test.within else ""
             text, shown = _tested(test, figures, part)
+            alike = None if wanted or shown is not False or figures.exact else _alike(test, figures, part)
+            text += f", and {alike}" if alike else ""
             title = f"{head}{figures.file.measures[measure].title}"
             if shown is None:
                 yield Evidence.none(f"{title}: {text}")
             else:
-                open_ = not shown and not figures.exact
+                open_ = not shown and not figures.exact and not alike
                 yield Evidence(f"{title}: {text}", None if open_ else shown is wanted)
 
 
@@ -65,13 +71,7 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure]) -> tup
         return f"{most} repetitions cannot estimate chance: {FEWEST_REPETITIONS} or more are needed", None
     if len(test.factors) > 1:
         return _interaction(test, figures, part)
-    names = {name: group for group, members in test.groups.items() for name in members}
-    by_level: dict[Level, list[Figure]] = {}
-    for one in part:
-        level = one.level(test.factors[0])
-        level = names.get(str(level)) if names else level
-        if level is not None:
-            by_level.setdefault(level, []).append(one)
+    by_level = _by_level(test, part)
     if len(by_level) < 2:
         return f"a single level of {test.factors[0]}", None
     groups = _groups(test.factors[0], figures, list(by_level.values()))
@@ -79,6 +79,49 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure]) -> tup
         return f"nothing was measured at every level of {test.factors[0]}", None
     labels = [_words(figures, test.factors[0], level) for level in by_level]
     return _dunn(test, groups, labels) if test.pairs else _kruskal(groups)
+
+
+def _by_level(test: Significance, part: Sequence[Figure]) -> dict[Level, list[Figure]]:
+    names = {name: group for group, members in test.groups.items() for name in members}
+    by_level: dict[Level, list[Figure]] = {}
+    for one in part:
+        level = one.level(test.factors[0])
+        level = names.get(str(level)) if names else level
+        if level is not None:
+            by_level.setdefault(level, []).append(one)
+    return by_level
+
+
+def _alike(test: Significance, figures: Figures, part: Sequence[Figure]) -> str | None:
+    """That every two levels of a factor, or the pairs meant, are equivalent, in words; None where that is not shown.
+
+    A level has one value a block: the geometric mean over the cells that all levels have.  That each pair's interval
+    lies within the margin shows it of all pairs together (an intersection–union test; R. L. Berger 1982).
+    """
+    factor = test.factors[0]
+    if len(test.factors) > 1:
+        return None
+    levels: list[dict[object, list[Figure]]] = []
+    by_level = _by_level(test, part)
+    for found in by_level.values():
+        levels.append({})
+        for one in found:
+            levels[-1].setdefault(figures.place(one, (factor,)), []).append(one)
+    common = [place for place in levels[0] if all(place in level for level in levels)]
+    means = []
+    for level in levels:
+        ours = [one.values for place in common for one in level[place]]
+        blocks = set.intersection(*(set(values) for values in ours)) if ours else set()
+        if not blocks or any(values[block] <= 0 for values in ours for block in blocks):
+            return None
+        means.append({block: statistics.geometric_mean(values[block] for values in ours) for block in sorted(blocks)})
+    labels = [_words(figures, factor, level) for level in by_level]
+    pairs = _pairs_meant(test.pairs, labels) if test.pairs else itertools.combinations(range(len(means)), 2)
+    ratios = [paired_ratio(means[i], means[j], figures.wanted()) for i, j in pairs]
+    if not ratios or any(ratio.low is None or ratio.high is None for ratio in ratios):
+        return None
+    farthest = max(max(ratio.high or math.inf, 1 / ratio.low if ratio.low else math.inf) for ratio in ratios)
+    return f"levels are at most {farthest:.2f}× apart" if farthest <= MARGIN else None
 
 
 def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -> list[ranks.Values]:
@@ -112,13 +155,13 @@ def _dunn(test: Significance, groups: Sequence[ranks.Values], labels: Sequence[s
         return "no such pair of levels was measured", None
     least = max(ranks.least_attainable_dunn_p(sizes, *pair) for pair in wanted)
     if least >= LEVEL:
-        return f"{' + '.join(map(str, sizes))} values: Dunn–Holm could give no p below {least:.2g}", None
+        return f"{' + '.join(map(str, sizes))} values: Dunn’s test could give no p below {least:.2g}", None
     found = [pair for pair in ranks.dunn(groups) if (pair.first, pair.second) in wanted]
-    shown = [pair for pair in found if pair.p_holm < LEVEL]
+    shown = [pair for pair in found if pair.p < LEVEL]
     rest = [pair for pair in found if pair not in shown]
-    unadjusted = sum(pair.p < LEVEL for pair in found)
-    text = f"{len(shown)} of {len(found)} pairs differ by Dunn’s test, adjusted by Holm"
-    text += "" if unadjusted == len(shown) else f" ({unadjusted} without)"
+    adjusted = sum(pair.p_holm < LEVEL for pair in found)
+    text = f"{len(shown)} of {len(found)} pairs differ by Dunn’s test, which the paper does not adjust"
+    text += "" if adjusted == len(shown) else f" ({adjusted} adjusted by Holm)"
     few = shown if test.insignificant else rest
     if few and len(few) < len(found):
         listed = ", ".join(f"{labels[pair.first]}–{labels[pair.second]}" for pair in few[:_MOST_NAMED])
