@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+/// Timer interrupts a second of a distribution's kernel.
+const USUAL_HZ: u32 = 250;
+
 /// How a sleep is divided between the kernel and the spin loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -9,8 +12,8 @@ pub enum Rule {
     Adaptive,
     /// `HighPerTimer`'s rule: sleep until 1/HZ before the deadline, then spin (Kirova et al. 2019, section 2.1.1).
     ///
-    /// HZ is the kernel's `CONFIG_HZ`, which no system call tells; 250 is the distributions' usual choice, and the
-    /// paper limits it to 1000.
+    /// HZ is the kernel's `CONFIG_HZ` ([`Rule::highpertimer`] finds it); 250 is the distributions' usual choice, and
+    /// the paper limits it to 1000.
     HighPerTimer {
         /// Timer interrupts a second.
         hz: u32,
@@ -21,7 +24,19 @@ pub enum Rule {
 
 impl Rule {
     /// `HighPerTimer`'s rule for the usual kernel, HZ = 250.
-    pub const HIGHPERTIMER: Self = Self::HighPerTimer { hz: 250 };
+    pub const HIGHPERTIMER: Self = Self::HighPerTimer { hz: USUAL_HZ };
+
+    /// `HighPerTimer`'s rule for the running kernel: its tick is the resolution of its coarse clocks.
+    ///
+    /// Where that is no tick from 100 to 1000 Hz, 250 Hz are taken.
+    #[must_use]
+    pub fn highpertimer() -> Self {
+        let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes one timespec.
+        let failed = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) } != 0;
+        let known = !failed && tick.tv_sec == 0 && (1_000_000..=10_000_000).contains(&tick.tv_nsec);
+        Self::HighPerTimer { hz: if known { (1_000_000_000 / tick.tv_nsec) as u32 } else { USUAL_HZ } }
+    }
 }
 
 /// Why a sleep ended when it did.
