@@ -100,6 +100,8 @@ fn the_papers_rule_sleeps_until_one_tick_of_hz_before() {
     // Phase 1 is skipped below 1/HZ.
     assert_eq!(sleeper.sleep_for(999_000).unwrap().cause, Cause::SpunOnly);
     assert_eq!(Sleeper::new(&clock).by(Rule::HIGHPERTIMER).guard_ns(), 4_000_000);
+    let Rule::HighPerTimer { hz } = Rule::highpertimer() else { panic!("another rule") };
+    assert!((100..=1000).contains(&hz), "the running kernel's tick is {hz} Hz");
     // The paper limits HZ to 1000; nothing divides by zero.
     assert_eq!(Sleeper::new(&clock).by(Rule::HighPerTimer { hz: 0 }).guard_ns(), 1_000_000_000);
     assert_eq!(Sleeper::new(&clock).by(Rule::HighPerTimer { hz: 5000 }).guard_ns(), 1_000_000);

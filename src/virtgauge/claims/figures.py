@@ -109,7 +109,9 @@ class Figures:
             else:
                 best = min if pick in ("lowest", "smallest") else max
                 by_level = pick in ("lowest", "highest")
-                chosen.append(best(group, key=lambda one: _number(one.level(factor)) if by_level else one.point))
+                # Of equal figures the smallest is the first, and the largest the last: they are two all the same.
+                ordered = group[::-1] if pick == "largest" else group
+                chosen.append(best(ordered, key=lambda one: _number(one.level(factor)) if by_level else one.point))
         return chosen
 
     def _extreme(self, found: Sequence[Figure], which: str) -> list[Figure]:
