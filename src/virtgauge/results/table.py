@@ -444,7 +444,7 @@ class ResultTable:
     ) -> Mapping[int, Made]:
         """For what no measure has: of each trial that counts, by number, what is made of some parts of its result.
 
-        ``paths`` are of keys that lead to the parts, two at least; ``make`` is given None of a part that is not there.
+        ``paths`` are of keys that lead to the parts, two at least; a part that is not there is None.
         """
         key = suite, probe, tuple(paths), make
         if key not in self._details:
