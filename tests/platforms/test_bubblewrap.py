@@ -46,6 +46,8 @@ async def test_it_reads_the_hosts_programs_and_sees_nothing_else_of_it(
         for path, code in (("/usr", 1), ("/etc", 1), ("/tmp", 0), ("/var", 0), (tmp_path / "written", 0)):
             assert (await shell(guest, f"echo mine 2>/dev/null > {path}/virtgauge-test"))[0] == 2 * code, path
         assert (await shell(guest, f"echo mine > {tmp_path}/read/file"))[0] != 0
+        lists = f"setpriv --reuid=65534 --clear-groups ls -d {tmp_path}/written"
+        assert (await shell(guest, lists))[0] == 0, "another user, as a server is, does not reach a share"
     assert (tmp_path / "written" / "virtgauge-test").read_text() == "mine\n"
     assert not Path("/var/virtgauge-test").exists()
 
