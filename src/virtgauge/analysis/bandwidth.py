@@ -44,13 +44,7 @@ def ip_bps(shaper_bps: float, packet_bytes: int) -> float:
 
 
 def available_bps(capacity_bps: float, cross_bps: float, packet_bytes: int) -> float:
-    """What is left for IP packets of a length.
-
-    Args:
-        capacity_bps: of the shaper, as it counts.
-        cross_bps: of the cross traffic, counted likewise where it enters.
-        packet_bytes: of the packets that estimate.
-    """
+    """What is left for IP packets of a length; capacity and cross traffic are as the shaper counts."""
     return ip_bps(capacity_bps - cross_bps, packet_bytes)
 
 

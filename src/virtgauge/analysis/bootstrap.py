@@ -79,11 +79,7 @@ def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
 
 
 def median_estimate(values: Sequence[float], unit: str, nominal: float) -> Estimate:
-    """The median over repetitions with its interval, in ``unit``.
-
-    Args:
-        nominal: the confidence wanted, in 0…1.
-    """
+    """The median over repetitions, with an interval of the nominal confidence (0…1) or of what they can give."""
     n = len(values)
     if n == 0:
         return Estimate.missing(unit, "no valid repetition")

@@ -128,12 +128,7 @@ def fewest_values(confidence: float, decisive: Decisive = decisive_count) -> int
 
 
 def median_at_any_time(values: Sequence[float], unit: str, confidence: float) -> Estimate:
-    """The median over repetitions with an interval that may be looked at after each of them.
-
-    Args:
-        values: one for each independent repetition, in ``unit``.
-        confidence: that the interval holds the true median at every number of repetitions.
-    """
+    """The median over repetitions with an interval that may be looked at after each of them."""
     n = len(values)
     if n == 0:
         return Estimate.missing(unit, "no valid repetition")
@@ -160,7 +155,6 @@ def decide(
     """Judge the repetitions of one cell.
 
     Args:
-        values: one a repetition, in ``unit``.
         cells: how many cells the requirement covers.
         every: bound each repetition rather than their median.
         any_time_valid: repetitions are added until it is decided, so that the interval must hold whenever one stops.

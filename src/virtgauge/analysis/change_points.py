@@ -54,14 +54,7 @@ class Candidate:
 
 
 def candidate(groups: Sequence[Values], seed: int, permutations: int = PERMUTATIONS) -> Candidate:
-    """The stretch of a series of two or more groups that differs most, and its p.
-
-    Args:
-        groups: in order, each with one value at least.
-
-    Raises:
-        ValueError: fewer than two groups, an empty one, or a value that is no finite number.
-    """
+    """The stretch of a series of groups that differs most, and its p.  Raises ValueError: as :func:`ranked`."""
     ranks, sizes = ranked(groups)
     starts, stops = _stretches(len(sizes))
     found = _standardized(ranks[None, :], sizes)[0]
@@ -80,7 +73,6 @@ def segments(groups: Sequence[Values], level: float, seed: int, permutations: in
 
     Args:
         level: the largest p that counts for the whole series; each cut divides it among the parts.
-        seed, permutations: see :func:`candidate`.
     """
     if len(groups) < 2:
         return ()

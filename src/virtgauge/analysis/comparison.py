@@ -121,11 +121,7 @@ class Resolution:
 
 
 def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nominal: float) -> Estimate:
-    """The ratio test / reference over the blocks that have both.
-
-    Args:
-        test, reference: one value a block, same unit.
-    """
+    """The ratio test / reference over the blocks that have both."""
     blocks = sorted(test.keys() & reference.keys())
     if not blocks:
         return Estimate.missing("ratio", "no block has a valid trial of both arms")
@@ -193,11 +189,7 @@ def judge_ratio(ratio: Estimate, aa: Estimate | None, nominal: float) -> tuple[J
 
 
 def band_of(identical: Sequence[Estimate]) -> float | None:
-    """The widest that differences of identical arms still allow; None unless every one of them has an interval.
-
-    Args:
-        identical: differences of identical arms: one for each of the conditions that are compared.
-    """
+    """The widest that differences of identical arms allow, one for each condition; None unless each has an interval."""
     ends = [max(abs(one.low), abs(one.high)) for one in identical if one.low is not None and one.high is not None]
     return max(ends) if ends and len(ends) == len(identical) else None
 
@@ -205,12 +197,7 @@ def band_of(identical: Sequence[Estimate]) -> float | None:
 def compare_differences(
     test: Mapping[int, float], base: Mapping[int, float], band: float | None, unit: str, nominal: float
 ) -> Difference:
-    """Compare two figures by blocks.
-
-    Args:
-        test, base: one value a block, in ``unit``.
-        band: see :func:`band_of`.
-    """
+    """Compare two figures by blocks, guarded by the band of identical arms (:func:`band_of`)."""
     estimate = paired_difference(test, base, unit, nominal)
     judgement, reason = _judge(estimate, band, nominal, by_ratio=False)
     return Difference(estimate, band, judgement, reason)
@@ -262,12 +249,7 @@ def resolution(found: Comparison | Difference) -> Resolution:
 
 
 def resolution_of(estimate: Estimate, band: float | None) -> Resolution:
-    """The same of an estimate alone.
-
-    Args:
-        estimate: of a ratio (its unit says so) or of a difference.
-        band: what identical arms seem to differ by: a factor, or in the unit of the difference.
-    """
+    """The same of an estimate alone, be it of a ratio (its unit says so) or of a difference, and of its band."""
     point, low, high = estimate.point, estimate.low, estimate.high
     if point is None or low is None or high is None:
         return Resolution(None, None, band, estimate.method.rpartition("; ")[2])

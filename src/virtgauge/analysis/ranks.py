@@ -213,7 +213,6 @@ def stratified_delta(strata: Sequence[tuple[Mapping[int, float], Mapping[int, fl
 
     Args:
         strata: for each, the values of the two sides by repetition.
-        confidence: of the interval, in 0…1.
     """
     first = sorted({unit for x, _ in strata for unit in x})
     second = sorted({unit for _, y in strata for unit in y})

@@ -283,11 +283,7 @@ class Judged:
 
 
 def shifted(base: Sequence[float], other: Sequence[float], unit: str, nominal: float) -> Shifted:
-    """Compare independent repetitions of two runs.
-
-    Args:
-        base, other: one value a repetition, in ``unit``.
-    """
+    """Compare independent repetitions of two runs."""
     sizes = len(base), len(other)
     difference = shift_estimate(base, other, unit, nominal)
     if not base or not other:
@@ -301,11 +297,7 @@ def shifted(base: Sequence[float], other: Sequence[float], unit: str, nominal: f
 
 
 def paired_shifted(base: Mapping[int, float], other: Mapping[int, float], unit: str, nominal: float) -> Shifted:
-    """Compare two arms of one run within its blocks.
-
-    Args:
-        base, other: one value a block, in ``unit``.
-    """
+    """Compare two arms of one run within its blocks."""
     blocks = sorted(base.keys() & other.keys())
     differences = [other[block] - base[block] for block in blocks]
     difference = paired_shift_estimate(differences, unit, nominal)
@@ -319,12 +311,7 @@ def paired_shifted(base: Mapping[int, float], other: Mapping[int, float], unit: 
 
 
 def judge(change: Shifted, p_adjusted: float | None, bounds: Bounds) -> Judged:
-    """What may be said of a change; see the module.
-
-    Args:
-        p_adjusted: of the whole family of comparisons.
-        bounds: that it is held against.
-    """
+    """What may be said of a change, with its p adjusted for the whole family of comparisons; see the module."""
     scaled = _scaled(change, bounds)
     if scaled is None or p_adjusted is None:
         estimate = change.ratio if change.by_ratio else change.difference

@@ -105,14 +105,11 @@ def round_trip_parts(load: Load) -> dict[str, float]:
 
 
 def flush_limit_per_s(profile: str, probed_per_s: float | None) -> float | None:
-    """Flushes that complete one after another in a second.
+    """Flushes that complete one after another in a second; None where they cost nothing, or where it is not known.
 
     Args:
         profile: ``rotational:RPM`` (one a turn), ``latency:MICROSECONDS``, ``at-once``, or ``as-is``: the disk's own.
         probed_per_s: of the disk itself, by its probe.
-
-    Returns:
-        None where flushes cost nothing, or where it is not known.
     """
     found = re.fullmatch(r"(rotational|latency):(\d+(?:\.\d+)?)", profile)
     if found is None:
@@ -134,14 +131,7 @@ def durability_share(mixed: float, equal: float) -> float | None:
     """The part of the mixed levels' spread that an equal level takes away, of its logarithm, within 0…1.
 
     The spread of a ranking has two causes at mixed levels, at an equal level one.  Rates differ by factors: a spread of
-    100 at mixed levels and of 10 at an equal level is half durability.
-
-    Args:
-        mixed: spread at mixed levels.
-        equal: spread at an equal level.
-
-    Returns:
-        None where the mixed levels have no spread to be explained.
+    100 at mixed levels and of 10 at an equal level is half durability.  None where the mixed levels have no spread.
     """
     if mixed <= 1:
         return None

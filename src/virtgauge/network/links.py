@@ -73,11 +73,7 @@ def connect(lab: Namespace, guest: Namespace, nics: Iterable[Nic], *, first: int
     to hardware which does not exist is wrong in every frame that a tester or a sandbox takes from the link, and a
     segment of 64 KiB is no frame.
 
-    Args:
-        lab: gets the ends named after ``Nic.port``; it may be the guest's own namespace.
-        guest: gets the ends that are configured.
-        nics: what they shall be.
-        first: number of the first, where the guest has some already.
+    The lab may be the guest's own namespace; ``first`` is the number of the first, where the guest has some already.
 
     The links go with the guest's namespace.  The kernel removes that in its own time, many at once far faster than one
     after the other; a name that is still taken is waited for.

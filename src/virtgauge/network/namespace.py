@@ -53,23 +53,16 @@ class Namespace:
     """A network namespace ``<tag>-<name>`` of a scope, with nothing in it but a loopback that is up.
 
     A context manager that removes it at its end; after a kill -9 its name tells the reclaim whose it was.
-
-    Attributes:
-        name: as ``ip netns`` lists it.
-        path: the file that keeps it alive.
     """
 
     def __init__(self, scope: Scope, name: str, *, forwarding: bool = False) -> None:
-        """Make the namespace.
-
-        Args:
-            forwarding: its kernel routes IPv4 between its interfaces.
+        """Make the namespace; with ``forwarding`` its kernel routes IPv4 between its interfaces.
 
         Raises:
             NetworkError: the name is taken or not possible, or this user may make none.
         """
-        self.name = f"{scope.tag}-{name}"
-        self.path = FOLDER / self.name
+        self.name = f"{scope.tag}-{name}"  # as ``ip netns`` lists it
+        self.path = FOLDER / self.name  # the file that keeps it alive
         if "/" in name or not name or len(self.name) > _NAME_LIMIT:
             raise NetworkError(f"a network namespace cannot be named {name!r}", "use a short name without slashes")
         try:

@@ -212,12 +212,7 @@ class OpenVSwitch(Switch):
     def __init__(
         self, scope: Scope, namespace: Namespace, *, name: str = "openvswitch", cpus: tuple[int, ...] | None = None
     ) -> None:
-        """Start the switch; call it from the controller's main thread, with which its processes end.
-
-        Args:
-            scope: whose folder and cgroup hold it.
-            name: of that folder and cgroup, unique in the scope.
-            cpus: the host's CPUs that it may run on; None leaves all.
+        """Start the switch in a folder and a cgroup of that name, from the main thread, with which its processes end.
 
         Raises:
             UnavailableError: it is not installed.

@@ -179,13 +179,7 @@ def _signals_left_to_a_program() -> Iterator[Callable[[subprocess.Popen[bytes]],
 
 
 def summed(pid: int, returncode: int, text: str) -> ShimReport:
-    """The reports of all processes, one line each, as one.
-
-    Args:
-        pid: the program's own process.
-        returncode: as subprocess gives it.
-        text: the lines; one that was cut off is left out.
-    """
+    """The reports of all processes as one, of the program itself and others; a line that was cut off is left out."""
     served: collections.Counter[str] = collections.Counter()
     passed: collections.Counter[str] = collections.Counter()
     totals: collections.Counter[str] = collections.Counter()

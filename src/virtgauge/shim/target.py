@@ -37,7 +37,6 @@ def find_target(program: str, search: str | None = None) -> Target:
     """Find a program as a shell would, and look whether the shim can reach it.
 
     Args:
-        program: a name to be searched for, or a path.
         search: the folders, separated by colons; ``$PATH`` by default.
 
     Raises:

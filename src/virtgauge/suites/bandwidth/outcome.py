@@ -116,13 +116,7 @@ class Answer:
     def decode(
         cls, value: Mapping[str, Any], finished_ns: int, refusal: Mapping[str, Any] | None, **known: Any
     ) -> Self:
-        """Read what probe and program tell alike.
-
-        Args:
-            value: the probe's result, or the program's last word.
-            finished_ns: when it had come.
-            refusal: in place of its ``outcome``.
-        """
+        """Read what the probe's result and the program's last word tell alike: an ``outcome``, or a refusal instead."""
         outcome = None if refusal is not None else value["outcome"]
         told = {name: value[name] for name in ("method", "stamp", "gaps", "lateness")}
         told |= {"max_paced_bps": value["limits"]["max_paced_bps"], "sent_bytes": value["tally"]["bytes"]}
@@ -276,9 +270,7 @@ class Trial:
 def allowance_bps(asked_bps: float, frames: int | None) -> float:
     """How far the counted cross traffic may be from what was asked for.
 
-    Args:
-        asked_bps: nothing is allowed beside none but what little rates may be off.
-        frames: counted, where their gaps are exponential, so that their number varies by its root; else None.
+    The number of frames varies by its root where their gaps are exponential; else it is None.
     """
     chance = _CHANCE / math.sqrt(frames) if frames else 0.0
     return max(_SHORT_BPS, asked_bps * (_SHORT_SHARE + chance))

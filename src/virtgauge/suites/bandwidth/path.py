@@ -74,10 +74,7 @@ class Path(abc.ABC):
 
     @abc.abstractmethod
     async def measured_bps(self, seconds: float) -> float | None:
-        """What the shaper lets pass of a flood, as it counts; None where the flood does not fill it, or none is wanted.
-
-        Args:
-            seconds: how long it is flooded; 0 is not at all.
+        """What the shaper lets pass of a flood, as it counts; None where that does not fill it, or is to take no time.
 
         Raises:
             AgentError, ChannelClosedError, ProtocolError: whoever was to flood it failed.

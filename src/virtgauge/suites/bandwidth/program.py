@@ -31,9 +31,6 @@ _CODES = {"invalid": "bad-request", "peer_lost": "peer-lost", "protocol": "peer-
 async def ask(channel: Channel, params: Mapping[str, Any], on_progress: Callable[[float], None]) -> Answer:
     """Have it estimated by the agent.
 
-    Args:
-        on_progress: is told the share that is done.
-
     Raises:
         AgentError: there is no estimate, and no refusal either.
         ChannelClosedError, ProtocolError: the guest was lost.
@@ -83,16 +80,9 @@ def shared_folders() -> list[Path]:
 
 
 async def run(channel: Channel, params: Mapping[str, Any], *, preload: bool, within_s: float) -> Answer:
-    """Have it estimated by the program.
+    """Have it estimated by the program, under the shim or as it is, with the parameters as its words.
 
-    Args:
-        params: of the agent's probe ``bandwidth``, which are made the program's words.
-        preload: put the shim over it.
-        within_s: after which it is killed.
-
-    Raises:
-        AgentError: there is no estimate, and no refusal either.
-        ChannelClosedError, ProtocolError: the guest was lost.
+    Raises: as :func:`ask`.
     """
     if (missing := missing_prerequisite()) is not None:
         raise AgentError("unsupported", missing)

@@ -110,12 +110,7 @@ async def crossing(
 ) -> AsyncIterator[Running]:
     """Cross traffic during the block, sent before all other threads where that does good and this machine lets it.
 
-    Args:
-        channel: of the agent that sends, by its load ``cross_traffic`` (docs/protocol.md).
-        what: to call it in an error.
-        bps: as the shaper counts.
-        kind: of the gaps: ``constant`` or ``poisson``.
-        cpu: of the host; None leaves it to the scheduler.
+    It is the agent's load ``cross_traffic`` (docs/protocol.md), at a rate as the shaper counts.
     """
     rate_bps = ip_bps(bps, packet_bytes)
     fifo = _FIFO if packet_bytes * 8e9 / rate_bps >= _SLEEPS_NS else None

@@ -27,12 +27,7 @@ _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoR
 
 
 async def read_drops(guests: Sequence[Guest], switch: Switch, lab: Namespace) -> list[DropCounter]:
-    """All drop counters of a laboratory now; places and their order are the same at every call.
-
-    Args:
-        guests: in the order of their flows.
-        switch: the bridges between them, in the lab.
-    """
+    """All drop counters of a laboratory now, guests in the order of their flows; places are the same at every call."""
     paths = [_DEVICES, _BACKLOG, _IP, _BOOT]
     asked = (guest.channel.request("read", paths=paths, timeout_s=_READ_S) for guest in guests)
     held = [reply.value["files"] for reply in await asyncio.gather(*asked)]

@@ -38,13 +38,7 @@ class TesterCalibration:
 
 
 async def calibrate(loop: Offer, highest_pps: float, duration_s: float) -> TesterCalibration:
-    """Find the tester's limit, coming from above.
-
-    Args:
-        loop: offers to the bare loop.
-        highest_pps: no higher rate is tried.
-        duration_s: of the trials that decide.
-    """
+    """Find the tester's limit on the bare loop, coming from above."""
     rate = highest_pps
     # A short trial far beyond the limit stretches, and so tells the rate at which it was really sent.
     first = await loop(rate, _FIRST_TRIAL_S)

@@ -15,6 +15,7 @@ from virtgauge.suites.forwarding.trial import Offer, TrialResult
 _LONGEST_S = 2.0  # No longer burst is tried
 
 Burst = Callable[[int, float], Awaitable[TrialResult]]
+"""Sends so many frames as fast as possible; the rate is what is expected of the tester."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +102,9 @@ class BackToBack:
 
 
 async def back_to_back(burst: Burst, rate_pps: float, throughput_pps: float, *, repeats: int) -> BackToBack:
-    """Find the longest burst, as often as wanted.
+    """Find the longest burst, as often as wanted, at the tester's or the medium's highest rate.
 
-    Args:
-        burst: sends so many frames as fast as possible; the rate is what is expected of the tester.
-        rate_pps: the tester's or the medium's highest.
-        throughput_pps: the no-drop rate; a device that forwards the highest rate has no longest burst.
+    A device that forwards that rate, by its throughput without loss, has no longest burst.
     """
     if throughput_pps >= 0.99 * rate_pps:
         return BackToBack(rate_pps, reason="the device forwards the highest rate that the tester can offer")
