@@ -17,10 +17,9 @@ from virtgauge.host.scope import Scope
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.plan.model import ValidityLimits
 from virtgauge.platforms import create
-from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.bandwidth.suite import BandwidthSuite, conditions_of
-from virtgauge.suites.bandwidth.testbed import BandwidthTestbed
+from virtgauge.suites.bandwidth.testbed import BandwidthTestbed, Conditions
 from virtgauge.suites.base import Cell
 from virtgauge.suites.testbed import Stage
 

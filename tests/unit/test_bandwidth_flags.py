@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from virtgauge.suites.bandwidth.outcome import Answer, Found, Instant, Refused, Trial, allowance_bps
-from virtgauge.suites.bandwidth.path import Conditions, Counted, LinkRecord
+from virtgauge.suites.bandwidth.testbed import Conditions, Counted, LinkRecord
 
 
 def flags(

@@ -7,8 +7,7 @@ import pytest
 from virtgauge.analysis.bandwidth import SHAPER_BYTES, available_bps, error_ratio, ip_bps, occupied_bps
 from virtgauge.network.shaper import Bucket
 from virtgauge.suites.bandwidth.laboratory import emulation, impairments, queue_bytes, told_by_emulator
-from virtgauge.suites.bandwidth.path import Conditions, Counted
-from virtgauge.suites.bandwidth.testbed import Placement
+from virtgauge.suites.bandwidth.testbed import Conditions, Counted, Placement
 
 
 def conditions(**changes) -> Conditions:

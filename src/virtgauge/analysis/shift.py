@@ -312,70 +312,58 @@ def paired_shifted(base: Mapping[int, float], other: Mapping[int, float], unit: 
 
 def judge(change: Shifted, p_adjusted: float | None, bounds: Bounds) -> Judged:
     """What may be said of a change, with its p adjusted for the whole family of comparisons; see the module."""
-    scaled = _scaled(change, bounds)
-    if scaled is None or p_adjusted is None:
-        estimate = change.ratio if change.by_ratio else change.difference
-        return Judged(
-            Outcome.NOT_SHOWN, estimate.method, change.least_size(bounds.level) if min(change.sizes) else None
-        )
-    point, low, high, confidence, band, margin = scaled
-    if bounds.margin and -margin <= low and high <= margin and confidence >= 1 - 2 * bounds.level - _SLACK:
+    estimate = change.ratio if change.by_ratio else change.difference
+    if p_adjusted is None or estimate.point is None or estimate.low is None or estimate.high is None:
+        needed = change.least_size(bounds.level) if min(change.sizes) else None
+        return Judged(Outcome.NOT_SHOWN, estimate.method, needed)
+
+    def scale(value: float) -> float:
+        """On which 0 is no change."""
+        return math.log(value) if change.by_ratio else value
+
+    margin = math.log1p(bounds.margin) if change.by_ratio else bounds.margin * abs(bounds.base)
+    point, low, high = scale(estimate.point), scale(estimate.low), scale(estimate.high)
+    band = None if bounds.band is None else scale(bounds.band)
+    if bounds.margin and -margin <= low and high <= margin and estimate.reaches(1 - 2 * bounds.level - _SLACK):
         small = "" if low <= 0 <= high else ", though the interval excludes none"
         return Judged(Outcome.EQUIVALENT, f"the whole interval lies within ±{bounds.margin:.3g} of no change{small}")
-    reason = _objection(change, p_adjusted, point, low, high, band, bounds)
-    if not reason:
+    if low <= 0 <= high:
+        reason = f"the interval includes {1 if change.by_ratio else 0} (no change)"
+    elif p_adjusted > bounds.level and change.least_p > bounds.level:
+        reason = f"with so few repetitions chance alone gives as much once in {1 / change.least_p:.0f} times"
+    elif p_adjusted > bounds.level:
+        reason = f"among {bounds.comparisons} comparisons chance alone may give as much"
+    elif band is None:
+        reason = "no A/A interval of both runs: what identical arms differ by is unknown"
+    elif abs(point) <= band:
+        by = "by a factor of" if change.by_ratio else "by"
+        reason = f"identical arms (A/A) may seem to differ {by} {bounds.band:.3g}"
+    else:
         outcome = Outcome.HIGHER if point > 0 else Outcome.LOWER
         return Judged(outcome, "the interval excludes no change and the effect exceeds what identical arms differ by")
-    return Judged(Outcome.NOT_SHOWN, reason, _needed(change, point, low, high, band, margin, bounds))
+    beyond_band = None if band is None else abs(point) - band
+    half = max(high - point, point - low)
+    return Judged(Outcome.NOT_SHOWN, reason, _needed(change, half, beyond_band, margin - abs(point), bounds))
 
 
-def _scaled(change: Shifted, bounds: Bounds) -> tuple[float, float, float, float, float | None, float] | None:
-    """Point, low, high, confidence, band and margin on a scale whose 0 is no change; None without an interval."""
-    estimate = change.ratio if change.by_ratio else change.difference
-    if estimate.point is None or estimate.low is None or estimate.high is None or estimate.confidence is None:
-        return None
-    if not change.by_ratio:
-        margin = bounds.margin * abs(bounds.base)
-        return estimate.point, estimate.low, estimate.high, estimate.confidence, bounds.band, margin
-    point, low, high = (math.log(value) for value in (estimate.point, estimate.low, estimate.high))
-    band = None if bounds.band is None else math.log(bounds.band)
-    return point, low, high, estimate.confidence, band, math.log1p(bounds.margin)
-
-
-def _objection(
-    change: Shifted, p_adjusted: float, point: float, low: float, high: float, band: float | None, bounds: Bounds
-) -> str:
-    """Why a change may not be called one; empty where nothing speaks against it."""
-    if low <= 0 <= high:
-        return f"the interval includes {1 if change.by_ratio else 0} (no change)"
-    if p_adjusted > bounds.level:
-        if change.least_p > bounds.level:
-            return f"with so few repetitions chance alone gives as much once in {1 / change.least_p:.0f} times"
-        return f"among {bounds.comparisons} comparisons chance alone may give as much"
-    if band is None:
-        return "no A/A interval of both runs: what identical arms differ by is unknown"
-    if abs(point) <= band:
-        seem = f"by a factor of {math.exp(band):.3g}" if change.by_ratio else f"by {band:.3g}"
-        return f"identical arms (A/A) may seem to differ {seem}"
-    return ""
-
-
-def _needed(
-    change: Shifted, point: float, low: float, high: float, band: float | None, margin: float, bounds: Bounds
-) -> int | None:
+def _needed(change: Shifted, half: float, beyond_band: float | None, within: float, bounds: Bounds) -> int | None:
     """Repetitions of each run at which the interval would probably be clear of no change, or within the margin.
 
     The interval narrows with the square root of the repetitions if spread and effect stay what they are.  A change has
     to hold among all comparisons, so it needs an interval of the confidence that the next one to hold would need.
+
+    Args:
+        half: the longer half of the interval.
+        beyond_band, within: how far the point lies beyond the band, and within the margin; negative where it does not.
     """
-    n, half = min(change.sizes), max(high - point, point - low)
+    n = min(change.sizes)
     next_level = bounds.level * min(bounds.held + 1, bounds.comparisons) / bounds.comparisons
     wider = float(special.ndtri(1 - next_level / 2) / special.ndtri(1 - bounds.level / 2))
     routes = []
-    if band is not None and abs(point) > band:
-        routes.append(max(change.least_size(next_level), math.ceil(n * (half * wider / (abs(point) - band)) ** 2)))
-    if bounds.margin and margin > abs(point):
-        routes.append(max(change.least_size(2 * bounds.level), math.ceil(n * (half / (margin - abs(point))) ** 2)))
+    if beyond_band is not None and beyond_band > 0:
+        routes.append(max(change.least_size(next_level), math.ceil(n * (half * wider / beyond_band) ** 2)))
+    if bounds.margin and within > 0:
+        routes.append(max(change.least_size(2 * bounds.level), math.ceil(n * (half / within) ** 2)))
     needed = max(min(routes), n + 1) if routes else None
     return needed if needed is not None and needed <= MOST_NEEDED else None
 

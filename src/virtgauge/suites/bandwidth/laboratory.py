@@ -37,7 +37,6 @@ from virtgauge.platforms.base import Guest, LaunchError, Share
 from virtgauge.platforms.remote import RemoteHostLostError
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.suites.answers import documented
-from virtgauge.suites.bandwidth.path import Conditions, Count, Counted, LinkRecord, Path, SimulatedPath
 from virtgauge.suites.bandwidth.program import shared_folders
 from virtgauge.suites.bandwidth.settings import BandwidthSettings
 from virtgauge.suites.bandwidth.testbed import (
@@ -50,7 +49,13 @@ from virtgauge.suites.bandwidth.testbed import (
     SENDER_END,
     TESTED,
     BandwidthTestbed,
+    Conditions,
+    Count,
+    Counted,
+    LinkRecord,
+    Path,
     Placement,
+    SimulatedPath,
     crossing,
 )
 from virtgauge.suites.cpu_record import recorded

@@ -18,8 +18,8 @@ from virtgauge.analysis.bandwidth import available_bps, error_ratio
 from virtgauge.analysis.distribution import Distribution
 from virtgauge.ledger.records import Flag, Histogram
 from virtgauge.suites.answers import CountedHistogram, decoded
-from virtgauge.suites.bandwidth.path import Conditions, Counted, LinkRecord
 from virtgauge.suites.bandwidth.settings import HPTIME, Timing
+from virtgauge.suites.bandwidth.testbed import Conditions, Counted, LinkRecord
 from virtgauge.suites.base import Elapsed
 
 MEGA = 1e6

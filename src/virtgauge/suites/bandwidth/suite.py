@@ -21,10 +21,9 @@ from virtgauge.agent.frames import ProtocolError
 from virtgauge.suites.bandwidth import program
 from virtgauge.suites.bandwidth.laboratory import set_up_laboratory
 from virtgauge.suites.bandwidth.outcome import Answer, Trial
-from virtgauge.suites.bandwidth.path import Conditions
 from virtgauge.suites.bandwidth.program import missing_prerequisite
 from virtgauge.suites.bandwidth.settings import HPTIME, SYSTEM, BandwidthSettings, Timing
-from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, RECEIVER_END, BandwidthTestbed
+from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, RECEIVER_END, BandwidthTestbed, Conditions
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.testbed import Stage, Testbed
 

@@ -188,49 +188,40 @@ class GuestLab(ForwardingLab):
     async def check(self) -> None:
         """A few frames for all guests: all come back, by their two rules and by no other guest's links.
 
-        The first frames after an emulated card's link has come up are lost, so they have a few tries to come through.
         Only where something is wrong, the flows are looked at one by one, to name it.
         """
         everyone = range(self.flows)
-        for _ in range(_CHECK_TRIES):
-            if not (await self._offer(everyone)).lost:
-                break
-        else:
-            await self._name_what_is_lost()
-        if await self._strays(everyone) is None:
+        if await self._complaint(everyone) is None:
             return
-        found = [stray for flow in everyone if (stray := await self._strays([flow])) is not None]
-        if found:
-            raise LaunchError("laboratory check", found[0])
+        for flow in everyone:
+            if (found := await self._complaint([flow])) is not None:
+                raise LaunchError("laboratory check", found)
 
-    async def _name_what_is_lost(self) -> None:
-        for flow in range(self.flows):
-            sent = lost = 0
-            for _ in range(_CHECK_TRIES):
-                trial = await self._offer([flow])
-                sent, lost = trial.flows[flow].sent, trial.flows[flow].lost
-                if not lost:
-                    break
-            if lost:
-                counters = self.switch.counters().items()
-                passed = ", ".join(f"{rule.in_port}→{rule.out_port} {count}" for rule, count in counters if count)
-                text = f"{lost} of {sent} frames do not come back through guest {flow}; the rules counted {passed}"
-                raise LaunchError("laboratory check", text)
+    async def _complaint(self, flows: Sequence[int]) -> str | None:
+        """What a trial of these flows shows to be wrong, in words.
 
-    async def _strays(self, flows: Sequence[int]) -> str | None:
-        """What a trial of these flows shows to go where it should not, in words."""
-        rules, links = self.switch.counters(), link_counts(self.namespace)
-        trial = await self._offer(flows)
+        The first frames after an emulated card's link has come up are lost, so they have a few tries to come through.
+        """
+        for _ in range(_CHECK_TRIES):
+            rules, links = self.switch.counters(), link_counts(self.namespace)
+            trial = await self._offer(flows)
+            if not trial.lost:
+                break
         rules_now, links_now = self.switch.counters(), link_counts(self.namespace)
-        least = min(trial.flows[flow].sent for flow in flows)
         for flow in flows:
-            sent = trial.flows[flow].sent
+            sent, lost = trial.flows[flow].sent, trial.flows[flow].lost
+            if lost:
+                passed = ", ".join(
+                    f"{rule.in_port}→{rule.out_port} {count}" for rule, count in rules_now.items() if count
+                )
+                return f"{lost} of {sent} frames do not come back through guest {flow}; the rules counted {passed}"
             if trial.flows[flow].duplicates:
                 return f"frames through guest {flow} come back more than once"
             for rule in (ingress_rule(flow), egress_rule(flow)):
                 counted, before = rules_now.get(rule), rules.get(rule)
                 if counted is not None and before is not None and counted - before < sent:
                     return f"{sent} frames were sent through guest {flow}, its rule counted {counted}"
+        least = min(trial.flows[flow].sent for flow in flows)
         for other in range(self.flows):
             for port in (ingress_port(other), egress_port(other)):
                 then, now = links[port], links_now[port]
