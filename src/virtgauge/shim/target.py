@@ -33,27 +33,24 @@ class Target:
     warnings: tuple[str, ...] = ()  # what of it the shim does not reach
 
 
-def find_target(program: str, search: str | None = None) -> Target:
+def find_target(program: str) -> Target:
     """Find a program as a shell would, and look whether the shim can reach it.
-
-    Args:
-        search: the folders, separated by colons; ``$PATH`` by default.
 
     Raises:
         UsageError: there is no such program, or the file cannot be executed.
         UnavailableError: it can be executed, but a preloaded library would not be loaded or not be called.
     """
-    path = _located(program, search)
-    return Target(path, tuple(_examined(path, search, 0)))
+    path = _located(program)
+    return Target(path, tuple(_examined(path, 0)))
 
 
-def _located(program: str, search: str | None) -> Path:
+def _located(program: str) -> Path:
     if "/" in program:
         path = Path(program)
         if not path.exists():
             raise UsageError(f"{program}: there is no such file", "check the path of the program")
     else:
-        found = shutil.which(program, path=search)
+        found = shutil.which(program)
         if found is None:
             raise UsageError(f"{program}: no such program in PATH", "check the name, or give its path")
         path = Path(found)
@@ -64,7 +61,7 @@ def _located(program: str, search: str | None) -> Path:
     return path
 
 
-def _examined(path: Path, search: str | None, depth: int) -> list[str]:
+def _examined(path: Path, depth: int) -> list[str]:
     if secured := _privilege(path):
         raise UnavailableError(
             f"{path}: {secured}, so the loader ignores LD_PRELOAD for it, and the shim would serve nothing",
@@ -75,7 +72,7 @@ def _examined(path: Path, search: str | None, depth: int) -> list[str]:
             head = file.read(256)
             words = head[2:].split(b"\n", 1)[0].decode(errors="replace").split(None, 1)
             if head.startswith(b"#!") and words:
-                return _script(path, words, search, depth)
+                return _script(path, words, depth)
             if head.startswith(b"\x7fELF"):
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
                     return _elf(path, image)
@@ -88,17 +85,17 @@ def _examined(path: Path, search: str | None, depth: int) -> list[str]:
     )
 
 
-def _script(path: Path, words: list[str], search: str | None, depth: int) -> list[str]:
+def _script(path: Path, words: list[str], depth: int) -> list[str]:
     """What the interpreter of a script is, which stands in its first line with at most one argument."""
     if depth >= _DEEPEST_SCRIPT:
         raise UsageError(f"{path}: its interpreter is a script whose interpreter is a script, too often")
     interpreter = Path(words[0])
     if not interpreter.exists():
         raise UsageError(f"{path}: its interpreter {interpreter} does not exist", "correct the script's first line")
-    warnings = _examined(interpreter, search, depth + 1)
+    warnings = _examined(interpreter, depth + 1)
     arguments = "".join(words[1:]).removeprefix("-S").split()
     if interpreter.name == "env" and arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
-        warnings += _examined(_located(arguments[0], search), search, depth + 1)
+        warnings += _examined(_located(arguments[0]), depth + 1)
     return warnings
 
 

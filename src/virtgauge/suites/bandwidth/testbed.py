@@ -36,23 +36,11 @@ class End:
     """One end of the path, and the router's interface towards it; none of the addresses exists outside of a lab."""
 
     name: str
-    number: int  # of its network
-
-    @property
-    def address(self) -> str:
-        return f"10.81.{self.number}.1"
-
-    @property
-    def gateway(self) -> str:
-        return f"10.81.{self.number}.254"
-
-    @property
-    def mac(self) -> str:
-        return f"02:76:67:0b:0{self.number}:01"
-
-    @property
-    def gateway_mac(self) -> str:
-        return f"02:76:67:0b:0{self.number}:fe"
+    # address, gateway: of the end, and of the router
+    address: str
+    gateway: str
+    mac: str
+    gateway_mac: str
 
     def nic(self, port: str) -> Nic:
         """The end's only interface; ``port`` is the name of its other end."""
@@ -65,7 +53,10 @@ class End:
         )
 
 
-SENDER_END, OTHERS_END, RECEIVER_END = End(TESTED, 1), End(OTHERS, 2), End(RECEIVER, 3)
+SENDER_END, OTHERS_END, RECEIVER_END = (
+    End(name, f"10.81.{n}.1", f"10.81.{n}.254", f"02:76:67:0b:0{n}:01", f"02:76:67:0b:0{n}:fe")
+    for n, name in enumerate((TESTED, OTHERS, RECEIVER), start=1)
+)
 
 
 @dataclasses.dataclass(frozen=True)
