@@ -105,13 +105,11 @@ def kruskal_wallis(groups: Sequence[Values]) -> KruskalWallis:
         ValueError: fewer than two groups, an empty one, or a value that is no finite number.
     """
     ranks, sizes = ranked(groups)
-    n = sum(sizes)
-    spread = _tie_corrected_variance(ranks)
+    df, centre = len(groups) - 1, (sum(sizes) + 1) / 2
+    spread = float(np.var(ranks, ddof=1))  # N(N+1)/12 without ties; both tests divide by it
     if spread == 0:
-        return KruskalWallis(0.0, len(groups) - 1, 1.0, sizes)
-    centre = (n + 1) / 2
+        return KruskalWallis(0.0, df, 1.0, sizes)
     h = sum(part.size * (part.mean() - centre) ** 2 for part in _split(ranks, sizes)) / spread
-    df = len(groups) - 1
     return KruskalWallis(float(h), df, float(special.chdtrc(df, h)), sizes)
 
 
@@ -122,7 +120,7 @@ def dunn(groups: Sequence[Values]) -> tuple[DunnPair, ...]:
         ValueError: as :func:`kruskal_wallis`.
     """
     ranks, sizes = ranked(groups)
-    spread = _tie_corrected_variance(ranks)
+    spread = float(np.var(ranks, ddof=1))
     means = [part.mean() for part in _split(ranks, sizes)]
     pairs = list(itertools.combinations(range(len(groups)), 2))
     z = [
@@ -179,11 +177,6 @@ def ranked(groups: Sequence[Values]) -> tuple[Values, tuple[int, ...]]:
     if not np.isfinite(values).all():
         raise ValueError("a value that is missing or infinite has no rank")
     return midranks(values), sizes
-
-
-def _tie_corrected_variance(ranks: Values) -> float:
-    """The variance of the ranks with N − 1, which is N(N+1)/12 without ties; both tests divide by it."""
-    return float(np.var(ranks, ddof=1)) if ranks.size > 1 else 0.0
 
 
 def _split(ranks: Values, sizes: Sequence[int]) -> list[Values]:

@@ -27,6 +27,7 @@ from virtgauge.suites.bandwidth.testbed import LISTENER_PORT, RECEIVER_END, Band
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.testbed import Stage, Testbed
 
+_FACTORS = ("estimator", "timing", "through", "capacity_mbps", "cross_mbps", "traffic", "delay_ms", "loss", "pacing")
 _TOKEN_BYTES = 16
 _SET_UP_S, _SEARCH_S = 120.0, 30.0
 """For the calibration and all that is around it, and for each search: a path that is hard to tell takes many trains."""
@@ -48,23 +49,12 @@ class BandwidthSuite(Suite):
 
     def cells(self) -> list[Cell]:
         s = self._settings
+        design = itertools.product(
+            s.estimators, s.swaps(), s.capacities_mbps, s.traffics(), s.delays_ms, s.losses, s.pacings
+        )
         return [
-            self._cell(
-                {
-                    "estimator": estimator,
-                    "timing": timing,
-                    "through": through,
-                    "capacity_mbps": capacity,
-                    "cross_mbps": cross,
-                    "traffic": traffic,
-                    "delay_ms": delay,
-                    "loss": loss,
-                    "pacing": pacing,
-                }
-            )
-            for estimator, (timing, through), capacity, (cross, traffic), delay, loss, pacing in itertools.product(
-                s.estimators, s.swaps(), s.capacities_mbps, s.traffics(), s.delays_ms, s.losses, s.pacings
-            )
+            self._cell(dict(zip(_FACTORS, (estimator, *swap, capacity, *traffic, *others), strict=True)))
+            for estimator, swap, capacity, traffic, *others in design
         ]
 
     def _cell(self, params: dict[str, Any]) -> Cell:
