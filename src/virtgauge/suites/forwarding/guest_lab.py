@@ -75,17 +75,39 @@ class CpuPlan:
         return settings.cpu_limit == "fair" and len(self.guests) >= settings.guests
 
 
+@dataclasses.dataclass(frozen=True)
+class Router:
+    """The way into a guest from br0, and out of it by br1."""
+
+    ingress: Nic
+    egress: Nic  # with the one neighbour that a router ever sends to
+    rules: tuple[Rule, Rule]  # how its flow's frames reach it, and how what it sends on reaches the tester
+
+    @classmethod
+    def of(cls, number: int) -> Self:
+        ingress = Nic(f"in{number}", f"02:76:67:01:00:{number:02x}", (f"10.76.0.{number + 1}/16",))
+        egress = Nic(
+            port=f"out{number}",
+            mac=f"02:76:67:02:00:{number:02x}",
+            addresses=(f"10.77.0.{number + 1}/16",),
+            neighbours=(Neighbour(DESTINATION, RECEIVE_MAC),),
+        )
+        rules = Rule(TRANSMIT_PORT, ingress.mac, ingress.port), Rule(egress.port, RECEIVE_MAC, RECEIVE_PORT)
+        return cls(ingress, egress, rules)
+
+
 async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuPlan) -> None:
     """All of them, a few at a time: a guest that boots beside many others may not be ready in time."""
     gate = asyncio.Semaphore(_LAUNCHED_AT_A_TIME)
 
     async def launch(number: int) -> Guest:
         own, limit = cpus.of_guest(number, settings)
+        router = Router.of(number)
         async with gate:
             return await stage.launch(
                 f"router{number}",
                 lab=lab,
-                nics=_interfaces(number),
+                nics=(router.ingress, router.egress),
                 forwarding=True,
                 memory_mib=settings.memory_mib,
                 cpus=own,
@@ -103,44 +125,6 @@ async def launch_routers(settings: ForwardingSettings, stage: Stage, lab: Namesp
     stage.guests[:] = guests  # in the order of the flows, not in that of their readiness
 
 
-def ingress_port(number: int) -> str:
-    """A guest's port on br0."""
-    return f"in{number}"
-
-
-def egress_port(number: int) -> str:
-    """A guest's port on br1."""
-    return f"out{number}"
-
-
-def ingress_rule(number: int) -> Rule:
-    """How a flow's frames reach its guest."""
-    return Rule(TRANSMIT_PORT, ingress_mac(number), ingress_port(number))
-
-
-def egress_rule(number: int) -> Rule:
-    """How what a guest sends on reaches the tester."""
-    return Rule(egress_port(number), RECEIVE_MAC, RECEIVE_PORT)
-
-
-def ingress_mac(number: int) -> str:
-    """Hardware address by which a flow's frames reach its guest."""
-    return f"02:76:67:01:00:{number:02x}"
-
-
-def _interfaces(number: int) -> tuple[Nic, Nic]:
-    """The way in, and the way out with the one neighbour that a router ever sends to."""
-    return (
-        Nic(port=ingress_port(number), mac=ingress_mac(number), addresses=(f"10.76.0.{number + 1}/16",)),
-        Nic(
-            port=egress_port(number),
-            mac=f"02:76:67:02:00:{number:02x}",
-            addresses=(f"10.77.0.{number + 1}/16",),
-            neighbours=(Neighbour(DESTINATION, RECEIVE_MAC),),
-        ),
-    )
-
-
 class GuestLab(ForwardingLab):
     """See the module."""
 
@@ -151,7 +135,8 @@ class GuestLab(ForwardingLab):
         self.cpus, self.switch, self.namespace = cpus, switch, lab
         transmit, receive = (cpus.tester[0], cpus.tester[-1]) if cpus.tester else (None, None)
         tested = functools.partial(Tester, tester.channel, settings.port, transmit_cpu=transmit, receive_cpu=receive)
-        paths = [Path(_TRANSMIT_MAC, ingress_mac(number), SOURCE, DESTINATION) for number in range(settings.guests)]
+        self._routers = [Router.of(number) for number in range(settings.guests)]
+        paths = [Path(_TRANSMIT_MAC, router.ingress.mac, SOURCE, DESTINATION) for router in self._routers]
         loop = [Path(_LOOP_MAC, RECEIVE_MAC, SOURCE, DESTINATION)]
         self._tester = tested("eth0", "eth1", paths, drain_ns=round(Tester.drain_ns * self.timeout_factor))
         self._loop = tested("eth2", _LOOP_END, loop, drain_ns=_LOOP_DRAIN_NS)
@@ -219,16 +204,15 @@ class GuestLab(ForwardingLab):
                 return f"{lost} of {sent} frames do not come back through guest {flow}; the rules counted {passed}"
             if trial.flows[flow].duplicates:
                 return f"frames through guest {flow} come back more than once"
-            for rule in (ingress_rule(flow), egress_rule(flow)):
+            for rule in self._routers[flow].rules:
                 counted, before = rules_now.get(rule), rules.get(rule)
                 if counted is not None and before is not None and counted - before < sent:
                     return f"{sent} frames were sent through guest {flow}, its rule counted {counted}"
         least = min(trial.flows[flow].sent for flow in flows)
-        for other in range(self.flows):
-            for port in (ingress_port(other), egress_port(other)):
+        for other, router in enumerate(self._routers):
+            for port, due in ((router.ingress.port, trial.flows[other].sent), (router.egress.port, 0)):
                 then, now = links[port], links_now[port]
                 went = now.tx_frames + now.tx_dropped - then.tx_frames - then.tx_dropped
-                due = trial.flows[other].sent if port == ingress_port(other) else 0
                 if went - due >= least:
                     return f"frames for guest {flows[0]} also reach guest {other}, by the port {port}"
         return None
@@ -309,9 +293,9 @@ def _join(settings: ForwardingSettings, stage: Stage, lab: Namespace, cpus: CpuP
         else LinuxBridge(lab)
     )
     stage.at_end(switch.close)
-    guests = range(settings.guests)
-    switch.add_bridge("br0", [TRANSMIT_PORT, *(ingress_port(number) for number in guests)])
-    switch.add_bridge("br1", [RECEIVE_PORT, *(egress_port(number) for number in guests)])
-    switch.add_rules([ingress_rule(number) for number in guests])
-    switch.add_rules([egress_rule(number) for number in guests])
+    routers = [Router.of(number) for number in range(settings.guests)]
+    switch.add_bridge("br0", [TRANSMIT_PORT, *(router.ingress.port for router in routers)])
+    switch.add_bridge("br1", [RECEIVE_PORT, *(router.egress.port for router in routers)])
+    for rules in zip(*(router.rules for router in routers), strict=True):
+        switch.add_rules(rules)
     return switch
