@@ -236,22 +236,14 @@ def _effects(
     if len(varied) < 2 or not all(levels.values()):
         notes.append("There are no two factors whose levels were all combined, so no interaction can be tested.")
         return 0, none
-    complete = {
-        platform: sorted(
-            set.intersection(
-                *(
-                    {
-                        block
-                        for block, figures in cells[function, platform, load].items()
-                        if None not in map(figures.get, PARAMETERS)
-                    }
-                    for function in levels["function"]
-                    for load in levels["load"]
-                )
-            )
+
+    def whole(platform: str) -> list[int]:
+        found = [cells[function, platform, load] for function in levels["function"] for load in levels["load"]]
+        return sorted(
+            block for block in found[0] if all(None not in map(one.get(block, {}).get, PARAMETERS) for one in found)
         )
-        for platform in levels["platform"]
-    }
+
+    complete = {platform: whole(platform) for platform in levels["platform"]}
     n = min(len(blocks) for blocks in complete.values())
     if n < FEWEST_REPETITIONS:
         notes.append(
