@@ -24,8 +24,8 @@ from typing import Any
 
 from benchmark import BenchmarkError, Outcome, figure, main, progress
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.distribution import Distribution
+from virtgauge.analysis.estimate import median_estimate
 from virtgauge.errors import VirtgaugeError
 from virtgauge.execution.progress import ProgressDisplay
 from virtgauge.execution.run import start_run

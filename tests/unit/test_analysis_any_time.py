@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.bounds import decisive_count, fewest_values, log_evidence, median_at_any_time
+from virtgauge.analysis.estimate import median_estimate
 
 
 def test_evidence_is_a_martingale_under_a_fair_coin() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from virtgauge.analysis.bootstrap import (
+from virtgauge.analysis.estimate import (
     attainable_confidence,
     expanded_tail,
     median_estimate,

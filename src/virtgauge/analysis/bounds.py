@@ -40,8 +40,7 @@ from collections.abc import Callable, Sequence
 
 from scipy import special
 
-from virtgauge.analysis.bootstrap import median_estimate
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 
 MOST_MORE = 1000  # Beyond so many further repetitions it is said that they are too many to name
 

@@ -2,7 +2,7 @@
 
 Arms of one block ran close together in time, so the ratio is formed within the block and what the blocks have in
 common (temperature, a neighbour's day) cancels.  The estimate is the median over blocks of log(test / reference),
-with the interval of :mod:`virtgauge.analysis.bootstrap`, taken back to a ratio.
+with the interval of :mod:`virtgauge.analysis.estimate`, taken back to a ratio.
 
 **The A/A guard.**  The reference is also measured against itself.  Its true ratio is 1, so whatever the A/A interval
 still allows is what this machine does between *identical* arms.  A difference is called distinguishable only if
@@ -35,8 +35,7 @@ from collections.abc import Mapping, Sequence
 
 from scipy import special
 
-from virtgauge.analysis.bootstrap import median_estimate
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 
 RESOLUTION = 0.002  # Relative: a bin of the histogram is up to 0.1 % wide, and a ratio has two of them
 

@@ -1,9 +1,34 @@
-"""An estimate: a figure together with what is known of its uncertainty."""
+"""An estimate: a figure together with what is known of its uncertainty; and the median over independent repetitions.
+
+A trial's samples are correlated; its repetitions on fresh guests are not.  So each repetition gives one value (say,
+its p99), the point is the median of those values, and the interval comes from resampling *repetitions*.
+
+The interval is the expanded percentile bootstrap of T. Hesterberg (2015), "What Teachers Should Know About the
+Bootstrap: Resampling in the Undergraduate Statistics Curriculum", The American Statistician 69(4): 371-386. The plain
+percentile interval of a small sample is too narrow, so the tail share α/2 is replaced by
+Φ(−√(n/(n−1)) · t(1−α/2, n−1)).
+
+The bootstrap distribution of a median needs no random resampling: it lives on the sample's own order statistics with
+known weights (B. Efron 1979, "Bootstrap Methods: Another Look at the Jackknife", Annals of Statistics 7(1), section
+3).  It is computed exactly, which is the limit of infinitely many resamples: no seed, no Monte-Carlo error, and
+thousands of estimates in a second.
+
+With very few repetitions no method can reach a high confidence: the widest interval, from the smallest to the
+largest value, holds the true median with 1 − 2·0.5ⁿ (n = 3: 75 %; n = 5: 93.75 %).  Then that interval is given *with
+that confidence*; a single repetition gets none.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special  # and not scipy.stats, which takes over a second to import
+
+_NEGLIGIBLE = 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,3 +74,75 @@ class Estimate:
             return None if value is None else function(value)
 
         return dataclasses.replace(self, point=apply(self.point), low=apply(self.low), high=apply(self.high), unit=unit)
+
+
+def attainable_confidence(n: int) -> float:
+    """The confidence with which [smallest, largest] of n independent values holds the median: 1 − 2·0.5ⁿ."""
+    return 1 - 2 * 0.5**n
+
+
+@functools.cache
+def expanded_tail(n: int, confidence: float) -> float:
+    """The share to cut from each end of the bootstrap distribution (Hesterberg 2015): Φ(−√(n/(n−1))·t)."""
+    t = special.stdtrit(n - 1, 0.5 + confidence / 2)
+    return float(special.ndtr(-np.sqrt(n / (n - 1)) * t))
+
+
+@functools.cache
+def median_weights(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """The exact bootstrap distribution of the median of n values.
+
+    Returns:
+        ``(i, j, weight)``: a resample's median is the mean of the i-th and j-th order statistic (from 0) with
+        that probability.  For odd n, i = j.  Pairs less likely than 1e-12 are left out.
+    """
+    rank = np.arange(1, n + 1)
+    if n % 2:
+        # P(median* ≤ x(k)) = P(at least (n+1)/2 of n draws are among the k smallest).
+        below = special.bdtrc((n - 1) // 2, n, rank / n)
+        weight = np.diff(below, prepend=0.0)
+        keep = weight > _NEGLIGIBLE
+        place = rank[keep] - 1
+        return place, place, weight[keep] / weight[keep].sum()
+    half = n // 2
+    # The half-th draw in order is x(i) and the next is x(j), i < j: half of the draws end exactly at i, half begin
+    # exactly at j.  In logarithms, for the binomial coefficient overflows beyond n = 1000.
+    share = np.log(np.arange(0, n + 1).clip(min=1e-300) / n)
+    reach = np.exp(half * share)  # (k/n)^half for k = 0 … n
+    steps = np.diff(reach)
+    with np.errstate(divide="ignore"):
+        log_step = np.log(steps)
+    log_pairs = special.gammaln(n + 1) - 2 * special.gammaln(half + 1) + log_step[:, None] + log_step[::-1][None, :]
+    log_pairs[np.tri(n, dtype=bool)] = -np.inf  # i ≥ j cannot be
+    pairs = np.exp(log_pairs)
+    lower = np.diff(special.bdtrc(half - 1, n, rank / n), prepend=0.0)  # P(the half-th draw is x(i))
+    np.fill_diagonal(pairs, np.clip(lower - pairs.sum(axis=1), 0, None))
+    i, j = np.nonzero(pairs > _NEGLIGIBLE)
+    weight = pairs[i, j]
+    return i, j, weight / weight.sum()
+
+
+def median_estimate(values: Sequence[float], unit: str, nominal: float) -> Estimate:
+    """The median over repetitions, with an interval of the nominal confidence (0…1) or of what they can give."""
+    n = len(values)
+    if n == 0:
+        return Estimate.missing(unit, "no valid repetition")
+    if n == 1:
+        return Estimate.bare(float(values[0]), unit, "a single repetition: no interval")
+    if not 0 < nominal < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, not {nominal}")
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    point = float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2  # np.median would sort them again
+    most = attainable_confidence(n)
+    if most <= nominal:
+        method = f"median of {n} repetitions; smallest to largest, {most:.2%} is the most they can give"
+        return Estimate(point, float(ordered[0]), float(ordered[-1]), most, n, unit, method)
+    i, j, weight = median_weights(n)
+    medians = (ordered[i] + ordered[j]) / 2
+    order = np.argsort(medians)
+    cumulated = np.cumsum(weight[order])
+    tail = expanded_tail(n, nominal)
+    # At the upper end the smallest median* that a share 1 − tail does not exceed.
+    low, high = (float(medians[order[np.argmax(cumulated >= share)]]) for share in (tail, 1 - tail))
+    method = f"median of {n} repetitions; expanded percentile bootstrap over repetitions"
+    return Estimate(point, low, high, nominal, n, unit, method)

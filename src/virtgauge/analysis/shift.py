@@ -49,8 +49,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from virtgauge.analysis.bootstrap import attainable_confidence
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, attainable_confidence
 from virtgauge.analysis.ranks import midranks
 
 Values = npt.NDArray[np.float64]

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from virtgauge.analysis.bootstrap import attainable_confidence, expanded_tail
 from virtgauge.analysis.comparison import unpaired_ratio
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, attainable_confidence, expanded_tail
 from virtgauge.claims import model
 from virtgauge.claims.figures import Figure, Figures, exact, format_level, grouped, number_text, told
 from virtgauge.claims.model import Claim, Level, Range

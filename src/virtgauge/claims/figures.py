@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from virtgauge.analysis.bandwidth import rate_text
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio, unpaired_ratio
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.claims.model import Cells, ClaimFile, Level, Range
 from virtgauge.results.quantities import DURATION, significant
 

@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.shift import (
     Bounds,
     Outcome,

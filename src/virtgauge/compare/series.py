@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.change_points import candidate, segments, step_limit
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.shift import Outcome, benjamini_hochberg, shift_estimate, threshold
 from virtgauge.compare.changes import Criteria, band, finding_of, ratios_to_reference, widest
 from virtgauge.compare.matching import Matched

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import paired_ratio
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.ranks import holm, kruskal_wallis, least_attainable_p
 from virtgauge.ledger.records import BLOCKS_PER_HOST, TESTER, ArmRecord, HostRecord, Manifest, TrialStatus
 from virtgauge.measures.catalogue import headline_measures

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import Agreement, agreement
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, Manifest, TrialStatus
 from virtgauge.ledger.store import Ledger
 from virtgauge.report.arms import arms_of, told_apart

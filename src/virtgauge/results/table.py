@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from virtgauge.analysis.bootstrap import median_estimate
 from virtgauge.analysis.comparison import (
     Comparison,
     Difference,
@@ -24,7 +23,7 @@ from virtgauge.analysis.comparison import (
     paired_ratio,
 )
 from virtgauge.analysis.distribution import Distribution, merge
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of

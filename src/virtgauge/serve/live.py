@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from virtgauge.analysis.bootstrap import median_estimate
-from virtgauge.analysis.estimate import Estimate
+from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord
 from virtgauge.ledger.store import Ledger
