@@ -59,11 +59,6 @@ MOST_NEEDED = 10_000  # Repetitions beyond which more of them are no answer; a p
 _SLACK = 1e-9  # Relative: sums of probabilities that should be equal differ by rounding
 
 
-def widest_confidence(m: int, n: int) -> float:
-    """That of the interval from the smallest to the largest difference of m + n values: 1 − 2/C(m + n, m)."""
-    return 1 - 2 / math.comb(m + n, m)
-
-
 def least_p(m: int, n: int) -> float:
     """The smallest two-sided p that m + n values can give: when all of one lie above all of the other."""
     return min(1.0, 2 / math.comb(m + n, m))
@@ -108,8 +103,8 @@ def signed_rank_distribution(doubled_ranks: tuple[int, ...]) -> Values:
 def interval_place(m: int, n: int, nominal: float) -> tuple[int, float]:
     """Of the m·n differences of m + n values."""
     small, total = min(m, n), m + n
-    if widest_confidence(m, n) <= nominal:
-        return 0, widest_confidence(m, n)
+    if 1 - least_p(m, n) <= nominal:
+        return 0, 1 - least_p(m, n)
     if total <= MOST_EXACT:
         # U is the sum of ranks less its least, and without ties every second doubled sum is impossible.
         return _place(
