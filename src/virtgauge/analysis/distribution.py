@@ -22,6 +22,7 @@ draw than of the system."""
 
 _COARSE_SHARE, _NEIGHBOUR_SHARE = 0.1, 0.01
 """From which share of all values on a bin is a step of a coarse clock, and a neighbouring bin its next step."""
+_TAIL_POINTS = 16  # Of a curve, that always stay; it has several times as many
 FENCE = 1.5  # Interquartile ranges from the quartiles (J. W. Tukey 1977, "Exploratory Data Analysis", section 2D).
 LEAST_VALUES = 20  # Quartiles of fewer are themselves too uncertain to say what lies far beyond them
 
@@ -36,10 +37,6 @@ class Distribution:
     minimum: float
     maximum: float
     mean: float  # exact, before binning
-
-    def __post_init__(self) -> None:
-        if self.values.shape != self.counts.shape or self.values.ndim != 1:
-            raise ValueError(f"{self.values.shape} values and {self.counts.shape} counts do not match")
 
     @functools.cached_property
     def n(self) -> int:
@@ -145,7 +142,7 @@ def merge(distributions: Iterable[Distribution]) -> Distribution:
     )
 
 
-def ccdf(distribution: Distribution, points: int = 300) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def ccdf(distribution: Distribution, points: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Points of the complementary cumulative distribution function P(X > x), for a log-log drawing.
 
     Thinned evenly in the *logarithm of the share* and over the bins, so that the rare tail keeps as many points as
@@ -155,8 +152,6 @@ def ccdf(distribution: Distribution, points: int = 300) -> tuple[npt.NDArray[np.
     Returns:
         ``values`` ascending and ``shares`` falling, both of shape (≤ points,).
     """
-    if points < 8:
-        raise ValueError("a CCDF needs at least 8 points")
     total = distribution.n
     beyond = total - np.cumsum(distribution.counts.astype(np.int64))
     values = np.clip(distribution.values.astype(np.float64), distribution.minimum, distribution.maximum)
@@ -165,11 +160,9 @@ def ccdf(distribution: Distribution, points: int = 300) -> tuple[npt.NDArray[np.
     shares = np.concatenate([beyond[inside], [1]]) / total
     if values.size <= points:
         return values, shares
-    tail = 16 if points >= 64 else 2
     keep = np.zeros(values.size, dtype=bool)
-    keep[0] = True
-    keep[-tail:] = True
-    room = (points - tail - 1) // 2
+    keep[0] = keep[-_TAIL_POINTS:] = True
+    room = (points - _TAIL_POINTS - 1) // 2
     by_share = np.log(shares[0]) + np.linspace(0, 1, room) * (np.log(shares[-1]) - np.log(shares[0]))
     keep[np.minimum(np.searchsorted(-np.log(shares), -by_share, side="left"), values.size - 1)] = True
     # A body that is spread in value but not in share (a shoulder) would lose its shape: even steps over the bins.
