@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import enum
 import errno
 import fcntl
 import functools
@@ -24,20 +23,11 @@ from virtgauge.network.nic import NetworkError, Nic
 _SIOCETHTOOL = 0x8946
 
 
-class Offload(enum.IntEnum):
-    """Features by the command that sets each (``linux/ethtool.h``)."""
-
-    TRANSMIT_CHECKSUM = 0x17
-    TCP_SEGMENTATION = 0x1F
-    GENERIC_SEGMENTATION = 0x24
-    GENERIC_RECEIVE = 0x2C
+# Commands that set a feature (``linux/ethtool.h``); segmentation first, as it needs the checksums.
+_SEGMENTATION, _GENERIC_SEGMENTATION, _GENERIC_RECEIVE, _CHECKSUMS = 0x1F, 0x24, 0x2C, 0x17
 
 
-# segmentation first, as it needs the checksums
-_ALL = (Offload.TCP_SEGMENTATION, Offload.GENERIC_SEGMENTATION, Offload.GENERIC_RECEIVE, Offload.TRANSMIT_CHECKSUM)
-
-
-def switch(interface: str, offload: Offload, on: bool) -> None:
+def _switch(interface: str, offload: int, on: bool) -> None:
     """Switch one feature of an interface of the calling thread's namespace.
 
     Raises:
@@ -56,8 +46,8 @@ def disable_all(interfaces: Iterable[str]) -> None:
         OSError: there is no such interface.
     """
     for interface in interfaces:
-        for offload in _ALL:
-            switch(interface, offload, False)
+        for offload in (_SEGMENTATION, _GENERIC_SEGMENTATION, _GENERIC_RECEIVE, _CHECKSUMS):
+            _switch(interface, offload, False)
 
 
 _TUNSETIFF = 0x400454CA
@@ -123,7 +113,7 @@ def take_live_frames(namespace: Namespace, interface: str) -> None:
         NetworkError: it is not there, or cannot.
     """
     try:
-        namespace.run(lambda: switch(interface, Offload.GENERIC_RECEIVE, True))
+        namespace.run(lambda: _switch(interface, _GENERIC_RECEIVE, True))
     except OSError as error:
         raise NetworkError(f"the interface {interface} of {namespace.name} cannot have NAPI: {error}") from error
 
@@ -289,7 +279,7 @@ def receive_in_threads(namespace: Namespace, interfaces: Iterable[str]) -> list[
 
     def switch_on() -> None:
         for name in names:
-            switch(name, Offload.GENERIC_RECEIVE, True)
+            _switch(name, _GENERIC_RECEIVE, True)
             (Path("/sys/class/net") / name / "threaded").write_text("1")
 
     with folder_locked():

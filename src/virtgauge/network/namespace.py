@@ -31,20 +31,11 @@ _NAME_LIMIT = 64
 
 # No frame that nobody sent for a measurement: no IPv6 (router solicitations, duplicate address detection), no
 # redirects; and every frame is taken whatever its source address, as a tester's are no one's.
-_SETTINGS = {
-    "ipv6/conf/all/disable_ipv6": "1",
-    "ipv6/conf/default/disable_ipv6": "1",
-    "ipv4/conf/all/rp_filter": "0",
-    "ipv4/conf/default/rp_filter": "0",
-    "ipv4/conf/all/send_redirects": "0",
-    "ipv4/conf/default/send_redirects": "0",
-    "ipv4/conf/all/accept_redirects": "0",
-    "ipv4/conf/default/accept_redirects": "0",
-    # a bridge of the lab does not ask the firewall
-    "bridge/bridge-nf-call-iptables": "0",
-    "bridge/bridge-nf-call-ip6tables": "0",
-    "bridge/bridge-nf-call-arptables": "0",
-}
+_IPV4_OFF = ("rp_filter", "send_redirects", "accept_redirects")
+_SETTINGS = {f"ipv6/conf/{which}/disable_ipv6": "1" for which in ("all", "default")}
+_SETTINGS |= {f"ipv4/conf/{which}/{name}": "0" for which in ("all", "default") for name in _IPV4_OFF}
+# A bridge of the lab does not ask the firewall.
+_SETTINGS |= {f"bridge/bridge-nf-call-{tables}": "0" for tables in ("iptables", "ip6tables", "arptables")}
 
 _Result = TypeVar("_Result")
 
