@@ -16,14 +16,10 @@ PARTIAL_DROP = 0.005  # The loss ratio of the partial-drop rate (PDR)
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Loads between which is searched, frames per second of all flows together."""
+    """Loads between which is searched, frames per second of all flows together; the lower one is above 0."""
 
     min_pps: float
     max_pps: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.min_pps < self.max_pps:
-            raise ValueError(f"a search from {self.min_pps:g} to {self.max_pps:g} frames/s has nowhere to go")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +118,9 @@ class Rfc2544Search(Search):
         return [await self._bisect(offer, limits, ratio, trials) for ratio in loss_ratios]
 
     def longest_s(self, limits: Limits) -> float:
-        return 2 * self.trial_s * (2 + bisections(limits, self.resolution))
+        # Halvings of the whole range until its parts are as narrow as the resolution of the lowest load.
+        bisections = math.ceil(math.log2(limits.max_pps / (limits.min_pps * self.resolution)))
+        return 2 * self.trial_s * (2 + bisections)
 
     async def _bisect(self, offer: Offer, limits: Limits, loss_ratio: float, trials: list[TrialResult]) -> Throughput:
         """Bisect between what earlier trials, made for another loss ratio, already decide."""
@@ -151,11 +149,6 @@ def decided(loss_ratio: float, best: TrialResult | None, upper_pps: float | None
         return Throughput(loss_ratio, None, None, upper_pps, reason)
     forwarded = best.rate_pps * (1 - min(best.worst_loss_ratio, loss_ratio))
     return Throughput(loss_ratio, forwarded, best.rate_pps, upper_pps)
-
-
-def bisections(limits: Limits, resolution: float) -> int:
-    """Halvings of the whole range until its parts are as narrow as the resolution of the lowest load."""
-    return math.ceil(math.log2(limits.max_pps / (limits.min_pps * resolution)))
 
 
 @dataclasses.dataclass(frozen=True)
