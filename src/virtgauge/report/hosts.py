@@ -22,20 +22,7 @@ from virtgauge.results.formatting import NONE, ratio, ratio_interval
 from virtgauge.results.measure import Measure
 from virtgauge.results.quantities import COUNT, FACTOR, RATIO, significant
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.blocks import (
-    Axis,
-    Block,
-    Chart,
-    Column,
-    Place,
-    Row,
-    Section,
-    Shown,
-    Text,
-    Value,
-    chart_of,
-    table_of,
-)
+from virtgauge.specs import blocks
 
 _NOTE = (
     "Ratios are to the reference on the same host, within its own repetitions: a faster host is no difference. Hosts "
@@ -120,23 +107,23 @@ class HostFindings:
             )
 
     @property
-    def section(self) -> Section:
+    def section(self) -> blocks.Section:
         """For every form of the report."""
-        return Section("hosts", "Hosts", tuple(self._blocks()))
+        return blocks.Section("hosts", "Hosts", tuple(self._blocks()))
 
-    def _blocks(self) -> Iterator[Block]:
-        yield Text((self._sentence(),), "Hosts", "finding")
-        yield from table_of("", ("Host",), _HOST_COLUMNS, map(_host_row, self.hosts))
-        yield Text((*(f"{words}." for words in self.testers), _NOTE))
+    def _blocks(self) -> Iterator[blocks.Block]:
+        yield blocks.Text((self._sentence(),), "Hosts", "finding")
+        yield from blocks.table_of("", ("Host",), _HOST_COLUMNS, map(_host_row, self.hosts))
+        yield blocks.Text((*(f"{words}." for words in self.testers), _NOTE))
         yield from self._chart()
         names = [host.name for host in self.hosts]
-        columns = [Column(title, name) for name in names for title in ("figure", "to the reference")]
+        columns = [blocks.Column(title, name) for name in names for title in ("figure", "to the reference")]
         for measure in sorted({row.measure.full_name for row in self.rows}):
             own = [row for row in self.rows if row.measure.full_name == measure]
-            rows = [Row((row.name,), row.arm.name, tuple(_figures(row, names))) for row in own]
+            rows = [blocks.Row((row.name,), row.arm.name, tuple(_figures(row, names))) for row in own]
             folded = not any(row.test and row.test.differ for row in own)
-            more = Column("between hosts", text=True)
-            yield from table_of(measure, ("Measured",), [*columns, more], rows, folded=folded)
+            more = blocks.Column("between hosts", text=True)
+            yield from blocks.table_of(measure, ("Measured",), [*columns, more], rows, folded=folded)
 
     def _sentence(self) -> str:
         hosts = f"{len(self.hosts)} host{'' if len(self.hosts) == 1 else 's'}"
@@ -147,7 +134,7 @@ class HostFindings:
         said = f"they differ in {len(self.differing)} of {self.tested} comparisons"
         return f"{hosts}; {said}, so one ratio does not stand for all."
 
-    def _chart(self) -> Iterator[Chart]:
+    def _chart(self) -> Iterator[blocks.Chart]:
         """Every ratio of every host; none where only one was measured."""
         hosts = [host.name for host in self.hosts if host.measured]
         panels: dict[str, list[dict[str, object]]] = {}
@@ -159,37 +146,37 @@ class HostFindings:
                     at = {"x": found.point, "low": found.low, "high": found.high}
                     place = {"category": host, "place": hosts.index(host), "arm": row.arm.name, "label": row.arm.label}
                     marks.append({"kind": "ours"} | place | at | told)
-        yield from chart_of(
+        yield from blocks.chart_of(
             *("dots", "Ratio to the reference, host by host"),
             "Each mark is a cell on one host: the median of its repetitions' ratios to the reference there, with its "
             "interval. 1 is the reference itself.",
-            (Axis("times the reference's", FACTOR), Axis("")),
+            (blocks.Axis("times the reference's", FACTOR), blocks.Axis("")),
             panels.items(),
         )
 
 
 _HOST_COLUMNS = (
-    *(Column("processor", text=True), Column("kernel", text=True)),
-    *("repetitions", "valid", "not valid", Column("platforms it lacks", text=True)),
+    *(blocks.Column("processor", text=True), blocks.Column("kernel", text=True)),
+    *("repetitions", "valid", "not valid", blocks.Column("platforms it lacks", text=True)),
 )
 
 
-def _host_row(host: HostSummary) -> Row:
-    place, valid = Place("run", f"*;+host={host.name}"), host.trials.get("valid", 0)
+def _host_row(host: HostSummary) -> blocks.Row:
+    place, valid = blocks.Place("run", f"*;+host={host.name}"), host.trials.get("valid", 0)
     counts = {"repetitions": host.repetitions, "valid": valid, "not_valid": sum(host.trials.values()) - valid}
-    shown = (Value.count(f"host.{name}", place, number, COUNT) for name, number in counts.items())
+    shown = (blocks.Value.count(f"host.{name}", place, number, COUNT) for name, number in counts.items())
     lacks = ", ".join(host.missing) or NONE if host.measured else "not measured: tester only"
-    return Row((host.name,), "", (host.processor or NONE, host.kernel or NONE, *shown, lacks))
+    return blocks.Row((host.name,), "", (host.processor or NONE, host.kernel or NONE, *shown, lacks))
 
 
-def _figures(row: HostRow, hosts: Sequence[str]) -> Iterator[Shown]:
+def _figures(row: HostRow, hosts: Sequence[str]) -> Iterator[blocks.Shown]:
     for host in hosts:
-        place = Place(row.measure.suite, f"{row.cell.text};+host={host}", row.arm.name)
+        place = blocks.Place(row.measure.suite, f"{row.cell.text};+host={host}", row.arm.name)
         for name, found, quantity in (
             (row.measure.name, row.estimates.get(host), row.measure.quantity),
             (f"{row.measure.name}.ratio", row.ratios.get(host), RATIO),
         ):
-            yield None if found is None else Value(name, place, found, quantity)
+            yield None if found is None else blocks.Value(name, place, found, quantity)
     yield row.test.text if row.test else NONE
 
 

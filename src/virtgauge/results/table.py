@@ -28,16 +28,7 @@ from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of
 from virtgauge.ledger.store import Ledger
-from virtgauge.results.columns import (
-    STATUSES,
-    Account,
-    Cell,
-    Trials,
-    Tried,
-    chunks,
-    read_result,
-    read_results,
-)
+from virtgauge.results.columns import STATUSES, Account, Cell, Trials, Tried, chunks, read_result, read_results
 from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Source, Statistic
 
 Blocks = Mapping[int, float]  # A figure of each repetition, by its block, in the measure's base unit
@@ -60,7 +51,6 @@ class ResultTable:
         self._figures: dict[str, Column] = {}
         self._estimates: dict[tuple[str, Cell, str], Estimate] = {}
         self._comparisons: dict[tuple[str, Cell, str], Comparison] = {}
-        self._last_results: dict[int, dict[str, Any]] = {}
         self._details: dict[tuple[Any, ...], dict[int, Any]] = {}
         self._pooled: dict[tuple[str, Cell, str], tuple[Distribution, float] | None] = {}
 
@@ -102,10 +92,6 @@ class ResultTable:
     def aa(self) -> str:
         """The reference once more; empty without one."""
         return next((arm.name for arm in self.arms if arm.role == "aa"), "")
-
-    def arm(self, name: str) -> ArmRecord:
-        """An arm by name; KeyError when there is none."""
-        return {arm.name: arm for arm in self.arms}[name]
 
     @functools.cached_property
     def suites(self) -> tuple[str, ...]:
@@ -459,10 +445,7 @@ class ResultTable:
         at = self.trials.counted_at(cell, arm)
         if at.start == at.stop:
             return {}
-        number = int(self.trials.number[self.trials.counted[at]].max())
-        if number not in self._last_results:
-            self._last_results[number] = read_result(self.ledger, number)
-        return self._last_results[number]
+        return read_result(self.ledger, int(self.trials.number[self.trials.counted[at]].max()))
 
 
 def _leaves(source: Source | None) -> Iterator[Field | Statistic]:
