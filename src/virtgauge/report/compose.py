@@ -182,7 +182,7 @@ def _shown(
         if isinstance(column, Told):
             return column.say(context, cell, arm.name)
         if context.fits(cell, column.where):
-            ranked = (spec.ranked and column is spec.columns[0]) or (spec.ranked and column.compared)
+            ranked = spec.ranked and (column is spec.columns[0] or column.compared)
             return context.value(
                 column.measure,
                 cell,

@@ -11,13 +11,13 @@ import base64
 import functools
 import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 import virtgauge
@@ -149,7 +149,7 @@ class Page:
             style=Markup(asset("page.css")),
             library=Markup(library),
             boot=Markup(boot),
-            data=Markup(embeddable(data)),
+            data=htmlsafe_json_dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")),
             policy=content_policy(library, boot),
         )
 
@@ -190,15 +190,6 @@ def drawing_library() -> str:
 def asset(name: str) -> str:
     """A file below ``templates/``: the page's style or script."""
     return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def embeddable(value: Any) -> str:
-    """JSON that can stand inside a ``<script>`` element whatever it holds."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-    for character, escaped in escapes.items():
-        text = text.replace(character, escaped)
-    return text
 
 
 def content_policy(*scripts: str) -> str:
