@@ -206,14 +206,13 @@ def hosts_of(
 def _summary(host: HostRecord, arms: Sequence[ArmRecord], table: ResultTable) -> HostSummary:
     trials = table.trials
     own = (trials.block >= host.first_block) & (trials.block < host.first_block + BLOCKS_PER_HOST)
-    statuses = np.bincount(trials.status[own], minlength=len(STATUSES)).tolist()
     valid = own & (trials.status == STATUSES.index(TrialStatus.VALID))
     identity = host.fingerprint.get("identity", {})
     return HostSummary(
         name=host.name,
         processor=str(identity.get("cpu_model") or ""),
         kernel=str(identity.get("kernel_release") or ""),
-        trials={status.value: n for status, n in sorted(zip(STATUSES, statuses, strict=True)) if n},
+        trials=trials.statuses(own),
         repetitions=np.unique(trials.block[valid]).size,
         measured=bool(host.arms),
         missing=tuple(arm.label for arm in arms if host.arms and arm.usable and arm.name not in host.arms),

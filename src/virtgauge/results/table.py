@@ -355,9 +355,7 @@ class ResultTable:
         """How many trials of an arm ended in each way, by the name of the status."""
         if arm not in self.trials.arms:
             return {}
-        of_arm = self.trials.status[self.trials.arm == self.trials.arms.index(arm)]
-        counts = np.bincount(of_arm, minlength=len(STATUSES)).tolist()
-        return {status.value: n for status, n in sorted(zip(STATUSES, counts, strict=True)) if n}
+        return self.trials.statuses(self.trials.arm == self.trials.arms.index(arm))
 
     def missing_reason(self, measure: Measure, cell: Cell, arm: str) -> str:
         """Why an arm has no figure in a cell, as its last trial there tells."""
