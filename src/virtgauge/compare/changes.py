@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.shift import (
     Bounds,
@@ -21,9 +20,8 @@ from virtgauge.analysis.shift import (
 )
 from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Change, Effect, Finding
-from virtgauge.compare.runs import ReadRun
-from virtgauge.results.columns import Cell
-from virtgauge.results.measure import Better, Measure
+from virtgauge.compare.runs import ReadRun, Side
+from virtgauge.results.measure import Better
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,22 +39,10 @@ class Criteria:
 class _Found(NamedTuple):
     """What was measured of a change, not yet judged."""
 
+    better: Better
     shifted: Shifted
     base: float  # the base's figure, of which the margin is a share
     band: float | None  # see :class:`Effect`
-
-
-class _Side(NamedTuple):
-    """An arm in a cell of one of the two runs."""
-
-    run: ReadRun
-    measure: Measure
-    cell: Cell
-    arm: str
-
-    @property
-    def blocks(self) -> Mapping[int, float]:
-        return self.run.blocks(self.measure, self.cell, self.arm)
 
 
 def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) -> tuple[Change, ...]:
@@ -65,75 +51,44 @@ def find_changes(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria) 
     for number, run in list(enumerate(runs))[1:] or [(0, runs[0])]:
         for measure, cell, arm in matched.places:
             key, pair = matched.cells[cell], matched.arms[arm]
-            base, other = _Side(runs[0], measure, key, pair.base), _Side(run, measure, key, pair.other)
+            base, other = Side(runs[0], measure, key, pair.base), Side(run, measure, key, pair.other)
             if base.blocks and other.blocks:
                 places.append((number, cell, arm, base, other))
                 own.append(_own(base, other, nominal))
                 relative.append(_relative(base, other, nominal))
-    ways = [base.measure.better for *_, base, _ in places]
     changes = []
-    for (number, cell, arm, base, other), effect, beside in zip(
-        places, _judged(ways, own, criteria), _judged(ways, relative, criteria), strict=True
-    ):
+    for place, effect, beside in zip(places, _judged(own, criteria), _judged(relative, criteria), strict=True):
+        number, cell, arm, base, other = place
         assert effect is not None
-        unit = base.measure.quantity.unit
-        before, after = (median_estimate([*side.blocks.values()], unit, nominal) for side in (base, other))
-        better = base.measure.better.value
-        changes.append(Change(number, cell, arm, base.measure.full_name, unit, better, before, after, effect, beside))
+        name, unit, better = base.measure.full_name, base.measure.quantity.unit, base.measure.better.value
+        before, after = (median_estimate([*one.blocks.values()], unit, nominal) for one in (base, other))
+        changes.append(Change(number, cell, arm, name, unit, better, before, after, effect, beside))
     return tuple(sorted(changes, key=_rank))
 
 
-def _own(base: _Side, other: _Side, nominal: float) -> _Found:
+def _own(base: Side, other: Side, nominal: float) -> _Found:
     unit, before, after = base.measure.quantity.unit, base.blocks, other.blocks
     if other.run is base.run:
         change = paired_shifted(before, after, unit, nominal)
     else:
         change = shifted([*before.values()], [*after.values()], unit, nominal)
-    found, by_difference = (
-        widest([band(side.run, base.measure, base.cell, by_ratio, nominal) for side in (base, other)])
-        for by_ratio in (change.by_ratio, False)
-    )
-    if change.by_ratio and found is None and by_difference is not None:
+    band = widest([side.band(change.by_ratio, nominal) for side in (base, other)])
+    by_difference = widest([side.band(False, nominal) for side in (base, other)])
+    if change.by_ratio and band is None and by_difference is not None:
         # The reference errs by nothing, say: identical arms have no ratio, so nothing could be held against it.
         ratio = Estimate.missing("ratio", "identical arms (A/A) have no ratio; see the difference", min(change.sizes))
-        change, found = dataclasses.replace(change, ratio=ratio), by_difference
-    return _Found(change, statistics.median(before.values()), found)
+        change, band = dataclasses.replace(change, ratio=ratio), by_difference
+    return _Found(base.measure.better, change, statistics.median(before.values()), band)
 
 
-def _relative(base: _Side, other: _Side, nominal: float) -> _Found | None:
+def _relative(base: Side, other: Side, nominal: float) -> _Found | None:
     """The change of the ratio to the reference, which is formed within each block of each run; None within one run."""
-    if other.run is base.run:
+    before, after = base.ratios, other.ratios
+    if other.run is base.run or not before or not after:
         return None
-    ratios = [ratios_to_reference(*side) for side in (base, other)]
-    if not ratios[0] or not ratios[1]:
-        return None
-    change = shifted([*ratios[0].values()], [*ratios[1].values()], "ratio", nominal)
-    bands = [band(side.run, base.measure, base.cell, True, nominal) for side in (base, other)]
-    return _Found(change, statistics.median(ratios[0].values()), widest(bands))
-
-
-def ratios_to_reference(run: ReadRun, measure: Measure, key: Cell, arm: str) -> dict[int, float]:
-    """An arm's figure in the reference's of the same block; empty of the reference, and where one is not positive."""
-    reference = run.reference
-    if reference is None or reference.name == arm:
-        return {}
-    own = run.blocks(measure, key, arm)
-    beside = run.blocks(measure, key, reference.name)
-    both = own.keys() & beside.keys()
-    if any(own[block] <= 0 or beside[block] <= 0 for block in both):
-        return {}
-    return {block: own[block] / beside[block] for block in sorted(both)}
-
-
-def band(run: ReadRun, measure: Measure, key: Cell, by_ratio: bool, nominal: float) -> float | None:
-    """What identical arms of a run differ by: a factor, or in the measure's unit; None when that is not known."""
-    if run.aa is None or run.reference is None:
-        return None
-    aa = run.blocks(measure, key, run.aa.name)
-    reference = run.blocks(measure, key, run.reference.name)
-    if by_ratio:
-        return aa_band(paired_ratio(aa, reference, nominal))
-    return band_of([paired_difference(aa, reference, measure.quantity.unit, nominal)])
+    change = shifted([*before.values()], [*after.values()], "ratio", nominal)
+    band = widest([side.band(True, nominal) for side in (base, other)])
+    return _Found(base.measure.better, change, statistics.median(before.values()), band)
 
 
 def widest(bands: Sequence[float | None]) -> float | None:
@@ -151,17 +106,17 @@ def finding_of(outcome: Outcome, better: Better) -> Finding:
     return Finding(outcome.value)
 
 
-def _judged(ways: Sequence[Better], found: Sequence[_Found | None], criteria: Criteria) -> list[Effect | None]:
+def _judged(found: Sequence[_Found | None], criteria: Criteria) -> list[Effect | None]:
     """Every change held against all of its kind."""
     raw = [one.shifted.p for one in found if one is not None and one.shifted.p is not None]
-    adjusted = iter(benjamini_hochberg(raw))
-    p_values = [None if one is None or one.shifted.p is None else next(adjusted) for one in found]
-    held = sum(p is not None and p <= criteria.level for p in p_values)
+    adjusted = benjamini_hochberg(raw)
+    held, following = sum(p <= criteria.level for p in adjusted), iter(adjusted)
     effects: list[Effect | None] = []
-    for better, one, p in zip(ways, found, p_values, strict=True):
+    for one in found:
         if one is None:
             effects.append(None)
             continue
+        p = None if one.shifted.p is None else next(following)
         bounds = Bounds(one.band, criteria.equivalent, one.base, criteria.level, max(len(raw), 1), held)
         verdict = judge(one.shifted, p, bounds)
         effects.append(
@@ -171,7 +126,7 @@ def _judged(ways: Sequence[Better], found: Sequence[_Found | None], criteria: Cr
                 band=one.band,
                 p=one.shifted.p,
                 p_adjusted=p,
-                finding=finding_of(verdict.outcome, better),
+                finding=finding_of(verdict.outcome, one.better),
                 reason=verdict.reason,
                 needed=verdict.needed,
             )

@@ -8,7 +8,9 @@ import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.errors import UsageError
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
@@ -60,6 +62,40 @@ class ReadRun:
     def aa(self) -> ArmRecord | None:
         """The reference measured once more; None where the plan had none."""
         return next((arm for arm in self.manifest.arms if arm.role == "aa"), None)
+
+
+class Side(NamedTuple):
+    """A measure of an arm in a cell of one of the runs that are compared."""
+
+    run: ReadRun
+    measure: Measure
+    cell: Cell
+    arm: str
+
+    @property
+    def blocks(self) -> Mapping[int, float]:
+        """Its figures, by block."""
+        return self.run.blocks(self.measure, self.cell, self.arm)
+
+    @property
+    def ratios(self) -> dict[int, float]:
+        """To the reference of the same block; empty of the reference itself, and where a figure is not positive."""
+        if self.run.reference is None or self.run.reference.name == self.arm:
+            return {}
+        own, beside = self.blocks, self._replace(arm=self.run.reference.name).blocks
+        both = sorted(own.keys() & beside.keys())
+        if any(own[block] <= 0 or beside[block] <= 0 for block in both):
+            return {}
+        return {block: own[block] / beside[block] for block in both}
+
+    def band(self, by_ratio: bool, nominal: float) -> float | None:
+        """What identical arms of the run differ by: a factor, or in the measure's unit; None when that is not known."""
+        if self.run.aa is None or self.run.reference is None:
+            return None
+        aa, reference = (self._replace(arm=arm.name).blocks for arm in (self.run.aa, self.run.reference))
+        if by_ratio:
+            return aa_band(paired_ratio(aa, reference, nominal))
+        return band_of([paired_difference(aa, reference, self.measure.quantity.unit, nominal)])
 
 
 def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:

@@ -12,10 +12,10 @@ import numpy as np
 from virtgauge.analysis.change_points import candidate, segments, step_limit
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.analysis.shift import Outcome, benjamini_hochberg, shift_estimate, threshold
-from virtgauge.compare.changes import Criteria, band, finding_of, ratios_to_reference, widest
+from virtgauge.compare.changes import Criteria, finding_of, widest
 from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Series, Step
-from virtgauge.compare.runs import LEAST_SERIES, ReadRun
+from virtgauge.compare.runs import LEAST_SERIES, ReadRun, Side
 from virtgauge.results.measure import Measure
 
 
@@ -67,19 +67,15 @@ def _course(
     runs: Sequence[ReadRun], matched: Matched, measure: Measure, cell: int, arm: int, relative: bool, criteria: Criteria
 ) -> _Course | None:
     key, pair = matched.cells[cell], matched.arms[arm]
-    places, values = [], []
-    for place, run in enumerate(runs):
-        name = pair.other if place else pair.base
-        blocks = ratios_to_reference(run, measure, key, name) if relative else run.blocks(measure, key, name)
-        if blocks:
-            places.append(place)
-            values.append(tuple(blocks.values()))
+    sides = [Side(run, measure, key, pair.other if place else pair.base) for place, run in enumerate(runs)]
+    all_values = ((place, side.ratios if relative else side.blocks) for place, side in enumerate(sides))
+    values = {place: tuple(found.values()) for place, found in all_values if found}
     if not values or (relative and len(values) < LEAST_SERIES):
         return None
-    by_ratio = min(min(each) for each in values) > 0
-    known = widest([band(runs[place], measure, key, by_ratio, criteria.nominal) for place in places])
+    by_ratio = min(map(min, values.values())) > 0
+    known = widest([sides[place].band(by_ratio, criteria.nominal) for place in values])
     scaled = 0.0 if known is None else math.log(known) if by_ratio else known
-    return _Course(measure, cell, arm, relative, tuple(places), tuple(values), by_ratio, scaled)
+    return _Course(measure, cell, arm, relative, tuple(values), tuple(values.values()), by_ratio, scaled)
 
 
 def _examined(courses: Sequence[_Course], runs: int, criteria: Criteria, seed: int) -> list[Series]:
