@@ -6,8 +6,6 @@ Ledgers are read in a thread, one at a time, so that the server answers meanwhil
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -37,7 +35,7 @@ class Look(Generic[Value]):
             return self._found[1]
         async with self._reading:
             if self._found is None or not self._is_fresh():
-                value = await _in_thread(self._read)
+                value = await asyncio.to_thread(self._read)
                 self._found = time.monotonic(), value
             return self._found[1]
 
@@ -85,25 +83,3 @@ class Showing:
                 self._watches.popitem(last=False)
         self._watches.move_to_end(run_id)
         return await self._watches[run_id].now()
-
-
-async def _in_thread(read: Callable[[], Value]) -> Value:
-    """Call it in a thread that the end of the process need not wait for."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Value] = loop.create_future()
-
-    def tell(how: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
-            loop.call_soon_threadsafe(lambda: None if done.cancelled() else how())
-
-    def work() -> None:
-        try:
-            value = read()
-        except BaseException as error:  # whoever waits is told
-            failure = error
-            tell(lambda: done.set_exception(failure))
-        else:
-            tell(lambda: done.set_result(value))
-
-    threading.Thread(target=work, name="ledger-reader", daemon=True).start()
-    return await done
