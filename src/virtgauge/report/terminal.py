@@ -39,8 +39,7 @@ def render_text(report: Report, console: Console) -> None:
     for suite in report.suites:
         if len(report.suites) > 1:
             console.print(Line(suite.title, style="bold underline"))
-        for headline in suite.headlines:
-            _headline(report, suite.headlines, headline, console)
+        console.print(_headlines(report, suite.headlines))
     for caveat in report.caveats:
         console.print(Line(f"! {printable(caveat)}", style="yellow"))
     for suite in report.suites:
@@ -54,17 +53,16 @@ def render_text(report: Report, console: Console) -> None:
             console.print(Line(f"skipped {printable(arm.label)}: {printable(arm.reason + fix)}", style="dim"))
 
 
-def _headline(report: Report, beside: Sequence[Headline], headline: Headline, console: Console) -> None:
-    mark, style = MARKS[headline.tone]
-    labels = [len(printable(other.label)) for other in beside]
-    line = Printed.grid(padding=(0, 1))
-    line.add_column(width=1)
-    line.add_column(width=min(max(labels), 32))
-    line.add_column()
-    emulated = " (emulated)" if report.arm(headline.arm).record.emulated else ""
-    text = printable(headline.text) + emulated + (" (reference)" if headline.tone is Tone.REFERENCE else "")
-    line.add_row(Line(mark, style=style), Line(printable(headline.label), style="bold"), Line(text, style=style))
-    console.print(line)
+def _headlines(report: Report, headlines: Sequence[Headline]) -> Printed:
+    lines = Printed.grid(padding=(0, 1))
+    for width in (1, min(max(len(printable(one.label)) for one in headlines), 32), None):
+        lines.add_column(width=width)
+    for one in headlines:
+        mark, style = MARKS[one.tone]
+        emulated = " (emulated)" if report.arm(one.arm).record.emulated else ""
+        text = printable(one.text) + emulated + (" (reference)" if one.tone is Tone.REFERENCE else "")
+        lines.add_row(Line(mark, style=style), Line(printable(one.label), style="bold"), Line(text, style=style))
+    return lines
 
 
 def _validity(report: Report, console: Console) -> None:
@@ -139,18 +137,10 @@ def _table(block: Table, arms: Mapping[str, ArmRecord], width: int) -> Printed:
 
 
 def _shown(one: Shown) -> Line:
-    if one is None:
+    if one is None or (isinstance(one, Value) and one.estimate.point is None):
         return Line("–", style="dim")
-    if isinstance(one, str):
-        return Line(printable(one))
-    if isinstance(one, Finding):
-        return Line(printable(one.text))
-    return _value(one)
-
-
-def _value(one: Value) -> Line:
-    if one.estimate.point is None:
-        return Line("–", style="dim")
+    if isinstance(one, str | Finding):
+        return Line(printable(one if isinstance(one, str) else one.text))
     text = Line(formatting.point_text(one.estimate, one.quantity), style="bold")
     if one.note:
         text.append(f" ({printable(one.note)})", style="yellow")
