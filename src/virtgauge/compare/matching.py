@@ -18,7 +18,7 @@ from virtgauge.errors import UsageError
 from virtgauge.ledger.records import ArmRecord, Manifest
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import DesignScope, Plan
-from virtgauge.report.arms import row_labels
+from virtgauge.report.model import row_labels
 from virtgauge.report.suite import SPECS
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import probe_title

@@ -247,7 +247,7 @@ def verdict(
     0: all are met; 4: one is not; 5: none failed, and one is undecided.
     """
     from virtgauge.ledger.read_only import ReadOnlyLedger
-    from virtgauge.report.arms import row_labels
+    from virtgauge.report.model import row_labels
     from virtgauge.report.requirements import decisions_of, print_decisions
     from virtgauge.results.table import ResultTable
 

@@ -18,7 +18,7 @@ from virtgauge.errors import UsageError
 from virtgauge.exchange.figures import Figure, RunFigures
 from virtgauge.exchange.trials import reason_of
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
-from virtgauge.report.arms import row_labels
+from virtgauge.report.model import row_labels
 from virtgauge.report.requirements import Decisions, ReportedRequirement, conditions_text, margin_text, more_text
 from virtgauge.results.columns import Cell, Tried, read_marks
 from virtgauge.results.measure import Better

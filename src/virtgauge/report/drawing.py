@@ -22,7 +22,7 @@ from typing import Any
 import altair as alt
 
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.report.arms import arm_colours, arm_dashes
+from virtgauge.report.page import arm_colours, arm_dashes
 from virtgauge.results.quantities import DURATION, RATIO, SHARE
 from virtgauge.specs.blocks import Axis, Chart
 

@@ -18,7 +18,7 @@ from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, Manifest, TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.report.arms import arms_of, told_apart
+from virtgauge.plan.model import AA_SUFFIX, scopes_of
 from virtgauge.report.hosts import HostFindings, hosts_of
 from virtgauge.report.left_out import LeftOut, Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.replay import Replay, replay_of
@@ -126,6 +126,40 @@ def _cell_name(suites: Sequence[SuiteReport], name: str, probe: str, factors: Ma
     suite = next((suite for suite in suites if suite.suite == name), None)
     levels = ", ".join(f"{factor} {level}" for factor, level in factors.items())
     return suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}"
+
+
+def told_apart(arms: Sequence[ArmRecord]) -> tuple[ArmRecord, ...]:
+    """The same arms, each with a label of its own."""
+    labels = row_labels(arms)
+    return tuple(dataclasses.replace(arm, label=labels[arm.name]) for arm in arms)
+
+
+def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:
+    """A label for every arm, told apart by its name where two arms share one."""
+    labels = [arm.label for arm in arms]
+    return {arm.name: arm.label if labels.count(arm.label) == 1 else f"{arm.label} [{arm.name}]" for arm in arms}
+
+
+_LEFT_OUT = "left out by the plan: the figures of an emulated processor decide nothing, and it would take long"
+
+
+def arms_of(manifest: Manifest, suite: str) -> tuple[ArmRecord, ...]:
+    """Of a suite, in the manifest's order: all, unless its designs are for some only.
+
+    One that was left out as emulated is not usable here, and says why.
+    """
+    scopes = scopes_of(manifest.plan_text, suite)
+    if not scopes:
+        return manifest.arms
+    found = []
+    for arm in manifest.arms:
+        aa = arm.role == "aa"
+        platform = arm.name.removesuffix(AA_SUFFIX) if aa else arm.name
+        if any(scope.is_for(platform, aa=aa, emulated=arm.emulated) for scope in scopes):
+            found.append(arm)
+        elif any(scope.is_for(platform, aa=aa, emulated=False) for scope in scopes):
+            found.append(dataclasses.replace(arm, usable=False, reason=_LEFT_OUT) if arm.usable else arm)
+    return tuple(found)
 
 
 def has_finished(events: Sequence[EventRecord]) -> bool:

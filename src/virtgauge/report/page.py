@@ -27,7 +27,6 @@ from virtgauge.errors import UnavailableError
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import replay, requirements, trials
 from virtgauge.report.answers import answers, identical_arms
-from virtgauge.report.arms import arm_colours, arm_dashes
 from virtgauge.report.model import Report
 from virtgauge.report.suite import SuiteReport
 from virtgauge.results import formatting
@@ -37,6 +36,12 @@ LIBRARY = Path(virtgauge.__file__).parent / "native" / "vega-embed.js"
 """Vega, Vega-Lite and vega-embed in one script; made by ``setup/page.py`` when the package or a checkout is built."""
 
 _COLUMNS = {"ccdf": "curves", "strips": "raw"}
+
+_REFERENCE_COLOUR = "#7b8494"
+_COLOURS = (
+    *("#2f7ff0", "#ee7d22", "#12a594", "#c44fb8", "#b89400"),
+    *("#8a63f0", "#e5484d", "#56a336", "#0ea5d0", "#a1745a"),
+)
 
 
 def render_html(report: Report) -> str:
@@ -161,6 +166,18 @@ def _counted(blocks: Iterable[Block]) -> str:
     texts = sum(len(one.paragraphs) for one in blocks if isinstance(one, Text)) if not charts and not rows else 0
     parts = ((charts, "chart"), (rows, "row"), (texts, "note"))
     return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts if number)
+
+
+def arm_colours(arms: Sequence[ArmRecord]) -> dict[str, str]:
+    """A colour for every arm: neutral for reference and A/A, else by order in the plan."""
+    tests = [arm.name for arm in arms if arm.role == "test"]
+    colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(tests)}
+    return {arm.name: colours.get(arm.name, _REFERENCE_COLOUR) for arm in arms}
+
+
+def arm_dashes(arms: Sequence[ArmRecord]) -> dict[str, list[int]]:
+    """Solid lines for measured arms, dashed for emulated ones, dotted for the A/A arm."""
+    return {arm.name: [7, 3] if arm.emulated else [2, 2] if arm.role == "aa" else [1, 0] for arm in arms}
 
 
 @functools.cache
