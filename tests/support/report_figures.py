@@ -203,8 +203,8 @@ def _told(estimate: Estimate) -> dict[str, Any]:
     return named | {"confidence": estimate.confidence, "n": estimate.n, "unit": estimate.unit}
 
 
-def _resolved(found: Comparison | Difference, figure: Callable[..., Figure], against: str) -> Iterator[Figure]:
-    estimate = found.ratio if isinstance(found, Comparison) else found.estimate
+def _resolved(found: Difference, figure: Callable[..., Figure], against: str) -> Iterator[Figure]:
+    estimate = found.estimate
     if estimate.point is None:
         return
     known = resolution(found)

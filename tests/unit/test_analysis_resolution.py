@@ -25,7 +25,7 @@ def estimate(point: float, low: float | None, high: float | None, unit: str = "r
 
 
 def comparison(point: float, low: float | None, high: float | None, band: float | None) -> Comparison:
-    return Comparison(estimate(point, low, high), Estimate.missing("ns", ""), band, Judgement.INCONCLUSIVE, "")
+    return Comparison(estimate(point, low, high), band, Judgement.INCONCLUSIVE, "", Estimate.missing("ns", ""))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def comparison(point: float, low: float | None, high: float | None, band: float 
     ],
 )  # fmt: skip
 def test_the_interval_or_the_band_limits_each_direction(
-    found: Comparison | Difference, higher: float | None, lower: float | None, reason: str
+    found: Difference, higher: float | None, lower: float | None, reason: str
 ) -> None:
     known = resolution(found)
     assert known.higher == (None if higher is None else pytest.approx(higher))

@@ -19,7 +19,7 @@ def estimate(point: float, low: float | None, high: float | None, unit: str = "r
 
 
 def comparison(point: float, low: float, high: float, judgement: Judgement) -> Comparison:
-    return Comparison(estimate(point, low, high), Estimate.missing("ns", ""), 1.02, judgement, "because")
+    return Comparison(estimate(point, low, high), 1.02, judgement, "because", Estimate.missing("ns", ""))
 
 
 @pytest.mark.parametrize(

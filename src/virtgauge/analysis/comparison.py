@@ -55,15 +55,13 @@ class Judgement(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
-    """A test arm against the reference."""
+class Difference:
+    """One figure beside another, in pairs."""
 
-    ratio: Estimate  # test / reference, unit ``ratio``
-    difference: Estimate  # test − reference, in the measure's unit
-    # the A/A band as a factor ≥ 1: ratios within [1/band, band] also occur between identical arms; None when the A/A
-    # pair gave no interval
+    estimate: Estimate  # test − base, in the measure's unit
+    # how far identical arms seem apart, likewise; None when that is not known
     band: float | None
-    judgement: Judgement  # whether the test arm's figure is higher or lower, or no difference has been shown
+    judgement: Judgement  # whether the tested figure is higher or lower, or no difference has been shown
     reason: str
 
     @property
@@ -72,17 +70,14 @@ class Comparison:
 
 
 @dataclasses.dataclass(frozen=True)
-class Difference:
-    """One figure less another, in pairs."""
+class Comparison(Difference):
+    """A test arm beside the reference, judged by the ratio test / reference; the A/A band is a factor ≥ 1."""
 
-    estimate: Estimate  # test − base, in the measure's unit
-    band: float | None  # how far identical arms seem apart, in the same unit; None when that is not known
-    judgement: Judgement  # whether the tested figure is higher or lower, or no difference has been shown
-    reason: str
+    difference: Estimate  # test − reference, in the measure's unit
 
     @property
-    def distinguishable(self) -> bool:
-        return self.judgement is not Judgement.INCONCLUSIVE
+    def ratio(self) -> Estimate:
+        return self.estimate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +174,7 @@ def compare(
     ratio = paired_ratio(test, reference, nominal)
     difference = paired_difference(test, reference, unit, nominal)
     judgement, reason = judge_ratio(ratio, aa, nominal)
-    return Comparison(ratio, difference, aa_band(aa), judgement, reason)
+    return Comparison(ratio, aa_band(aa), judgement, reason, difference)
 
 
 def judge_ratio(ratio: Estimate, aa: Estimate | None, nominal: float) -> tuple[Judgement, str]:
@@ -240,10 +235,8 @@ def agreement(ratios: Sequence[Estimate]) -> Agreement:
     return Agreement(n, excluding, tolerated, max(bands))
 
 
-def resolution(found: Comparison | Difference) -> Resolution:
+def resolution(found: Difference) -> Resolution:
     """What a comparison could have shown, whatever it did show."""
-    if isinstance(found, Comparison):
-        return resolution_of(found.ratio, found.band)
     return resolution_of(found.estimate, found.band)
 
 

@@ -168,15 +168,13 @@ def interval_text(estimate: Estimate, quantity: Quantity) -> str:
     return f"{number if high.endswith(f' {unit}') else low}–{high}"
 
 
-def beside(found: Comparison | Difference, quantity: Quantity, *, short: bool = False) -> str:
+def beside(found: Difference, quantity: Quantity, *, short: bool = False) -> str:
     """A comparison with the reference: ``0.91× (0.90–0.93×)``, or that it could not be resolved; empty without one."""
-    if isinstance(found, Comparison):
-        if found.ratio.point is None:
-            return ""
-        return _unresolved(found) or (ratio if short else ratio_with_interval)(found.ratio)
     estimate = found.estimate
     if estimate.point is None:
         return ""
+    if isinstance(found, Comparison):
+        return _unresolved(found) or (ratio if short else ratio_with_interval)(estimate)
     ends = () if short or estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
     point, *interval = (_signed(one, quantity) for one in (estimate.point, *ends))
     unit = " points" if quantity is SHARE else ""
@@ -190,7 +188,7 @@ def _signed(difference: float, quantity: Quantity) -> str:
     return sign + (text.removesuffix(" %") if quantity is SHARE else text)
 
 
-def why_judged(found: Comparison | Difference) -> str:
+def why_judged(found: Difference) -> str:
     """The reason of a judgement, and the smallest difference of which the comparison had an even chance."""
     said = found.reason
     if isinstance(found, Comparison):

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from virtgauge.analysis.comparison import Comparison, Difference, Judgement
+from virtgauge.analysis.comparison import Difference, Judgement
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import COUNT, Quantity
@@ -35,7 +35,7 @@ class Value:
     place: Place
     estimate: Estimate  # in the base unit of ``quantity``; its method says why it is missing
     quantity: Quantity
-    compared: Comparison | Difference | None = None  # with the reference; None where that makes no sense
+    compared: Difference | None = None  # with the reference; None where that makes no sense
     better: Better = Better.NEITHER  # which way
     ranked: bool = True  # False of emulated arms, whose comparisons are not coloured
     rank: int | None = None  # among others like it; None where nothing is ranked

@@ -68,7 +68,7 @@ class Said:
 def figure(
     name: str,
     value: str,
-    found: Comparison | Difference | None = None,
+    found: Difference | None = None,
     change: str = "",
     known: Resolution | None = None,
     probe: str = "",
@@ -82,10 +82,8 @@ def figure(
     """
     if found is None:
         return HeadlineFigure(name, value, resolution=known, probe=probe)
-    if isinstance(found, Comparison):
-        estimate, size = found.ratio, abs(math.log(found.ratio.point or 1.0))
-    else:
-        estimate, size = found.estimate, abs(found.estimate.point or 0.0)
+    estimate = found.estimate
+    size = abs(math.log(estimate.point or 1.0) if isinstance(found, Comparison) else estimate.point or 0.0)
     told, size = "" if estimate.point is None else change, size if found.distinguishable else 0.0
     return HeadlineFigure(name, value, told, found.judgement, resolution(found), estimate.unit, probe, size)
 
@@ -144,7 +142,7 @@ def compared(comparison: Comparison, name: str) -> str:
     return f"{ratio(change)}{name}{interval}{shown}"
 
 
-def tone_of(found: Iterable[tuple[Comparison | Difference | None, Better]]) -> Tone:
+def tone_of(found: Iterable[tuple[Difference | None, Better]]) -> Tone:
     """Slower when any comparison with the reference is judged worse, else faster when any is better, else the same."""
     worse = {
         (one.judgement is Judgement.HIGHER) is (better is Better.LOWER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from virtgauge.analysis.comparison import Comparison, Difference
+from virtgauge.analysis.comparison import Difference
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results import quantities
 from virtgauge.results.columns import Cell
@@ -76,7 +76,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         tried = [cell for cell in context.cells if table.tried(cell, arm.name)]
         return Said(table.ending(tried[-1], arm.name) if tried else "nothing was imported", Tone.MISSING)
     name, parts, found = f" {against}", list[str](), list[HeadlineFigure]()
-    beside: list[tuple[Comparison | Difference | None, Better]] = []
+    beside: list[tuple[Difference | None, Better]] = []
     for cell, measure in own:
         compared = arm.role != "reference" and table.has(measure, cell, table.reference)
         change = table.compared(measure, cell, arm.name) if compared else None
