@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,14 +78,11 @@ class TrialLines:
 
     def sums(self) -> Iterator[TrialSum]:
         """All by cell and arm, in the order of the cells."""
-        trials = self._trials
-        keys, place = np.unique(np.stack((trials.cell, trials.arm), axis=1), axis=0, return_inverse=True)
-        place = place.reshape(-1)
-        valid = trials.status == STATUSES.index(TrialStatus.VALID)
-        weights = (None, valid, np.nan_to_num(self._ways[1]))
-        counts = [np.bincount(place, weights=one, minlength=len(keys)).astype(np.int64).tolist() for one in weights]
-        for (cell, arm), *told in zip(keys.tolist(), *counts, strict=True):
-            yield TrialSum(cell, trials.arms[arm], *told)
+        trials, samples = self._trials, self._ways[1]
+        for (place, cell), arm in itertools.product(enumerate(trials.cells), trials.arms):
+            if (rows := trials.tried_at(cell, arm)).size:
+                valid = trials.statuses(rows).get(TrialStatus.VALID.value, 0)
+                yield TrialSum(place, arm, rows.size, valid, int(np.nansum(samples[rows])))
 
     def invalid(self) -> Iterator[TrialLine]:
         """Those that do not count."""

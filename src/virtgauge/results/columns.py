@@ -119,7 +119,7 @@ class Trials:
         last[:-1] = (place[1:] != place[:-1]) | (block[1:] != block[:-1])
         return valid[order[last]]
 
-    def statuses(self, wanted: npt.NDArray[np.bool_]) -> dict[str, int]:
+    def statuses(self, wanted: npt.NDArray[np.bool_] | Integers) -> dict[str, int]:
         """How many of some trials ended in each way, by the name of the status."""
         counts = np.bincount(self.status[wanted], minlength=len(STATUSES)).tolist()
         return {status.value: n for status, n in sorted(zip(STATUSES, counts, strict=True)) if n}
