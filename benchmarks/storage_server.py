@@ -59,7 +59,7 @@ def serving(name: str, durability: Durability) -> Iterator[Serving]:
     found = product.find()
     if isinstance(found, Missing):
         raise BenchmarkError(f"{product.title}: {found.reason} ({found.fix})")
-    profile = product.level(durability)
+    profile = product.levels()[durability]
     if isinstance(profile, str):
         raise BenchmarkError(f"{product.title} cannot be {durability}: {profile}")
     with Scope() as scope, contextlib.ExitStack() as removal:

@@ -146,7 +146,7 @@ def _children(pid: int) -> list[int]:
 @contextlib.contextmanager
 def running(product: Database, durability: Durability) -> Iterator[RunningServer]:
     """A server that serves, in a folder that its own user reaches; nothing of it is left."""
-    found, profile = product.find(), product.level(durability)
+    found, profile = product.find(), product.levels()[durability]
     assert isinstance(found, Found), found
     assert isinstance(profile, Profile), profile
     root = Path(tempfile.mkdtemp(prefix="virtgauge-test-", dir="/var/tmp"))  # on a disk

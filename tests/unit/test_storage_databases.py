@@ -54,7 +54,7 @@ def everything_told(server: Server) -> str:
 
 @pytest.mark.parametrize("name", ["postgresql", "mongodb", "cassandra", "sqlite"])
 def test_the_period_is_the_one_that_was_asked_for(name: str) -> None:
-    level = database(name).level(Durability.PERIODIC, 60)
+    level = database(name).levels(60)[Durability.PERIODIC]
     assert isinstance(level, Profile)
     assert level.period_ms == 60
     told = " ".join(level.settings.values())
@@ -64,7 +64,7 @@ def test_the_period_is_the_one_that_was_asked_for(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "period_ms"), [("postgresql", 60_000), ("mongodb", 501), ("postgresql", 1)])
 def test_a_period_that_a_server_cannot_keep_is_refused_with_its_limits(name: str, period_ms: int) -> None:
-    level = database(name).level(Durability.PERIODIC, period_ms)
+    level = database(name).levels(period_ms)[Durability.PERIODIC]
     assert isinstance(level, str)
     assert str(period_ms) in level
 

@@ -212,7 +212,7 @@ def level_of(name: str, durability: Durability, period_ms: int) -> tuple[Found, 
 
 def profile_of(name: str, durability: Durability, period_ms: int) -> Profile:
     """The settings of a level. Raises StoreError: ``unsupported``: the database has no such level."""
-    profile = database(name).level(durability, period_ms)
+    profile = database(name).levels(period_ms)[durability]
     if isinstance(profile, str):
         raise StoreError("unsupported", f"{database(name).title} has no level {durability.value!r}: {profile}")
     return profile

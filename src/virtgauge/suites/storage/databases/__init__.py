@@ -1,7 +1,7 @@
 """The databases that are measured: where each is found, what its levels of durability are, and how it is started.
 
-One file per database behind :class:`~virtgauge.suites.storage.databases.base.Database`.  Nothing here starts
-anything: what a guest has to run is handed out as argument vectors and files.
+Each is a :class:`~virtgauge.suites.storage.databases.base.Database`.  Nothing here starts anything: what a guest has
+to run is handed out as argument vectors and files.
 """
 
 from __future__ import annotations
@@ -12,29 +12,16 @@ import pwd
 from virtgauge.errors import UsageError
 from virtgauge.suites.storage.databases.base import Account, Database
 from virtgauge.suites.storage.databases.cassandra import Cassandra
-from virtgauge.suites.storage.databases.duckdb import DuckDB
+from virtgauge.suites.storage.databases.embedded import DuckDB, SQLite
 from virtgauge.suites.storage.databases.influxdb import InfluxDB
 from virtgauge.suites.storage.databases.mariadb import MariaDB
 from virtgauge.suites.storage.databases.mongodb import MongoDB
 from virtgauge.suites.storage.databases.postgresql import PostgreSQL
 from virtgauge.suites.storage.databases.questdb import QuestDB
-from virtgauge.suites.storage.databases.sqlite import SQLite
 from virtgauge.suites.storage.databases.victoriametrics import VictoriaMetrics
 
-DATABASES: dict[str, Database] = {
-    product.name: product
-    for product in (
-        SQLite(),
-        DuckDB(),
-        PostgreSQL(),
-        MariaDB(),
-        MongoDB(),
-        Cassandra(),
-        InfluxDB(),
-        VictoriaMetrics(),
-        QuestDB(),
-    )
-}
+_KINDS = (SQLite, DuckDB, PostgreSQL, MariaDB, MongoDB, Cassandra, InfluxDB, VictoriaMetrics, QuestDB)
+DATABASES: dict[str, Database] = {kind.name: kind() for kind in _KINDS}
 
 
 def database(name: str) -> Database:

@@ -6,12 +6,14 @@ import abc
 import dataclasses
 import enum
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import SplitResult
 
+from virtgauge.host.process import output_of
 from virtgauge.provision.databases import Product
 from virtgauge.provision.packages import JAVA_VERSION, find_java
 
@@ -135,6 +137,8 @@ class Database(abc.ABC):
     product: ClassVar[Product | None] = None  # what the cache has of it; None where it comes another way
     parts: ClassVar[tuple[str, ...]] = ()  # what provides it (``provision/parts.py``)
     driver: ClassVar[str]  # sensorstore's
+    has_users: ClassVar[bool] = False  # its clients name a user, with a password
+    opened: ClassVar[str | None] = None  # the database (keyspace) that they name; None where they need not
     # of the URI of a server that runs already; none for a database without servers
     schemes: ClassVar[tuple[str, ...]] = ()
     port: ClassVar[int] = 0  # of a server whose URI names none
@@ -165,25 +169,17 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> Mapping[Durability, Profile | str]:
-        """The settings of every level; of one that it has not, why not, in words.
-
-        Args:
-            period_ms: of ``Durability.PERIODIC``; the others do not use it.
-        """
-
-    def level(self, durability: Durability, period_ms: int = FIRST_PERIOD_MS) -> Profile | str:
-        """One of :meth:`levels`."""
-        return self.levels(period_ms)[durability]
+        """The settings of every level (the period is of ``PERIODIC``); of one that it has not, why not, in words."""
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """The ``store`` of sensorstore's specifications.
-
-        That is a server by TCP, without a password, as nobody else is there; or a file on the data disk.
-        """
-        place: dict[str, Any] = {"address": layout.address, "port": layout.port}
+        """The ``store`` of sensorstore's specifications: a server by TCP, or a file on the data disk."""
+        store: dict[str, Any] = {"driver": self.driver, "options": dict(profile.options)}
         if self.embedded:
-            place = {"path": str(layout.data / self.name / "readings.db")}
-        return {"driver": self.driver, **place, "options": dict(profile.options)}
+            return store | {"path": str(layout.data / self.name / "readings.db")}
+        store |= {"address": layout.address, "port": layout.port}
+        if self.has_users:
+            store |= {"user": DATABASE, "password": layout.password}
+        return store if self.opened is None else store | {"database": self.opened}
 
     def server(self, found: Found, layout: Layout, profile: Profile) -> Server:
         """How to bring it up with a profile. Raises ValueError: it is embedded."""
@@ -228,9 +224,20 @@ class JavaDatabase(Database):
             return Missing(
                 f"there is no Java {JAVA_VERSION}, on which {self.title} runs", "sudo virtgauge provision databases"
             )
-        home = java.parent.parent
-        shares = found.shares if home.is_relative_to("/usr") else (*found.shares, home)
+        shares = (*found.shares, *outside_the_system(java.parent.parent))
         return dataclasses.replace(found, java=java, shares=shares)
+
+
+def version_of(program: Path | None, pattern: str) -> str | None:
+    """What it says of itself, by the pattern's group; None where it is not there, or does not start."""
+    said = output_of([str(program), "--version"]) if program else None
+    found = re.search(pattern, said) if said else None
+    return found[1] if found else None
+
+
+def outside_the_system(folder: Path) -> tuple[Path, ...]:
+    """What of it a guest has to be given to see: nothing of the system's own folders."""
+    return () if folder.is_relative_to("/usr") else (folder,)
 
 
 def make_empty(folder: Path, account: Account | None) -> list[str]:

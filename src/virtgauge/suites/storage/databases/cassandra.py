@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from virtgauge.provision.databases import CASSANDRA
 from virtgauge.suites.storage.databases.base import (
@@ -77,6 +76,7 @@ class Cassandra(JavaDatabase):
 
     product = CASSANDRA
     driver = "cassandra"
+    opened = DATABASE
     schemes = ("cassandra",)
     port = 9042
     null_protocol = "cassandra"
@@ -93,9 +93,6 @@ class Cassandra(JavaDatabase):
             Durability.PERIODIC: Profile("commitlog_sync: periodic", _periodic(period_ms), period_ms=period_ms),
             Durability.FLUSHED: Profile("commitlog_sync: batch", flushed, survives_kill=True, flushes_each_write=True),
         }
-
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        return super().store(found, layout, profile) | {"database": DATABASE}
 
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         yaml, logging = layout.config / "cassandra.yaml", layout.config / "logback.xml"

@@ -58,6 +58,7 @@ class InfluxDB(Database):
 
     product = INFLUXDB
     driver = "influxdb"
+    opened = DATABASE
     schemes = ("http", "influxdb")
     port = 8086
     null_protocol = "http"
@@ -70,7 +71,7 @@ class InfluxDB(Database):
 
     def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
         store = super().store(found, layout, profile)
-        return store | {"database": DATABASE, "options": {"make_database": "true"} | store["options"]}
+        return store | {"options": {"make_database": "true"} | store["options"]}
 
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         configuration = layout.config / "influxdb.conf"

@@ -9,11 +9,9 @@ There is no binary log, as in Debian's package.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
-from virtgauge.host.process import find_program, output_of
+from virtgauge.host.process import find_program
 from virtgauge.provision.packages import NEEDS
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
@@ -25,6 +23,8 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    outside_the_system,
+    version_of,
 )
 
 _LONGEST_TIMEOUT_S = 2700  # The most that ``innodb_flush_log_at_timeout`` can be
@@ -38,6 +38,7 @@ class MariaDB(Database):
     parts = ("mariadb",)
     title = NEEDS["mariadb"].title
     driver = "mariadb"
+    has_users = True
     schemes = ("mariadb", "mysql")
     port = 3306
     write_modes = ("values", "pipelined")
@@ -46,13 +47,11 @@ class MariaDB(Database):
     def find(self) -> Found | Missing:
         """The server that is installed, with the script that makes its first tables."""
         server = find_program("mariadbd")
-        said = output_of([str(server), "--version"]) if server else None
-        version = re.search(r"(\d+\.\d+\.\d+)-MariaDB", said) if said else None
+        version = version_of(server, r"(\d+\.\d+\.\d+)-MariaDB")
         folder = server.resolve().parent.parent if server else None
         if folder is None or version is None or not (folder / "bin" / "mariadb-install-db").exists():
             return Missing("MariaDB's server is not installed", "sudo virtgauge provision databases")
-        shares = () if folder.is_relative_to("/usr") else (folder,)
-        return Found(version[1], str(folder), folder, shares=shares)
+        return Found(version, str(folder), folder, shares=outside_the_system(folder))
 
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
         longest_ms = _LONGEST_TIMEOUT_S * 1000
@@ -65,10 +64,6 @@ class MariaDB(Database):
             Durability.PERIODIC: periodic,
             Durability.FLUSHED: _profile(1, 1),
         }
-
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """By TCP, with a password."""
-        return super().store(found, layout, profile) | {"user": DATABASE, "password": layout.password}
 
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         """The script that makes the system's tables, then one process."""
@@ -97,12 +92,8 @@ class MariaDB(Database):
         ]
         # The first tables are made without the file of statements, which needs them.
         script = [str(found.programs / "bin" / "mariadb-install-db"), "--no-defaults", f"--datadir={data}"]
-        script += [
-            f"--tmpdir={data}",
-            "--skip-test-db",
-            "--skip-name-resolve",
-            "--auth-root-authentication-method=normal",
-        ]
+        script += [f"--tmpdir={data}", "--skip-test-db", "--skip-name-resolve"]
+        script += ["--auth-root-authentication-method=normal"]
         return Server(
             argv=[str(programs / "sbin" / "mariadbd"), f"--defaults-file={configuration}"],
             files={

@@ -14,13 +14,11 @@ from inside of the guest.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, quote
 
-from virtgauge.host.process import output_of
 from virtgauge.provision.databases import MONGODB
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
@@ -32,6 +30,8 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    outside_the_system,
+    version_of,
 )
 
 _LONGEST_INTERVAL_MS = 500
@@ -57,12 +57,10 @@ class MongoDB(Database):
         program = Path(on_path).resolve() if on_path else kept[0] / "mongod" if kept else None
         if program is None:
             return Missing("mongod is neither on PATH nor in the cache", "virtgauge provision databases")
-        said = output_of([str(program), "--version"])
-        version = re.search(r"v(\d+(\.\d+)+)", said) if said else None
+        version = version_of(program, r"v(\d+(\.\d+)+)")
         if version is None:
             return Missing(f"{program} does not start here", "sudo apt-get install libcurl4 libssl3 liblzma5")
-        shares = () if program.is_relative_to("/usr") else (program.parent,)
-        return Found(version[1], str(program), program.parent, shares=shares)
+        return Found(version, str(program), program.parent, shares=outside_the_system(program.parent))
 
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
         periodic: Profile | str = _profile("w: 1, j: false", "w1", period_ms, promised=True)

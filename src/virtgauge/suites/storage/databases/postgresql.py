@@ -14,12 +14,9 @@ next start on the same data and its orderly end.  Everything else that is shared
 
 from __future__ import annotations
 
-import re
 import signal
 from pathlib import Path
-from typing import Any
 
-from virtgauge.host.process import output_of
 from virtgauge.provision.packages import find_postgresql
 from virtgauge.suites.storage.databases.base import (
     DATABASE,
@@ -31,6 +28,8 @@ from virtgauge.suites.storage.databases.base import (
     Missing,
     Profile,
     Server,
+    outside_the_system,
+    version_of,
 )
 
 _LONGEST_DELAY_MS = 10_000  # The most that ``wal_writer_delay`` can be
@@ -43,6 +42,8 @@ class PostgreSQL(Database):
     parts = ("postgresql",)
     title = "PostgreSQL"
     driver = "postgres"
+    has_users = True
+    opened = "postgres"  # which every server has
     schemes = ("postgresql", "postgres")
     port = 5432
     null_protocol = "postgres"
@@ -50,12 +51,10 @@ class PostgreSQL(Database):
 
     def find(self) -> Found | Missing:
         folder = find_postgresql()
-        said = output_of([str(folder / "postgres"), "--version"]) if folder else None
-        version = re.search(r"\d+(\.\d+)*", said) if said else None
+        version = version_of(folder and folder / "postgres", r"(\d+(\.\d+)*)")
         if folder is None or version is None:
             return Missing("PostgreSQL's server is not installed", "sudo virtgauge provision databases")
-        shares = () if folder.is_relative_to("/usr") else (folder.parent,)
-        return Found(version[0], str(folder), folder, shares=shares)
+        return Found(version, str(folder), folder, shares=outside_the_system(folder.parent))
 
     def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
         periodic: Profile | str = _profile("synchronous_commit=off", commit=False, fsync=True, period_ms=period_ms)
@@ -67,11 +66,6 @@ class PostgreSQL(Database):
             Durability.PERIODIC: periodic,
             Durability.FLUSHED: _profile("synchronous_commit=on, fsync=on", commit=True, fsync=True),
         }
-
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """By TCP, as the database's owner with a password; in the database that every server has."""
-        user = {"user": DATABASE, "password": layout.password, "database": "postgres"}
-        return super().store(found, layout, profile) | user
 
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         password = layout.config / "postgresql.password"

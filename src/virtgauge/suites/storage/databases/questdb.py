@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from virtgauge.provision.databases import QUESTDB
 from virtgauge.suites.storage.databases.base import (
@@ -33,6 +32,7 @@ class QuestDB(JavaDatabase):
 
     product = QUESTDB
     driver = "questdb"
+    has_users = True  # by PostgreSQL's protocol
     schemes = ("questdb", "postgresql")
     port = 8812
     null_protocol = "postgres"
@@ -46,10 +46,6 @@ class QuestDB(JavaDatabase):
             Durability.PERIODIC: "cairo.commit.mode=async leaves it to the operating system when it flushes",
             Durability.FLUSHED: _profile("sync"),
         }
-
-    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
-        """By PostgreSQL's protocol, with a password."""
-        return super().store(found, layout, profile) | {"user": DATABASE, "password": layout.password}
 
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         (jar,) = (path.name for path in found.programs.glob("*.jar"))

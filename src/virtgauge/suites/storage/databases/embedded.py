@@ -1,0 +1,76 @@
+"""The databases without a server: the load generator opens their file itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from virtgauge.provision.databases import DUCKDB, DUCKDB_LIBRARY
+from virtgauge.suites.storage.databases.base import FIRST_PERIOD_MS, Database, Durability, Found, Layout, Profile
+
+
+class SQLite(Database):
+    """SQLite, as it is compiled into the load generator, with a write-ahead log (``journal_mode = WAL``).
+
+    - ``synchronous = FULL``: each commit flushes the log.
+    - ``synchronous = NORMAL``: only a checkpoint flushes; the load generator makes one every period.
+    - ``synchronous = OFF``: nothing is ever flushed.
+
+    A commit is in the operating system before it returns, at every level.
+    """
+
+    name = "sqlite"
+    title = "SQLite"
+    driver = "sqlite"
+    embedded = True
+    memory_mib = 256
+    disk_mib = 256
+
+    def find(self) -> Found:
+        """It is always there: the load generator brings it, and says its version."""
+        return Found("", "compiled into the load generator")
+
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        return {
+            Durability.NONE: "every commit is at least in the operating system",
+            Durability.OS: _sqlite("off"),
+            Durability.PERIODIC: _sqlite("normal", period_ms),
+            Durability.FLUSHED: _sqlite("full"),
+        }
+
+
+def _sqlite(synchronous: str, period_ms: int | None = None) -> Profile:
+    options = {"synchronous": synchronous} | ({"checkpoint_ms": str(period_ms)} if period_ms else {})
+    settings = {"journal_mode": "WAL"} | options
+    name = f"synchronous = {synchronous.upper()}"
+    each = synchronous == "full"
+    return Profile(name, settings, options, survives_kill=True, flushes_each_write=each, period_ms=period_ms)
+
+
+class DuckDB(Database):
+    """DuckDB: the library that its Python wheel holds, loaded by the load generator; Python is not involved.
+
+    Each commit flushes the write-ahead log, unless ``fsync_mode`` (since 2.0) is NONE: then a commit is in the
+    operating system before it returns, and nothing is ever flushed.
+    """
+
+    product = DUCKDB
+    driver = "duckdb"
+    embedded = True
+    disk_mib = 256
+
+    def levels(self, period_ms: int = FIRST_PERIOD_MS) -> dict[Durability, Profile | str]:
+        return {
+            Durability.NONE: "every commit is at least in the operating system",
+            Durability.OS: _duckdb("none"),
+            Durability.PERIODIC: "every commit flushes its log, or none does",
+            Durability.FLUSHED: _duckdb("standard"),
+        }
+
+    def store(self, found: Found, layout: Layout, profile: Profile) -> dict[str, Any]:
+        return super().store(found, layout, profile) | {"library": str(found.programs / DUCKDB_LIBRARY)}
+
+
+def _duckdb(mode: str) -> Profile:
+    options = {"fsync_mode": mode}
+    name = f"fsync_mode = {mode.upper()}"
+    return Profile(name, options, options, survives_kill=True, flushes_each_write=mode == "standard")
