@@ -20,7 +20,6 @@ import dataclasses
 import errno
 import random
 import secrets
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,15 +27,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from virtgauge.agent.channel import AgentError, Channel
 from virtgauge.ledger.records import Flag
-from virtgauge.network.namespace import Namespace
-from virtgauge.network.nic import Nic
 from virtgauge.platforms.base import Share
 from virtgauge.provision.ganesha import Ganesha, find_ganesha
-from virtgauge.suites.testbed import Stage, Testbed
+from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, Stage, Testbed, address_peer
 
-_PORT = "files"
-_MAC = "52:54:00:f1:1e:01"
-_GUEST, _PEER, _PREFIX = "10.211.0.1", "10.211.0.2", 24
 _NFS_PORT, _OWN_PORT = 2049, 2050
 _EXPORT = "export"
 _ATTEMPT_S = 12.0  # How long nfs-ganesha may take to serve its first files; it takes one second
@@ -130,18 +124,14 @@ async def set_up_file_testbed(stage: Stage, settings: FileLoadSettings) -> FileT
         LaunchError, NetworkError: guest, peer or link did not come up.
         AgentError: not even the agent's own service serves.
     """
-    folder = stage.scope.scratch_folder(stage.name("files"))
-    stage.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
+    folder = stage.scratch_folder("files")
     stage.charge_kernel_threads()
     ganesha = find_ganesha()
     shares = (Share(folder, writable=True), *([Share(ganesha.folder)] if ganesha else []))
-    lab = Namespace(stage.scope, stage.name("lab"))
-    stage.at_end(lab.close)
-    nic = Nic(port=_PORT, mac=_MAC, addresses=(f"{_GUEST}/{_PREFIX}",))
-    guest = await stage.launch(nics=(nic,), lab=lab, shares=shares, capabilities=_CAPABILITIES)
+    lab = stage.make_lab()
+    guest = await stage.launch(nics=(GUEST_END,), lab=lab, shares=shares, capabilities=_CAPABILITIES)
     peer = await stage.launch_peer("client", lab=lab)
-    interface = {"name": _PORT, "addresses": [f"{_PEER}/{_PREFIX}"]}
-    await peer.channel.request("network", interfaces=[interface], forwarding=False, timeout_s=_STOP_S)
+    await address_peer(peer.channel)
     in_memory = settings.file_mib * 1024 * 1024 <= _MEMORY_FILE_BYTES
     filesystems = ("VFS", "MEM") if in_memory else ("VFS",)
     return FileTestbed(stage, await _find_service(guest.channel, peer.channel, ganesha, filesystems, folder))
@@ -164,7 +154,7 @@ async def _find_service(
                 if isinstance(error, AgentError) and error.errno == errno.ENOENT:  # no such program in this guest
                     break
     key = secrets.token_hex(16)
-    params = {"address": _GUEST, "port": _OWN_PORT, "token": key, "folder": str(folder / "own")}
+    params = {"address": GUEST_ADDRESS, "port": _OWN_PORT, "token": key, "folder": str(folder / "own")}
     service = FileService("agent file service", "agent", _OWN_PORT, key, "; ".join(reasons))
     return await _served(guest, peer, "file_server", params, service, _READY_S)
 
@@ -217,7 +207,7 @@ async def _start_client(peer: Channel, service: FileService, settings: FileLoadS
         "write_percent": settings.write_percent,
         "flush_every": settings.flush_every,
         "service": service.protocol,
-        "address": _GUEST,
+        "address": GUEST_ADDRESS,
         "port": service.port,
         "token": service.key,
         "seed": random.getrandbits(63),

@@ -5,15 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 from virtgauge.agent.binary import AgentBinary
+from virtgauge.agent.channel import Channel
+from virtgauge.errors import VirtgaugeError
+from virtgauge.host.mounts import make_disk_image
 from virtgauge.host.process import KernelThreads
 from virtgauge.host.scope import Scope
-from virtgauge.platforms.base import Accounting, Guest, GuestSpec, Platform
+from virtgauge.network.namespace import Namespace
+from virtgauge.network.nic import Nic
+from virtgauge.platforms.base import Accounting, Disk, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.local import HostPlatform
 from virtgauge.platforms.remote import RemoteHost
+
+# The two ends of a link that joins one guest to one peer, which is alone with it in a namespace.
+GUEST_ADDRESS, PEER_ADDRESS, _PREFIX = "10.212.0.1", "10.212.0.2", 24
+_LINK = "link"
+GUEST_END = Nic(port=_LINK, mac="52:54:00:db:00:01", addresses=(f"{GUEST_ADDRESS}/{_PREFIX}",))
+_ADDRESSED_S = 30.0
+
+
+async def address_peer(peer: Channel) -> None:
+    """Give the peer's end of the link its address; anew whenever the guest's end was gone meanwhile."""
+    interface = {"name": _LINK, "addresses": [f"{PEER_ADDRESS}/{_PREFIX}"]}
+    await peer.request("network", interfaces=[interface], forwarding=False, timeout_s=_ADDRESSED_S)
 
 
 def allowed_cpus() -> tuple[int, ...]:
@@ -93,6 +112,27 @@ class Stage:
         threads = KernelThreads()
         self.kernel_work_hidden = not threads.visible
         self.charge(threads.cpu_ns)
+
+    def scratch_folder(self, part: str) -> Path:
+        """A folder on a real disk (:meth:`Scope.scratch_folder`) that goes with the testbed."""
+        folder = self.scope.scratch_folder(self.name(part))
+        self.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
+        return folder
+
+    def make_disk(self, part: str, mib: int) -> Disk:
+        """An empty data disk for a guest. Raises LaunchError: it cannot be made."""
+        try:
+            image = self.scratch_folder(f"{part}-image") / "disk.img"
+            make_disk_image(image, mib)
+        except (VirtgaugeError, OSError) as error:
+            raise LaunchError("disk", str(error)) from error
+        return Disk(image, self.scope.folder / self.name(part))
+
+    def make_lab(self) -> Namespace:
+        """A network of the testbed's own. Raises NetworkError: it cannot be made."""
+        lab = Namespace(self.scope, self.name("lab"))
+        self.at_end(lab.close)
+        return lab
 
     def at_end(self, remove: Callable[[], object]) -> None:
         """Undo something that was made for the testbed; called after guests and peers have ended, last made first."""

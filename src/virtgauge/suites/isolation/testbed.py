@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import shutil
 
-from virtgauge.errors import VirtgaugeError
-from virtgauge.host.mounts import make_disk_image
 from virtgauge.platforms.base import Disk, Guest, LaunchError
 from virtgauge.suites.isolation.benchmarks import block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.policies import Placement, placement
@@ -67,7 +64,7 @@ class IsolationTestbed(Testbed):
         """Make the disks and launch both guests at the same time."""
         disks: dict[str, Disk] = {}
         if spec.disk_mib is not None and not stage.platform.simulated:
-            disks = {name: _disk(stage, name, spec.disk_mib) for name in (TESTED, LOADING)}
+            disks = {name: stage.make_disk(f"{name}-disk", spec.disk_mib) for name in (TESTED, LOADING)}
             stage.charge_kernel_threads()
 
         # A container's processors are a quota, which its CPUs bound already.
@@ -89,14 +86,3 @@ class IsolationTestbed(Testbed):
     @property
     def guest(self) -> Guest:
         return self.tested
-
-
-def _disk(stage: Stage, name: str, mib: int) -> Disk:
-    try:
-        scratch = stage.scope.scratch_folder(stage.name(f"{name}-image"))
-        stage.at_end(lambda: shutil.rmtree(scratch, ignore_errors=True))
-        image = scratch / "disk.img"
-        make_disk_image(image, mib)
-    except (VirtgaugeError, OSError) as error:
-        raise LaunchError("disk", str(error)) from error
-    return Disk(image=image, folder=stage.scope.folder / stage.name(f"{name}-disk"))

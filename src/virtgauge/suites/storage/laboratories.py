@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import os
 import secrets
-from collections.abc import Hashable, Mapping
+import shutil
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtgauge.errors import VirtgaugeError
-from virtgauge.network.namespace import Namespace
+from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.network.nic import NetworkError
-from virtgauge.platforms.base import LaunchError
+from virtgauge.platforms.base import LaunchError, Share
 from virtgauge.platforms.simulated.storage import KILL
 from virtgauge.suites.storage.calibration import NullServer
 from virtgauge.suites.storage.client import Sensorstore, StoreError, find_sensorstore
-from virtgauge.suites.storage.databases import DATABASES, database
-from virtgauge.suites.storage.databases.base import Database, Durability, Found, Server
-from virtgauge.suites.storage.existing import ExistingServer
-from virtgauge.suites.storage.flushes import AS_IS, launcher_prefix
-from virtgauge.suites.storage.ground import PEER, PORT, Ground, address_peer
+from virtgauge.suites.storage.databases import DATABASES, account, database
+from virtgauge.suites.storage.databases.base import Durability, Found, Layout
+from virtgauge.suites.storage.flushes import AS_IS, LABORATORY_FAILED, find_launcher, launcher_prefix
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target, TestbedSpec, found, level_of, profile_of
 from virtgauge.suites.storage.server import ServerProcess, kill_tree, noted, run, run_well
-from virtgauge.suites.testbed import Stage
+from virtgauge.suites.testbed import GUEST_ADDRESS, GUEST_END, PEER_ADDRESS, Stage, address_peer
 
 _NOWHERE = Path("/simulated")
-_NULL_PORT = PORT + 1
+_PORT, _NULL_PORT = 5400, 5401  # Of every server: each is alone in its network namespace or machine
 
 
 class SimulatedTestbed(StorageTestbed):
     """The simulated database: the load generator's commands reach it by the real protocol."""
 
-    @classmethod
-    async def create(cls, stage: Stage, spec: TestbedSpec) -> SimulatedTestbed:
-        await stage.launch()
-        return cls(stage, spec)
+    async def set_up(self) -> None:
+        await self.stage.launch()
 
     @property
     def client_place(self) -> Hashable:
@@ -74,29 +72,106 @@ class SimulatedTestbed(StorageTestbed):
         return target
 
 
-class EmbeddedTestbed(StorageTestbed):
+class GuestTestbed(StorageTestbed):
+    """A guest of ours with the host's programs, a data disk, and a folder that both see under the same path."""
+
+    def _prepare(self) -> None:
+        """Make disk and folder.
+
+        Raises:
+            StoreError: the load generator or the flush laboratory is missing.
+            LaunchError: disk or folder cannot be made.
+        """
+        stage, spec = self.stage, self.spec
+        try:
+            self._sensorstore, self._launcher = find_sensorstore(), find_launcher()
+        except UnavailableError as error:
+            raise StoreError("setup", str(error)) from error
+        self._disk = stage.make_disk("disk", spec.disk_mib)
+        try:
+            self._shared = stage.scope.guest_folder(stage.name("shared"))
+            stage.at_end(lambda: shutil.rmtree(self._shared, ignore_errors=True))
+            self._shared.chmod(0o711)  # servers are not root, and have their configuration here
+            self._account = account() if os.geteuid() == 0 else None
+        except (VirtgaugeError, OSError) as error:
+            raise LaunchError("disk", str(error)) from error
+        stage.charge_kernel_threads()
+        self._profile = spec.flushes or AS_IS
+        self._factor = stage.platform.timeout_factor
+        self._counters = self._disk.folder / "flushes"
+        self._wanted: dict[str, Any] = {}
+
+    async def _launch(self, memory_mib: int, shares: Iterable[Path], **wanted: Any) -> None:
+        """Launch the guest with folders of the host that it has to see, and as much memory where it has its own."""
+        folders = {self._sensorstore.parent, self._launcher.parent, *shares}
+        outside = sorted(folder for folder in folders if not folder.is_relative_to(self._shared))
+        self._wanted = wanted | {
+            "disk": self._disk,
+            "host_root": True,
+            "shares": (Share(self._shared, writable=True), *map(Share, outside)),
+            "memory_mib": self.spec.memory_mib or (memory_mib if self.stage.platform.is_virtual else None),
+            "vcpus": self.spec.vcpus,
+        }
+        await self.stage.launch(**self._wanted)
+
+    def _layout(self, memory_mib: int) -> Layout:
+        config, password = self._shared / "config", secrets.token_hex(12)
+        return Layout(config, self._disk.folder, GUEST_ADDRESS, _PORT, password, self._account, memory_mib)
+
+    def _inside(self) -> Sensorstore:
+        return Sensorstore(self.guest.channel, self._sensorstore, None, timeout_factor=self._factor)
+
+    def _target(self, label: str, client: Sensorstore, **known: Any) -> Target:
+        inside = self._inside()
+        return Target(
+            label=label,
+            client=client,
+            may_drop=True,
+            inside=inside,
+            probe=inside if self._profile == AS_IS else None,  # the pace of any other is known
+            disk=self._disk.folder,
+            acknowledged=self._shared / "acknowledged",
+            **known,
+        )
+
+    async def crash(self, target: Target, what: str) -> None:
+        if what != "machine":
+            await self._kill()
+            return
+        try:
+            await self.guest.crash()
+        except UnavailableError as error:
+            raise StoreError("unsupported", error.message) from error
+
+    async def recover(self, target: Target, what: str) -> Target:
+        if what == "machine":  # a second guest on the same disk
+            crashed = self.stage.guests.pop(0)
+            used_ns = crashed.accounting().cpu_ns or 0
+            await crashed.close()
+            self.stage.charge(lambda: used_ns)  # what it used is no foreign load of the trial under way
+            await self.stage.launch("again", **self._wanted)
+        return await self._resume(target, what)
+
+    @abc.abstractmethod
+    async def _kill(self) -> None:
+        """End what serves. Raises StoreError: ``lost``: it had ended before."""
+
+    @abc.abstractmethod
+    async def _resume(self, target: Target, what: str) -> Target:
+        """Start what serves again."""
+
+
+class EmbeddedTestbed(GuestTestbed):
     """A guest in which embedded databases are measured, one after the other: their client is their server."""
 
-    def __init__(self, stage: Stage, spec: TestbedSpec, ground: Ground) -> None:
-        super().__init__(stage, spec)
-        self._ground = ground
-        self._profile = spec.flushes or AS_IS
-        self._counters = ground.disk / "flushes"
-        self._pid = ground.shared / "client.pid"
+    async def set_up(self) -> None:
+        self._prepare()
+        self._pid = self._shared / "client.pid"
         self._reported: dict[tuple[str, str], dict[str, Any]] = {}
-
-    @classmethod
-    async def create(cls, stage: Stage, spec: TestbedSpec) -> EmbeddedTestbed:
-        ground = Ground.prepare(stage, spec)
         products = [product for product in DATABASES.values() if product.embedded]
         places = [place for product in products if isinstance(place := found(product.name), Found)]
-        await ground.launch(
-            stage,
-            spec,
-            memory_mib=max((product.memory_mib for product in products), default=512),
-            shares=[share for place in places for share in place.shares],
-        )
-        return cls(stage, spec, ground)
+        memory_mib = max(product.memory_mib for product in products)
+        await self._launch(memory_mib, [share for place in places for share in place.shares])
 
     @property
     def client_place(self) -> Hashable:
@@ -105,80 +180,54 @@ class EmbeddedTestbed(StorageTestbed):
     async def target(self, params: Mapping[str, Any]) -> Target:
         name = params["database"]
         place, profile = level_of(name, Durability(params["durability"]), params["period_ms"])
-        product, ground = database(name), self._ground
-        store = product.store(place, ground.layout(password=""), profile) | {"timeout_ms": self.spec.timeout_ms}
-        client = self._client(store)
+        product = database(name)
+        store = product.store(place, self._layout(product.memory_mib), profile)
+        client = self._client(store | {"timeout_ms": self.spec.timeout_ms})
         if (name, profile.name) not in self._reported:
             folder = str(Path(store["path"]).parent)
             await run_well(self.guest.channel, "making the database's folder", ["/bin/mkdir", "-p", folder])
             self._reported[name, profile.name] = await client.about()
-        return Target(
-            label=str(self._reported[name, profile.name]["version"]),
-            profile=profile,
-            client=client,
-            inside=ground.client_inside(self.guest.channel),
-            probe=ground.prober(self.guest.channel, self._profile),
-            counters=self._counters,
-            disk=ground.disk,
-            acknowledged=ground.shared / "acknowledged",
-            may_drop=True,
-            embedded=True,
-            reported=self._reported[name, profile.name],
-        )
+        reported = self._reported[name, profile.name]
+        label, counters = str(reported["version"]), self._counters
+        return self._target(label, client, reported=reported, profile=profile, counters=counters, embedded=True)
 
     def _client(self, store: Mapping[str, Any] | None) -> Sensorstore:
         # The shell notes the process's number, so that it can be killed.
         prefix = [*noted(self._pid), *launcher_prefix(self._counters, self._profile)]
-        ground = self._ground
-        return Sensorstore(
-            self.guest.channel, ground.sensorstore, store, prefix=prefix, timeout_factor=ground.timeout_factor
-        )
+        return dataclasses.replace(self._inside(), store=store, prefix=prefix)
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore:
         """The loop itself, without any database."""
-        return self._ground.client_inside(self.guest.channel).on({"driver": "none"})
+        return self._inside().on({"driver": "none"})
 
-    async def crash(self, target: Target, what: str) -> None:
-        if what == "machine":
-            await self._ground.crash(self.stage)
-        elif not await kill_tree(self.guest.channel, self._pid):
+    async def _kill(self) -> None:
+        if not await kill_tree(self.guest.channel, self._pid):
             raise StoreError("lost", "the client had ended before it was to be killed")
 
-    async def recover(self, target: Target, what: str) -> Target:
-        if what == "machine":
-            await self._ground.launch_again(self.stage)
-        return dataclasses.replace(
-            target, client=self._client(target.client.store), inside=self._ground.client_inside(self.guest.channel)
-        )
+    async def _resume(self, target: Target, what: str) -> Target:
+        return dataclasses.replace(target, client=self._client(target.client.store), inside=self._inside())
 
 
 class ExistingTestbed(StorageTestbed):
     """A server that is there already, used from the host."""
 
-    def __init__(self, stage: Stage, spec: TestbedSpec, server: ExistingServer, client: Sensorstore) -> None:
-        super().__init__(stage, spec)
-        self._server, self._client = server, client
-        self._reported: dict[str, Any] | None = None
+    keeps_tables = False  # it outlives the testbed
 
-    @classmethod
-    async def create(cls, stage: Stage, spec: TestbedSpec) -> ExistingTestbed:
-        assert spec.existing is not None
-        if not stage.platform.is_host:
-            words = f"the server {spec.existing.name} is an existing server: it is measured from the host only"
+    async def set_up(self) -> None:
+        server = self.spec.existing
+        assert server is not None
+        if not self.stage.platform.is_host:
+            words = f"the server {server.name} is an existing server: it is measured from the host only"
             raise StoreError("unsupported", words)
-        if (missing_prerequisite := spec.existing.missing_prerequisite()) is not None:
+        if (missing_prerequisite := server.missing_prerequisite()) is not None:
             raise StoreError("unsupported", missing_prerequisite)
         try:
-            program, store = find_sensorstore(), spec.existing.store(spec.timeout_ms)
+            program, store = find_sensorstore(), server.store(self.spec.timeout_ms)
         except VirtgaugeError as error:
             raise StoreError("setup", str(error)) from error
-        guest = await stage.launch()
-        return cls(stage, spec, spec.existing, Sensorstore(guest.channel, Path(program), store))
-
-    @property
-    def keeps_tables(self) -> bool:
-        """Never: the server outlives the testbed."""
-        return False
+        guest = await self.stage.launch()
+        self._server, self._client = server, Sensorstore(guest.channel, program, store)
+        self._reported: dict[str, Any] | None = None
 
     async def target(self, params: Mapping[str, Any]) -> Target:
         if self._reported is None:
@@ -193,101 +242,76 @@ class ExistingTestbed(StorageTestbed):
         return StoreError(error.code, f"{error.message}: {remedy}")
 
 
-class ServedTestbed(StorageTestbed):
+class ServedTestbed(GuestTestbed):
     """A guest with a database server on a disk of its own, and its client at the other end of a network path."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        spec: TestbedSpec,
-        ground: Ground,
-        lab: Namespace,
-        product: Database,
-        server: Server,
-        target: Target,
-    ) -> None:
-        super().__init__(stage, spec)
-        self._ground, self._lab, self._product, self._server, self._target = ground, lab, product, server, target
-        self._process = self._new_process()
-        self._null: NullServer | None = None
-
-    @classmethod
-    async def create(cls, stage: Stage, spec: TestbedSpec) -> ServedTestbed:
+    async def set_up(self) -> None:
+        spec, stage = self.spec, self.stage
         assert spec.database is not None and spec.durability is not None
         place, profile = level_of(spec.database, spec.durability, spec.period_ms)
-        product = database(spec.database)
-        ground = Ground.prepare(stage, spec)
-        layout = dataclasses.replace(ground.layout(secrets.token_hex(12)), memory_mib=product.memory_mib)
-        server = product.server(place, layout, profile)
+        product = self._product = database(spec.database)
+        self._prepare()
+        layout = self._layout(product.memory_mib)
+        self._server = product.server(place, layout, profile)
         try:
-            server.write(ground.account)
-            lab = Namespace(stage.scope, stage.name("lab"))
+            self._server.write(self._account)
+            self._lab = stage.make_lab()
         except (NetworkError, OSError) as error:
             raise LaunchError("network", str(error)) from error
-        stage.at_end(lab.close)
-        shares = [share for share in (*server.shares, *place.shares) if not share.is_relative_to(ground.shared)]
-        await ground.launch(stage, spec, memory_mib=product.memory_mib, shares=shares, lab=lab)
-        peer = await stage.launch_peer("client", lab=lab)
+        await self._launch(product.memory_mib, self._server.shares, lab=self._lab, nics=(GUEST_END,))
+        peer = await stage.launch_peer("client", lab=self._lab)
         await address_peer(peer.channel)
-        store = product.store(place, layout, profile) | {"timeout_ms": spec.timeout_ms}
         uncounted = None
-        if product.own_system_calls and not await ground.notifies_of_system_calls(stage.guests[0].channel):
+        if product.own_system_calls and not await self._notifies_of_system_calls():
             uncounted = f"{product.title} makes its system calls directly, and the guest's kernel does not report them"
-            if spec.flushes not in (None, AS_IS):  # a flush is to cost what another device's would
-                words = f"its flushes cannot be made to cost what {spec.flushes} says; measure it with {AS_IS}"
+            if self._profile != AS_IS:  # a flush is to cost what another device's would
+                words = f"its flushes cannot be made to cost what {self._profile} says; measure it with {AS_IS}"
                 raise StoreError("unsupported", f"{uncounted}: {words}")
-        target = Target(
-            label=product.label(place),
-            client=Sensorstore(peer.channel, ground.sensorstore, store),
-            may_drop=True,
-            reported={},
-            profile=profile,
-            counters=ground.disk / "flushes" if uncounted is None else None,
-            uncounted=uncounted,
-            disk=ground.disk,
-            acknowledged=ground.shared / "acknowledged",
-        )
-        testbed = cls(stage, spec, ground, lab, product, server, target)
-        await testbed._process.set_up()
-        await testbed._serve()
-        return testbed
+        store = product.store(place, layout, profile) | {"timeout_ms": spec.timeout_ms}
+        self._label, self._client = product.label(place), Sensorstore(peer.channel, self._sensorstore, store)
+        self._level, self._uncounted = profile, uncounted
+        self._null: NullServer | None = None
+        self._process = self._new_process()
+        await self._process.set_up()
+        self._reported = await self._process.start(self._client)
+
+    async def _notifies_of_system_calls(self) -> bool:
+        """Whether the guest's kernel does, without which flushes of a program that has no C library are not seen."""
+        prefix = launcher_prefix(self._disk.folder / "notified-flushes", AS_IS, static=True)
+        ended = await run(self.guest.channel, [*prefix, "/bin/true"])
+        return int(ended["exit_code"] or 0) != LABORATORY_FAILED
 
     def _new_process(self) -> ServerProcess:
-        counters, shared = self._target.counters, self._ground.shared
-        launcher = launcher_prefix(counters, self.spec.flushes or AS_IS) if counters is not None else []
-        factor = self._ground.timeout_factor
-        return ServerProcess(self.guest.channel, self._server, shared, launcher, timeout_factor=factor)
-
-    async def _serve(self) -> None:
-        reported = await self._process.start(self._target.client)
-        self._target = dataclasses.replace(self._target, reported=reported)
+        launcher = [] if self._uncounted else launcher_prefix(self._counters, self._profile)
+        return ServerProcess(self.guest.channel, self._server, self._shared, launcher, timeout_factor=self._factor)
 
     async def target(self, params: Mapping[str, Any]) -> Target:
-        guest = self.guest.channel
-        probe = self._ground.prober(guest, self.spec.flushes or AS_IS)
-        return dataclasses.replace(self._target, inside=self._ground.client_inside(guest), probe=probe)
+        return self._target(
+            self._label,
+            self._client,
+            reported=self._reported,
+            profile=self._level,
+            counters=None if self._uncounted else self._counters,
+            uncounted=self._uncounted,
+        )
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:
         protocol = self._product.null_protocol
         if protocol is None:
             return None
         if self._null is None:
-            place = (self._ground.sensorstore, protocol, PEER, _NULL_PORT)
+            place = (self._sensorstore, protocol, PEER_ADDRESS, _NULL_PORT)
             self._null = await NullServer.launch(self.stage, self._lab, *place)
         return await self._null.client(target.client, data)
 
-    async def crash(self, target: Target, what: str) -> None:
-        if what == "machine":
-            await self._ground.crash(self.stage)
-        else:
-            await self._process.kill()
+    async def _kill(self) -> None:
+        await self._process.kill()
 
-    async def recover(self, target: Target, what: str) -> Target:
+    async def _resume(self, target: Target, what: str) -> Target:
         if what == "machine":
-            await self._ground.launch_again(self.stage)
             await address_peer(self.stage.peers[0].channel)  # with the guest, the other end of the link was gone
             self._process = self._new_process()
-        await self._serve()
+        self._reported = await self._process.start(self._client)
         return await self.target({})
 
     async def explain(self, error: StoreError) -> StoreError:
@@ -305,10 +329,11 @@ async def set_up_testbed(stage: Stage, spec: TestbedSpec) -> StorageTestbed:
         LaunchError: guest or peer did not.
         AgentError, ChannelClosedError, ProtocolError, TimeoutError: an agent failed meanwhile.
     """
+    kind: type[StorageTestbed] = EmbeddedTestbed if spec.database is None else ServedTestbed
     if spec.existing is not None:
-        return await ExistingTestbed.create(stage, spec)
-    if stage.platform.simulated:
-        return await SimulatedTestbed.create(stage, spec)
-    if spec.database is None:
-        return await EmbeddedTestbed.create(stage, spec)
-    return await ServedTestbed.create(stage, spec)
+        kind = ExistingTestbed
+    elif stage.platform.simulated:
+        kind = SimulatedTestbed
+    testbed = kind(stage, spec)
+    await testbed.set_up()
+    return testbed

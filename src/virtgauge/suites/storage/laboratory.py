@@ -104,16 +104,16 @@ class StorageTestbed(Testbed, abc.ABC):
         calibrated: what the client was asked when it was calibrated on this testbed; kept by the calibration.
     """
 
+    keeps_tables = True  # A table may be there between trials: it goes with the testbed at the latest
+
     def __init__(self, stage: Stage, spec: TestbedSpec) -> None:
         super().__init__(stage)
         self.spec = spec
         self.kept_rows: Hashable = None
         self.calibrated: set[Hashable] = set()
 
-    @property
-    def keeps_tables(self) -> bool:
-        """Whether a table may be there between trials: it goes with the testbed at the latest."""
-        return True
+    async def set_up(self) -> None:
+        """Launch what it consists of."""
 
     @property
     def client_place(self) -> Hashable:
