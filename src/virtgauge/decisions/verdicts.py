@@ -69,6 +69,11 @@ class Verdict:
     reason: str  # in words
 
     @property
+    def open(self) -> bool:
+        """Whether further repetitions may still decide it."""
+        return any(cell.open for cell in self.cells)
+
+    @property
     def more(self) -> int | None:
         """About how many more repetitions would decide it; None when that cannot be told."""
         open_cells = [cell for cell in self.cells if cell.outcome is Outcome.INCONCLUSIVE]
@@ -226,43 +231,29 @@ def _decisive(cells: Sequence[CellVerdict]) -> CellVerdict | None:
 Needed = Callable[[str, Cell], bool]  # Whether a further repetition of an arm in a cell would help
 
 
-class Deciding:
-    """Follows the verdicts of a run that adds repetitions until all are decided.
+def undecided(requirements: Sequence[BoundRequirement], ledger: Ledger) -> list[Verdict]:
+    """Verdicts of a run that adds repetitions which are inconclusive, whether or not further ones may decide them."""
+    verdicts = Judge(requirements, ResultTable(ledger), any_time_valid=True).verdicts()
+    return [one for one in verdicts if one.outcome is Outcome.INCONCLUSIVE]
 
-    Args:
-        requirements: of the run.
-        arms: of the manifest.
-    """
 
-    def __init__(self, requirements: Sequence[BoundRequirement], arms: Sequence[ArmRecord]) -> None:
-        self._requirements = tuple(requirements)
-        self._arms = tuple(arms)
-
-    def undecided(self, ledger: Ledger) -> list[Verdict]:
-        """Verdicts that are inconclusive, whether or not further repetitions may decide them."""
-        verdicts = Judge(self._requirements, ResultTable(ledger), any_time_valid=True).verdicts()
-        return [one for one in verdicts if one.outcome is Outcome.INCONCLUSIVE]
-
-    def open(self, undecided: Sequence[Verdict]) -> list[Verdict]:
-        """Of these, the verdicts that further repetitions may still decide."""
-        usable = {arm.name for arm in self._arms if arm.usable}
-        return [one for one in undecided if one.arm in usable and any(cell.open for cell in one.cells)]
-
-    def needed(self, verdicts: Sequence[Verdict]) -> Needed:
-        """What to measure for these: their platforms, and what they are judged against, in the cells left open."""
-        against = {arm.name for arm in self._arms if arm.role in ("reference", "aa") and arm.usable}
-        measures = {one.name: one.measure for one in self._requirements}
-        places: set[tuple[str, object]] = set()
-        for verdict in verdicts:
-            for cell in verdict.cells:
-                if cell.open:
-                    # With the cell that its figure is divided by.
-                    relative_to = measures[verdict.requirement].relative_to
-                    base = relative_to(cell.factors) if relative_to else None
-                    bases = [] if base is None else [Cell(cell.suite, cell.probe, tuple(base.items()))]
-                    for one in (cell.cell, *bases):
-                        places |= {(arm, _loose(one)) for arm in {verdict.arm, *against}}
-        return lambda arm, cell: (arm, _loose(cell)) in places
+def needed_for(
+    verdicts: Sequence[Verdict], requirements: Sequence[BoundRequirement], arms: Sequence[ArmRecord]
+) -> Needed:
+    """What to measure for these: their platforms, and what they are judged against, in the cells left open."""
+    against = {arm.name for arm in arms if arm.role in ("reference", "aa") and arm.usable}
+    measures = {one.name: one.measure for one in requirements}
+    places: set[tuple[str, object]] = set()
+    for verdict in verdicts:
+        for cell in verdict.cells:
+            if cell.open:
+                # With the cell that its figure is divided by.
+                relative_to = measures[verdict.requirement].relative_to
+                base = relative_to(cell.factors) if relative_to else None
+                bases = [] if base is None else [Cell(cell.suite, cell.probe, tuple(base.items()))]
+                for one in (cell.cell, *bases):
+                    places |= {(arm, _loose(one)) for arm in {verdict.arm, *against}}
+    return lambda arm, cell: (arm, _loose(cell)) in places
 
 
 def _loose(cell: Cell) -> object:

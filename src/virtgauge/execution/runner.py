@@ -15,7 +15,7 @@ from typing import Any
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
-from virtgauge.decisions.verdicts import Deciding, Needed, Verdict
+from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import (
     GuestStarting,
@@ -143,22 +143,22 @@ class Runner:
         if budget is None:
             return
         told = ""
-        deciding = Deciding(self._design.requirements, self._ledger.manifest().arms)
+        requirements, arms = self._design.requirements, self._ledger.manifest().arms
         for block in range(max(self._plan.repetitions, self._newest_block), budget.repetitions):
-            undecided = deciding.undecided(self._ledger)
-            if not undecided:
+            left = undecided(requirements, self._ledger)
+            if not left:
                 self._display.show(Notice(f"every requirement is decided after {block} repetitions", warning=False))
                 return
-            if not (still_open := deciding.open(undecided)):
-                self._display.show(Notice(f"{_said(undecided)}: no further repetition would decide the rest"))
+            if not (still_open := [one for one in left if one.open]):
+                self._display.show(Notice(f"{_said(left)}: no further repetition would decide the rest"))
                 return
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
-                self._display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {_said(undecided)}"))
+                self._display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {_said(left)}"))
                 return
-            if told != (told := ", ".join(f"{one.requirement} on {one.arm}" for one in undecided)):
-                text = f"{_said(undecided)}: repetitions {block + 1} to at most {budget.repetitions} follow"
+            if told != (told := ", ".join(f"{one.requirement} on {one.arm}" for one in left)):
+                text = f"{_said(left)}: repetitions {block + 1} to at most {budget.repetitions} follow"
                 self._display.show(Notice(text, warning=False))
-            added = list(self._further_batches(block, deciding.needed(still_open)))
+            added = list(self._further_batches(block, needed_for(still_open, requirements, arms)))
             self._batches += added
             for batch in added:
                 self._total += sum(batch.trial_key(cell) not in self._progress.known for cell in batch.cells)
@@ -166,8 +166,8 @@ class Runner:
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
             for batch in added:
                 await self._run_batch(batch)
-        if undecided := deciding.undecided(self._ledger):
-            self._display.show(Notice(f"the budget of {budget.repetitions} repetitions is spent: {_said(undecided)}"))
+        if left := undecided(requirements, self._ledger):
+            self._display.show(Notice(f"the budget of {budget.repetitions} repetitions is spent: {_said(left)}"))
 
     def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
         """What of a further block is needed."""

@@ -87,7 +87,7 @@ class GuestTestbed(StorageTestbed):
             self._sensorstore, self._launcher = find_sensorstore(), find_launcher()
         except UnavailableError as error:
             raise StoreError("setup", str(error)) from error
-        self._disk = stage.make_disk("disk", spec.disk_mib)
+        self._disk = stage.make_disk("disk", spec.settings.disk_mib)
         try:
             self._shared = stage.scope.guest_folder(stage.name("shared"))
             stage.at_end(lambda: shutil.rmtree(self._shared, ignore_errors=True))
@@ -109,8 +109,8 @@ class GuestTestbed(StorageTestbed):
             "disk": self._disk,
             "host_root": True,
             "shares": (Share(self._shared, writable=True), *map(Share, outside)),
-            "memory_mib": self.spec.memory_mib or (memory_mib if self.stage.platform.is_virtual else None),
-            "vcpus": self.spec.vcpus,
+            "memory_mib": self.spec.settings.memory_mib or (memory_mib if self.stage.platform.is_virtual else None),
+            "vcpus": self.spec.settings.vcpus,
         }
         await self.stage.launch(**self._wanted)
 
@@ -175,14 +175,14 @@ class EmbeddedTestbed(GuestTestbed):
 
     @property
     def client_place(self) -> Hashable:
-        return (self.stage.platform, self.spec.vcpus, self.spec.memory_mib)
+        return (self.stage.platform, self.spec.settings.vcpus, self.spec.settings.memory_mib)
 
     async def target(self, params: Mapping[str, Any]) -> Target:
         name = params["database"]
         place, profile = level_of(name, Durability(params["durability"]), params["period_ms"])
         product = database(name)
         store = product.store(place, self._layout(product.memory_mib), profile)
-        client = self._client(store | {"timeout_ms": self.spec.timeout_ms})
+        client = self._client(store | {"timeout_ms": self.spec.settings.timeout_ms})
         if (name, profile.name) not in self._reported:
             folder = str(Path(store["path"]).parent)
             await run_well(self.guest.channel, "making the database's folder", ["/bin/mkdir", "-p", folder])
@@ -222,7 +222,7 @@ class ExistingTestbed(StorageTestbed):
         if (missing_prerequisite := server.missing_prerequisite()) is not None:
             raise StoreError("unsupported", missing_prerequisite)
         try:
-            program, store = find_sensorstore(), server.store(self.spec.timeout_ms)
+            program, store = find_sensorstore(), server.store(self.spec.settings.timeout_ms)
         except VirtgaugeError as error:
             raise StoreError("setup", str(error)) from error
         guest = await self.stage.launch()
@@ -248,7 +248,7 @@ class ServedTestbed(GuestTestbed):
     async def set_up(self) -> None:
         spec, stage = self.spec, self.stage
         assert spec.database is not None and spec.durability is not None
-        place, profile = level_of(spec.database, spec.durability, spec.period_ms)
+        place, profile = level_of(spec.database, spec.durability, spec.settings.period_ms)
         product = self._product = database(spec.database)
         self._prepare()
         layout = self._layout(product.memory_mib)
@@ -267,7 +267,7 @@ class ServedTestbed(GuestTestbed):
             if self._profile != AS_IS:  # a flush is to cost what another device's would
                 words = f"its flushes cannot be made to cost what {self._profile} says; measure it with {AS_IS}"
                 raise StoreError("unsupported", f"{uncounted}: {words}")
-        store = product.store(place, layout, profile) | {"timeout_ms": spec.timeout_ms}
+        store = product.store(place, layout, profile) | {"timeout_ms": spec.settings.timeout_ms}
         self._label, self._client = product.label(place), Sensorstore(peer.channel, self._sensorstore, store)
         self._level, self._uncounted = profile, uncounted
         self._null: NullServer | None = None

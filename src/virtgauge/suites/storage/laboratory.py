@@ -30,45 +30,28 @@ NOT_OURS = "what runs here was not started by virtgauge, and is never ended by i
 class TestbedSpec:
     """A guest with what is measured in it.  Whatever two differ in is in the name, so that designs can share one."""
 
+    settings: StorageSettings  # of which it takes memory, processors, disk, period and time-out
     database: str | None  # whose server it runs; None where embedded databases run in it, one after the other
-    period_ms: int
-    disk_mib: int
-    timeout_ms: int
     durability: Durability | None = None
     flushes: str | None = None  # flush profile; None where nothing here decides about it
     existing: ExistingServer | None = None  # a server that is there already, in place of all that
-    memory_mib: int | None = None
-    vcpus: int | None = None
 
     @property
     def name(self) -> str:
+        s = self.settings
         if self.existing is not None:
-            return f"storage-at-{self.existing.name}-{self.existing.uri}-{self.existing.table}-{self.timeout_ms}"
+            return f"storage-at-{self.existing.name}-{self.existing.uri}-{self.existing.table}-{s.timeout_ms}"
         what = EMBEDDED if self.database is None else f"{self.database}-{self.durability}"
-        period = f"-{self.period_ms}ms" if self.durability is Durability.PERIODIC else ""
-        guest = f"{self.disk_mib}-{self.memory_mib or 0}-{self.vcpus or 0}-{self.timeout_ms}"
+        period = f"-{s.period_ms}ms" if self.durability is Durability.PERIODIC else ""
+        guest = f"{s.disk_mib}-{s.memory_mib or 0}-{s.vcpus or 0}-{s.timeout_ms}"
         return f"storage-{what}{period}-{self.flushes}-{guest}"
 
 
 def testbed_of(settings: StorageSettings, name: str, durability: Durability, flushes: str) -> TestbedSpec:
     """The testbed for a database that is started here."""
-    embedded = database(name).embedded
-    return TestbedSpec(
-        database=None if embedded else name,
-        period_ms=settings.period_ms,
-        disk_mib=settings.disk_mib,
-        timeout_ms=settings.timeout_ms,
-        durability=None if embedded else durability,
-        flushes=flushes,
-        memory_mib=settings.memory_mib,
-        vcpus=settings.vcpus,
-    )
-
-
-def testbed_at(settings: StorageSettings, server: ExistingServer) -> TestbedSpec:
-    """The testbed for a server that is there already."""
-    s = settings
-    return TestbedSpec(server.database, s.period_ms, s.disk_mib, s.timeout_ms, existing=server)
+    if database(name).embedded:
+        return TestbedSpec(settings, None, flushes=flushes)
+    return TestbedSpec(settings, name, durability, flushes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,6 @@ from virtgauge.suites.storage.laboratory import (
     StorageTestbed,
     TestbedSpec,
     missing_prerequisite,
-    testbed_at,
     testbed_of,
 )
 from virtgauge.suites.storage.settings import READS, WRITES, StorageSettings
@@ -88,7 +87,7 @@ class StorageSuite(Suite):
         for server, operation in itertools.product(s.server, s.operations):
             if operation != "crash":  # never of what was not started here
                 where = {"database": server.name, "durability": AS_CONFIGURED, "flushes": AS_CONFIGURED}
-                found += self._cells_of(testbed_at(s, server), where, operation)
+                found += self._cells_of(TestbedSpec(s, server.database, existing=server), where, operation)
         return found
 
     def _cells_of(self, testbed: TestbedSpec, where: Mapping[str, str], operation: str) -> Iterator[Cell]:
