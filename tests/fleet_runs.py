@@ -17,7 +17,7 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.fleet import run as fleet_run
 from virtgauge.fleet import work
 from virtgauge.fleet.cluster import TlsFiles, WorkerLostError
-from virtgauge.fleet.messages import MachineIdentity, Signature
+from virtgauge.fleet.messages import Assignment, Assistance, Enlistment, MachineIdentity, Signature, unpack
 from virtgauge.plan.model import Plan
 
 Fault = Callable[[bytes], bytes]
@@ -60,19 +60,19 @@ class FakeCluster:
     async def present(self, worker: str) -> bool:
         return worker not in self.gone
 
-    async def call(self, worker: str, function: work.Callable[..., Any], data: bytes) -> object:
+    async def call(self, worker: str, request: bytes) -> object:
         if worker in self.gone:
             raise WorkerLostError(f"the worker {worker!r} is not connected")
         async with self._one_at_a_time:
             self._now = worker
             fault = None
-            if function is work.measure:
+            if kind_of(request) is Assignment:
                 fault = next(iter(self.faults.get(worker, [])), None)
                 self.faults[worker] = self.faults.get(worker, [])[1:]
                 self.measured.append(worker)
-            if function is work.assist:
+            if kind_of(request) is Assistance:
                 self.assisted.append(worker)
-            answer = await function(data)
+            answer = await work.answer(request)
             return answer if fault is None else fault(answer)
 
     async def stop(self, token: str) -> None:
@@ -82,6 +82,11 @@ class FakeCluster:
     async def leave(self, token: str) -> list[str]:
         self.left = True
         return await work.leave(token)
+
+
+def kind_of(request: bytes) -> type:
+    """What a packed request asks for."""
+    return type(unpack(request, (Enlistment, Assistance, Assignment), "the test"))
 
 
 def lost(answer: bytes) -> bytes:

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from virtgauge.console.fleet import app
 from virtgauge.errors import UnavailableError, UsageError
 from virtgauge.fleet import cluster as clusters
-from virtgauge.fleet import work
 from virtgauge.fleet.cluster import TlsFiles, WorkerLostError, existing_cluster, own_cluster
 from virtgauge.fleet.messages import Enlistment, Enrolment, MachineIdentity, pack, unpack
 from virtgauge.fleet.run import start_fleet
@@ -98,14 +97,14 @@ async def test_an_existing_cluster_is_joined_and_its_workers_are_told_apart(tmp_
                 assert await cluster.present("north")
                 assert not await cluster.present("south")
                 asked = pack(Enlistment(fleet_plan("north").to_toml()))
-                answer = unpack(await cluster.call("north", work.enlist, asked), Enrolment, "the worker")
+                answer = unpack(await cluster.call("north", asked), [Enrolment], "the worker")
                 assert answer.signature.worker == "north"
                 assert answer.signature.machine == MachineIdentity.read()
                 assert [arm.name for arm in answer.arms] == ["a", "b"]
                 assert worker.state.total_resources == {"host": 1}
                 assert worker.state.nthreads == 1
             with pytest.raises(WorkerLostError, match="'north' is not connected"):
-                await cluster.call("north", work.enlist, asked)
+                await cluster.call("north", asked)
 
         strangers = FleetSection.model_validate(section | written(tmp_path / "theirs", TlsFiles.temporary()))
         with pytest.MonkeyPatch.context() as patch:

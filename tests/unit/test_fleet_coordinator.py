@@ -6,7 +6,7 @@ from unittest import mock
 
 import msgpack
 import pytest
-from fleet_runs import FakeCluster, execute, fleet_plan, go_on, in_process, lost
+from fleet_runs import FakeCluster, execute, fleet_plan, go_on, in_process, kind_of, lost
 from suites.bandwidth_runs import QUICK
 from suites.simulated_runs import Recorder
 
@@ -18,7 +18,7 @@ from virtgauge.fleet import run as fleet_run
 from virtgauge.fleet import work
 from virtgauge.fleet.batches import Slots, fleet_status
 from virtgauge.fleet.cluster import WorkerLostError
-from virtgauge.fleet.messages import MachineIdentity, Refusal, pack
+from virtgauge.fleet.messages import Assistance, MachineIdentity, Refusal, pack
 from virtgauge.fleet.roster import DistrustError
 from virtgauge.host.tag import cache_root
 from virtgauge.ledger.read_only import HostLedger
@@ -161,8 +161,8 @@ def test_a_platform_that_only_some_hosts_have_is_measured_there(tmp_path):
     cluster = FakeCluster()
     real = cluster.call
 
-    async def lacking(worker, function, data):
-        answer = await real(worker, function, data)
+    async def lacking(worker, request):
+        answer = await real(worker, request)
         message = msgpack.unpackb(answer, strict_map_key=False)
         if worker == "north" and message["kind"] == "Enrolment":
             message["content"]["arms"][1] |= {"usable": False, "reason": "there is none", "fix": "install it"}
@@ -277,10 +277,10 @@ def test_a_tester_whose_worker_is_lost_is_enrolled_again(tmp_path):
     cluster, losses = FakeCluster(), iter([True])
     really = cluster.call
 
-    async def call(worker, function, data):
-        if function is work.assist and next(losses, False):
+    async def call(worker, request):
+        if kind_of(request) is Assistance and next(losses, False):
             raise WorkerLostError("the worker was lost")
-        return await really(worker, function, data)
+        return await really(worker, request)
 
     cluster.call = call
     assert execute(across(), tmp_path / "run", cluster).complete

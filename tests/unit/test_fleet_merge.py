@@ -38,7 +38,7 @@ def own_ledger(asked, tmp_path):
 
 
 def read(answer):
-    found = unpack(answer, BatchAnswer, "the worker")
+    found = unpack(answer, [BatchAnswer, Refusal], "the worker")
     assert isinstance(found, BatchAnswer)
     return found
 
@@ -117,14 +117,14 @@ def test_an_answer_that_is_none_leaves_no_trace_in_the_ledger(asked, spoil, word
     batch, kinds, answer, ledger = asked
     merger = Merger(ledger)
     with pytest.raises(ForeignMessageError, match=words):
-        merger.merge(batch, kinds, unpack(spoil(answer), BatchAnswer, "the worker of host 'north'"))
+        merger.merge(batch, kinds, unpack(spoil(answer), [BatchAnswer, Refusal], "the worker of host 'north'"))
     assert ledger.trials() == []
     assert ledger.guests() == []
 
 
 def test_a_refusal_comes_in_place_of_an_answer():
     refusal = Refusal("the machine is on fire", "put it out", busy=True)
-    assert unpack(pack(refusal), BatchAnswer, "the worker") == refusal
+    assert unpack(pack(refusal), [BatchAnswer, Refusal], "the worker") == refusal
 
 
 def test_what_a_guest_tells_of_emulation_on_one_host_marks_the_arm_of_the_fleet(asked, own_ledger):

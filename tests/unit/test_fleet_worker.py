@@ -105,7 +105,7 @@ def test_the_address_that_faces_the_scheduler_is_found_without_sending_anything(
 
 
 def test_words_of_a_worker_steer_no_terminal():
-    refusal = unpack(pack(Refusal("clear\x1b[2J", "bell\a")), BatchAnswer, "the worker")
+    refusal = unpack(pack(Refusal("clear\x1b[2J", "bell\a")), [BatchAnswer, Refusal], "the worker")
     assert refusal == Refusal("clear�[2J", "bell�")
     with pytest.raises(ForeignMessageError, match="cannot be read"):
-        unpack(pack(Refusal("a", "b")).replace(b"remedy", b"malady"), Enrolment, "the worker")
+        unpack(pack(Refusal("a", "b")).replace(b"remedy", b"malady"), [Enrolment, Refusal], "the worker")

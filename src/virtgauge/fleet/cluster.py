@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from virtgauge.errors import UnavailableError, UsageError, VirtgaugeError
@@ -119,8 +119,8 @@ class Cluster:
             if one.get("resources", {}).get(SLOT) == 1
         }
 
-    async def call(self, worker: str, function: Callable[[bytes], Awaitable[bytes]], data: bytes) -> object:
-        """Have a worker do something in its slot; whatever it answers.
+    async def call(self, worker: str, request: bytes) -> object:
+        """Have a worker do what a packed request asks for, in its slot; whatever it answers.
 
         Raises:
             WorkerLostError: it is not connected, or went away meanwhile.
@@ -132,8 +132,8 @@ class Cluster:
             raise WorkerLostError(f"the worker {worker!r} is not connected")
         self._called[worker] = address
         future = self._client.submit(
-            function,
-            data,
+            work.answer,
+            request,
             workers=[address],  # of this very process: a worker that comes back is asked again who it is
             resources={SLOT: 1},
             pure=False,

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.prepare import Design
 from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded
-from virtgauge.fleet import work
 from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
 from virtgauge.fleet.cluster import WorkerLostError
 from virtgauge.fleet.messages import (
@@ -26,15 +25,12 @@ from virtgauge.fleet.messages import (
     Assisting,
     BatchAnswer,
     ForeignMessageError,
-    Refusal,
     Tester,
-    pack,
-    unpack,
 )
-from virtgauge.fleet.roster import HostEnrolment, HostLostError, worker_of
+from virtgauge.fleet.roster import HostEnrolment, HostLostError
 from virtgauge.ledger.records import SCHEDULED, GuestRecord, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError
-from virtgauge.plan.fleet import FleetHost, FleetPair
+from virtgauge.plan.fleet import FleetPair
 from virtgauge.plan.model import Plan
 from virtgauge.plan.schedule import Batch
 from virtgauge.suites.base import Cell
@@ -138,7 +134,7 @@ class Coordinator:
         self, plan: Plan, design: Design, ledger: Ledger, hosts: Sequence[HostRecord], enrolment: HostEnrolment
     ) -> None:
         self._fleet, self._ledger, self._enrolment = enrolment.fleet, ledger, enrolment
-        self._roster, self._cluster, self._display = enrolment.roster, enrolment.cluster, enrolment.display
+        self._cluster, self._display = enrolment.cluster, enrolment.display
         manifest = ledger.manifest()
         self._arms = {arm.name: arm for arm in manifest.arms}
         self._kinds = {arm.name: arm.kind for arm in manifest.arms}
@@ -224,57 +220,51 @@ class Coordinator:
             self._done += self._progress.add(trial.key, trial.attempt, trial.status)
             self._display.show(TrialEnded.of(trial, self._done, self._total, self._remaining_s()))
 
-    def _assignment(self, host: HostRecord, placed: Placed, tester: Tester | None) -> bytes:
-        return pack(
-            Assignment(
-                token=self._token,
-                host=host.name,
-                first_block=host.first_block,
-                plan_text=self._plan_text,
-                arms=host.arms,
-                block=placed.batch.block,
-                testbed=placed.batch.testbed,
-                arm=placed.batch.arm,
-                known=self._progress.of(placed),
-                tester=tester,
-            )
-        )
-
     async def _answer(self, record: HostRecord, placed: Placed) -> BatchAnswer:
         """A batch's answer from this host and no other, however often somebody has to come back for it."""
         host, losses = self._settings[record.name], 0
         while True:
-            tester = None if placed.pair is None else await self._tester(placed.pair)
+            assignment = Assignment(
+                token=self._token,
+                host=record.name,
+                first_block=record.first_block,
+                plan_text=self._plan_text,
+                arms=record.arms,
+                block=placed.batch.block,
+                testbed=placed.batch.testbed,
+                arm=placed.batch.arm,
+                known=self._progress.of(placed),
+                tester=None if placed.pair is None else await self._tester(placed.pair),
+            )
             try:
-                data = await self._cluster.call(host.worker, work.measure, self._assignment(record, placed, tester))
+                answer = await self._enrolment.ask(host, assignment, BatchAnswer)
             except WorkerLostError as error:
                 losses = self._lost(losses, error.message)
                 self._tell("worker-lost", f"host {host.name}: {error.message}; its batch is measured again there")
                 await self._enrolment.enrol(host, self._plan_text)
                 self._tell("worker-back", f"host {host.name}: its worker is back", warning=False)
                 continue
-            answer = unpack(data, BatchAnswer, worker_of(host))
             if isinstance(answer, BatchAnswer):
-                self._roster.check(host, answer.signature)
                 return answer
             if answer.tester_lost:
                 losses = self._lost(losses, answer.message)
                 self._tell("tester-lost", f"host {host.name}: {answer.message}; its batch goes on")
+            elif answer.busy:
+                self._tell("host-busy", f"host {host.name}: {answer.message}")
+                await self._enrolment.enrol(host, self._plan_text)
             else:
-                await self._refused(host, answer)
+                raise UnavailableError(answer.message, answer.remedy)
 
     async def _tester(self, pair: FleetPair) -> Tester:
         """Have the pair's tester be launched whenever the guests' host asks for it; the slots of both are claimed."""
         host = self._settings[pair.tester]
         for _ in range(self._fleet.losses + 1):
             try:
-                data = await self._cluster.call(host.worker, work.assist, pack(Assistance(self._token)))
+                answer = await self._enrolment.ask(host, Assistance(self._token), Assisting)
             except WorkerLostError:
                 await self._enrolment.enrol(host, self._plan_text)
                 continue
-            answer = unpack(data, Assisting, worker_of(host))
             if isinstance(answer, Assisting):
-                self._roster.check(host, answer.signature)
                 cables = tuple((cable.guests, cable.tester) for cable in pair.cables)
                 return Tester(host.name, answer.address, answer.port, answer.secret, answer.cpus, cables)
             if not answer.busy:
@@ -288,13 +278,6 @@ class Coordinator:
         if losses == self._fleet.losses:
             raise HostLostError(f"{message} {losses + 1} times in one batch")
         return losses + 1
-
-    async def _refused(self, host: FleetHost, refusal: Refusal) -> None:
-        """Wait until a busy host is free again."""
-        if not refusal.busy:
-            raise UnavailableError(refusal.message, refusal.remedy)
-        self._tell("host-busy", f"host {host.name}: {refusal.message}")
-        await self._enrolment.enrol(host, self._plan_text)
 
     def _tell(self, kind: str, text: str, *, warning: bool = True) -> None:
         self._ledger.add_event(kind, text)

@@ -7,9 +7,9 @@ in words.
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgpack
 import numpy as np
@@ -77,8 +77,6 @@ def _sign(path: Path) -> str | None:
 
 
 FORMAT = 3  # Of all messages here; raised when one changes
-
-_Message = TypeVar("_Message")
 
 
 class ForeignMessageError(VirtgaugeError):
@@ -218,23 +216,22 @@ class Refusal:
     tester_lost: bool = False  # the tester's machine does not answer it any more
 
 
-def pack(message: Enlistment | Assistance | Assignment | Enrolment | Assisting | BatchAnswer | Refusal) -> bytes:
+Request = Enlistment | Assistance | Assignment
+Answer = Enrolment | Assisting | BatchAnswer | Refusal
+
+
+def pack(message: Request | Answer) -> bytes:
     """A message as bytes."""
     content = {"format": FORMAT, "kind": type(message).__name__, "content": dataclasses.asdict(message)}
     data: bytes = msgpack.packb(content)
     return data
 
 
-def unpack(data: object, kind: type[_Message], sender: str) -> _Message | Refusal:
-    """The inverse of :func:`pack`.
-
-    Args:
-        data: whatever came.
-        kind: what was asked for; a refusal may come in its place.
-        sender: in words, for the error.
+def unpack(data: object, kinds: Iterable[type], sender: str) -> Any:
+    """The inverse of :func:`pack`, for whatever came of a sender (in words, for the error).
 
     Raises:
-        ForeignMessageError: nothing that this version could read.
+        ForeignMessageError: no message of these kinds that this version could read.
     """
     try:
         value = msgpack.unpackb(data, strict_map_key=False)
@@ -242,9 +239,8 @@ def unpack(data: object, kind: type[_Message], sender: str) -> _Message | Refusa
             raise ForeignMessageError(
                 f"{sender} is of another version of virtgauge", "install the same version on every host of the fleet"
             )
-        expected: Any = Refusal if value["kind"] == Refusal.__name__ else kind
-        found: _Message | Refusal = _reader(expected).validate_python(value["content"])
-        return _harmless(found)
+        expected = {kind.__name__: kind for kind in kinds}[value["kind"]]
+        return _harmless(TypeAdapter(expected).validate_python(value["content"]))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -253,12 +249,7 @@ def unpack(data: object, kind: type[_Message], sender: str) -> _Message | Refusa
         raise ForeignMessageError(f"{sender} answers what is no message of virtgauge: {error!r}") from error
 
 
-@functools.cache
-def _reader(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _harmless(message: _Message) -> _Message:
+def _harmless(message: Any) -> Any:
     """The same without anything in its words that would steer a terminal."""
     if isinstance(message, Refusal):
         remedy = None if message.remedy is None else printable(message.remedy)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TypeVar
 
 from virtgauge import __version__
 from virtgauge.errors import UnavailableError, VirtgaugeError
 from virtgauge.execution.progress import Notice, ProgressDisplay
-from virtgauge.fleet import work
 from virtgauge.fleet.cluster import Cluster, WorkerLostError
 from virtgauge.fleet.messages import (
+    Assisting,
+    BatchAnswer,
     Enlistment,
     Enrolment,
     ForeignMessageError,
     MachineIdentity,
+    Refusal,
+    Request,
     Signature,
     pack,
     unpack,
@@ -116,11 +120,29 @@ class HostLostError(VirtgaugeError):
     """A host is set aside: nothing more is measured on it in this run, until it is resumed."""
 
 
+_Answer = TypeVar("_Answer", Enrolment, Assisting, BatchAnswer)
+
+
 class HostEnrolment:
-    """Asks workers who they are, until all are there or the time is up."""
+    """Asks workers: who they are, until all are there or the time is up, and from then on for what they can do."""
 
     def __init__(self, fleet: FleetSection, roster: Roster, cluster: Cluster, display: ProgressDisplay) -> None:
         self.fleet, self.roster, self.cluster, self.display = fleet, roster, cluster, display
+
+    async def ask(self, host: FleetHost, request: Request, kind: type[_Answer]) -> _Answer | Refusal:
+        """A worker's answer of this kind, which may be believed, or that it cannot.
+
+        Raises:
+            WorkerLostError: it is not connected, or went away meanwhile.
+            DistrustError, ForeignMessageError: it is not what it must be.
+        """
+        data = await self.cluster.call(host.worker, pack(request))
+        answer: _Answer | Refusal = unpack(data, (kind, Refusal), f"the worker of host {host.name!r}")
+        if isinstance(answer, Enrolment):
+            self.roster.enrol(host, answer)
+        elif not isinstance(answer, Refusal):
+            self.roster.check(host, answer.signature)
+        return answer
 
     async def enrol(self, host: FleetHost, plan_text: str) -> Enrolment:
         """Wait for a host's worker, ask it, and take it on.
@@ -136,10 +158,8 @@ class HostEnrolment:
             try:
                 if not await self.cluster.present(host.worker):
                     raise WorkerLostError(f"no worker named {host.worker!r} is connected")
-                data = pack(Enlistment(plan_text))
-                answer = unpack(await self.cluster.call(host.worker, work.enlist, data), Enrolment, worker_of(host))
+                answer = await self.ask(host, Enlistment(plan_text), Enrolment)
                 if isinstance(answer, Enrolment):
-                    self.roster.enrol(host, answer)
                     for words in answer.notices:
                         self.display.show(Notice(f"host {host.name}: {words}"))
                     return answer
@@ -157,8 +177,3 @@ class HostEnrolment:
                 self.display.show(Notice(f"waiting for host {host.name}: {reason}", warning=False))
                 told.add(reason)
             await asyncio.sleep(_LOOK_S)
-
-
-def worker_of(host: FleetHost) -> str:
-    """How errors speak of a worker."""
-    return f"the worker of host {host.name!r}"

@@ -12,8 +12,7 @@ import contextlib
 import dataclasses
 import os
 import ssl
-from collections.abc import Callable, Coroutine
-from typing import Any, Self
+from typing import Self
 
 from virtgauge import __version__
 from virtgauge.agent.binary import find_agent
@@ -21,6 +20,7 @@ from virtgauge.errors import VirtgaugeError
 from virtgauge.execution.prepare import check_plan, probe_arms
 from virtgauge.execution.run import OccupiedError, machine_to_ourselves, report_reclaimed, warn_of_surroundings
 from virtgauge.fleet.messages import (
+    Answer,
     Assignment,
     Assistance,
     Assisting,
@@ -29,6 +29,7 @@ from virtgauge.fleet.messages import (
     Enrolment,
     MachineIdentity,
     Refusal,
+    Request,
     Signature,
     pack,
     unpack,
@@ -80,26 +81,29 @@ class Assistant:
             self._opened.close()
 
 
-_SENDER = "the coordinator"
 _IDLE_S = 30.0  # After so long without a batch the machine is free for others again
 _END_S = 60.0
 
-Answer = Enrolment | Assisting | BatchAnswer | Refusal
 
-
-async def enlist(data: bytes) -> bytes:
-    """Who this worker is, and what of the plan it can measure; a packed enrolment or refusal."""
-    return await _answer(lambda: _enlist(data))
-
-
-async def measure(data: bytes) -> bytes:
-    """Measure one batch; a packed answer or refusal."""
-    return await _answer(lambda: _measure(data))
-
-
-async def assist(data: bytes) -> bytes:
-    """Be ready to launch testers for the guests on another host; a packed answer or refusal."""
-    return await _answer(lambda: _assist(data))
+async def answer(data: bytes) -> bytes:
+    """Do what a packed request asks for: what came of it, or why it could not be done; at most one at a time."""
+    if _state.current is not None:
+        return pack(Refusal("a batch is under way already", None, busy=True))
+    task = asyncio.ensure_future(_work(data))
+    _state.current = task
+    try:
+        return pack(await task)
+    except asyncio.CancelledError:
+        if (own := asyncio.current_task()) is not None and own.cancelling():  # the worker itself is ended
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        return pack(Refusal("the batch was stopped", None))
+    except VirtgaugeError as error:
+        busy, tester_lost = isinstance(error, OccupiedError), isinstance(error, RemoteHostLostError)
+        return pack(Refusal(error.message, error.remedy, busy, tester_lost))
+    finally:
+        _state.current = None
 
 
 async def stop(token: str) -> None:
@@ -135,26 +139,6 @@ async def close() -> list[str]:
     return [] if place is None else place.close()
 
 
-async def _answer(work: Callable[[], Coroutine[Any, Any, Answer]]) -> bytes:
-    """What the work says, or why it could not be done; at most one at a time."""
-    if _state.current is not None:
-        return pack(Refusal("a batch is under way already", None, busy=True))
-    task = asyncio.ensure_future(work())
-    _state.current = task
-    try:
-        return pack(await task)
-    except asyncio.CancelledError:
-        if (own := asyncio.current_task()) is not None and own.cancelling():  # the worker itself is ended
-            task.cancel()
-            await asyncio.wait([task])
-            raise
-        return pack(Refusal("the batch was stopped", None))
-    except VirtgaugeError as error:
-        return pack(Refusal(error.message, error.remedy))
-    finally:
-        _state.current = None
-
-
 def _signature() -> Signature:
     from distributed import get_worker
 
@@ -171,34 +155,34 @@ def _own_end() -> tuple[str, ssl.SSLContext, ssl.SSLContext]:
     return worker.ip, ends[0]["ssl_context"], ends[1]["ssl_context"]
 
 
-async def _enlist(data: bytes) -> Enrolment | Refusal:
-    message = unpack(data, Enlistment, _SENDER)
-    if isinstance(message, Refusal):
-        return message
-    plan = parse_plan(message.plan_text, PLAN_SOURCE)
+async def _work(data: bytes) -> Answer:
+    request: Request = unpack(data, (Enlistment, Assistance, Assignment), "the coordinator")
+    match request:
+        case Enlistment():
+            return await _enlist(request)
+        case Assistance():
+            return await _assist(request)
+        case Assignment():
+            return await _measure(request)
+
+
+async def _enlist(request: Enlistment) -> Enrolment:
+    """Who this worker is, and what of the plan it can measure."""
+    plan = parse_plan(request.plan_text, PLAN_SOURCE)
     design = check_plan(plan, PLAN_SOURCE)
     display = Notices()
     await close()
-    try:
-        with machine_to_ourselves():
-            report_reclaimed(display)
-            arms = await probe_arms(plan, design.platforms)
-            await warn_of_surroundings(plan, design, arms, display)
-    except OccupiedError as error:
-        return Refusal(error.message, error.remedy, busy=True)
+    with machine_to_ourselves():
+        report_reclaimed(display)
+        arms = await probe_arms(plan, design.platforms)
+        await warn_of_surroundings(plan, design, arms, display)
     return Enrolment(_signature(), fingerprint(), tuple(arm.record for arm in arms), tuple(display.taken()))
 
 
-async def _measure(data: bytes) -> BatchAnswer | Refusal:
-    assignment = unpack(data, Assignment, _SENDER)
-    if isinstance(assignment, Refusal):
-        return assignment
+async def _measure(assignment: Assignment) -> BatchAnswer:
     if _state.place is None or not _state.place.serves(assignment):
         await close()
-        try:
-            _state.place = await Workplace.open(assignment)
-        except OccupiedError as error:
-            return Refusal(error.message, error.remedy, busy=True)
+        _state.place = await Workplace.open(assignment)
     place = _state.place
     _stay()
     remote = None
@@ -206,30 +190,20 @@ async def _measure(data: bytes) -> BatchAnswer | Refusal:
         remote = RemoteHost(at.host, at.address, at.port, at.secret, _own_end()[2], at.cpus, cables=at.cables)
     try:
         return await place.measure(assignment, _signature(), remote)
-    except RemoteHostLostError as error:
-        return Refusal(error.message, error.remedy, tester_lost=True)
     finally:
-        _close_later()
+        # Give the machine back unless something comes.
+        _state.leaving = asyncio.get_running_loop().call_later(_IDLE_S, _close_soon)
 
 
-async def _assist(data: bytes) -> Assisting | Refusal:
-    request = unpack(data, Assistance, _SENDER)
-    if isinstance(request, Refusal):
-        return request
+async def _assist(request: Assistance) -> Assisting:
+    """Be ready to launch testers for the guests on another host."""
     await close()
     address, context, _ = _own_end()
     try:
         _state.assistant = await Assistant.open(request.token, address, context)
-    except OccupiedError as error:
-        return Refusal(error.message, error.remedy, busy=True)
     except OSError as error:
-        return Refusal(f"no tester can be asked for at {address}: {error}", None)
+        raise VirtgaugeError(f"no tester can be asked for at {address}: {error}") from error
     return _state.assistant.answer(_signature())
-
-
-def _close_later() -> None:
-    """Give the machine back unless something comes; called as a batch ends."""
-    _state.leaving = asyncio.get_running_loop().call_later(_IDLE_S, _close_soon)
 
 
 def _close_soon() -> None:
