@@ -220,7 +220,7 @@ def figures_of_run(run: Path) -> list[Figure]:
     """Every figure that a run's report shows or its exports hold."""
     with ReadOnlyLedger.for_command(run) as ledger:
         built, trials = report.build(ledger), ledger.trials()
-        exported = read_figures(ResultTable(ledger)).figures
+        exported = read_figures(ResultTable(ledger))
     found = list(_of_report(built, trials))
     return [*found, *_only_exported(found, exported), *_compared_arms(run, built)]
 

@@ -286,7 +286,7 @@ def test_imported_results_have_the_measures_of_trex(tmp_path):
     assert import_into(tmp_path / "run", read_repetitions("trex", [path]), ImportedArm("host"), {}, new=True) == 5
     measures = [find_measure("imported", name) for name in ("trex.throughput", "trex.latency.max")]
     with Ledger.open(tmp_path / "run") as ledger:
-        figures = read_figures(ResultTable(ledger), measures).figures
+        figures = read_figures(ResultTable(ledger), measures)
     found = [(one.measure.name, value) for one in figures for value in one.values]
     assert found == [("trex.throughput", 9.1e6), ("trex.throughput", 9.9e6), *[("trex.latency.max", 30_000.0)] * 3]
 

@@ -55,4 +55,4 @@ def export(ledger: Ledger, kind: Format, path: Path, measures: Sequence[str] = (
         else:
             if kind is not Format.OPENMETRICS:
                 chosen = chosen or headline_measures()
-            out.write(_OF_FIGURES[kind](read_figures(table, chosen)))
+            out.write(_OF_FIGURES[kind](table.manifest, read_figures(table, chosen)))

@@ -33,14 +33,6 @@ class Figure:
         return " ".join([self.probe, *(f"{factor}={level}" for factor, level in self.factors.items())])
 
 
-@dataclasses.dataclass(frozen=True)
-class RunFigures:
-    """A run's figures, cell by cell, the arms within a cell in the plan's order."""
-
-    manifest: Manifest
-    figures: tuple[Figure, ...]
-
-
 def chosen_of(table: ResultTable, measures: Sequence[Measure] | None) -> list[Measure]:
     """Of these measures, or of all, those of the suites that a run has; what they need is read."""
     wanted = [one for named in MEASURES.values() for one in named.values()] if measures is None else measures
@@ -49,16 +41,18 @@ def chosen_of(table: ResultTable, measures: Sequence[Measure] | None) -> list[Me
     return chosen
 
 
-def read_figures(table: ResultTable, measures: Sequence[Measure] | None = None) -> RunFigures:
-    """The estimates of these measures, or of all, of a run that may be in progress."""
-    figures = [
+def read_figures(table: ResultTable, measures: Sequence[Measure] | None = None) -> list[Figure]:
+    """The estimates of these measures, or of all, of a run that may be in progress.
+
+    They come cell by cell, the arms within a cell in the plan's order.
+    """
+    return [
         Figure(measure, cell.probe, cell.factors, arm, tuple(values.values()), table.estimate(measure, cell, arm.name))
         for measure in chosen_of(table, measures)
         for cell in table.cells(measure.suite)
         for arm in table.arms
         if (values := table.values(measure, cell, arm.name))
     ]
-    return RunFigures(table.manifest, tuple(figures))
 
 
 _UNITS = {
@@ -81,7 +75,7 @@ _UNITS = {
 _OWN = ("run", "plan", "platform", "kind", "role", "emulated", "probe")
 
 
-def openmetrics(found: RunFigures) -> str:
+def openmetrics(manifest: Manifest, found: Sequence[Figure]) -> str:
     """The whole exposition.
 
     Of each measure: ``virtgauge_SUITE_MEASURE_UNIT``, the same with ``_low`` and ``_high`` before the unit for the
@@ -89,19 +83,19 @@ def openmetrics(found: RunFigures) -> str:
     one that is called like a label of ours has ``factor_`` before it.
     """
     by_measure: dict[str, list[Figure]] = {}
-    for figure in found.figures:
+    for figure in found:
         by_measure.setdefault(figure.measure.full_name, []).append(figure)
     lines: list[str] = []
     for figures in by_measure.values():
-        lines += _families(found, figures)
+        lines += _families(manifest, figures)
     return "".join(f"{line}\n" for line in [*lines, "# EOF"])
 
 
-def _families(found: RunFigures, figures: list[Figure]) -> Iterator[str]:
+def _families(manifest: Manifest, figures: list[Figure]) -> Iterator[str]:
     measure = figures[0].measure
     unit, factor = _UNITS.get(measure.quantity.name, ("", 1.0))
     base = _name(f"virtgauge_{measure.full_name}")
-    labels = [_labels(found, figure) for figure in figures]
+    labels = [_labels(manifest, figure) for figure in figures]
     estimates = [figure.estimate for figure in figures]
     for suffix, about, values in (
         ("", "median over the repetitions", [one.point for one in estimates]),
@@ -126,10 +120,10 @@ def _family(name: str, unit: str, about: str, samples: Iterable[tuple[str, float
             yield f"{full}{{{labels}}} {value:.12g}"
 
 
-def _labels(found: RunFigures, figure: Figure) -> str:
+def _labels(manifest: Manifest, figure: Figure) -> str:
     own = (
-        found.manifest.run_id,
-        found.manifest.plan_name,
+        manifest.run_id,
+        manifest.plan_name,
         figure.arm.name,
         figure.arm.kind,
         figure.arm.role,
@@ -155,10 +149,10 @@ NAME_LIMIT = 1024
 SLUG_LIMIT = 64
 
 
-def bencher(found: RunFigures) -> str:
+def bencher(_: Manifest, found: Sequence[Figure]) -> str:
     """The whole document; figures that are missing are left out."""
     benchmarks: dict[str, dict[str, dict[str, float]]] = {}
-    for figure in found.figures:
+    for figure in found:
         estimate = figure.estimate
         if estimate.point is not None:
             metric = {"value": estimate.point}

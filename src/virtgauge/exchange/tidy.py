@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter
 
 from virtgauge.exchange.figures import chosen_of
 from virtgauge.exchange.trials import reason_of, trials_of
@@ -22,8 +23,12 @@ from virtgauge.results.table import ResultTable
 SCHEMA_VERSION = 3
 
 
+class _Record:
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Run(_Record):
     """Where the figures come from; ``plan_text`` is the whole plan as TOML, ``confidence`` the one that was wanted."""
 
     run: str
@@ -38,7 +43,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Host:
+class Host(_Record):
     """One host of a fleet."""
 
     host: str
@@ -46,7 +51,7 @@ class Host:
 
 
 @dataclasses.dataclass(frozen=True)
-class Arm:
+class Arm(_Record):
     """A platform of the plan; ``role`` is ``reference``, ``aa`` (the reference once more) or ``test``.
 
     One that is not usable was skipped for ``reason``; ``fix`` is the command that would enable it.
@@ -63,7 +68,7 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Cell(_Record):
     """What was tried, under a number; ``factors`` has the level of each factor."""
 
     cell: int
@@ -73,7 +78,7 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measure:
+class Measure(_Record):
     """What ``rows`` and ``estimates`` name: its full name and unit, and which way is better."""
 
     measure: str
@@ -83,7 +88,7 @@ class Measure:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Row(_Record):
     """A measure of a trial.
 
     ``value`` is null where the trial has none, and ``reason`` says why; ``validity`` is how the trial ended.  A trial
@@ -106,7 +111,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class Estimate(_Record):
     """A measure of an arm in a cell: the median over ``n`` repetitions with its interval.
 
     ``confidence`` is the one that the interval has.  A figure or interval that is missing is null, and ``method`` says
@@ -138,7 +143,7 @@ class Estimate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class Verdict(_Record):
     """A requirement on an arm, with the cell that decides it.
 
     ``outcome`` is null where it is not judged.  ``margin`` is how far the figure is within the bound (negative: beyond)
@@ -163,7 +168,7 @@ class Verdict:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rank:
+class Rank(_Record):
     """An arm's place by a requirement's measure, or overall where ``requirement`` is empty; arms may share one."""
 
     requirement: str
@@ -172,11 +177,10 @@ class Rank:
 
 
 @dataclasses.dataclass(frozen=True)
-class Claim:
+class Claim(_Record):
     """What the run says of a paper's conclusion: the figures of one arm, or of all where ``arm`` is empty.
 
-    Attributes:
-        at_one_level: whether databases are compared at one level of durability, where the paper did not.
+    ``at_one_level``: databases are compared at one level of durability, where the paper did not.
     """
 
     suite: str
@@ -191,7 +195,7 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True)
-class Document:
+class Document(_Record):
     """A run."""
 
     schema_version: Literal[3]
@@ -329,34 +333,6 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:virtgauge:run:{SCHEMA_VERSION}",
+        **TypeAdapter(Document).json_schema(mode="serialization"),
         "title": "A run of virtgauge",
-        **_schema_of(Document),
     }
-
-
-_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
-
-
-def _schema_of(kind: Any) -> dict[str, Any]:
-    if kind in _PLAIN:
-        return {"type": _PLAIN[kind]}
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return {
-            "type": "object",
-            "description": " ".join((kind.__doc__ or "").split()),
-            "properties": {name: _schema_of(hint) for name, hint in hints.items()},
-            "required": list(hints),
-            "additionalProperties": False,
-        }
-    arguments = typing.get_args(kind)
-    origin = typing.get_origin(kind)
-    if origin is Literal:
-        return {"enum": list(arguments)}
-    if origin is list:
-        return {"type": "array", "items": _schema_of(arguments[0])}
-    if origin in (dict, Mapping):
-        return {"type": "object", "additionalProperties": {} if arguments[1] is Any else _schema_of(arguments[1])}
-    if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [_schema_of(one) for one in arguments]}
-    raise TypeError(f"{kind} has no place in the document")

@@ -15,7 +15,7 @@ from virtgauge import __version__
 from virtgauge.analysis.bounds import Outcome as Verdicted
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.errors import UsageError
-from virtgauge.exchange.figures import Figure, RunFigures
+from virtgauge.exchange.figures import Figure
 from virtgauge.exchange.trials import reason_of
 from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
 from virtgauge.report.model import row_labels
@@ -230,17 +230,16 @@ _TITLE_LIMIT, _RESULT_TITLE_LIMIT, _SYSTEM_LIMIT = 126, 50, 128
 _CLIENT = f"virtgauge {__version__}"
 
 
-def phoronix(found: RunFigures) -> str:
+def phoronix(manifest: Manifest, found: Sequence[Figure]) -> str:
     """The whole document. Raises UsageError: there is no figure, and the format has no result without one."""
     # Their results are ordered one way or the other.
-    ordered = (figure for figure in found.figures if figure.measure.better is not Better.NEITHER)
+    ordered = (figure for figure in found if figure.measure.better is not Better.NEITHER)
     figures = [figure for figure in ordered if figure.estimate.point is not None]
     if not figures:
         raise UsageError(
-            f"the run {found.manifest.run_id} has no valid figure of these measures",
+            f"the run {manifest.run_id} has no valid figure of these measures",
             "choose others with --measure, or export --format csv, which holds trials that do not count too",
         )
-    manifest = found.manifest
     root = ElementTree.Element("PhoronixTestSuite")
     generated = child(root, "Generated")
     child(generated, "Title", f"{manifest.plan_name} ({manifest.run_id})"[:_TITLE_LIMIT])
