@@ -144,7 +144,7 @@ class GuestLab(ForwardingLab):
         self.own_processors = cpus.has_one_for_each(settings)
         _, self._cpu_limit = cpus.of_guest(0, settings)
         reasons = [guest.confinement().unbound for guest in stage.guests] if self._cpu_limit is not None else []
-        self._unbound = next((reason for reason in reasons if reason is not None), None)
+        self.unbound = next((reason for reason in reasons if reason is not None), None)
 
     @classmethod
     async def create(cls, settings: ForwardingSettings, stage: Stage) -> GuestLab:
@@ -231,7 +231,7 @@ class GuestLab(ForwardingLab):
 
     def _used_ns(self) -> list[int | None]:
         """CPU time of every guest; of none where there is no limit, or it is known not to hold."""
-        watched = self._cpu_limit is not None and self._unbound is None
+        watched = self._cpu_limit is not None and self.unbound is None
         return [guest.accounting().cpu_ns for guest in self.stage.guests] if watched else []
 
     def _watch_limit(self, before: list[int | None], elapsed_ns: int) -> None:
@@ -245,13 +245,10 @@ class GuestLab(ForwardingLab):
         for number, (then, now) in enumerate(zip(before, self._used_ns(), strict=True)):
             if then is None or now is None or now - then <= limit * (elapsed_ns + 2 * _PERIOD_NS) * _BEYOND:
                 continue
-            self._unbound = (
+            self.unbound = (
                 f"guest {number} used {(now - then) / elapsed_ns:.2f} CPUs of its {limit:g}: "
                 "this kernel does not stop the threads that route for it (Linux 6.18 and later does not)"
             )
-
-    def unbound(self) -> str | None:
-        return self._unbound
 
     async def measure_loop(self, frame_bytes: int, rate_pps: float, duration_s: float) -> TrialResult:
         return await self._loop.measure(Load([1.0], frame_bytes, rate_pps, duration_s))

@@ -66,6 +66,8 @@ class ForwardingLab(Testbed, abc.ABC):
     """N guests between two switches, and a tester at both ends.  Flow number i goes through guest number i alone."""
 
     own_processors = True  # every guest has a processor that no other guest runs on
+    # why the guests' CPU limit is not in force, in words; None where it is, as far as seen, or there is none
+    unbound: str | None = None
 
     def __init__(self, stage: Stage, *, flows: int) -> None:
         super().__init__(stage)
@@ -90,10 +92,6 @@ class ForwardingLab(Testbed, abc.ABC):
 
         Places on the tester's side are counted by the trials themselves.
         """
-
-    def unbound(self) -> str | None:
-        """Why the guests' CPU limit is not in force, in words; None where it is, as far as seen, or there is none."""
-        return None
 
     async def calibration(self, frame_bytes: int, highest_pps: float, duration_s: float) -> TesterCalibration:
         """The tester on its bare loop, measured once for each frame size."""

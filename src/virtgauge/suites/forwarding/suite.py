@@ -130,7 +130,7 @@ async def measure_cell(
     except SearchError as error:
         return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
     latencies, bursts = await cell.at_throughput(shares, search.ndr.rate_pps)
-    unbound, together = lab.unbound(), add_accountings(tally.ledgers)
+    unbound, together = lab.unbound, add_accountings(tally.ledgers)
     flags = [*_limits_met(search, calibration.limit_pps, medium_pps), *_late(latencies, settings.late_share)]
     flags += [*_disorders(tally, together), *_cautions(settings, lab, shares, search.ndr.rate_pps, latencies)]
     if unbound is not None:
