@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -71,20 +72,18 @@ _READING_SERIES = {
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """All of it."""
+    """What a comparison says in blocks, as a page like a report's and in the terminal."""
 
+    found: Compared
     title: str
-    about: str  # what it is of, in a line
-    caveats: tuple[str, ...]  # what a reader must know before the figures
     summary: tuple[Block, ...]  # what a first look is about
     sections: tuple[Section, ...]
     reading: Mapping[str, str]  # terms and their explanations
     arms: tuple[ArmRecord, ...]  # that rows and charts name
-    confidence: float  # of the intervals, nominal
 
     def html(self) -> str:
         """As one HTML file that needs no network."""
-        page = Page(self.arms, self.confidence)
+        page = Page(self.arms, self.found.confidence)
         return page.whole(
             "document.html",
             document=self,
@@ -96,7 +95,7 @@ class Document:
     def print(self, console: Console) -> None:
         """In the terminal; texts of a run are printed as they are, control characters taken out."""
         print_blocks(self.summary, (), {}, console)
-        for caveat in self.caveats:
+        for caveat in self.found.caveats:
             console.print(Line(f"! {printable(caveat)}", style="yellow"))
         print_blocks((), self.sections, {arm.name: arm for arm in self.arms}, console)
 
@@ -106,12 +105,12 @@ def document(found: Comparison | SeriesComparison) -> Document:
     if isinstance(found, Comparison):
         title, reading = "What changed between the runs", _READING_CHANGES
         summary = [Text((headline(found, run),), found.title(run), "finding") for run in found.others]
-        told = [Section("charts", "Charts", tuple(_forests(found))), Section("all", "Figures", tuple(_changes(found)))]
+        charts, figures = tuple(_forests(found)), tuple(_changes(found))
     else:
         title, reading = "What changed over a series of runs", _READING_SERIES
         groups = [Text((words,), between, "finding") for between, words in step_groups(found)]
         summary = [Text((f"{series_headline(found)}.",)), *groups]
-        told = [Section("charts", "Charts", tuple(_courses(found))), Section("all", "Figures", tuple(_series(found)))]
+        charts, figures = tuple(_courses(found)), tuple(_series(found))
     notes = [multiplicity(found), *_unexamined(found)]
     if not found.environment and len(found.runs) > 1:
         notes.append("Nothing that was recorded of host, virtgauge, plan and platforms differs.")
@@ -119,17 +118,15 @@ def document(found: Comparison | SeriesComparison) -> Document:
         ArmRecord(arm.label, "", arm.label, "test" if number else "reference", arm.emulated, True, "", None, {})
         for number, arm in enumerate(found.arms)
     )
+    told = Section("charts", "Charts", charts), Section("all", "Figures", figures)
+    sections = (*told, Section("differs", "What differs", tuple(_differs(found))))
     return Document(
-        title=title,
-        about=" · ".join(run.label for run in found.runs),
-        caveats=found.caveats,
+        found,
+        title,
         summary=(*summary, Text(tuple(notes))),
-        sections=tuple(
-            one for one in (*told, Section("differs", "What differs", tuple(_differs(found)))) if one.blocks
-        ),
+        sections=tuple(one for one in sections if one.blocks),
         reading=reading | {"Many comparisons": multiplicity(found)} | _READING,
         arms=arms,
-        confidence=found.confidence,
     )
 
 
@@ -286,9 +283,9 @@ def _course(found: SeriesComparison, series: Series, by_ratio: bool) -> Iterator
         }
     starts = [0, *(step.after + 1 for step in series.steps)]
     for start, end in zip(starts, [*starts[1:], len(series.levels)], strict=True):
-        part = sorted(level.point / unit for place, level in known if start <= place < end and level.point is not None)
+        part = [level.point / unit for place, level in known if start <= place < end and level.point is not None]
         if part:
-            middle = (part[len(part) // 2] + part[(len(part) - 1) // 2]) / 2
+            middle = statistics.median(part)
             of = {"kind": "guide", "up": middle, "of": f"{arm} {start}", "t": f"{arm}: level"}
             yield from (of | {"across": at} for at in (start + 1, end))
     for step in series.steps:
