@@ -52,13 +52,7 @@ class Ranking:
 def rankings(
     requirements: Sequence[BoundRequirement], verdicts: Sequence[Verdict], table: ResultTable
 ) -> list[Ranking]:
-    """A ranking for each requirement, and the overall one last; empty without requirements.
-
-    Args:
-        requirements: in the order of the plan.
-        verdicts: on them.
-        table: of the run.
-    """
+    """A ranking for each requirement, and the overall one last; empty without requirements."""
     if not requirements:
         return []
     found = [_by_measure(requirement, table) for requirement in requirements]

@@ -63,9 +63,7 @@ def resolve(
     """Check requirements against the catalogue of measures and the cells of a design.
 
     Args:
-        requirements: the plan's own and those of its profiles.
-        cells: of the design, to which coverage and contradictions are held; None for a run's requirements, which were
-            checked before it began.
+        cells: None for a run's requirements, whose coverage and contradictions were checked before it began.
         platforms: the plan's, without the A/A arm.
         confidence: of verdicts that name none.
         source: what the plan is called in errors.

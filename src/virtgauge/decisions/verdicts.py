@@ -82,12 +82,9 @@ class Verdict:
 
 
 class Judge:
-    """Judges requirements on the figures of a run.
+    """Judges requirements on the figures of a run; of a fleet's, a requirement has to be met on each host.
 
-    Args:
-        requirements: as :func:`virtgauge.decisions.requirements.resolve` made them.
-        table: of the run; of a fleet's, a requirement has to be met on each host.
-        any_time_valid: repetitions are added until all is decided, so intervals must hold whenever one stops.
+    Intervals hold whenever one stops (``any_time_valid``) where repetitions are added until all is decided.
     """
 
     def __init__(self, requirements: Sequence[BoundRequirement], table: ResultTable, *, any_time_valid: bool) -> None:

@@ -88,13 +88,9 @@ class Sliced(abc.ABC):
 
     @abc.abstractmethod
     async def measure(self, seconds: float | None) -> Measurement:
-        """Measure a further slice of what is still wanted.
+        """Measure a further slice of what is still wanted, or all of it; it raises what :meth:`Suite.measure` does.
 
-        Args:
-            seconds: to end after, together with the sample that is under way then; None: all that is wanted.
-
-        Raises:
-            AgentError, ChannelClosedError, ProtocolError: as :meth:`Suite.measure`.
+        It ends after so many seconds, together with the sample that is under way then.
         """
 
     @abc.abstractmethod
@@ -143,10 +139,8 @@ class Suite(abc.ABC):
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
         """Launch what the cells of one testbed are measured on: a plain guest, unless a suite says otherwise.
 
-        Args:
-            testbed: its name in the cells.  Whatever two testbeds differ in has to be in their names: cells of the same
-                name may be measured on a testbed that another design of the plan set up.
-            stage: launches guests and peers; the caller closes it, also after a failure.
+        Whatever two testbeds differ in has to be in their names: cells of the same name may be measured on one that
+        another design of the plan set up.  The caller closes the stage, also after a failure.
 
         Raises:
             LaunchError: something did not come up.

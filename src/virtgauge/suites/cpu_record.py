@@ -15,14 +15,9 @@ _READING_SHARE = 0.1
 
 
 class CpuRecord:
-    """Readings of an account of CPU time."""
+    """Readings of an account of CPU time, which is None where it is not known; it begins with one."""
 
     def __init__(self, cpu_ns: Callable[[], int | None]) -> None:
-        """Begin with one reading.
-
-        Args:
-            cpu_ns: the account; None where it is not known.
-        """
         self._cpu_ns = cpu_ns
         self._times: list[int] = []
         self._charged: list[int] = []

@@ -15,17 +15,12 @@ _START_S, _STOP_S = 30.0, 30.0
 
 
 class Running:
-    """A load under way.
-
-    Attributes:
-        answer: what it came to, once it was stopped and has told.
-        silence: why it did not tell, in words; None where it did.
-    """
+    """A load under way."""
 
     def __init__(self, channel: Channel, number: int) -> None:
         self._channel, self._number = channel, number
-        self.answer: Mapping[str, Any] = {}
-        self.silence: str | None = None
+        self.answer: Mapping[str, Any] = {}  # what it came to, once it was stopped and has told
+        self.silence: str | None = None  # why it did not tell, in words; None where it did
 
     @classmethod
     async def start(
@@ -64,10 +59,7 @@ class Running:
 async def running(channel: Channel, name: str, params: Mapping[str, Any], what: str) -> AsyncIterator[Running]:
     """A load during the block; afterwards it has told what it came to, or is silent.
 
-    A block that is cancelled does not wait for it: the testbed ends then.
-
-    Raises:
-        AgentError, ChannelClosedError, ProtocolError: see :meth:`Running.start`.
+    A block that is cancelled does not wait for it: the testbed ends then.  It raises what :meth:`Running.start` does.
     """
     load = await Running.start(channel, name, params, what)
     try:

@@ -41,41 +41,26 @@ def allowed_cpus() -> tuple[int, ...]:
 
 
 class Stage:
-    """Launches what a testbed consists of, and ends all of it together.
-
-    Attributes:
-        machine: whose counters judge what is measured here.
-        scope: whatever is made on the host belongs to it.
-        guests: launched on the platform under test, in the order of their launch.
-        peers: agents on the host that help to measure: a client, a tester.
-        remote: the other machine on which peers with interfaces are launched; None where that is this one.
-        kernel_work_hidden: threads of the kernel work for the testbed, and their CPU time cannot be read here.
-    """
+    """Launches what a testbed consists of, and ends all of it together."""
 
     def __init__(
         self, platform: Platform, scope: Scope, agent: AgentBinary, name: str, remote: RemoteHost | None = None
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            agent: for guests and peers alike.
-            name: unique within the scope; the names of guests, peers and networks begin with it.
-        """
-        self.platform, self.scope, self.remote = platform, scope, remote
-        self.machine = platform.machine()
-        self.guests: list[Guest] = []
-        self.peers: list[Guest] = []
-        self._agent, self._name = agent, name
+        self.platform = platform
+        self.scope = scope  # whatever is made on the host belongs to it
+        self.remote = remote  # the machine on which peers with interfaces are launched; None where that is this one
+        self.machine = platform.machine()  # whose counters judge what is measured here
+        self.guests: list[Guest] = []  # of the platform under test, in the order of their launch
+        self.peers: list[Guest] = []  # agents on the host that help to measure: a client, a tester
+        self._agent = agent  # for guests and peers alike
+        self._name = name  # unique within the scope; the names of guests, peers and networks begin with it
         self._removal = contextlib.ExitStack()
         self._charged: list[Callable[[], int | None]] = []
+        # Threads of the kernel work for the testbed, and their CPU time cannot be read here.
         self.kernel_work_hidden = False
 
     async def launch(self, name: str = "", **wanted: Any) -> Guest:
-        """A further guest of the platform under test; several can be launched at the same time.
-
-        Args:
-            name: tells it from the testbed's other guests and peers.
-            wanted: fields of :class:`GuestSpec`.
+        """A further guest of the platform under test, by fields of :class:`GuestSpec`; several can be launched at once.
 
         Raises:
             LaunchError: it did not come up.

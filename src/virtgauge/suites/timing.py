@@ -164,11 +164,7 @@ class TimingSuite(Suite):
 
 
 class TimingTrial(Sliced):
-    """A cell on a guest, in one piece or slice by slice where nothing runs beside it, as far as it has been measured.
-
-    Attributes:
-        file_load: what the file load beside it came to, once it has been stopped; None without one.
-    """
+    """A cell on a guest, as far as it has been measured; slice by slice only where nothing runs beside it."""
 
     def __init__(
         self, cell: Cell, channel: Channel, beside: Mapping[str, Any] | None, on_progress: Callable[[float], None]
@@ -177,7 +173,7 @@ class TimingTrial(Sliced):
         self._kept: list[Measurement] = []
         self._wanted, self._max_ns = int(cell.params["samples"]), int(cell.params["max_ns"])
         self._n = self._elapsed_ns = 0
-        self.file_load: dict[str, Any] | None = None
+        self.file_load: dict[str, Any] | None = None  # what the file load beside it came to, once it was stopped
 
     @property
     def done(self) -> float:

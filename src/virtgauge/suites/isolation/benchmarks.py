@@ -47,14 +47,9 @@ class Kind:
         return self.family == "disk"
 
     def value(self, rate: float, threads: int, block_bytes: int | None) -> float | None:
-        """The figure of a rate.
+        """The figure, in its unit, of the kernel's units a second of all threads; None for a time of nothing done.
 
-        Args:
-            rate: the kernel's units a second, of all threads together.
-            block_bytes: of one operation of a disk, or of the memory.
-
-        Returns:
-            in :attr:`value_unit`; None where nothing was done and the unit is a time.
+        The block is that of one operation of a disk, or of the memory.
         """
         if self.family == "latency":
             return threads * 1e9 / rate if rate > 0 else None
@@ -125,15 +120,7 @@ def is_a_block(text: str) -> str:
 
 
 def block_bytes(name: str, cache_bytes: int | None) -> int | None:
-    """The size of a block.
-
-    Args:
-        name: as :func:`is_a_block` accepts it.
-        cache_bytes: of the largest cache; None where it is not known.
-
-    Returns:
-        None where it depends on a cache that is not known.
-    """
+    """The size of a block (:func:`is_a_block`); None where it depends on the largest cache, and that is not known."""
     if (size := _SIZE.fullmatch(name)) is not None:
         return int(size[1]) * _UNITS[size[2][0]]
     caches = _CACHES.fullmatch(name)

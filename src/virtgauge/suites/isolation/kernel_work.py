@@ -27,11 +27,7 @@ def work_of(
 ) -> dict[str, Any]:
     """The parameters of the agent's kernel for a benchmark or a load, but for what a probe or a load needs besides.
 
-    Args:
-        block: of memory, by its name; without meaning for others.
-        threads: that do it.
-        folder: on the guest's disk; None where it has none.
-        seed: of what is random in it.
+    The block is of memory, by its name; the folder on the guest's disk, None where it has none.
 
     Raises:
         AgentError: ``unsupported``: a block of so many caches, on a host that does not tell the size of one.
@@ -102,15 +98,11 @@ def slices_of(threads: Sequence[Mapping[str, Any]], elapsed_ns: int, slice_ns: i
     """Rates of all threads together, in slices of equal length.
 
     Each thread closes its slices by itself, later than asked for where it did not run at the end; between two of its
-    ends its work is taken as even.
+    ends its work is taken as even.  What is left over in the end is no slice.
 
     Args:
-        threads: their ``slice_units`` and ``slice_ns``.
+        threads: their ``slice_units`` and ``slice_ns``; what comes back is in units a second.
         elapsed_ns: of the longest.
-        slice_ns: asked for; what is left over in the end is no slice.
-
-    Returns:
-        units a second.
     """
     ends: npt.NDArray[np.int64] = np.arange(0, elapsed_ns + 1, slice_ns, dtype=np.int64)
     done = np.zeros(len(ends))

@@ -78,7 +78,6 @@ def flags_of(
 
     Args:
         asked: the knobs that the cell's policy asks for (``cpu_limit``, ``disk`` …).
-        load: None without one.
         frequencies_hz: of the tested guest's processor, before and after.
         buffered: whether the guests' file system has no direct I/O.
         cached: why the tested guest's disk is not measured past every page cache; None where it is, or has no part.

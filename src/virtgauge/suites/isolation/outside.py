@@ -39,13 +39,10 @@ class Span:
 
     @classmethod
     def of_answer(cls, value: Mapping[str, Any], warmup_ns: int, sent_ns: int, finished_ns: int) -> Span:
-        """Find it on the controller's clock.
+        """Find it on the controller's clock, by which the request was sent and the answer had come.
 
         A guest without a kernel of its own has the same clock.  Of any other it is only known that it answered when
         it had finished: a little after the end.
-
-        Args:
-            sent_ns, finished_ns: request and answer by the controller's clock.
         """
         began, ended = int(value["clocks_start"]["monotonic_ns"]), int(value["clocks_end"]["monotonic_ns"])
         ahead = 0 if sent_ns <= began <= ended <= finished_ns else finished_ns - _TAIL_NS - ended

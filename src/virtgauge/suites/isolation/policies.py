@@ -54,16 +54,9 @@ class Placement:
 
 
 def placement(cores: str, cpus: Sequence[int]) -> Placement:
-    """Place both guests.
+    """Place both guests, by :data:`Cores`, on CPUs that may be used. Raises ValueError: there are not as many.
 
-    Args:
-        cores: of :data:`Cores`: ``1``, both on the same CPU; ``1-apart``, each on one of its own; ``all``, both on
-            all.
-        cpus: that may be used.  The last ones are taken first, because a machine's interrupts are served by the first
-            as a rule.
-
-    Raises:
-        ValueError: there are not as many.
+    The last ones are taken first, because a machine's interrupts are served by the first as a rule.
     """
     last = tuple(cpus[-1:])
     if cores == "all":
@@ -160,12 +153,9 @@ Claimant = tuple[Policy, Demand]  # A guest beside another
 
 
 def entitled(where: Placement, one: Claimant, other: Claimant) -> float | None:
-    """What the first of two guests is entitled to, in whole CPUs.
+    """What the first of two guests is entitled to, in whole CPUs; None where its demand is not known.
 
-    A neighbour whose demand is not known is supposed to want what it used.
-
-    Returns:
-        None where the guest's own demand is not known, or nothing of the neighbour's.
+    A neighbour whose demand is not known is supposed to want what it used; where not even that is known, it is None.
     """
     demand, neighbour = one[1].cpus, other[1].cpus
     if neighbour is None:

@@ -49,15 +49,12 @@ def testbed_of(settings: IsolationSettings, cores: str) -> TestbedSpec:
 
 
 class IsolationTestbed(Testbed):
-    """See the module.
-
-    Attributes:
-        disks: of each guest, by its name; empty where nothing uses one.
-    """
+    """See the module."""
 
     def __init__(self, stage: Stage, spec: TestbedSpec, tested: Guest, loading: Guest, disks: dict[str, Disk]) -> None:
         super().__init__(stage)
-        self.spec, self.tested, self.loading, self.disks = spec, tested, loading, disks
+        self.spec, self.tested, self.loading = spec, tested, loading
+        self.disks = disks  # of each guest, by its name; empty where nothing uses one
 
     @classmethod
     async def create(cls, stage: Stage, spec: TestbedSpec) -> IsolationTestbed:

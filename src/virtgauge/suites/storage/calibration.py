@@ -105,7 +105,6 @@ async def client_limit_per_s(
     each testbed whose database has come near to it, for it may have been found at a bad moment.
 
     Args:
-        testbed: with the database and the null server.
         data: what reads are answered from.
         seconds: of measuring; 0 for not at all.
         reached_per_s: what the database has come to.

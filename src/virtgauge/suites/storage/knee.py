@@ -58,11 +58,7 @@ class Knee:
 
 
 async def find_knee(measure: Callable[[float], Awaitable[LatencyPoint]], closed_per_s: float, steps: int) -> Knee:
-    """Bisect the rate, by ratio, between bounds that follow from the closed loop's.
-
-    Args:
-        closed_per_s: what the closed loop comes to.
-    """
+    """Bisect the rate, by ratio, between bounds that follow from what the closed loop comes to."""
     low, high = closed_per_s * _LOWEST_SHARE, closed_per_s * _HIGHEST_SHARE
     points: list[LatencyPoint] = []
     for _ in range(steps):

@@ -80,20 +80,16 @@ class Target:
 
 
 class StorageTestbed(Testbed, abc.ABC):
-    """See the module.
-
-    Attributes:
-        kept_rows: which rows the table that a trial has left holds; None where there is none to be read again.
-        calibrated: what the client was asked when it was calibrated on this testbed; kept by the calibration.
-    """
+    """See the module."""
 
     keeps_tables = True  # A table may be there between trials: it goes with the testbed at the latest
 
     def __init__(self, stage: Stage, spec: TestbedSpec) -> None:
         super().__init__(stage)
         self.spec = spec
+        # Which rows the table that a trial has left holds; None where there is none to be read again.
         self.kept_rows: Hashable = None
-        self.calibrated: set[Hashable] = set()
+        self.calibrated: set[Hashable] = set()  # what the client was asked then; kept by the calibration
 
     async def set_up(self) -> None:
         """Launch what it consists of."""
@@ -112,10 +108,7 @@ class StorageTestbed(Testbed, abc.ABC):
         """
 
     async def null_client(self, target: Target, data: Mapping[str, Any]) -> Sensorstore | None:
-        """A client of the same driver whose server stores nothing; None where there is no such server.
-
-        Args:
-            data: what its reads are answered from.
+        """A client of the same driver whose server stores nothing, and answers reads from the data; None without one.
 
         Raises:
             StoreError: it did not come up.
@@ -149,11 +142,7 @@ class StorageTestbed(Testbed, abc.ABC):
 
 
 class NoTestbed(StorageTestbed):
-    """A plain guest in place of a testbed that cannot be: every cell on it ends alike, with the reason.
-
-    Args:
-        failure: what a trial ends with.
-    """
+    """A plain guest in place of a testbed that cannot be: every cell on it ends alike, with the failure."""
 
     def __init__(self, stage: Stage, spec: TestbedSpec, failure: StoreError) -> None:
         super().__init__(stage, spec)

@@ -94,13 +94,7 @@ class ServerProcess:
     def __init__(
         self, guest: Channel, server: Server, folder: Path, launcher: Sequence[str], *, timeout_factor: float
     ) -> None:
-        """Prepare to run it.
-
-        Args:
-            folder: where its traces go: its process number and what it prints; host and guest see it alike.
-            launcher: what its argument vector is prefixed with.
-            timeout_factor: how many times longer than on the host it may take there.
-        """
+        """Prepare to run it, prefixed with the launcher; host and guest see the folder of its number and log alike."""
         self._guest, self._server, self._launcher = guest, server, tuple(launcher)
         self._pid, self._log = folder / "server.pid", folder / "server.log"
         self._time_out_s = min(server.ready_timeout_s * timeout_factor, _LONGEST_START_S)

@@ -198,9 +198,7 @@ class Database(abc.ABC):
     def own_server(self, found: Found, layout: Layout, profile: Profile, data: Path, programs: Path) -> Server:
         """What is its own of its server, not yet as the account: :meth:`server` adds what all have in common.
 
-        Args:
-            data: its own folder of the data disk, empty and private.
-            programs: as in ``found``, as the account sees it.
+        Its data folder is empty and private; the programs' folder is the one found, as the account sees it.
         """
         raise NotImplementedError
 
