@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -18,20 +19,16 @@ Percent = Annotated[float, Field(gt=0, le=100)]
 Blocks = Levels[Block]
 
 
-def _is_a_benchmark(name: str) -> str:
-    if name not in BENCHMARKS:
-        raise ValueError(f"is no benchmark; use one of {', '.join(BENCHMARKS)}")
+def _one_of(names: Sequence[str], what: str, name: str) -> str:
+    if name not in names:
+        raise ValueError(f"is no {what}; use one of {', '.join(names)}")
     return name
 
 
-def _is_a_load(name: str) -> str:
-    if name not in LOADS:
-        raise ValueError(f"is no load; use one of {', '.join(LOADS)}")
-    return name
-
-
-Benchmark = Annotated[str, AfterValidator(_is_a_benchmark), Field(json_schema_extra={"enum": [*BENCHMARKS]})]
-Load = Annotated[str, AfterValidator(_is_a_load), Field(json_schema_extra={"enum": [*LOADS]})]
+_is_a_benchmark = AfterValidator(functools.partial(_one_of, BENCHMARKS, "benchmark"))
+_is_a_load = AfterValidator(functools.partial(_one_of, LOADS, "load"))
+Benchmark = Annotated[str, _is_a_benchmark, Field(json_schema_extra={"enum": [*BENCHMARKS]})]
+Load = Annotated[str, _is_a_load, Field(json_schema_extra={"enum": [*LOADS]})]
 
 
 class IsolationSettings(BaseModel):

@@ -17,14 +17,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 from virtgauge.agent.channel import AgentError, ChannelClosedError, Reply
-from virtgauge.host.policy import Applied, PolicyError
+from virtgauge.host.policy import Applied, Policy, PolicyError
+from virtgauge.platforms.base import Guest
 from virtgauge.suites.answers import documented, elapsed_by_clock
 from virtgauge.suites.base import Cell, Measurement, Suite
 from virtgauge.suites.isolation.benchmarks import KINDS, NO_LOAD, Kind, block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.kernel_work import Answer, LoadResult, unknown_cache, work_of
 from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
 from virtgauge.suites.isolation.outside import Outside, Span, received, watched
-from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, Given, given
+from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, given
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.isolation.testbed import LOADING, TESTED, IsolationTestbed, TestbedSpec, testbed_of
 from virtgauge.suites.loads import Running
@@ -122,7 +123,10 @@ class IsolationSuite(Suite):
         seed = random.getrandbits(62)  # no part of the design
         work = _work(settings, testbed, TESTED, benchmark, params["block"], seed)
         policies = given(params["policy"], params["on"], params["share"], where, settings.disk_full_mb_per_s * 1e6)
-        applied = await _applied(testbed, policies)
+        applied = (
+            await _applied(TESTED, testbed.tested, policies.tested),
+            await _applied(LOADING, testbed.loading, policies.loading),
+        )
         before = Outside.now(testbed.tested, testbed.loading)
         warmup_ns, slice_ns = round(settings.warmup_s * 1e9), settings.slice_ms * 1_000_000
         times = {"warmup_ns": warmup_ns, "duration_ns": round(settings.seconds * 1e9), "slice_ns": slice_ns}
@@ -194,18 +198,12 @@ def _work(
     return work_of(settings, kind, block=block, threads=testbed.spec.where.capacity, folder=folder, seed=seed)
 
 
-async def _applied(testbed: IsolationTestbed, policies: Given) -> tuple[Applied, Applied]:
-    """Both policies in force. Raises AgentError: ``unsupported``, with what the platform said."""
-    found = []
-    for name, guest, policy in (
-        (TESTED, testbed.tested, policies.tested),
-        (LOADING, testbed.loading, policies.loading),
-    ):
-        try:
-            found.append(await guest.apply(policy))
-        except PolicyError as error:
-            raise AgentError("unsupported", f"the policy of the {name} guest cannot be applied: {error}") from error
-    return found[0], found[1]
+async def _applied(name: str, guest: Guest, policy: Policy) -> Applied:
+    """A policy in force. Raises AgentError: ``unsupported``, with what the platform said."""
+    try:
+        return await guest.apply(policy)
+    except PolicyError as error:
+        raise AgentError("unsupported", f"the policy of the {name} guest cannot be applied: {error}") from error
 
 
 async def _probed(

@@ -13,12 +13,9 @@ from typing import Any
 
 from virtgauge.agent.channel import Channel
 from virtgauge.host.scope import Scope
-from virtgauge.network.namespace import Namespace
-from virtgauge.platforms.base import LaunchError
 from virtgauge.suites.loads import Running
 from virtgauge.suites.storage.client import Sensorstore, StoreError, Stream
 from virtgauge.suites.storage.laboratory import StorageTestbed, Target
-from virtgauge.suites.testbed import Stage
 
 _READY_S, _POLL_S = 10.0, 0.02
 NEAR_THE_LIMIT = 0.5
@@ -41,30 +38,18 @@ class NullServer:
         self._data: Any = None
         self._load: Running | None = None
 
-    @classmethod
-    async def launch(
-        cls, stage: Stage, lab: Namespace, program: Path, protocol: str, address: str, port: int
-    ) -> NullServer:
-        """Launch the peer. Raises StoreError: it did not come up."""
-        try:
-            peer = await stage.launch_peer("null", lab=lab)
-        except LaunchError as error:
-            raise StoreError("client", f"the peer of the null server did not come up: {error}") from error
-        return cls(peer.channel, program, protocol, address, port)
-
     async def client(self, client: Sensorstore, data: Any) -> Sensorstore:
         """The same client, talking to the null server, which answers with this data.
 
         Raises:
             StoreError: it does not answer in time.
         """
-        specification = self._specification
-        address, port = specification["address"], specification["port"]
-        here = client.on({**(client.store or {}), "address": address, "port": port, "uri": None})
+        place = {name: self._specification[name] for name in ("address", "port")}
+        here = client.on({**(client.store or {}), **place, "uri": None})
         if self._load is not None and data == self._data:
             return here
         await self.stop()
-        argv = [str(self._program), "null", json.dumps({**specification, "data": data})]
+        argv = [str(self._program), "null", json.dumps({**self._specification, "data": data})]
         self._load = await Running.start(self._agent, "program", {"argv": argv}, "the null server")
         self._data = data
         deadline = time.monotonic() + _READY_S

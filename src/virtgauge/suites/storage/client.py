@@ -192,18 +192,16 @@ class Sensorstore:
     async def disk(self, folder: Path, seconds: float) -> DiskProbe:
         """Flush a small block again and again on an otherwise idle disk."""
         fields = {"folder": str(folder), "duration_ms": round(seconds * 1000), "block_bytes": 4096}
-        return decoded(DiskProbe, await self._call("disk", fields, seconds + _SHORT_S, storeless=True))
+        return decoded(DiskProbe, await self._call("disk", fields, seconds + _SHORT_S))
 
     async def flushes(self, counters: Path) -> FlushCount:
         """What was counted so far."""
-        return decoded(FlushCount, await self._call("flushes", {"path": str(counters)}, _SHORT_S, storeless=True))
+        return decoded(FlushCount, await self._call("flushes", {"path": str(counters)}, _SHORT_S))
 
-    async def _call(
-        self, command: str, fields: Mapping[str, Any], within_s: float, *, storeless: bool = False
-    ) -> dict[str, Any]:
+    async def _call(self, command: str, fields: Mapping[str, Any], within_s: float) -> dict[str, Any]:
         """What a command tells, with ``finished_ns``: when that had come, by the controller's clock."""
         within_s *= self.timeout_factor
-        specification = dict(fields) if storeless else {"store": self.store, **fields}
+        specification = fields if self.store is None else {"store": self.store, **fields}
         reply = await self.channel.request(
             "run",
             argv=[*self.prefix, str(self.program), command],

@@ -300,8 +300,11 @@ class ServedTestbed(GuestTestbed):
         if protocol is None:
             return None
         if self._null is None:
-            place = (self._sensorstore, protocol, PEER_ADDRESS, _NULL_PORT)
-            self._null = await NullServer.launch(self.stage, self._lab, *place)
+            try:
+                peer = await self.stage.launch_peer("null", lab=self._lab)
+            except LaunchError as error:
+                raise StoreError("client", f"the peer of the null server did not come up: {error}") from error
+            self._null = NullServer(peer.channel, self._sensorstore, protocol, PEER_ADDRESS, _NULL_PORT)
         return await self._null.client(target.client, data)
 
     async def _kill(self) -> None:

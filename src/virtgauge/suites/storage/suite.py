@@ -105,6 +105,7 @@ class StorageSuite(Suite):
         modes = s.write_modes_of(product, operation)
         for clients, index, loop, mode, kind in itertools.product(s.clients, s.index, loops, modes, kinds):
             of = kind if operation == "knee" else "single-write" if operation == "crash" else operation
+            special = {"knee": {"of": kind}, "crash": {"crash": kind}}.get(operation, {})
             factors = {
                 **where,
                 "operation": operation,
@@ -113,14 +114,12 @@ class StorageSuite(Suite):
                 "index": "yes" if index else "no",
                 "loop": loop,
                 "write_mode": mode,
+                **special,
             }
-            if operation in ("knee", "crash"):
-                factors["of" if operation == "knee" else "crash"] = kind
             params = {
-                **{name: factors[name] for name in ("database", "durability", "operation", "loop", "write_mode")},
+                **{"of": "", "crash": ""},
+                **factors,
                 "period_ms": s.period_ms,
-                "of": kind if operation == "knee" else "",
-                "crash": kind if operation == "crash" else "",
                 "clients": clients,
                 "index": index,
                 "options": {} if mode in ("default", "pipelined") else {"write_mode": mode},
