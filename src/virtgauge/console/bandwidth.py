@@ -71,9 +71,7 @@ def listen(
     Without a token everybody who reaches the port may have packets stamped here.  Nothing is sent to an address that
     has not completed a TCP handshake, and packets that do not hold the session's own token are counted and ignored.
     """
-    words = ["listen", "--address", address, "--port", str(port), *_token(token)]
-    if sessions is not None:
-        words += ["--sessions", str(sessions)]
+    words = ["listen", *_options(address=address, port=port, token=_checked(token), sessions=sessions)]
     # To be ended is how it ends.
     with suppress(KeyboardInterrupt), running(words) as events:
         for event in events:
@@ -117,11 +115,18 @@ def estimate(
     Rates are of IP packets, in bit/s.  Before it calls anybody, it measures on its own loopback what this machine can
     pace, and it refuses to answer where that does not suffice.
     """
-    words = ["estimate", host, "--port", str(port), *_token(token)]
-    words += _searching(estimator, packet_bytes, lowest, highest, searches)
-    words += _sending(clock, sleep, packet_bytes, cpu, fifo)
+    # Refused here where it is clear that the estimator would refuse it.
+    if estimator is Estimator.YAZ_ORIGINAL and packet_bytes is not None:
+        raise UsageError("--packet-bytes: yaz-original begins with 1500 B and halves by itself", "leave it out")
+    if estimator is not Estimator.KITE2 and lowest is not None:
+        raise UsageError(f"--lowest: {estimator.value} has no lowest rate", "leave it out, or use kite2")
+    highest_bps = _rate("--highest", highest)
+    if highest_bps is not None and highest_bps <= 0:
+        raise UsageError("--highest: is no rate", "such as 300M or 1.5G")
+    words = ["estimate", host, *_options(port=port, token=_checked(token), estimator=estimator, instants=searches)]
+    words += _options(lowest=_rate("--lowest", lowest), highest=highest_bps, clock=clock, sleep=sleep)
+    words += _options(packet_bytes=packet_bytes, cpu=cpu, fifo=fifo, rate=_rate("--rate", rate))
     words += [] if pacing is Pacing.AUTO else ["--method", pacing.value]
-    words += [] if rate is None else ["--rate", repr(_rate("--rate", rate))]
     told: dict[str, Event] = {}
     with _watching(ProgressStyle.NONE if quiet else progress) as show, running(words) as events:
         for event in events:
@@ -156,10 +161,9 @@ def pacing_sweep(
 
     A rate is paced that is kept within 1 % and of whose bursts at most one in a hundred leaves late.
     """
-    words = ["pacing-sweep", *([] if host is None else [host, "--port", str(port), *_token(token)])]
-    words += ["--methods", methods, "--duration-ms", str(duration_ms)]
-    words += _sending(clock, sleep, packet_bytes, cpu, fifo)
-    words += [] if rate is None else ["--rate", repr(_rate("--rate", rate))]
+    words = ["pacing-sweep", *([] if host is None else [host, *_options(port=port, token=_checked(token))])]
+    words += _options(methods=methods, duration_ms=duration_ms, clock=clock, sleep=sleep)
+    words += _options(packet_bytes=packet_bytes, cpu=cpu, fifo=fifo, rate=_rate("--rate", rate))
     with Console(stderr=True).status("sending as fast as each way allows …"), running(words) as events:
         told = list(events)
     rungs = [event["rung"] for event in told if event["event"] == "rung"]
@@ -173,47 +177,27 @@ def pacing_sweep(
         print(f"{method}: not possible here: {reason}")
 
 
-def _token(token: str | None) -> list[str]:
-    if token is None:
-        return []
-    if not re.fullmatch(r"[0-9A-Fa-f]{32}", token):
+def _options(**given: object) -> list[str]:
+    """As the program takes them; None: not given."""
+    return [
+        word
+        for name, value in given.items()
+        if value is not None
+        for word in ("--" + name.replace("_", "-"), str(value))
+    ]
+
+
+def _checked(token: str | None) -> str | None:
+    if token is not None and not re.fullmatch(r"[0-9A-Fa-f]{32}", token):
         raise UsageError("--token: is not 32 hexadecimal digits", "`openssl rand -hex 16` draws one")
-    return ["--token", token]
+    return token
 
 
-def _sending(clock: Clock, sleep: Sleep, packet_bytes: int | None, cpu: int | None, fifo: int | None) -> list[str]:
-    words = ["--clock", clock.value, "--sleep", sleep.value]
-    words += [] if packet_bytes is None else ["--packet-bytes", str(packet_bytes)]
-    words += [] if cpu is None else ["--cpu", str(cpu)]
-    return words if fifo is None else [*words, "--fifo", str(fifo)]
-
-
-def _rate(option: str, text: str) -> float:
+def _rate(option: str, text: str | None) -> float | None:
     try:
-        return rate_bps(text)
+        return None if text is None else rate_bps(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}", "bit/s, or with k, M or G, which are decimal") from None
-
-
-def _searching(
-    estimator: Estimator, packet_bytes: int | None, lowest: str | None, highest: str | None, searches: int | None
-) -> list[str]:
-    """What is tried, and how often; refused here where it is clear that the estimator would refuse it."""
-    words = ["--estimator", estimator.value]
-    if estimator is Estimator.YAZ_ORIGINAL and packet_bytes is not None:
-        raise UsageError("--packet-bytes: yaz-original begins with 1500 B and halves by itself", "leave it out")
-    if searches is not None:
-        words += ["--instants", str(searches)]
-    if lowest is not None:
-        if estimator is not Estimator.KITE2:
-            raise UsageError(f"--lowest: {estimator.value} has no lowest rate", "leave it out, or use kite2")
-        words += ["--lowest", repr(_rate("--lowest", lowest))]
-    if highest is not None:
-        bps = _rate("--highest", highest)
-        if bps <= 0:
-            raise UsageError("--highest: is no rate", "such as 300M or 1.5G")
-        words += ["--highest", repr(bps)]
-    return words
 
 
 _LINE_EVERY_S = 2.0
