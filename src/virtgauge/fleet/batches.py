@@ -60,8 +60,8 @@ class Slots:
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self._hosts = frozenset(hosts)
-        self._taken: set[str] = set()
-        self._queue: list[tuple[frozenset[str], asyncio.Future[None]]] = []
+        self._claims: list[tuple[frozenset[str], asyncio.Event]] = []
+        """In the order in which they came, with what is set when each is over; those that have to wait among them."""
 
     @contextlib.asynccontextmanager
     async def claim(self, *hosts: str) -> AsyncIterator[None]:
@@ -73,37 +73,17 @@ class Slots:
         wanted = frozenset(hosts)
         if not wanted or not wanted <= self._hosts:
             raise ValueError(f"cannot claim {sorted(wanted - self._hosts) or 'nothing'} of {sorted(self._hosts)}")
-        await self._wait(wanted)
+        # Also those that wait: nobody must pass by on a slot that somebody before them waits for.
+        earlier = [over for claimed, over in self._claims if claimed & wanted]
+        claim = (wanted, asyncio.Event())
+        self._claims.append(claim)
         try:
+            for over in earlier:
+                await over.wait()
             yield
         finally:
-            self._taken -= wanted
-            self._grant()
-
-    async def _wait(self, wanted: frozenset[str]) -> None:
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        place = (wanted, granted)
-        self._queue.append(place)
-        self._grant()
-        try:
-            await granted
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():  # given in the same turn of the loop
-                self._taken -= wanted
-            else:
-                self._queue.remove(place)
-            self._grant()
-            raise
-
-    def _grant(self) -> None:
-        blocked = set(self._taken)
-        for place in list(self._queue):
-            wanted, granted = place
-            if not wanted & blocked:
-                self._queue.remove(place)
-                self._taken |= wanted
-                granted.set_result(None)
-            blocked |= wanted  # those behind must not pass by on a slot that this one has or waits for
+            self._claims.remove(claim)
+            claim[1].set()
 
 
 class BatchProgress(Progress):
