@@ -80,7 +80,7 @@ def test_a_run_is_archived_once_and_asked_in_an_object_store(store, run):
         ledger.add_trial(dataclasses.replace(ledger.trials()[0], block=5, key="b0005/new"))
         assert archive_run(place, ledger).outcome is Archived.RENEWED
     assert counted(place)[0] == known[0] + 1
-    assert len(place.found("trials", deep=True)) == 1
+    assert len(place.found("trials")) == 1
     result = CliRunner().invoke(
         cli.app, ["query", "s3://bucket/some/prefix", "--measure", "imported.fio.iops", "--by", "factor.operation"]
     )

@@ -69,7 +69,7 @@ def test_a_run_that_has_grown_replaces_what_was_there(place, tmp_path):
     assert again.outcome is Archived.RENEWED
     assert again.entry.archive == first.entry.archive
     assert asked(place, "SELECT count(DISTINCT trial_id) FROM trials") == [(first.entry.trials + 1,)]
-    assert len(place.found("trials", deep=True)) == len(again.entry.files) == 1
+    assert len(place.found("trials")) == len(again.entry.files) == 1
 
 
 def test_runs_of_one_name_from_two_machines_are_two(place, tmp_path):

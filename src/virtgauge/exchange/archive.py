@@ -18,6 +18,7 @@ import json
 import os
 import re
 import urllib.parse
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Annotated
 
@@ -63,9 +64,9 @@ class Place:
         with self.files.open_output_stream(path) as stream:
             stream.write(content)
 
-    def found(self, folder: str, *, deep: bool = False) -> list[str]:
-        """The paths of the files in a folder; none where it does not exist."""
-        selector = fs.FileSelector(self.path(folder), recursive=deep, allow_not_found=True)
+    def found(self, folder: str) -> list[str]:
+        """The paths of the files below a folder; none where it does not exist."""
+        selector = fs.FileSelector(self.path(folder), recursive=True, allow_not_found=True)
         return sorted(one.path for one in self.files.get_file_info(selector) if one.type is fs.FileType.File)
 
 
@@ -264,50 +265,33 @@ def _digest(table: ResultTable) -> str:
 
 
 def _write_trials(place: Place, table: ResultTable, name: str, month: str) -> tuple[ArchivedFile, ...]:
+    writers: dict[str, pq.ParquetWriter] = {}
+    gathered: defaultdict[str, list[Row]] = defaultdict(list)
+    written: Counter[str] = Counter()
+
+    def path(suite: str) -> str:
+        return f"trials/suite={suite}/month={month}/{name}.parquet"
+
     with contextlib.ExitStack() as stack:
-        parts: dict[str, _SuiteFile] = {}
+
+        def flush(suite: str) -> None:
+            if suite not in writers:
+                whole = place.path(path(suite))
+                place.files.create_dir(whole.rpartition("/")[0], recursive=True)
+                # A file that is left half has a name that no entry will ever hold.
+                stream = stack.enter_context(place.files.open_output_stream(whole))
+                writers[suite] = stack.enter_context(pq.ParquetWriter(stream, FILE_SCHEMA, compression="zstd"))
+            ordered = sorted(gathered.pop(suite), key=lambda row: (row.measure or "", row.arm))
+            writers[suite].write_table(table_of(ordered).drop_columns(["suite"]), row_group_size=_GROUP_ROWS)
+            written[suite] += len(ordered)
+
         for row in read_rows(table):
-            if row.suite not in parts:
-                folder = f"trials/suite={row.suite}/month={month}"
-                place.files.create_dir(place.path(folder), recursive=True)
-                parts[row.suite] = stack.enter_context(_SuiteFile(place, row.suite, f"{folder}/{name}.parquet"))
-            parts[row.suite].add(row)
-        for part in parts.values():
-            part.flush()
-    return tuple(ArchivedFile(path=part.path, suite=suite, rows=part.rows) for suite, part in parts.items())
-
-
-class _SuiteFile:
-    """One suite's file in the writing."""
-
-    def __init__(self, place: Place, suite: str, path: str) -> None:
-        self.path = path
-        self.suite = suite
-        self.rows = 0
-        self._gathered: list[Row] = []
-        # A file that is left half has a name that no entry will ever hold.
-        self._stream = place.files.open_output_stream(place.path(path))
-        self._writer = pq.ParquetWriter(self._stream, FILE_SCHEMA, compression="zstd")
-
-    def __enter__(self) -> _SuiteFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
-        self._stream.close()
-
-    def add(self, row: Row) -> None:
-        self._gathered.append(row)
-        if len(self._gathered) >= ROWS_IN_MEMORY:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._gathered:
-            ordered = sorted(self._gathered, key=lambda row: (row.measure or "", row.arm))
-            table = table_of(ordered)
-            self._writer.write_table(table.drop_columns(["suite"]), row_group_size=_GROUP_ROWS)
-            self.rows += len(ordered)
-            self._gathered = []
+            gathered[row.suite].append(row)
+            if len(gathered[row.suite]) >= ROWS_IN_MEMORY:
+                flush(row.suite)
+        for suite in list(gathered):
+            flush(suite)
+    return tuple(ArchivedFile(path=path(suite), suite=suite, rows=rows) for suite, rows in written.items())
 
 
 def _remove(place: Place, paths: set[str]) -> None:
