@@ -21,11 +21,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def require(extra: str, purpose: str) -> None:
-    """Return if all modules of an extra can be imported.
-
-    Args:
-        extra: its name.
-        purpose: what is about to be done, as the subject of a sentence: "asking an archive".
+    """Return if all modules of an extra can be imported, for a purpose (``asking an archive``).
 
     Raises:
         UnavailableError: one is missing; names it, and the command that installs the extra.
@@ -40,12 +36,7 @@ def require(extra: str, purpose: str) -> None:
 def find_native(name: str, variable: str, what: str, built: str, part: str) -> Path:
     """Find a file: where an environment variable says, then inside the installed package.
 
-    Args:
-        name: of the file in the package.
-        variable: of the environment.
-        what: the file is, for the error.
-        built: how one is called that was built by hand, for the error's remedy.
-        part: that `virtgauge provision` builds it as, in a source tree.
+    The error says what it is, and to provide ``part`` or to set the variable to one that was ``built`` by hand.
 
     Raises:
         UnavailableError: neither exists.
@@ -53,10 +44,7 @@ def find_native(name: str, variable: str, what: str, built: str, part: str) -> P
     override = os.environ.get(variable)
     path = Path(override) if override else Path(virtgauge.__file__).parent / "native" / name
     if not path.is_file():
-        raise UnavailableError(
-            f"{what} is missing: {path}",
-            how_to_build(part, variable, built),
-        )
+        raise UnavailableError(f"{what} is missing: {path}", how_to_build(part, variable, built))
     return path.resolve()
 
 

@@ -15,7 +15,7 @@ from virtgauge.execution.prepare import check_plan
 from virtgauge.execution.run import new_run_folder
 from virtgauge.ledger.records import TrialStatus
 from virtgauge.ledger.store import Ledger
-from virtgauge.plan.load import ALL, load_plan, paper_names, paper_text, parse_plan, preset_names, preset_text
+from virtgauge.plan.load import ALL, load_plan, paper_names, parse_plan, preset_names, preset_text
 from virtgauge.plan.model import DesignScope, scopes_of
 
 SUITES = {"timing", "bandwidth", "forwarding", "storage", "isolation"}
@@ -67,10 +67,10 @@ def test_a_replay_can_decide_at_the_confidence_it_asks_for(name: str) -> None:
 
 
 def test_a_replay_that_is_shown_and_written_out_is_the_same_plan() -> None:
-    plan = parse_plan(paper_text(ALL), "shown")
+    plan = parse_plan(preset_text(ALL), "shown")
     again = parse_plan(plan.to_toml(), "again")
     assert again == plan
-    assert tomllib.loads(paper_text(ALL))["name"] == ALL
+    assert tomllib.loads(preset_text(ALL))["name"] == ALL
 
 
 def test_the_folder_of_a_replay_has_a_plain_name(tmp_path: Path) -> None:

@@ -283,13 +283,8 @@ def _locked(path: Path, refusal: str, remedy: str) -> Iterator[None]:
 async def interruptible(work: Coroutine[Any, Any, bool], folder: Path, resume: str = "virtgauge resume") -> bool:
     """Run until done; the first SIGINT or SIGTERM cancels it, and its clean-up is left to finish.
 
-    Args:
-        work: to run.
-        folder: of the run.
-        resume: the command that goes on with it.
-
     Raises:
-        InterruptedRunError: it was cancelled by a signal.
+        InterruptedRunError: it was cancelled by a signal; names the command that goes on with the folder's run.
     """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()

@@ -51,15 +51,7 @@ class Merger:
         self._guests = {_guest_key(guest): guest.guest_id for guest in ledger.guests()}
 
     def merge(self, batch: Batch[Cell], kinds: dict[str, str], answer: BatchAnswer) -> list[TrialRecord]:
-        """Record what is new.
-
-        Args:
-            batch: that was asked for.
-            kinds: of the arms' platforms.
-            answer: from a worker that is believed.
-
-        Returns:
-            the new trials.
+        """Record what is new of a believed answer to a batch, by the kinds of the arms' platforms; the new trials.
 
         Raises:
             ForeignMessageError: the answer is not one to this batch; nothing of it is recorded.

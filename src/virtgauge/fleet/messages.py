@@ -33,11 +33,7 @@ class MachineIdentity:
 
     @classmethod
     def read(cls, root: Path = Path("/")) -> MachineIdentity:
-        """This machine's.
-
-        Args:
-            root: where ``etc``, ``proc`` and ``sys`` are; other than / only in tests.
-        """
+        """This machine's; ``root`` is where ``etc``, ``proc`` and ``sys`` are, other than / only in tests."""
         return cls(
             machine_id=_sign(root / "etc/machine-id"),
             boot_id=_sign(root / "proc/sys/kernel/random/boot_id"),

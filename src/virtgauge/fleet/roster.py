@@ -31,13 +31,7 @@ class DistrustError(VirtgaugeError):
 
 
 class Roster:
-    """The machines of a fleet, by host.
-
-    Args:
-        fleet: of the plan.
-        agent_sha256: of the agent that the run measures with.
-        known: machines of a run that is resumed.
-    """
+    """The machines of a fleet, by host; some are known of a run that is resumed."""
 
     def __init__(self, fleet: FleetSection, agent_sha256: str, known: dict[str, MachineIdentity] | None = None) -> None:
         self._one_machine, self._agent_sha256 = fleet.one_machine, agent_sha256

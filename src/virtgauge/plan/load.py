@@ -21,12 +21,9 @@ from virtgauge.plan.model import Plan
 
 
 class PlanError(UsageError):
-    """Everything that is wrong with a plan.
+    """Everything that is wrong with a plan: of the file or preset, a line for each field, value and remedy.
 
-    Attributes:
-        source: the file or preset that was read.
-        lines: a problem each: field, value, remedy.
-        content: of the file, where its frame was refused; its sections may have problems of their own.
+    ``content`` is the file's where its frame was refused; its sections may have problems of their own.
     """
 
     def __init__(self, source: str, lines: Sequence[str], content: Mapping[str, Any] | None = None) -> None:
@@ -70,11 +67,8 @@ def explain(
 ) -> PlanError:
     """All complaints of a validation, one line each.
 
-    Args:
-        source: the file or preset that was read.
-        path: where in the plan the validated section stands.
-        model: whose fields may be suggested for an unknown one.
-        content: what was validated, if it is a whole plan.
+    The validated section stands at ``path`` in the plan; fields of ``model`` are suggested for an unknown one.
+    ``content`` is what was validated, if it is a whole plan.
     """
     complaints = (_line((*path, *complaint["loc"]), complaint, model) for complaint in error.errors())
     return PlanError(source, [line for text in complaints for line in text.splitlines()], content)
@@ -145,21 +139,11 @@ def paper_names() -> tuple[str, ...]:
     return (ALL, *(PAPER_PREFIX + part for part in _PARTS))
 
 
-def paper_text(name: str) -> str:
-    """One of these as TOML. Raises KeyError: there is none of that name."""
-    if name == ALL:
-        return _composed()
-    if name not in paper_names():
-        raise KeyError(name)
-    part = name.removeprefix(PAPER_PREFIX)
-    return (resources.files("virtgauge.plan") / "presets" / "paper" / f"{part}.toml").read_text(encoding="utf-8")
-
-
 @functools.cache
 def _composed() -> str:
     import tomli_w
 
-    plans = [tomllib.loads(paper_text(PAPER_PREFIX + part)) for part in _PARTS]
+    plans = [tomllib.loads(preset_text(PAPER_PREFIX + part)) for part in _PARTS]
     platforms: dict[str, dict[str, Any]] = {}
     for plan in plans:
         for section in plan["platform"]:
@@ -199,7 +183,10 @@ def preset_text(name: str) -> str:
             f"no preset and no file is named {name!r}{nearest(name, preset_names())}",
             f"presets: {', '.join(preset_names())}; or give the path of a plan (FILE.toml)",
         )
-    return paper_text(name) if name in paper_names() else (_presets() / f"{name}.toml").read_text()
+    if name == ALL:
+        return _composed()
+    folder = _presets() / "paper" if name in paper_names() else _presets()
+    return (folder / f"{name.removeprefix(PAPER_PREFIX)}.toml").read_text(encoding="utf-8")
 
 
 def load_plan(preset_or_path: str) -> tuple[Plan, str]:
