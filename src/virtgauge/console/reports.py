@@ -51,15 +51,9 @@ def write_report(
 ) -> Path | None:
     """Write a run's report.
 
-    Args:
-        built: the report.
-        folder: of the run.
-        kind: HTML or text.
-        out: file to write; by default HTML goes to the run's folder, text to standard output.
-        full: of text all figures, instead of the last screen.
+    By default HTML goes to the run's folder, text to standard output; ``full``: all figures as text.
 
-    Returns:
-        The file written; None when it was printed.
+    Returns the file written; None when it was printed.
 
     Raises:
         UsageError: the file cannot be written.

@@ -168,10 +168,7 @@ def _require_select(sql: str) -> None:
 def summary_sql(suite: str, measure: str, by: Sequence[str], where: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
     """A measure's figures in groups: the query and its parameters.
 
-    Args:
-        suite, measure: of the catalogue.
-        by: columns of ``trials``, or ``factor.NAME`` for a factor's level.
-        where: such columns and the text that they must have.
+    ``by`` and ``where`` (with the text that it must have) name columns of ``trials``, or ``factor.NAME`` for a level.
 
     Raises:
         UsageError: there is no such column.

@@ -119,9 +119,7 @@ def trials_of(table: ResultTable, measures: Sequence[Measure]) -> Iterator[Told]
 def read_rows(table: ResultTable, measures: Sequence[Measure] | None = None) -> Iterator[Row]:
     """Every trial of a run, in the order of the ledger.
 
-    Args:
-        table: of a run, also of one in progress.
-        measures: only these; then trials that have none of them are left out.
+    With ``measures`` only these; then trials that have none of them are left out.
     """
     manifest = table.manifest
     arms = {arm.name: arm for arm in manifest.arms}

@@ -82,11 +82,7 @@ class Case:
 def junit(cases: Iterable[Case], name: str, timestamp: str = "", properties: Mapping[str, str] | None = None) -> str:
     """The document: a suite for each name of one, in the order of the cases.
 
-    Args:
-        cases: any number.
-        name: of the whole: the plan's.
-        timestamp: when the run began, ISO 8601.
-        properties: of the run, in every suite: CI servers show only what stands there.
+    The properties of the run stand in every suite: CI servers show only what stands there.
     """
     suites: dict[str, list[Case]] = {}
     for case in cases:

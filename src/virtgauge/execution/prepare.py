@@ -291,9 +291,7 @@ async def probe_arms(plan: Plan, platforms: dict[str, Platform]) -> list[Arm]:
 def refuse_missing(arms: Sequence[Arm], named: Collection[str] = ()) -> None:
     """Refuse a run that could not answer what was asked.
 
-    Args:
-        arms: probed.
-        named: platforms that the user named one by one; the others of a plan may be skipped.
+    Platforms that the user named one by one must be usable; the others of a plan may be skipped.
 
     Raises:
         UnavailableError: a named platform cannot be used, or of several platforms only the reference can.
@@ -336,13 +334,8 @@ _LONGEST_S = 60.0  # A design that takes longer is no first look; it is measured
 def first_figures(plan: Plan, design: Design, missing: Collection[str]) -> Plan | None:
     """The plan of the first figures.
 
-    Args:
-        plan: what is to be run.
-        design: its checked content.
-        missing: names of the parts that are not there yet and take long to provide.
-
-    Returns:
-        None where nothing is missing, or where it leaves no platform beside the reference, or nothing to measure.
+    None where no part is missing that takes long to provide, or where what is there leaves no platform beside the
+    reference, or nothing to measure.
     """
     ready = [section for section in plan.platform if not set(missing) & set(design.platforms[section.name].needs())]
     names = {section.name for section in ready}

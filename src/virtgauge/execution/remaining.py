@@ -40,8 +40,7 @@ def costs_file() -> Path:
 class RememberedCosts:
     """Seconds by part, of earlier runs on this machine; a file that cannot be read or written is an empty one.
 
-    Args:
-        path: of the file; None: nothing is remembered.
+    Without a path nothing is remembered.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -72,12 +71,7 @@ class RememberedCosts:
 
 
 class RemainingTime:
-    """Follows a run and expects what is left of it.
-
-    Args:
-        arms: by name; those that can be used.
-        remembered: costs of earlier runs.
-    """
+    """Follows a run and expects what is left of it."""
 
     def __init__(self, arms: Mapping[str, ArmRecord], remembered: RememberedCosts) -> None:
         self._arms, self._remembered = arms, remembered
@@ -107,11 +101,7 @@ class RemainingTime:
         self._launched = (arm, testbed, seconds)
 
     def trial(self, arm: str, cell: Cell, seconds: float, *, over: bool) -> None:
-        """A trial has ended.
-
-        Args:
-            over: it is not repeated.
-        """
+        """A trial has ended; ``over``: it is not repeated."""
         prior = self._prior(arm, cell)
         self._trials[arm, cell.key].append(seconds)
         for group in ((arm, cell.suite), (arm, ""), ("", cell.suite), ("", "")):

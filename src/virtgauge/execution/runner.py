@@ -43,11 +43,7 @@ _LAUNCH_FAILURES_BEFORE_GIVING_UP = 3
 
 
 class Progress:
-    """What the ledger says of the attempts at each trial.
-
-    Args:
-        attempts: that a trial may have.
-    """
+    """What the ledger says of the attempts at each trial."""
 
     def __init__(self, attempts: int) -> None:
         self._attempts = attempts
@@ -183,13 +179,10 @@ class Runner:
     ) -> list[TrialRecord]:
         """Measure what is missing of one batch, whichever somebody else chooses.
 
-        Args:
-            batch: of the plan's schedule.
-            known: key, attempt and status of trials that another ledger has.
-            remote: the other machine on which its testers are; None where they are here.
+        ``known``: key, attempt and status of trials that another ledger has.
+        ``remote``: the other machine on which its testers are; None where they are here.
 
-        Returns:
-            all of the batch's trials in this ledger, earlier attempts among them.
+        Returns all of the batch's trials in this ledger, earlier attempts among them.
 
         Raises:
             RemoteHostLostError: that machine does not answer any more; what had finished is in the ledger.

@@ -80,12 +80,7 @@ class RunPatience:
         return self._limits.model_copy(update={"patience_s": patience_s})
 
     def spend(self, accounting: Mapping[str, Any], seconds: float) -> None:
-        """Take into account a trial that is over.
-
-        Args:
-            accounting: of its record.
-            seconds: that it took in all.
-        """
+        """Take into account a trial that is over."""
         lost_ns = accounting["waited_ns"] + sum(one["elapsed_ns"] for one in accounting["left_out"])
         self._left_s += _RUN_PATIENCE_SHARE * max(0.0, seconds - lost_ns / 1e9) - lost_ns / 1e9
 
@@ -115,8 +110,7 @@ class Takes:
     async def whole(self, measure: Callable[[], Awaitable[Measurement]]) -> Measurement:
         """Take a trial until the machine leaves it in peace, or patience ends; the last take counts as it is.
 
-        Returns:
-            that take, flagged by what the machine did to it.
+        Returns that take, flagged by what the machine did to it.
         """
         while True:
             before = Reading.take(self._testbed)
@@ -136,11 +130,9 @@ class Takes:
     ) -> tuple[Flag, ...]:
         """Keep slices until there are enough, or patience ends.
 
-        Args:
-            measure: a slice of so many seconds; None: of all that is wanted.
+        ``measure`` takes a slice of so many seconds; None: of all that is wanted.
 
-        Returns:
-            what the machine did to the trial: fatal where too little could be kept.
+        Returns what the machine did to the trial: fatal where too little could be kept.
         """
         seconds = _FIRST_SLICE_S
         while True:

@@ -52,11 +52,6 @@ class Assistant:
     async def open(cls, token: str, address: str, context: ssl.SSLContext) -> Self:
         """Listen for requests.
 
-        Args:
-            token: of the fleet's run.
-            address: of this machine, to listen at.
-            context: that those who ask have to prove themselves by.
-
         Raises:
             OccupiedError: something else measures on this machine.
             OSError: nobody can listen at that address.

@@ -187,12 +187,7 @@ def read_credentials(text: str) -> TlsFiles:
 def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lifeline: int | None) -> int:
     """Work until told to stop; returns the exit code.
 
-    Args:
-        scheduler: ``tls://host:port``.
-        name: of the worker.
-        files: to prove itself with.
-        listen: address of this machine; None: the one that faces the scheduler.
-        lifeline: a descriptor at whose end the worker ends too.
+    By default it listens at the address that faces the scheduler; at the end of the descriptor ``lifeline`` it ends.
 
     Raises:
         UnavailableError: what a fleet needs is not installed.

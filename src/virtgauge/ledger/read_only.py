@@ -49,9 +49,7 @@ class ReadOnlyLedger(Ledger):
     def open(cls, folder: Path, limit_s: float = 20.0) -> Self:
         """Open a run's ledger to look at it.
 
-        Args:
-            folder: of the run.
-            limit_s: after this time the ledger answers no more, and ``sqlite3.OperationalError`` says so.
+        After the time limit the ledger answers no more, and ``sqlite3.OperationalError`` says so.
 
         Raises:
             UsageError: there is none, or it cannot be read.

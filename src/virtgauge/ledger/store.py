@@ -237,13 +237,9 @@ class Ledger:
     ) -> int:
         """Make a trial durable: samples first, then row and histograms in one transaction.
 
-        Args:
-            trial: its ``trial_id`` is ignored; the ledger gives the number.
-            histograms: by measure.
-            samples: raw values by series, for the trial's Parquet file.
+        Its ``trial_id`` is ignored; histograms are by measure, raw values for its Parquet file by series.
 
-        Returns:
-            The trial's number.  When this returns, a kill -9 loses nothing of it.
+        Returns the trial's number.  When this returns, a kill -9 loses nothing of it.
 
         Raises:
             LedgerWriteError: the disk is full, or gone; what was committed before is kept.

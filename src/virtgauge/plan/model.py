@@ -32,10 +32,7 @@ class DesignScope(BaseModel):
     def is_for(self, platform: str, *, aa: bool, emulated: bool) -> bool:
         """Whether an arm is measured.
 
-        Args:
-            platform: its name in the plan; of the A/A arm, the reference's.
-            aa: it is the A/A arm.
-            emulated: its processor is emulated, as far as that is known.
+        The name of the A/A arm is the reference's; ``emulated``: its processor is, as far as that is known.
         """
         named = self.platforms is None or platform in self.platforms
         return named and (self.aa or not aa) and (self.emulated or not emulated)

@@ -50,12 +50,7 @@ def schedule(
 ) -> Iterator[Batch[CellT]]:
     """All batches of a run, in order.
 
-    Args:
-        seed: of the order; recorded with the run.
-        repetitions: number of blocks.
-        arms: names of the arms; each appears once for every testbed in every block.
-        cells: the cells of the design; each is measured once for every arm in every block.
-        is_for: whether a cell is measured on an arm at all; an arm without any of a testbed's cells has no batch.
+    An arm appears once for every testbed in every block; without any cell of a testbed that is for it, it has no batch.
     """
     for block in range(repetitions):
         yield from schedule_block(seed, block, arms, cells, is_for)

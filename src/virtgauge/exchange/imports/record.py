@@ -66,12 +66,7 @@ def read_requirements(path: Path) -> str:
 
 
 def plan_text(reference: str, requirements: str) -> str:
-    """The plan as TOML, in the form of every plan.
-
-    Args:
-        reference: name of the platform; it is one of a plan.
-        requirements: as they stand in a file of their own; empty where nothing is required.
-    """
+    """The plan as TOML, in the form of every plan."""
     return (
         "# Measured by other tools and imported: it says what is required, and cannot be run.\n"
         f'name = "{NAME}"\nreference = "{reference}"\naa = false\nseed = 0\n\n'
