@@ -20,12 +20,9 @@ _OF_FIGURES = {Format.OPENMETRICS: openmetrics, Format.BENCHER: bencher, Format.
 
 
 def export(ledger: Ledger, kind: Format, path: Path, measures: Sequence[str] = ()) -> None:
-    """Write a run to a file.
+    """Write a run, also one in progress, to a file; what is there half when this raises is the caller's to remove.
 
-    Args:
-        ledger: of a run, also of one in progress.
-        path: replaced should it exist; what is written there half when this raises is the caller's to remove.
-        measures: full names; none: all, and of what is meant for an overview the headline measures.
+    Without full names of measures it holds all, and what is meant for an overview the headline ones.
 
     Raises:
         UsageError: the format is not made of measures, there is no such measure, or the run has nothing for it.

@@ -120,14 +120,9 @@ def import_into(
 ) -> int:
     """Record repetitions as the trials of consecutive blocks; returns how many trials they are.
 
-    Args:
-        folder: of the run.
-        repetitions: of one tool.
-        arm: that was measured.
-        conditions: levels that the outputs do not name, by factor.
-        block: of the first repetition; None: the first that has no trial yet of this arm and these cells.
-        new: make the run, with the arm as its reference.
-        requirements: of a new run, as :func:`virtgauge.exchange.imports.record.read_requirements` has them.
+    Conditions are levels that the outputs do not name, by factor.  Without a block for the first repetition it is the
+    first that has no trial yet of this arm and these cells.  A new run has the arm as its reference, and requirements
+    as :func:`read_requirements` has them.
 
     Raises:
         UsageError: there is no such arm, a file was imported before, a block is taken, a condition cannot be one.
