@@ -23,7 +23,7 @@ from virtgauge.platforms.simulated.forwarding import ForwardingDevice, Forwardin
 from virtgauge.platforms.simulated.isolation import SimulatedFailure, Work, work_name
 from virtgauge.platforms.simulated.neighbours import Load, Tenant, kernel_trial, load_result
 from virtgauge.platforms.simulated.storage import StorageCommands, StorageDevice, StorageTruth
-from virtgauge.platforms.simulated.truth import BurstMachine, Distribution, Fault, distribution_message
+from virtgauge.platforms.simulated.truth import BurstMachine, Distribution, Fault, distribution_message, lognormal
 
 _ANSWERS = {
     "refuse": ("internal", None),
@@ -74,7 +74,7 @@ class SimulatedAgent:
     ) -> None:
         self._truth, self._load_factor, self._faults, self._sha256 = truth, load_factor, faults, sha256
         self._random = np.random.default_rng(seed)
-        self._guest_factors = {name: truth[name].guest_factor(self._random) for name in sorted(truth)}
+        self._guest_factors = {name: lognormal(truth[name].guest_sigma, self._random) for name in sorted(truth)}
         self._forwarding = ForwardingDevice(forwarding, seed)
         self._storage = StorageCommands(StorageDevice(storage, seed))
         self._tenant, self._bandwidth, self._machine = tenant, bandwidth, machine
@@ -175,10 +175,6 @@ class SimulatedAgent:
         if self._machine is not None:
             values, elapsed_ns = self._lengthened(self._machine, values, params, loaded)
             n = len(values)
-        distribution = distribution_message(values)
-        if n > len(values) and n % len(values) == 0:  # each drawn value stands for as many as were asked
-            counts = np.frombuffer(distribution["counts"], dtype="<u8") * np.uint64(n // len(values))
-            distribution |= {"counts": counts.tobytes(), "n": n}
         kept = values[: int(params["reservoir"])]
         await self._send(
             {"type": "samples", "id": message["id"], "series": "reservoir", "values": kept.astype("<i8").tobytes()}
@@ -187,7 +183,7 @@ class SimulatedAgent:
             message,
             {
                 "function": function,
-                "distribution": distribution,
+                "distribution": distribution_message(values, total=n),
                 "requested": n,
                 "method": "simulated",
                 "clocks_start": start,

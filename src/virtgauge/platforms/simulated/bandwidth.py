@@ -11,44 +11,48 @@ As docs/protocol.md has them; nothing takes any real time.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from virtgauge.platforms.simulated.isolation import SimulatedFailure
-from virtgauge.platforms.simulated.truth import distribution_message
+from virtgauge.platforms.simulated.truth import (
+    NotNegative,
+    Positive,
+    Share,
+    Sigma,
+    Truth,
+    distribution_message,
+    ended,
+    histogram,
+    lognormal,
+)
 
 ENDS = ("tested", "receiver", "others")  # How the names of guests end that share a path
 
 _HEADER_BYTES = 14
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
 
-
-class BandwidthTruth(BaseModel):
+class BandwidthTruth(Truth):
     """The network path of a guest, and the estimators.
 
     Settings by timing name it as a plan does (``system``, ``hptime``, ``gettimeofday+usleep``), with ``*`` for all
     others. A program under the shim has the timing ``hptime``, without it ``system``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     error: dict[str, Annotated[float, Field(gt=-1)]] = Field(default_factory=dict)
     """Signed error of estimates as a share of the truth, by timing; 0 by default."""
-    spread: dict[str, Annotated[float, Field(ge=0, le=2)]] = Field(default_factory=dict)
+    spread: dict[str, Sigma] = Field(default_factory=dict)
     """Standard deviation of the logarithm of single searches, by timing; 0.01 by default."""
     max_paced_mbps: dict[str, Positive] = Field(default_factory=dict)
     """Highest rate of IP packets that the sender paces, by timing; unlimited by default."""
     interval_share: Annotated[float, Field(ge=0, lt=1)] = 0.02
     """How far intervals reach to either side of an estimate, as a share of it."""
-    testbed_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
+    testbed_sigma: Sigma = 0.0
     """Every testbed draws a factor on its estimates, lognormal with median 1 and this sigma."""
 
     capacity_share: Positive = 1.0
@@ -57,9 +61,9 @@ class BandwidthTruth(BaseModel):
     """Factor on the capacity after each estimate."""
     flood_fills: bool = True
     """A flood fills the path and so shows its capacity."""
-    cross_share: Annotated[float, Field(ge=0)] = 1.0
+    cross_share: NotNegative = 1.0
     """Rate of the cross traffic ÷ what was asked for."""
-    cross_sigma: Annotated[float, Field(ge=0, le=1)] = 0.0
+    cross_sigma: Share = 0.0
     """The cross traffic varies from trial to trial by a lognormal factor with this sigma."""
 
     search_ms: Positive = 500.0
@@ -80,15 +84,6 @@ class BandwidthTruth(BaseModel):
     """99th percentile of the link emulator's lateness."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LinkCounters:
-    """Of simulated time and of the others, since the link was made."""
-
-    cross_bytes: int
-    cross_frames: int
-    passed_ns: int
-
-
 class SimulatedLink:
     """The path of one testbed, which its guests hold: it ends with the last of them.
 
@@ -102,7 +97,7 @@ class SimulatedLink:
     def __init__(self, truth: BandwidthTruth, seed: int) -> None:
         self.truth = truth
         self.random = np.random.default_rng(seed)
-        self.factor = float(np.exp(truth.testbed_sigma * self.random.standard_normal()))
+        self.factor = lognormal(truth.testbed_sigma, self.random)
         self._shaped_bps = 0.0
         self._drift = 1.0
         self._cross_bps = 0.0
@@ -116,7 +111,7 @@ class SimulatedLink:
     def cross(self, ip_bps: float, packet_bytes: int) -> None:
         """Have the others send so much from now on."""
         self._frame_bytes = packet_bytes + _HEADER_BYTES
-        varied = float(np.exp(self.truth.cross_sigma * self.random.standard_normal()))
+        varied = lognormal(self.truth.cross_sigma, self.random)
         self._cross_bps = ip_bps * self._frame_bytes / packet_bytes * self.truth.cross_share * varied
 
     @property
@@ -141,9 +136,9 @@ class SimulatedLink:
         self._passed_ns += ns
         self._drift *= self.truth.capacity_drift
 
-    def counters(self) -> LinkCounters:
-        """What was counted so far."""
-        return LinkCounters(round(self._cross_bytes), round(self._cross_frames), round(self._passed_ns))
+    def counters(self) -> tuple[int, int, int]:
+        """Bytes and frames of the others, and simulated time (ns), since the link was made."""
+        return round(self._cross_bytes), round(self._cross_frames), round(self._passed_ns)
 
 
 LOADS = ("bandwidth_listener", "cross_traffic")
@@ -193,17 +188,10 @@ class BandwidthEnd:
         timing = "hptime" if shim else _timing(options["--clock"], options["--sleep"])
         said = self._estimate(params, timing)
         lateness, gaps = self._times(timing)
-        said |= {"gaps": _listed(gaps, "permille"), "lateness": _listed(lateness, "ns")}
+        said |= {"gaps": histogram(gaps, "permille"), "lateness": histogram(lateness, "ns")}
         refusal = said.pop("refusal")
         said |= {"event": "result"} if refusal is None else {"event": "error", "kind": "cannot_pace"} | refusal
-        return {
-            "exit_code": 0 if refusal is None else 1,
-            "signal": None,
-            "stdout": f"{json.dumps(said)}\n".encode(),
-            "stderr": self._shim_report() if shim else b"",
-            "truncated": False,
-            "timed_out": False,
-        }
+        return ended(said, exit_code=0 if refusal is None else 1, stderr=self._shim_report() if shim else b"")
 
     def start(self, name: str, params: Mapping[str, Any]) -> int:
         """Start a load; its number."""
@@ -312,8 +300,3 @@ def _ceiling_bps(params: Mapping[str, Any]) -> float:
     if params["estimator"] == "yaz-original":
         return float(params["packet_bytes"] * 8e6 / params["settings"].get("first_gap_us", 40))
     return float(params["highest_bps"] or 100e9)
-
-
-def _listed(values: npt.NDArray[np.int64], unit: str) -> dict[str, Any]:
-    told = distribution_message(values, unit)
-    return told | {name: np.frombuffer(told[name], dtype="<i8").tolist() for name in ("values", "counts")}

@@ -13,55 +13,59 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from virtgauge.platforms.simulated.truth import distribution_message
+from virtgauge.platforms.simulated.truth import (
+    NotNegative,
+    Positive,
+    Share,
+    Sigma,
+    Truth,
+    distribution_message,
+    lognormal,
+)
 
 _WIRE_OVERHEAD_BYTES = 20
 _LATENCIES_DRAWN = 400  # Per flow and trial; each stands for as many frames as it takes to make up the flow
 _STRETCHED = 1.01  # A trial is stretched when sending took longer than this times what was asked
 
-Share = Annotated[float, Field(ge=0, le=1)]
 
-
-class ForwardingTruth(BaseModel):
+class ForwardingTruth(Truth):
     """A guest as a forwarding device.
 
     Losses begin at ``knee`` times the capacity of the shared path and grow by ``slope`` with the relative excess, until
     the capacity bounds what comes out.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    frame_ns: Annotated[float, Field(gt=0)] = 2000.0
+    frame_ns: Positive = 2000.0
     """Time of the shared path for a frame, without its bytes."""
-    byte_ns: Annotated[float, Field(ge=0)] = 0.0
+    byte_ns: NotNegative = 0.0
     """Time of the shared path for each byte of a frame, check sequence included."""
-    guest_frame_ns: Annotated[float, Field(gt=0)] | None = None
+    guest_frame_ns: Positive | None = None
     """A guest's own time for a frame. By default guests have no limit of their own, and J cannot matter."""
-    guest_byte_ns: Annotated[float, Field(ge=0)] = 0.0
+    guest_byte_ns: NotNegative = 0.0
     """A guest's own time for each byte."""
-    medium_mbps: Annotated[float, Field(gt=0)] | None = None
+    medium_mbps: Positive | None = None
     """Speed of an Ethernet in front of the device."""
     knee: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Utilization of the shared path at which losses begin."""
-    slope: Annotated[float, Field(ge=0)] = 0.0
+    slope: NotNegative = 0.0
     """How fast losses grow with the relative excess over the knee."""
     queue_frames: Annotated[int, Field(ge=0)] = 1024
     """Queue of the shared path, and of each guest."""
-    stalls_per_s: Annotated[float, Field(ge=0)] = 0.0
+    stalls_per_s: NotNegative = 0.0
     """Rate of stalls in which nothing is forwarded."""
-    stall_ms: Annotated[float, Field(gt=0)] = 5.0
+    stall_ms: Positive = 5.0
     """Mean length of a stall; lengths are exponential."""
-    testbed_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
+    testbed_sigma: Sigma = 0.0
     """Every testbed draws a factor on all capacities, lognormal with median 1 and this sigma."""
-    latency_us: Annotated[float, Field(gt=0)] = 50.0
+    latency_us: Positive = 50.0
     """Median latency of a frame of no bytes on an idle device."""
-    latency_byte_ns: Annotated[float, Field(ge=0)] = 0.0
+    latency_byte_ns: NotNegative = 0.0
     """Latency for each byte of a frame."""
     latency_sigma: Annotated[float, Field(ge=0, le=5)] = 0.1
     """Standard deviation of the logarithm of latencies."""
-    congestion: Annotated[float, Field(ge=0)] = 0.0
+    congestion: NotNegative = 0.0
     """Latency grows with the utilization u by congestion · u / (1 − u)."""
     hidden_loss: Share = 0.0
     """Probability that a frame is lost where no counter sees it."""
@@ -71,7 +75,7 @@ class ForwardingTruth(BaseModel):
     """Probability that a frame arrives after later ones."""
     stretches: bool = False
     """The device runs in the tester's context: it loses nothing and slows the tester down."""
-    tester_mpps: Annotated[float, Field(gt=0)] = 5.0
+    tester_mpps: Positive = 5.0
     """The tester's own highest rate."""
     late: Share = 0.0
     """Share of the frames that the tester sends late."""
@@ -146,7 +150,7 @@ class ForwardingDevice:
 
     def __init__(self, truth: ForwardingTruth, seed: int) -> None:
         self._random = np.random.default_rng(seed)
-        factor = float(np.exp(truth.testbed_sigma * self._random.standard_normal()))
+        factor = lognormal(truth.testbed_sigma, self._random)
         slower = {"frame_ns": truth.frame_ns / factor, "byte_ns": truth.byte_ns / factor}
         if truth.guest_frame_ns is not None:
             slower |= {"guest_frame_ns": truth.guest_frame_ns / factor, "guest_byte_ns": truth.guest_byte_ns / factor}

@@ -19,9 +19,10 @@ import enum
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from virtgauge.host.policy import PLAIN_WEIGHT, Policy
+from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma, Truth
 
 # Requests for the agent's kernels as docs/protocol.md has them: what is asked for, checked as the agent checks it.
 
@@ -116,10 +117,6 @@ class Work:
         )
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Sigma = Annotated[float, Field(ge=0, le=2)]
-Positive = Annotated[float, Field(gt=0)]
-
 _RATES = {"integer": 2e7, "floating": 400.0, "memory": 1e10, "latency": 1e7, "disk": 2e8, "cache": 1e8, "fork": 2000.0}
 _USES_MEMORY = ("memory", "latency")
 _USES_CACHE = ("integer", "floating", "latency")
@@ -134,13 +131,11 @@ class Knob(enum.StrEnum):
     REFUSED = "refused"
 
 
-class IsolationTruth(BaseModel):
+class IsolationTruth(Truth):
     """The machine that two guests share. Its CPUs are those of the real one, because a policy can name no others.
 
     Rates are of one CPU at its full frequency, without a neighbour.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rates: dict[str, Positive] = Field(default_factory=dict)
     """Units of a kernel per second of CPU time, by benchmark (``memory-read-simd``) or kernel (``memory``); of
@@ -164,9 +159,9 @@ class IsolationTruth(BaseModel):
     limit_overshoot: Positive = 1.0
     """What a limit lets through, as a factor on its setting."""
 
-    memory_contention: Annotated[float, Field(ge=0)] = 0.0
+    memory_contention: NotNegative = 0.0
     """How much longer ``memory`` and ``latency`` take for each CPU that the neighbour spends on memory."""
-    cache_contention: Annotated[float, Field(ge=0)] = 0.0
+    cache_contention: NotNegative = 0.0
     """How much longer ``integer``, ``floating`` and ``latency`` take for each CPU of the neighbour's ``cache``."""
 
     frequency_hz: Positive = 3e9
@@ -191,7 +186,7 @@ class IsolationTruth(BaseModel):
     """Median lateness of a wake-up."""
     wake_sigma: Annotated[float, Field(ge=0, le=5)] = 0.2
     """Standard deviation of its logarithm."""
-    wake_inflation: Annotated[float, Field(ge=0)] = 0.0
+    wake_inflation: NotNegative = 0.0
     """The lateness grows by this share for each CPU that the neighbour uses on the same cores."""
     wake_cpu_us: Positive = 5.0
     """CPU time of a wake-up."""

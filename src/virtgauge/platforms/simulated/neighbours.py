@@ -27,7 +27,7 @@ from virtgauge.platforms.simulated.isolation import (
     Work,
     division,
 )
-from virtgauge.platforms.simulated.truth import distribution_message
+from virtgauge.platforms.simulated.truth import distribution_message, lognormal
 
 _PERIOD_NS = 100_000_000  # Of a quota, as in Linux
 _NOTHING = 1e-9  # CPUs; what is less is rounding
@@ -156,7 +156,7 @@ class Machine:
     def __init__(self, truth: IsolationTruth, seed: int) -> None:
         self.truth = truth
         self.random = np.random.default_rng(seed)
-        self.factor = float(np.exp(truth.testbed_sigma * self.random.standard_normal()))
+        self.factor = lognormal(truth.testbed_sigma, self.random)
         self._tenants: weakref.WeakSet[Tenant] = weakref.WeakSet()
 
     def tenant(self, cores: Collection[int]) -> Tenant:
@@ -171,7 +171,7 @@ class Machine:
         """Have a guest work, and its neighbour go on with its load, for so long; the warm-up is in no slice."""
         tenant.account()
         other = next((one for one in self._tenants if one is not tenant), None) or Tenant(self, tenant.cores)
-        scheduled = float(np.exp(self.truth.share_sigma * self.random.standard_normal()))
+        scheduled = lognormal(self.truth.share_sigma, self.random)
         if warmup_ns:
             self._slice(tenant, work, other, warmup_ns, 0.0, scheduled)
         slices = []

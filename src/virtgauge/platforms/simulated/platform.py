@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from virtgauge.agent.channel import Channel
 from virtgauge.host.cgroup_policy import Throttling
@@ -25,21 +25,19 @@ from virtgauge.platforms.simulated.forwarding import ForwardingTruth
 from virtgauge.platforms.simulated.isolation import IsolationTruth
 from virtgauge.platforms.simulated.neighbours import Machine, Tenant
 from virtgauge.platforms.simulated.storage import StorageTruth
-from virtgauge.platforms.simulated.truth import BurstMachine, Bursts, Distribution, Fault
+from virtgauge.platforms.simulated.truth import BurstMachine, Bursts, Distribution, Fault, Positive, Truth
 
 _NEIGHBOURS = ("tested", "loading")  # How the names of two guests end that share a machine
 
 
-class SimulatedSettings(BaseModel):
+class SimulatedSettings(Truth):
     """No platform at all: an agent with a known truth, to try plans and to test that reports tell that truth."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: Annotated[int, Field(ge=0)] = 0
     """Of all that is drawn. Two platforms with the same seed and truth give the same values."""
     truth: dict[str, Distribution] = Field(default_factory=lambda: {"*": Distribution(median_ns=25.0)})
     """Distribution by function; ``*`` stands for every function that is not named."""
-    load_factor: Annotated[float, Field(gt=0)] = 1.0
+    load_factor: Positive = 1.0
     """The CPU-bound load multiplies every value by this."""
     forwarding: ForwardingTruth = ForwardingTruth()
     """A guest as a forwarding device."""

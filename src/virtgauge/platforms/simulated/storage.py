@@ -14,47 +14,51 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from virtgauge.platforms.simulated.isolation import SimulatedFailure
-from virtgauge.platforms.simulated.truth import histogram_bins
+from virtgauge.platforms.simulated.truth import (
+    NotNegative,
+    Positive,
+    Share,
+    Sigma,
+    Truth,
+    ended,
+    histogram,
+    lognormal,
+)
 
 _DRAWN = 20_000  # Per stream and trial; each stands for as many operations as it takes to make up the stream
 _BURSTS = 10  # Of which a probe of the disk consists
 _VERSION = "simulated 1"
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Micros = Annotated[float, Field(gt=0)]
 
-
-class StorageTruth(BaseModel):
+class StorageTruth(Truth):
     """The database in a guest. Operations and levels of durability are named as in a plan."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    service_us: dict[str, Micros] = Field(default_factory=dict)
+    service_us: dict[str, Positive] = Field(default_factory=dict)
     """Mean time of an operation without its flush, by operation; 100 by default."""
-    flush_us: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=lambda: {"flushed": 400.0})
+    flush_us: dict[str, NotNegative] = Field(default_factory=lambda: {"flushed": 400.0})
     """What a write waits for in addition, by level of durability; nothing by default."""
-    flushes_per_write: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=lambda: {"flushed": 1.0})
+    flushes_per_write: dict[str, NotNegative] = Field(default_factory=lambda: {"flushed": 1.0})
     """Flushes counted for each write of one client, by level. Concurrent clients share them."""
     parallel: Annotated[int, Field(ge=1)] = 4
     """Clients that are served at the same time."""
-    testbed_sigma: Annotated[float, Field(ge=0, le=2)] = 0.0
+    testbed_sigma: Sigma = 0.0
     """Every testbed draws a factor on all times, lognormal with median 1 and this sigma."""
     lost_share: dict[str, Share] = Field(default_factory=lambda: {"none": 0.5, "periodic": 0.05})
     """Share of the acknowledged rows that a crash loses, by level."""
     crash_rows: Annotated[int, Field(ge=0)] = 2000
     """Acknowledged rows of each client at the crash."""
-    client_cpu_us: Annotated[float, Field(ge=0)] = 5.0
+    client_cpu_us: NotNegative = 5.0
     """CPU time of the client for each operation."""
-    null_us: Micros = 10.0
+    null_us: Positive = 10.0
     """The client's own time for an operation, measured against a server that stores nothing."""
-    disk_flushes_per_s: Annotated[float, Field(gt=0)] = 2500.0
+    disk_flushes_per_s: Positive = 2500.0
     """Flush rate of the idle disk."""
     disk_sigma: Annotated[float, Field(ge=0, le=3)] = 0.0
     """Every burst of a disk probe draws a factor on the flush rate, lognormal with median 1 and this sigma."""
-    disk_drift: Annotated[float, Field(gt=0)] = 1.0
+    disk_drift: Positive = 1.0
     """Factor on the flush rate between two probes."""
     wrong_share: Share = 0.0
     """Share of the reads that return wrong readings."""
@@ -86,7 +90,7 @@ class StorageDevice:
     def __init__(self, truth: StorageTruth, seed: int) -> None:
         self.truth = truth
         self._random = np.random.default_rng(seed)
-        self._factor = float(np.exp(truth.testbed_sigma * self._random.standard_normal()))
+        self._factor = lognormal(truth.testbed_sigma, self._random)
         self._disk_per_s = truth.disk_flushes_per_s / truth.disk_drift
         self._flushes = self._flushing_ns = 0.0
 
@@ -199,17 +203,7 @@ def _histogram(times_us: npt.NDArray[np.float64], total: int) -> dict[str, Any] 
     if total == 0:
         return None
     values = np.maximum(np.rint(times_us * 1e3), 1).astype(np.int64)[:total]
-    bins, counts = histogram_bins(values, total)
-    kept = counts > 0
-    return {
-        "unit": "ns",
-        "values": bins[kept].tolist(),
-        "counts": counts[kept].tolist(),
-        "min": int(values.min()),
-        "max": int(values.max()),
-        "mean": float(values.mean()),
-        "n": total,
-    }
+    return histogram(values, "ns", total=total)
 
 
 # What the agent's ``run`` does on a simulated guest: the load generator, and the end of its server.
@@ -232,7 +226,7 @@ class StorageCommands:
             waiting, self._waiting = self._waiting, []
             for one in waiting:
                 yield dict(one), self._answer(one)
-            yield dict(message), _ended({})
+            yield dict(message), ended({})
         elif argv[-1] == "measure" and _specification(message)["until_failure"]:
             self._waiting.append(message)
         else:
@@ -240,22 +234,11 @@ class StorageCommands:
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return _ended(self._device.answer(message["argv"][-1], _specification(message)))
+            return ended(self._device.answer(message["argv"][-1], _specification(message)))
         except SimulatedFailure as failure:
-            return _ended({"error": {"kind": failure.code, "message": failure.message}}, exit_code=1)
+            return ended({"error": {"kind": failure.code, "message": failure.message}}, exit_code=1)
 
 
 def _specification(message: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(message["env"][_SPECIFICATION])
     return found
-
-
-def _ended(printed: Mapping[str, Any], exit_code: int = 0) -> dict[str, Any]:
-    return {
-        "exit_code": exit_code,
-        "signal": None,
-        "stdout": json.dumps(printed).encode(),
-        "stderr": b"",
-        "truncated": False,
-        "timed_out": False,
-    }

@@ -7,7 +7,9 @@ Its time is its own: it passes only as measuring or waiting needs it, so that mi
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,19 +18,34 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from virtgauge.host.load import IN_TICKS, TICK_NS, CpuSnapshot, WatchedMachine
 
+Share = Annotated[float, Field(ge=0, le=1)]
+Sigma = Annotated[float, Field(ge=0, le=2)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Truth(BaseModel):
+    """A part of what is true of the simulation, as a plan says it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def lognormal(sigma: float, random: np.random.Generator) -> float:
+    """A factor with median 1, as each testbed and each guest draws one."""
+    return float(np.exp(sigma * random.standard_normal()))
+
+
 _CPUS = 2
 _GUEST_SHARE = 0.3  # Of its CPU that the guest uses
 _SECOND_NS = 1_000_000_000
 
 
-class Bursts(BaseModel):
+class Bursts(Truth):
     """Bursts that begin at random moments; between them nothing is taken."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     taken: Annotated[float, Field(gt=0, lt=1)]
     """Share of the machine's CPU time in the long run."""
-    duration_ms: Annotated[float, Field(gt=0)] = 40.0
+    duration_ms: Positive = 40.0
     """Of each burst."""
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Of the machine's CPUs during a burst, and so the probability that the guest's is among them."""
@@ -151,24 +168,22 @@ class BurstMachine(WatchedMachine):
 _SUB_BUCKET_BITS = 11  # an HDR histogram with 3 significant digits has 2048 sub-buckets
 
 
-class Distribution(BaseModel):
+class Distribution(Truth):
     """Lognormal values with a known median, plus rare stalls.
 
     Every guest draws a factor of its own, lognormal with median 1 and ``guest_sigma``: repetitions on fresh guests
     differ, as they do in reality, and the median over guests is still ``median_ns``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    median_ns: Annotated[float, Field(gt=0)]
+    median_ns: Positive
     """Median over guests."""
     sigma: Annotated[float, Field(ge=0, le=5)] = 0.1
     """Standard deviation of the values' logarithms, within a guest."""
     guest_sigma: Annotated[float, Field(ge=0, le=5)] = 0.02
     """Standard deviation of the logarithm of a guest's own factor."""
-    stall_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    stall_probability: Share = 0.0
     """Probability that a value has a stall added."""
-    stall_ns: Annotated[float, Field(ge=0)] = 1_000_000.0
+    stall_ns: NotNegative = 1_000_000.0
     """Length of a stall."""
 
     def draw(self, n: int, factor: float, random: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -178,12 +193,8 @@ class Distribution(BaseModel):
             values += self.stall_ns * (random.random(n) < self.stall_probability)
         return np.maximum(np.rint(values * 1000), 1).astype(np.int64)
 
-    def guest_factor(self, random: np.random.Generator) -> float:
-        """A guest's own factor; its median over guests is 1."""
-        return float(np.exp(self.guest_sigma * random.standard_normal()))
 
-
-class Fault(BaseModel):
+class Fault(Truth):
     """Something that goes wrong.
 
     ``hang`` never answers; ``crash`` ends the stream inside a frame; ``garbage`` sends random bytes; ``refuse``
@@ -194,8 +205,6 @@ class Fault(BaseModel):
     ends half-way through the trial and says so; ``loader-idle`` does nothing and does not say so; ``loader-lost``
     ends half-way, with its guest.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal[
         "hang",
@@ -220,7 +229,7 @@ class Fault(BaseModel):
     """What happens; see above."""
     function: str | None = None
     """Only in trials of this function, kernel (``memory-write-simd``) or estimator."""
-    probability: Annotated[float, Field(ge=0, le=1)] = 1.0
+    probability: Share = 1.0
     """Per trial (``no-launch``: per launch; faults of a load: per start of a load)."""
     first_guests: Annotated[int, Field(ge=0)] = 0
     """Only in that many guests, counted from the first; 0 means all."""
@@ -229,16 +238,26 @@ class Fault(BaseModel):
 def distribution_message(
     values: npt.NDArray[np.int64], unit: str = "ps", *, total: int | None = None
 ) -> dict[str, Any]:
-    """Values as the ``distribution`` of docs/protocol.md, binned as an HDR histogram would.
+    """Values as the ``distribution`` of docs/protocol.md: a :func:`histogram` whose bins and counts are packed."""
+    told = histogram(values, unit, total=total)
+    packed = {"values": np.array(told["values"], "<i8"), "counts": np.array(told["counts"], "<u8")}
+    return told | {name: array.tobytes() for name, array in packed.items()}
+
+
+def histogram(values: npt.NDArray[np.int64], unit: str, *, total: int | None = None) -> dict[str, Any]:
+    """Values binned as an HDR histogram would, as programs print it.
 
     With ``total`` each value stands for as many as it takes to make that many of all, give or take one.
     """
     n = len(values) if total is None else total
-    bins, counts = histogram_bins(values, n)
+    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - _SUB_BUCKET_BITS, 0)
+    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)  # the middle of a bin stands for it
+    bins, position = np.unique(((values >> shift) << shift) + half, return_inverse=True)
+    stands_for = n // len(values) + (np.arange(len(values)) < n % len(values))
     return {
         "unit": unit,
-        "values": bins.astype("<i8").tobytes(),
-        "counts": counts.astype("<u8").tobytes(),
+        "values": bins.tolist(),
+        "counts": np.bincount(position, weights=stands_for).astype(np.int64).tolist(),
         "min": int(values.min()),
         "max": int(values.max()),
         "mean": float(values.mean()),
@@ -246,10 +265,13 @@ def distribution_message(
     }
 
 
-def histogram_bins(values: npt.NDArray[np.int64], total: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Bins of an HDR histogram and their counts; each value stands for as many as it takes to make ``total`` of all."""
-    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - _SUB_BUCKET_BITS, 0)
-    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)  # the middle of a bin stands for it
-    bins, position = np.unique(((values >> shift) << shift) + half, return_inverse=True)
-    stands_for = total // len(values) + (np.arange(len(values)) < total % len(values))
-    return bins, np.bincount(position, weights=stands_for).astype(np.int64)
+def ended(printed: Mapping[str, Any], *, exit_code: int = 0, stderr: bytes = b"") -> dict[str, Any]:
+    """The result of ``run``, of a program that prints JSON."""
+    return {
+        "exit_code": exit_code,
+        "signal": None,
+        "stdout": f"{json.dumps(printed)}\n".encode(),
+        "stderr": stderr,
+        "truncated": False,
+        "timed_out": False,
+    }

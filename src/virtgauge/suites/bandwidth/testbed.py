@@ -222,9 +222,8 @@ class SimulatedPath(Path):
 
         def over(start_ns: int, end_ns: int) -> Counted:
             """In simulated time, which is that of the estimate alone."""
-            now = self._link.counters()
-            sent, frames = now.cross_bytes - before.cross_bytes, now.cross_frames - before.cross_frames
-            return Counted(sent, frames, 0, now.passed_ns - before.passed_ns)
+            sent, frames, ns = (now - then for now, then in zip(self._link.counters(), before, strict=True))
+            return Counted(sent, frames, 0, ns)
 
         yield over
 
