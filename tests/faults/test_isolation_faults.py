@@ -145,7 +145,7 @@ async def test_a_disk_that_has_not_even_room_for_its_image_is_a_failed_launch(tm
 async def test_a_policy_that_the_host_refuses_is_no_figure_and_the_run_goes_on(monkeypatch):
     async with pair("host", policies=["limit"], loads=["none"]) as lab:
         with monkeypatch.context() as changed:
-            changed.setattr(lab.testbed.loading._policy, "_hierarchies", Hierarchies(v1={}, v2=None))
+            changed.setattr(lab.testbed.loading._policy._cgroup, "hierarchies", Hierarchies(v1={}, v2=None))
             refused = await lab.measure(policy="limit")
         assert refused.status is TrialStatus.UNSUPPORTED
         assert refused.error.startswith("the policy of the loading guest cannot be applied: no cgroup file system")

@@ -94,7 +94,7 @@ async def test_a_memory_limit_is_set(platform: OciPlatform, spec: Spec) -> None:
         group = asked.scope.cgroup(asked.name)
         limits = [
             path.read_text().strip()
-            for root in group._hierarchies.all_roots()
+            for root in group.hierarchies.all_roots()
             for name in ("memory.limit_in_bytes", "memory.max")
             if (path := root / group.name / name).exists()
         ]

@@ -63,7 +63,7 @@ def _tree(tmp_path: Path, version: int) -> Hierarchies:
 
 def test_v2_takes_the_statement_as_it_stands(tmp_path: Path) -> None:
     tree = _tree(tmp_path, 2)
-    driver = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree), tree)
+    driver = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree))
     disk = DiskLimits(read_bps=1_000_000, write_iops=50)
     applied = driver.apply(Policy(cpu_limit=0.5, weight=300, cores=(0,), disk=disk), device="7:0")
     assert applied.in_force == {
@@ -78,7 +78,7 @@ def test_v2_takes_the_statement_as_it_stands(tmp_path: Path) -> None:
 
 def test_v1_converts_weights_and_says_what_its_throttles_let_through(tmp_path: Path) -> None:
     tree = _tree(tmp_path, 1)
-    driver = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree), tree)
+    driver = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree))
     applied = driver.apply(Policy(weight=300, disk=DiskLimits(write_bps=1000)), device="7:0")
     assert applied.in_force == {"cpu.shares": "3072", "blkio.throttle.write_bps_device": "7:0 1000"}
     assert "buffered" in applied.no_effect[0]
@@ -86,14 +86,14 @@ def test_v1_converts_weights_and_says_what_its_throttles_let_through(tmp_path: P
 
 def test_a_reservation_alone_is_a_knob_that_does_nothing_here(tmp_path: Path) -> None:
     tree = _tree(tmp_path, 2)
-    applied = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree), tree).apply(Policy(reservation=0.5))
+    applied = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree)).apply(Policy(reservation=0.5))
     assert applied.in_force == {} and applied.no_effect == ("reservation: control groups have none; give a weight",)
 
 
 def test_throttling_and_kills_are_read_in_both_versions_words(tmp_path: Path) -> None:
     tree = _tree(tmp_path, 2)
     folder = tmp_path / "virtgauge" / "vg000000" / "guest"
-    driver = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree), tree)
+    driver = CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree))
     assert driver.throttling() is None and driver.out_of_memory_kills() is None
     (folder / "cpu.stat").write_text("usage_usec 5\nnr_periods 10\nnr_throttled 4\nthrottled_usec 7\n")
     (folder / "memory.events").write_text("low 0\noom_kill 2\n")
@@ -129,10 +129,10 @@ def test_a_busy_process_is_held_to_its_limit_by_this_machine() -> None:
 def test_a_knob_that_is_not_there_is_named(tmp_path: Path) -> None:
     tree = Hierarchies(v1={}, v2=None)
     with pytest.raises(PolicyError, match="cpu"):
-        CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree), tree).apply(Policy(weight=100))
+        CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree)).apply(Policy(weight=100))
     tree = _tree(tmp_path, 2)
     with pytest.raises(PolicyError, match="no disk of its own"):
-        CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree), tree).apply(Policy(disk=DiskLimits(read_bps=1)))
+        CgroupPolicy(Cgroup("virtgauge/vg000000/guest", tree)).apply(Policy(disk=DiskLimits(read_bps=1)))
 
 
 def test_every_hypervisor_is_told_the_same_in_its_own_words() -> None:

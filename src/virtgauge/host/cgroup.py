@@ -73,6 +73,7 @@ class Cgroup:
         name: path below the mount points, ``virtgauge/<tag>/<guest>``.
         reason: why accounting by cgroup is impossible here; None while it is possible.
         cpu_limit: quota that the group is made with, in whole CPUs; None leaves the *cpu* controller alone.
+        hierarchies: of this machine.
     """
 
     def __init__(self, name: str, hierarchies: Hierarchies | None = None, *, cpu_limit: float | None = None) -> None:
@@ -81,13 +82,13 @@ class Cgroup:
         self.name = name
         self.reason: str | None = None
         self.cpu_limit = cpu_limit
-        self._hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
+        self.hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
         self._account: int | None = None
 
     @property
     def method(self) -> str:
         """How :meth:`cpu_ns` knows, for the record."""
-        return "cgroup cpuacct" if "cpuacct" in self._hierarchies.v1 else "cgroup cpu.stat"
+        return "cgroup cpuacct" if "cpuacct" in self.hierarchies.v1 else "cgroup cpu.stat"
 
     def create(self) -> bool:
         """Make the group; False, with :attr:`reason` set, where this user or machine cannot."""
@@ -129,8 +130,8 @@ class Cgroup:
         Raises:
             OSError: the group is not there, or the kernel keeps the thread where it is.
         """
-        roots = [self._hierarchies.v1[name] for name in ("cpu", "cpuacct") if name in self._hierarchies.v1]
-        folders = [root / self.name for root in dict.fromkeys([*roots, *filter(None, [self._hierarchies.v2])])]
+        roots = [self.hierarchies.v1[name] for name in ("cpu", "cpuacct") if name in self.hierarchies.v1]
+        folders = [root / self.name for root in dict.fromkeys([*roots, *filter(None, [self.hierarchies.v2])])]
         present = [folder for folder in folders if folder.is_dir()]
         if not present:
             raise OSError(errno.ENOENT, "the group is not there")
@@ -139,7 +140,7 @@ class Cgroup:
 
     def release_kernel_threads(self) -> None:
         """Give kernel threads back to the root: nobody can end them, and a group that holds one cannot be removed."""
-        for root in self._hierarchies.all_roots():
+        for root in self.hierarchies.all_roots():
             for thread in members(root / self.name):
                 if is_kernel_thread(thread):
                     with contextlib.suppress(OSError):  # it ended meanwhile
@@ -168,6 +169,25 @@ class Cgroup:
             for descriptor in descriptors:
                 os.close(descriptor)
 
+    def folder(self, controller: str) -> Path | None:
+        """Its folder where a controller is, whether it was made or not; None where nothing is mounted for it."""
+        root = self.hierarchies.v1.get(controller, self.hierarchies.v2)
+        return None if root is None else root / self.name
+
+    def hand_down(self, controller: str) -> None:
+        """Have v2's groups above it hand down a controller, level by level.  Raises OSError: they cannot."""
+        root = self.hierarchies.v2
+        if controller not in self.hierarchies.v1 and root is not None:
+            for parent in reversed((root / self.name).relative_to(root).parents):
+                write_existing(root / parent / "cgroup.subtree_control", f"+{controller}")
+
+    def quota(self, cpus: float) -> dict[str, str]:
+        """What limits it to so many whole CPUs: values by the knob, to be set in this order."""
+        quota = str(max(LEAST_QUOTA_US, round(cpus * QUOTA_PERIOD_US)))
+        if "cpu" in self.hierarchies.v1:
+            return {"cpu.cfs_period_us": str(QUOTA_PERIOD_US), "cpu.cfs_quota_us": quota}
+        return {"cpu.max": f"{quota} {QUOTA_PERIOD_US}"}
+
     def cpu_ns(self) -> int | None:
         """CPU time of everything that ran in the group, in ns; None where there is no such group."""
         if self._account is not None:
@@ -185,11 +205,11 @@ class Cgroup:
 
     def applied_cpu_limit(self) -> float | None:
         """The group's quota as the kernel holds it, in whole CPUs, whoever set it; None where there is none."""
-        folder = self._cpu_folder()
+        folder = self.folder("cpu")
         if folder is None:
             return None
         try:
-            if "cpu" in self._hierarchies.v1:
+            if "cpu" in self.hierarchies.v1:
                 quota = (folder / "cpu.cfs_quota_us").read_text().strip()
                 period = (folder / "cpu.cfs_period_us").read_text().strip()
             else:
@@ -225,7 +245,7 @@ class Cgroup:
             os.close(self._account)
             self._account = None
         self.release_kernel_threads()
-        for root in self._hierarchies.all_roots():
+        for root in self.hierarchies.all_roots():
             folder = root / self.name
             gone = _remove_tree(folder) and gone
             parent = folder.parent
@@ -239,36 +259,25 @@ class Cgroup:
 
     def _joined(self) -> list[Path]:
         """The folders this class makes and joins: first the one that counts, and on v1 one that can freeze."""
-        v1 = self._hierarchies.v1
-        limited = [folder] if self.cpu_limit is not None and (folder := self._cpu_folder()) else []
+        v1 = self.hierarchies.v1
+        limited = [folder] if self.cpu_limit is not None and (folder := self.folder("cpu")) else []
         if "cpuacct" in v1:
             roots = [v1["cpuacct"]] + ([v1["freezer"]] if "freezer" in v1 else [])
             return list(dict.fromkeys([*(root / self.name for root in roots), *limited]))
-        return [self._hierarchies.v2 / self.name] if self._hierarchies.v2 else []
-
-    def _cpu_folder(self) -> Path | None:
-        root = self._hierarchies.v1.get("cpu", self._hierarchies.v2)
-        return None if root is None else root / self.name
+        return [self.hierarchies.v2 / self.name] if self.hierarchies.v2 else []
 
     def _limit_cpu(self) -> None:
         if self.cpu_limit is None:
             return
-        folder = self._cpu_folder()
+        folder = self.folder("cpu")
         if folder is None:
             raise OSError(errno.ENOENT, "no cgroup file system is mounted")
-        quota = max(LEAST_QUOTA_US, round(self.cpu_limit * QUOTA_PERIOD_US))
-        if "cpu" in self._hierarchies.v1:
-            write_existing(folder / "cpu.cfs_period_us", str(QUOTA_PERIOD_US))
-            write_existing(folder / "cpu.cfs_quota_us", str(quota))
-            return
-        root = self._hierarchies.v2
-        assert root is not None
-        for parent in reversed(folder.relative_to(root).parents):  # a controller is handed down level by level
-            write_existing(root / parent / "cgroup.subtree_control", "+cpu")
-        write_existing(folder / "cpu.max", f"{quota} {QUOTA_PERIOD_US}")
+        self.hand_down("cpu")
+        for knob, value in self.quota(self.cpu_limit).items():
+            write_existing(folder / knob, value)
 
     def _all(self) -> list[Path]:
-        return [folder for root in self._hierarchies.all_roots() if (folder := root / self.name).is_dir()]
+        return [folder for root in self.hierarchies.all_roots() if (folder := root / self.name).is_dir()]
 
     def _kill_once(self, pids: list[int]) -> None:
         folders = self._all()

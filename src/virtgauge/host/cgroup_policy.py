@@ -12,12 +12,11 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, Hierarchies, members, write_existing
+from virtgauge.host.cgroup import QUOTA_PERIOD_US, Cgroup, members, write_existing
 from virtgauge.host.policy import PLAIN_WEIGHT, Applied, DiskLimits, Policy, PolicyError
 from virtgauge.host.process import cpu_list
 
 _PLAIN_SHARES = 1024  # cgroup v1's ``cpu.shares`` of everybody
-_LEAST_SHARES, _LARGEST_SHARES = 2, 262_144
 _ROUNDS = 20
 _V1_THROTTLES = {
     "read_bps": "blkio.throttle.read_bps_device",
@@ -46,11 +45,14 @@ class Throttling:
 class CgroupPolicy:
     """Sets what one guest may use, by its control group."""
 
-    def __init__(self, cgroup: Cgroup, hierarchies: Hierarchies | None = None) -> None:
+    def __init__(self, cgroup: Cgroup) -> None:
         self._cgroup = cgroup
-        self._hierarchies = Hierarchies.detect() if hierarchies is None else hierarchies
         self._lifts: dict[str, Callable[[], None]] = {}
         """What undoes the knobs that were set, by the policy's fields."""
+
+    @property
+    def _v1(self) -> Mapping[str, Path]:
+        return self._cgroup.hierarchies.v1
 
     def apply(self, policy: Policy, device: str | None = None, within: Collection[int] | None = None) -> Applied:
         """Set what the policy asks for, and read it back; what an earlier one set beyond that is lifted.
@@ -89,14 +91,14 @@ class CgroupPolicy:
         if policy.cores is not None and usable == machine:
             yield "cores: they are all that the machine has"
         if policy.disk.write_bps or policy.disk.write_iops:
-            if "blkio" in self._hierarchies.v1:
+            if "blkio" in self._v1:
                 yield "disk writes: cgroup v1 bounds direct and flushed ones, and not those that are buffered"
-            elif (folder := self._folder("io")) is not None and not (folder / "memory.max").exists():
+            elif (folder := self._cgroup.folder("io")) is not None and not (folder / "memory.max").exists():
                 yield "disk writes: without the memory controller, cgroup v2 does not bound those that are buffered"
 
     def throttling(self) -> Throttling | None:
         """How often the quota has stopped the group; None where it has none."""
-        folder = self._folder("cpu")
+        folder = self._cgroup.folder("cpu")
         try:
             text = "" if folder is None else (folder / "cpu.stat").read_text()
         except OSError:
@@ -109,7 +111,7 @@ class CgroupPolicy:
 
     def out_of_memory_kills(self) -> int | None:
         """Processes of the group that the kernel killed for want of memory; None where it does not tell."""
-        folder = self._folder("memory")
+        folder = self._cgroup.folder("memory")
         for file in ("memory.oom_control", "memory.events"):
             with contextlib.suppress(OSError):
                 figures = dict(line.split() for line in (folder / file).read_text().splitlines()) if folder else {}
@@ -118,43 +120,34 @@ class CgroupPolicy:
         return None
 
     def _limited(self, cpus: float) -> dict[str, str]:
-        quota = round(cpus * QUOTA_PERIOD_US)
         folder = self._entered("cpu")
-        v1 = "cpu" in self._hierarchies.v1
-        knob, none = ("cpu.cfs_quota_us", "-1") if v1 else ("cpu.max", f"max {QUOTA_PERIOD_US}")
+        knob, none = ("cpu.cfs_quota_us", "-1") if "cpu" in self._v1 else ("cpu.max", f"max {QUOTA_PERIOD_US}")
         self._lifts["cpu_limit"] = lambda: _set(folder / knob, none)
-        if v1:
-            _set(folder / "cpu.cfs_period_us", str(QUOTA_PERIOD_US))
-            return _read_back(folder, {"cpu.cfs_quota_us": str(quota)}) | _read(folder, "cpu.cfs_period_us")
-        return _read_back(folder, {"cpu.max": f"{quota} {QUOTA_PERIOD_US}"})
+        return _read_back(folder, self._cgroup.quota(cpus))
 
     def _weighted(self, weight: int) -> dict[str, str]:
         folder = self._entered("cpu")
-        v1 = "cpu" in self._hierarchies.v1
-        knob, plain = ("cpu.shares", _PLAIN_SHARES) if v1 else ("cpu.weight", PLAIN_WEIGHT)
+        knob, plain = ("cpu.shares", _PLAIN_SHARES) if "cpu" in self._v1 else ("cpu.weight", PLAIN_WEIGHT)
         self._lifts["weight"] = lambda: _set(folder / knob, str(plain))
-        if v1:
-            shares = min(max(round(weight * _PLAIN_SHARES / PLAIN_WEIGHT), _LEAST_SHARES), _LARGEST_SHARES)
-            return _read_back(folder, {"cpu.shares": str(shares)})
-        return _read_back(folder, {"cpu.weight": str(weight)})
+        return _read_back(folder, {knob: str(round(weight * plain / PLAIN_WEIGHT))})
 
     def _confined(self, cores: tuple[int, ...]) -> dict[str, str]:
         # A group of v1 has no memory nodes until it is told, and lets nobody in before; a new one takes its parent's.
         folder = self._made("cpuset")
-        if "cpuset" in self._hierarchies.v1:
-            root = self._hierarchies.v1["cpuset"]
+        if "cpuset" in self._v1:
+            root = self._v1["cpuset"]
             for part in reversed(folder.relative_to(root).parents[:-1]):
                 _inherit(root / part)
             _inherit(folder)
         # Neither version lets a group with processes have no CPUs of its own again: it is given its parent's.
-        name = "cpuset.cpus" if "cpuset" in self._hierarchies.v1 else "cpuset.cpus.effective"
+        name = "cpuset.cpus" if "cpuset" in self._v1 else "cpuset.cpus.effective"
         self._lifts["cores"] = lambda: _set(folder / "cpuset.cpus", _read(folder.parent, name)[name])
         found = _read_back(folder, {"cpuset.cpus": ",".join(map(str, sorted(cores)))}, cpu_list)
         self._enter(folder)
         return found
 
     def _throttled(self, disk: DiskLimits, device: str) -> dict[str, str]:
-        v1 = "blkio" in self._hierarchies.v1
+        v1 = "blkio" in self._v1
         folder = self._entered("blkio" if v1 else "io")
         self._lifts["disk"] = lambda: _lift_throttles(folder, device, disk, v1=v1)
         if v1:
@@ -170,22 +163,17 @@ class CgroupPolicy:
             raise PolicyError(f"io.max was set to {bounds!r}, but is {found['io.max']!r}")
         return found
 
-    def _folder(self, controller: str) -> Path | None:
-        root = self._hierarchies.v1.get(controller, self._hierarchies.v2)
-        return None if root is None else root / self._cgroup.name
-
     def _made(self, controller: str) -> Path:
-        folder = self._folder(controller)
+        folder = self._cgroup.folder(controller)
         if folder is None:
             raise PolicyError(f"no cgroup file system with the controller {controller} is mounted")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            root = self._hierarchies.v2
-            if controller not in self._hierarchies.v1 and root is not None:
-                for parent in reversed(folder.relative_to(root).parents):  # handed down level by level
-                    _set(root / parent / "cgroup.subtree_control", f"+{controller}")
+            self._cgroup.hand_down(controller)
         except OSError as error:
-            raise PolicyError(f"cannot make the cgroup {folder}: {error.strerror}") from error
+            raise PolicyError(
+                f"cannot make the cgroup {folder} with the controller {controller}: {error.strerror}"
+            ) from error
         return folder
 
     def _entered(self, controller: str) -> Path:
