@@ -137,7 +137,7 @@ def arrange(unpacked: Path, folder: Path) -> str:
 
 def modules_in_use(tree: Path) -> list[Path]:
     """The modules to keep of a ``kernel/`` tree: those of the kept folders, and whatever they depend on."""
-    everything = {_module_name(path): path for path in sorted(tree.rglob("*.ko*"))}
+    everything = {canonical(path.name.partition(".ko")[0]): path for path in sorted(tree.rglob("*.ko*"))}
     kept: dict[str, Path] = {}
     pending = [name for name, path in everything.items() if _is_kept(path.relative_to(tree))]
     while pending:
@@ -152,7 +152,7 @@ def modules_in_use(tree: Path) -> list[Path]:
 def module_dependencies(content: bytes) -> list[str]:
     """Names of the modules that a module says it needs: the ``depends=`` entry of its ``.modinfo`` section."""
     found = re.search(rb"\0depends=([^\0]*)\0", content)
-    return [name.decode().replace("-", "_") for name in found[1].split(b",") if name] if found else []
+    return [canonical(name.decode()) for name in found[1].split(b",") if name] if found else []
 
 
 def module_content(path: Path) -> bytes:
@@ -173,10 +173,6 @@ def _zstd_content(path: Path) -> bytes:
 
     with CompressedInputStream(OSFile(str(path)), "zstd") as stream:
         return bytes(stream.read())
-
-
-def _module_name(path: Path) -> str:
-    return path.name.split(".ko")[0].replace("-", "_")
 
 
 def _is_kept(path: Path) -> bool:
@@ -216,7 +212,7 @@ def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
         if path in ordered:
             return
         for dependency in module_dependencies(path.read_bytes()):
-            visit(canonical(dependency), (*wanted_by, name))
+            visit(dependency, (*wanted_by, name))
         ordered.append(path)
 
     for name in names:

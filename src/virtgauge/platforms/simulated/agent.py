@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from virtgauge.agent.channel import PROTOCOL_VERSION
+from virtgauge.agent.channel import PROTOCOL_VERSION, AgentError
 from virtgauge.agent.frames import FrameDecoder, ProtocolError, encode
 from virtgauge.platforms.simulated.bandwidth import LOADS, BandwidthEnd
 from virtgauge.platforms.simulated.forwarding import ForwardingDevice, ForwardingTruth, packet_trial
-from virtgauge.platforms.simulated.isolation import SimulatedFailure, Work, work_name
+from virtgauge.platforms.simulated.isolation import Work, work_name
 from virtgauge.platforms.simulated.neighbours import Load, Tenant, kernel_trial, load_result
 from virtgauge.platforms.simulated.storage import StorageCommands, StorageDevice, StorageTruth
 from virtgauge.platforms.simulated.truth import BurstMachine, Distribution, Fault, distribution_message, lognormal
@@ -79,7 +79,7 @@ class SimulatedAgent:
         self._storage = StorageCommands(StorageDevice(storage, seed))
         self._tenant, self._bandwidth, self._machine = tenant, bandwidth, machine
         self._sequence = 0
-        self._writer: asyncio.StreamWriter | None = None
+        self._writer: asyncio.StreamWriter  # there from the beginning of :meth:`serve`
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer until the stream ends."""
@@ -133,7 +133,6 @@ class SimulatedAgent:
         if fault == "hang":
             return True
         if fault in {"crash", "garbage"}:
-            assert self._writer is not None
             self._writer.write(b"\x00\x00\x10\x00half" if fault == "crash" else self._random.bytes(4096))
             self._hang_up()
             return False
@@ -143,7 +142,8 @@ class SimulatedAgent:
             self._hang_up()
             return False
         if fault in _ANSWERS:
-            await self._refuse(message, SimulatedFailure(_ANSWERS[fault][0], "simulated", _ANSWERS[fault][1]))
+            code, errno_ = _ANSWERS[fault]
+            await self._refuse(message, AgentError(code, "simulated", errno_))
             return True
         start = _clocks(0)
         await self._send({"type": "started", "id": message["id"], "clocks": start})
@@ -159,7 +159,7 @@ class SimulatedAgent:
             else:
                 await self._report(message, function, start, drift_ns=drift_ns)
                 return True
-        except SimulatedFailure as failure:
+        except AgentError as failure:
             await self._refuse(message, failure)
         else:
             await self._result(message, value | {"clocks_start": start, "clocks_end": _clocks(drift_ns)})
@@ -207,23 +207,19 @@ class SimulatedAgent:
         """Start or stop a load: of a path, or a kernel."""
         try:
             if message["type"] == "load_stop":
-                told = self._bandwidth.stop(message["load"])
-                if told is not None:
-                    await self._result(message, told)
-                    return
-                await self._result(message, load_result(self._tenant.stop()))
-                return
-            if message["name"] in LOADS:
-                number = self._bandwidth.start(message["name"], message["params"])
-                await self._result(message, {"load": number})
-                return
-            if message["name"] != "kernel":
-                raise SimulatedFailure("unsupported", f"the simulation has no load {message['name']!r}")
-            work = Work.from_params(message["params"], ("intensity_percent",))
-            self._tenant.start(Load(work, self._fault(work.name, _OF_LOADS), self._hang_up))
-            await self._result(message, {"load": 1})
-        except SimulatedFailure as failure:
+                told = self._bandwidth.stop(message["load"]) or load_result(self._tenant.stop())
+            elif message["name"] in LOADS:
+                told = {"load": self._bandwidth.start(message["name"], message["params"])}
+            elif message["name"] == "kernel":
+                work = Work.from_params(message["params"], ("intensity_percent",))
+                self._tenant.start(Load(work, self._fault(work.name, _OF_LOADS), self._hang_up))
+                told = {"load": 1}
+            else:
+                raise AgentError("unsupported", f"the simulation has no load {message['name']!r}")
+        except AgentError as failure:
             await self._refuse(message, failure)
+        else:
+            await self._result(message, told)
 
     def _fault(self, function: str, kinds: Collection[str]) -> str | None:
         for fault in self._faults:
@@ -235,17 +231,15 @@ class SimulatedAgent:
     async def _result(self, message: dict[str, Any], value: dict[str, Any]) -> None:
         await self._send({"type": "result", "id": message["id"], "value": value})
 
-    async def _refuse(self, message: dict[str, Any], why: SimulatedFailure) -> None:
+    async def _refuse(self, message: dict[str, Any], why: AgentError) -> None:
         await self._send(
             {"type": "error", "id": message["id"], "code": why.code, "message": why.message, "errno": why.errno}
         )
 
     def _hang_up(self) -> None:
-        assert self._writer is not None
         self._writer.close()
 
     async def _send(self, message: dict[str, Any]) -> None:
-        assert self._writer is not None
         self._writer.write(encode(message, self._sequence))
         self._sequence += 1
         await self._writer.drain()

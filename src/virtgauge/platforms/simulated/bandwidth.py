@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from virtgauge.platforms.simulated.isolation import SimulatedFailure
+from virtgauge.agent.channel import AgentError
 from virtgauge.platforms.simulated.truth import (
     NotNegative,
     Positive,
@@ -205,12 +205,12 @@ class BandwidthEnd:
         """Stop it; what it came to, None where it is none of these.
 
         Raises:
-            SimulatedFailure: ``not-found``: it was stopped before.
+            AgentError: ``not-found``: it was stopped before.
         """
         if number < _FIRST_NUMBER:
             return None
         if number not in self._loads:
-            raise SimulatedFailure("not-found", "there is no such load")
+            raise AgentError("not-found", "there is no such load")
         name = self._loads.pop(number)
         if name == "cross_traffic":
             self._link.cross(0.0, 1500)

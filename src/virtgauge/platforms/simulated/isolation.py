@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from virtgauge.agent.channel import AgentError
 from virtgauge.host.policy import PLAIN_WEIGHT, Policy
 from virtgauge.platforms.simulated.truth import NotNegative, Positive, Share, Sigma, Truth
 
@@ -59,18 +60,6 @@ def work_name(params: Mapping[str, Any]) -> str:
     return "-".join(str(params.get(name)) for name in ("kernel", *(part for part in _PARTS if part in besides)))
 
 
-class SimulatedFailure(Exception):
-    """The agent, or the load generator, answers with an error: its code (or kind), and a message.
-
-    Attributes:
-        errno: for code ``os``.
-    """
-
-    def __init__(self, code: str, message: str, errno: int | None = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.errno = code, message, errno
-
-
 @dataclasses.dataclass(frozen=True)
 class Work:
     """What the threads of a kernel do."""
@@ -96,16 +85,16 @@ class Work:
             further: whole numbers that the probe or the load requires besides.
 
         Raises:
-            SimulatedFailure: ``bad-request``, as the agent says it.
+            AgentError: ``bad-request``, as the agent says it.
         """
         kernel = params.get("kernel")
         if kernel not in _BESIDES:
-            raise SimulatedFailure("bad-request", f"kernel is {kernel!r}; it is one of {', '.join(_BESIDES)}")
+            raise AgentError("bad-request", f"kernel is {kernel!r}; it is one of {', '.join(_BESIDES)}")
         required = ("threads", "seed", *further, *_BESIDES[kernel])
         for name in required:
             value = params.get(name)
             if not isinstance(value, str) if name in _TEXTS else not (isinstance(value, int) and value >= 0):
-                raise SimulatedFailure("bad-request", f"{name} is {value!r}, which kernel {kernel} cannot use")
+                raise AgentError("bad-request", f"{name} is {value!r}, which kernel {kernel} cannot use")
         return cls(
             kernel=kernel,
             name=work_name(params),

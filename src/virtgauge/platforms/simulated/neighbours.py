@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from virtgauge.agent.channel import AgentError
 from virtgauge.host.cgroup_policy import Throttling
 from virtgauge.host.policy import Applied, Policy, PolicyError
 from virtgauge.platforms.simulated.isolation import (
@@ -23,7 +24,6 @@ from virtgauge.platforms.simulated.isolation import (
     IsolationTruth,
     Knob,
     Side,
-    SimulatedFailure,
     Work,
     division,
 )
@@ -106,17 +106,17 @@ class Tenant:
         """Begin a load.
 
         Raises:
-            SimulatedFailure: ``unsupported``: there is one already, and the simulation knows no two at a time.
+            AgentError: ``unsupported``: there is one already, and the simulation knows no two at a time.
         """
         if self.load is not None:
-            raise SimulatedFailure("unsupported", "a simulated guest has one load at a time")
+            raise AgentError("unsupported", "a simulated guest has one load at a time")
         self.account()
         self.load = load
 
     def stop(self) -> Load:
-        """End the load.  Raises SimulatedFailure: ``not-found``: there is none."""
+        """End the load.  Raises AgentError: ``not-found``: there is none."""
         if self.load is None:
-            raise SimulatedFailure("not-found", "there is no such load")
+            raise AgentError("not-found", "there is no such load")
         load, self.load = self.load, None
         return load
 
@@ -220,7 +220,7 @@ _DRAWN = 2000  # Latencies of a trial; each stands for as many as it takes to ma
 
 
 def kernel_trial(tenant: Tenant, params: Mapping[str, Any]) -> dict[str, Any]:
-    """One trial, without the clocks.  Raises SimulatedFailure: ``bad-request``."""
+    """One trial, without the clocks.  Raises AgentError: ``bad-request``."""
     work = Work.from_params(params, ("warmup_ns", "duration_ns", "slice_ns"))
     warmup_ns, duration_ns, slice_ns = (int(params[name]) for name in ("warmup_ns", "duration_ns", "slice_ns"))
     machine = tenant.machine

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from virtgauge.platforms.simulated.isolation import SimulatedFailure
+from virtgauge.agent.channel import AgentError
 from virtgauge.platforms.simulated.truth import (
     NotNegative,
     Positive,
@@ -95,13 +95,13 @@ class StorageDevice:
         self._flushes = self._flushing_ns = 0.0
 
     def answer(self, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``sensorstore COMMAND`` prints.  Raises SimulatedFailure: it fails."""
+        """What ``sensorstore COMMAND`` prints.  Raises AgentError: it fails."""
         match command:
             case "about":
                 return {"version": _VERSION, "settings": {"simulated": "yes"}}
             case "prepare":
                 if self.truth.refuses is not None:
-                    raise SimulatedFailure(self.truth.refuses, "the simulation was told to refuse")
+                    raise AgentError(self.truth.refuses, "the simulation was told to refuse")
                 return {"rows": int(asked["preload"]) * int(asked["data"]["sensors"]), "elapsed_ns": 0}
             case "measure":
                 return self._measure(asked)
@@ -235,7 +235,7 @@ class StorageCommands:
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return ended(self._device.answer(message["argv"][-1], _specification(message)))
-        except SimulatedFailure as failure:
+        except AgentError as failure:
             return ended({"error": {"kind": failure.code, "message": failure.message}}, exit_code=1)
 
 
