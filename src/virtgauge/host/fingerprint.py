@@ -21,7 +21,10 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
         under another identity.  ``context``: everything else worth knowing (memory, hypervisor, clock source,
         frequency scaling, SMT, kernel command line, distribution, boot).  What cannot be read is None.
     """
-    cpu = _cpuinfo(root)
+    # the first processor, and the lines after the last, where some architectures name the model
+    cpu = _fields(root / "proc/cpuinfo", ":")
+    memory = _fields(root / "proc/meminfo", ":").get("MemTotal")
+    distribution = _fields(root / "etc/os-release", "=").get("PRETTY_NAME")
     system = os.uname()
     sys_cpu = root / "sys/devices/system/cpu"
     online = _text(sys_cpu / "online")
@@ -39,7 +42,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
             "mitigations": _mitigations(sys_cpu / "vulnerabilities"),
         },
         "context": {
-            "memory_bytes": _memory(root),
+            "memory_bytes": memory and int(memory.split()[0]) * 1024,
             "hypervisor": {
                 "present": "hypervisor" in cpu.get("flags", "").split() if "flags" in cpu else None,
                 "type": _text(root / "sys/hypervisor/type"),
@@ -60,7 +63,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
             "smt": _text(sys_cpu / "smt/active"),
             "isolated_cpus": _text(sys_cpu / "isolated"),
             "cmdline": _text(root / "proc/cmdline"),
-            "distribution": _os_release(root),
+            "distribution": distribution and distribution.strip('"'),
             "python": platform.python_version(),
             "boot_id": _text(root / "proc/sys/kernel/random/boot_id"),
         },
@@ -74,12 +77,12 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _cpuinfo(root: Path) -> dict[str, str]:
-    """The first processor of /proc/cpuinfo, and the lines after the last (where some architectures name the model)."""
+def _fields(path: Path, separator: str) -> dict[str, str]:
+    """The lines of a file by their names; of lines of the same name, the first."""
     fields: dict[str, str] = {}
-    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
+    for line in (_text(path) or "").splitlines():
+        key, found, value = line.partition(separator)
+        if found:
             fields.setdefault(key.strip(), value.strip())
     return fields
 
@@ -92,22 +95,7 @@ def _mitigations(folder: Path) -> dict[str, str | None] | None:
     return {name: _text(folder / name) for name in names}
 
 
-def _memory(root: Path) -> int | None:
-    for line in (_text(root / "proc/meminfo") or "").splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
 def _steal_ticks(root: Path) -> int | None:
     """Since boot; a hypervisor that does not tell what it takes leaves it at 0."""
     fields = (_text(root / "proc/stat") or "").partition("\n")[0].split()
     return int(fields[8]) if len(fields) > 8 else None
-
-
-def _os_release(root: Path) -> str | None:
-    for line in (_text(root / "etc/os-release") or "").splitlines():
-        key, _, value = line.partition("=")
-        if key == "PRETTY_NAME":
-            return value.strip().strip('"')
-    return None
