@@ -105,15 +105,9 @@ class _Search:
 
 
 def _folders(root: Path) -> list[Path]:
-    try:
-        entries = sorted(root.iterdir())
-        return [
-            entry
-            for entry in entries
-            if TAG_PATTERN.fullmatch(entry.name.lstrip(".")) and entry.is_dir() and not entry.is_symlink()
-        ]
-    except OSError:
-        return []
+    found = [root / name for name in _listed(root) if TAG_PATTERN.fullmatch(name.lstrip("."))]
+    # A folder that lists its names may still refuse to tell of them: they are none, then, and no error.
+    return [path for path in found if os.path.isdir(path) and not os.path.islink(path)]
 
 
 def _why_dead(folder: Path) -> tuple[str | None, StateFolder | None]:
