@@ -1,8 +1,8 @@
 """How often intervals hold the truth, and how often a difference is called that is none, on simulated repetitions.
 
 Examples:
-  python benchmarks/coverage.py               10,000 runs of every estimator and shape (minutes), into docs/coverage.md
-  python benchmarks/coverage.py --runs 500    fewer, printed only
+  python benchmarks/interval_coverage.py               10,000 runs of every estimator and shape (minutes), into docs/coverage.md
+  python benchmarks/interval_coverage.py --runs 500    fewer, printed only
 
 The estimators are those of the report, called as it calls them.  Each repetition is a trial of correlated samples, of
 which :class:`Distribution` takes a quantile; its truth is the median over all simulated repetitions, hundred thousands,
@@ -334,16 +334,16 @@ def page(rows: list[Row], seconds: float) -> str:
     lines = [
         "# How often the intervals hold",
         "",
-        "Made by `python benchmarks/coverage.py`; do not edit. "
+        "Made by `python benchmarks/interval_coverage.py`; do not edit. "
         f"{rows[0].runs:,} simulated runs of each estimator and shape, seed {SEED}, {seconds / 60:.0f} minutes on two "
         "cores.",
         "",
-        "Each repetition is a trial of correlated samples, and what is estimated is known: the median over all simulated",
-        "repetitions, or what the simulation was told (a factor, a capacity). The estimators are the report's own.",
+        "Each repetition is a trial of correlated samples, and what is estimated is known: the median over all",
+        "simulated repetitions, or what the simulation was told (a factor, a capacity). The estimators are the report's own.",
         f"An interval that states 95 % has to hold in {100 * LEAST:.0f} % or more; few repetitions state less, and are "
         "held to that.",
-        "False findings are held to their level and twice the error of the simulation. Of a family that is corrected, the",
-        "share is of runs with any false finding.",
+        "False findings are held to their level and twice the error of the simulation. Of a family that is corrected,",
+        "the share is of runs with any false finding.",
         "",
     ]
     for false, heading in ((False, "Coverage of intervals"), (True, "False findings of decisions")):
