@@ -371,7 +371,8 @@ def page(rows: list[Row], seconds: float) -> str:
         f"An interval that states 95 % has to hold in {100 * LEAST:.0f} % or more; few repetitions state less, and are "
         "held to that.",
         "False findings are held to their level and twice the error of the simulation. Of a family that is corrected,",
-        "the share is of runs with any false finding.",
+        "the share is of runs with any false finding. A search for a rate ends up to 0.5 % below the capacity (its",
+        "resolution): its interval is held to the capacity with that much room above.",
         "",
     ]
     for false, heading in ((False, "Coverage of intervals"), (True, "False findings of decisions")):
