@@ -11,8 +11,7 @@ pub static CLOCK: Clock = Clock::new();
 pub static ADAPTIVE: Sleeper = Sleeper::new(&CLOCK);
 
 /// The rule of the timing paper's library, with the tick of the kernel that this agent runs on.
-pub static HIGHPERTIMER: LazyLock<Sleeper<'static>> =
-    LazyLock::new(|| Sleeper::new(&CLOCK).by(Rule::highpertimer()));
+pub static HIGHPERTIMER: LazyLock<Sleeper<'static>> = LazyLock::new(|| Sleeper::new(&CLOCK).by(Rule::highpertimer()));
 
 /// Calibrates the clock, which takes 20 ms the first time; why it answers from the system's clock instead, if it does.
 pub fn fallback_reason() -> Option<Fallback> {
