@@ -54,12 +54,12 @@ def test_throughput_fairness_and_ratio_come_back(two, strong, size):
     assert fairness == pytest.approx(jain_index(two_level_shares(3, strong, 0.01)))
     fast, slow = truth_bps(FAST, strong, size), truth_bps(SLOW, strong, size)
     for arm, wanted in (("fast", fast), ("fast-aa", fast), ("slow", slow)):
-        found = figure(two, "throughput_bits", arm, strong, size).estimate
+        found = figure(two, "ndr_bits", arm, strong, size).estimate
         assert found.point == pytest.approx(wanted, rel=0.03)
         assert found.low < found.point < found.high
         assert found.confidence >= 0.95
         assert found.n == 6
-    compared = figure(two, "throughput_bits", "slow", strong, size).compared
+    compared = figure(two, "ndr_bits", "slow", strong, size).compared
     assert compared.ratio.point == pytest.approx(slow / fast, rel=0.05)
     assert compared.distinguishable
 
@@ -75,7 +75,7 @@ def test_identical_devices_are_told_to_be_identical_and_the_slower_one_to_be_slo
 @pytest.mark.parametrize(("strong", "size"), CELLS)
 def test_latency_at_each_load_is_what_it_was_told(two, strong, size):
     for arm, wanted_ns in (("fast", 50e3), ("slow", 120e3)):
-        throughput = figure(two, "throughput_bits", arm, strong, size).estimate.point
+        throughput = figure(two, "ndr_bits", arm, strong, size).estimate.point
         for percent in (10, 50, 90, 100):
             at = f"at_{percent}"
             mean = figure(two, f"latency_{at}.weighted_mean", arm, strong, size)
@@ -108,7 +108,7 @@ def test_a_tester_that_is_too_slow_is_said_and_its_results_do_not_count(tmp_path
         k=[3],
         frame_bytes=[64],
     )
-    assert "generator-limited" in figure(limited, "throughput_bits", "limited").estimate.method
+    assert "generator-limited" in figure(limited, "ndr_bits", "limited").estimate.method
     assert figure(limited, "tester.limit", "limited").estimate.point == pytest.approx(0.42e6, rel=0.06)
     assert "generator-limited: 6" in report.render_html(limited)
     headline = next(one for one in limited.suite("forwarding").headlines if one.arm == "limited")

@@ -164,7 +164,7 @@ def test_flags_are_counted_and_invalid_results_give_no_figure(tmp_path: Path) ->
     built = report.build(forwarding_ledger(tmp_path / "run", blocks=2, strong=[12], sizes=[64], flags=flags))
     (row, *_) = tables(built, "forwarding", "tables")[0].rows
     assert "late: 2, stretched: 2" in row.cells
-    assert not shown(built, "forwarding", "throughput_bits", "runc")
+    assert not shown(built, "forwarding", "ndr_bits", "runc")
     (missing,) = tables(built, "forwarding", "missing")
     assert [row.cells[-1] for row in missing.rows] == ["invalid: late: 7 % left late"]
     assert figure(built, "tester.limit", "runc").point == 5e6
@@ -193,7 +193,7 @@ def test_latency_is_told_at_every_load_that_was_measured(usual: report.Report) -
     assert {row.heads[1] for row in table.rows if row.arm == "virtio"} == {"2 %", "10 %", "50 %", "90 %", "100 %"}
     idle = figure(usual, "latency_at_2.weighted_mean", "virtio", "vector=k=1", "frame_bytes=64")
     assert idle.point == pytest.approx(80e3 * 1.5 / 1.6, rel=0.02)
-    carried = figure(usual, "throughput_bits", "virtio", "vector=k=1", "frame_bytes=64").point
+    carried = figure(usual, "ndr_bits", "virtio", "vector=k=1", "frame_bytes=64").point
     offered = figure(usual, "offered_at_2", "virtio", "vector=k=1", "frame_bytes=64").point
     assert carried is not None and offered == pytest.approx(0.02 * carried)
 
@@ -223,7 +223,7 @@ def test_a_proven_difference_sets_the_tone_and_less_is_worse(tmp_path: Path) -> 
         "more": Tone.FASTER,
     }
     arms_judged = {
-        arm: value(built, "forwarding", "throughput_bits", arm).judged for arm in ("host-aa", "less", "more")
+        arm: value(built, "forwarding", "ndr_bits", arm).judged for arm in ("host-aa", "less", "more")
     }
     assert arms_judged == {"host-aa": "plain", "less": "worse", "more": "better"}
     assert "0.50× the host" in next(one.text for one in found.headlines if one.arm == "less")

@@ -33,17 +33,25 @@ NOTABLE_FLAGS = {
 """What a reader must know of results, by the flag's name."""
 
 
+_SEARCHES = {
+    "mlrsearch": "MLRsearch (RFC 9971)",
+    "rfc2544": "bisection (RFC 2544)",
+    "tst009": "verified bisection (ETSI TST 009)",
+}
+
+
 def two_level(vector: str) -> bool:
     """Whether a load vector is one of the paper's: so many guests loaded strongly, the others weakly."""
     return vector.startswith("k=") and vector[2:].isdigit()
 
 
 def design_of(cell: Cell) -> str:
-    """What all cells of one laboratory have in common: ``12 guests of 0.25 CPU, openvswitch, mlrsearch``."""
+    """What all cells of one laboratory have in common: ``12 guests of 0.25 CPU, openvswitch, MLRsearch (RFC 9971)``."""
     guests, limit = cell.factors.get("guests", ""), cell.factors.get("cpu_limit", "none")
     limited = {"none": "", "fair": " with a fair share of the CPUs each"}.get(limit, f" of {limit} CPU")
     plural = "" if guests == "1" else "s"
-    return f"{guests} guest{plural}{limited}, {cell.factors.get('switch', '')}, {cell.factors.get('search', '')}"
+    search = cell.factors.get("search", "")
+    return f"{guests} guest{plural}{limited}, {cell.factors.get('switch', '')}, {_SEARCHES.get(search, search)}"
 
 
 # -- what results say beside measures --------------------------------------------------------------------
@@ -132,7 +140,7 @@ def jain_of(context: Context, cell: Cell) -> float | None:
 
 def counted(context: Context, cell: Cell, arm: str) -> Told | None:
     """What the results of an arm in a cell say; None without one that counts."""
-    return results(context).told[cell, arm] if context.values("throughput", cell, arm) else None
+    return results(context).told[cell, arm] if context.values("ndr", cell, arm) else None
 
 
 def loads(context: Context, cells: Iterable[Cell]) -> list[float]:
@@ -337,14 +345,14 @@ def pairs(arms: Iterable[ArmRecord]) -> list[tuple[ArmRecord, ArmRecord]]:
 
 def throughput_ratios(context: Context, first: ArmRecord, second: ArmRecord) -> dict[Cell, Estimate]:
     """How many times as much the first of two arms carries, in every cell that both carry anything in."""
-    measure = context.spec.measure("throughput_bits")
+    measure = context.spec.measure("ndr_bits")
     found = {cell: context.table.ratio(measure, (cell, first.name), (cell, second.name)) for cell in context.cells}
     return {cell: ratio for cell, ratio in found.items() if ratio.point is not None}
 
 
 def interfaces(context: Context) -> Iterator[Block]:
     """Para-virtual against fully emulated interfaces, cell by cell."""
-    groups = {"throughput_bits": "throughput", AT_THROUGHPUT: "latency (L_tot)"}
+    groups = {"ndr_bits": "NDR", AT_THROUGHPUT: "latency (L_tot)"}
     for first, second in pairs(context.all_arms):
         rows = []
         ratios = throughput_ratios(context, first, second)
@@ -353,7 +361,7 @@ def interfaces(context: Context) -> Iterator[Block]:
             for name in groups:
                 ratio = context.table.ratio(context.spec.measure(name), (cell, first.name), (cell, second.name))
                 place = context.place(cell, first.name, f"arm={second.name}")
-                measure = "throughput" if name == "throughput_bits" else name
+                measure = "ndr" if name == "ndr_bits" else name
                 shown += [context.value(name, cell, arm.name) for arm in (first, second)]
                 shown.append(context.of(measure, place, ratio, RATIO))
             rows.append(Row((context.spec.cell_name(cell),), "", tuple(shown)))

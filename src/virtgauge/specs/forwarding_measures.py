@@ -23,15 +23,15 @@ def forwarding_measures() -> Iterator[Measure]:
     offered, allowed = field("measuring_s", factor=1e9), field("pdr", "rate_pps")
     yield from measures(
         *("forwarding", _THROUGHPUT),
-        ("throughput", FRAME_RATE, higher, "the no-drop rate, found by the plan’s search", field("throughput_pps")),
-        ("throughput_bits", BIT_RATE, higher, "the same in bits, check sequence included", field("throughput_bps")),
-        ("partial_drop_rate", FRAME_RATE, higher, "the highest rate with the loss that is allowed", allowed),
+        ("ndr", FRAME_RATE, higher, "the no-drop rate, found by the plan’s search", field("throughput_pps")),
+        ("ndr_bits", BIT_RATE, higher, "the same in bits, check sequence included", field("throughput_bps")),
+        ("pdr", FRAME_RATE, higher, "the partial-drop rate: the highest with 0.5 % of loss in no guest", allowed),
         ("maximum_receive_rate", FRAME_RATE, higher, received, field("maximum_receive_pps")),
         ("back_to_back.burst", COUNT, higher, longest, field("back_to_back", "bursts")),
         ("back_to_back.buffer", DURATION, higher, "the corrected buffer time of that burst", buffer),
         ("search.trials", COUNT, neither, "trials of a search", field("trials")),
         ("search.offered", DURATION, neither, "how long a search offered load", offered),
-        headline=("throughput",),
+        headline=("ndr",),
     )
     for percent in LOADS:
         yield from at_load(percent).values()

@@ -161,12 +161,12 @@ def _of_one(context: Context, figure: PublishedFigure, cells: list[Cell], arm: s
     if figure.quantity == "latency":
         return points(AT_THROUGHPUT), "L_tot at the throughput, over all J"
     if figure.unit is not RATIO:
-        return points("throughput_bits"), "T, over all J"
+        return points("ndr_bits"), "T, over all J"
     ratios, lowest = [], [0.0]
     for group in context.groups(cells, ("design", "frame_bytes")).values():
-        known = sorted((cell for cell in group if points("throughput_bits", [cell])), key=lambda c: _jain(context, c))
+        known = sorted((cell for cell in group if points("ndr_bits", [cell])), key=lambda c: _jain(context, c))
         if len(known) > 1:
-            low, high = points("throughput_bits", [known[0], known[-1]])
+            low, high = points("ndr_bits", [known[0], known[-1]])
             ratios.append(high / low)
             lowest.append(_jain(context, known[0]))
     return ratios, f"from J {min(lowest[1:], default=0.0):.3f} to the highest, by frame size"
@@ -198,7 +198,7 @@ def charts(context: Context) -> Iterator[Block]:
         "searches. In the manner of the paper’s Figures 2 and 3. Hollow marks are load vectors that the paper does not "
         "have.",
         (_J, Axis("bit/s", BIT_RATE)),
-        _over_fairness(context, "throughput_bits", _throughputs),
+        _over_fairness(context, "ndr_bits", _throughputs),
     )
     yield from _chart(
         "Latency against frame size",
@@ -318,7 +318,7 @@ def _losses(context: Context) -> dict[str, list[Mark]]:
         rows = panels.setdefault(title, [])
         for cell, arm in itertools.product(cells, context.arms):
             bits, told = 8 * int(context.level(cell, "frame_bytes")), counted(context, cell, arm.name)
-            limit = context.estimate("throughput_bits", cell, arm.name).point
+            limit = context.estimate("ndr_bits", cell, arm.name).point
             if told is None or limit is None:
                 continue
             base = {"arm": arm.name, "label": arm.label}
@@ -335,7 +335,7 @@ def _of_fairnesses(context: Context, most: int) -> list[Cell]:
     cells = [
         cell
         for cell in context.where({"vector": two_level})
-        if any(context.values("throughput", cell, arm.name) for arm in context.arms)
+        if any(context.values("ndr", cell, arm.name) for arm in context.arms)
     ]
     levels = sorted({_jain(context, cell) for cell in cells})
     if len(levels) > most:
@@ -386,7 +386,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 
 
 def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
-    throughput = context.spec.measure("throughput_bits")
+    throughput = context.spec.measure("ndr_bits")
     asked = [("throughput_mbps", 100.0, throughput, throughput, 1e-6)]
     for percent in loads(context, [cell]):
         entry = at_load(percent)
