@@ -73,6 +73,11 @@ class Figures:
         """Whether these are a paper's own."""
         return self._nominal is None
 
+    @property
+    def chance(self) -> float:
+        """Of an error that an interval is given; 1 of a paper's own figures, which have no interval."""
+        return 1.0 if self._nominal is None else 1 - self._nominal
+
     def place(self, figure: Figure, without: Iterable[str] = (), alike: Iterable[str] | None = None) -> object:
         """What two figures must have in common to be compared, leaving some factors aside."""
         left_out = {*without, *self.file.of_arms}

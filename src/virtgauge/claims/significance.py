@@ -22,7 +22,7 @@ from virtgauge.claims.figures import Figure, Figures, format_level, grouped
 from virtgauge.claims.model import Level, Significance
 from virtgauge.claims.verdicts import Evidence
 
-LEVEL = 0.05
+LEVEL = 0.05  # the papers'
 MARGIN = 1.25  # ours: levels are alike whose ratio, with its interval, is no farther from 1
 FEWEST_REPETITIONS = 3  # With fewer, nothing shows how much a cell varies by itself
 _MOST_NAMED = 3
@@ -69,8 +69,9 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure]) -> tup
     most = max(len(one.values) for one in part)
     if not figures.exact and most < FEWEST_REPETITIONS:
         return f"{most} repetitions cannot estimate chance: {FEWEST_REPETITIONS} or more are needed", None
+    alpha = min(LEVEL, figures.chance)
     if len(test.factors) > 1:
-        return _interaction(test, figures, part)
+        return _interaction(test, figures, part, alpha)
     by_level = _by_level(test, part)
     if len(by_level) < 2:
         return f"a single level of {test.factors[0]}", None
@@ -78,7 +79,7 @@ def _tested(test: Significance, figures: Figures, part: Sequence[Figure]) -> tup
     if any(group.size == 0 for group in groups):
         return f"nothing was measured at every level of {test.factors[0]}", None
     labels = [_words(figures, test.factors[0], level) for level in by_level]
-    return _dunn(test, groups, labels) if test.pairs else _kruskal(groups)
+    return _dunn(test, groups, labels, alpha) if test.pairs else _kruskal(groups, alpha)
 
 
 def _by_level(test: Significance, part: Sequence[Figure]) -> dict[Level, list[Figure]]:
@@ -137,29 +138,31 @@ def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -
     return ranks.unit_ranks([[by_place[place] for place in common] for by_place in cells])
 
 
-def _kruskal(groups: Sequence[ranks.Values]) -> tuple[str, bool | None]:
+def _kruskal(groups: Sequence[ranks.Values], alpha: float) -> tuple[str, bool | None]:
     sizes = [len(group) for group in groups]
     least = ranks.least_attainable_p(sizes)
-    if least >= LEVEL:
+    if least >= alpha:
         return f"{' + '.join(map(str, sizes))} values: no data could give an exact p below {least:.2g}", None
     found = ranks.kruskal_wallis(groups)
-    shown = found.p < LEVEL
+    shown = found.p < alpha
     effect = found.epsilon_squared
     return f"H({found.df}) = {found.h:.2f}, {p_value(found.p)}, ε² {effect:.2f}: {_effect(shown)}", shown
 
 
-def _dunn(test: Significance, groups: Sequence[ranks.Values], labels: Sequence[str]) -> tuple[str, bool | None]:
+def _dunn(
+    test: Significance, groups: Sequence[ranks.Values], labels: Sequence[str], alpha: float
+) -> tuple[str, bool | None]:
     sizes = [len(group) for group in groups]
     wanted = _pairs_meant(test.pairs, labels)
     if not wanted:
         return "no such pair of levels was measured", None
     least = max(ranks.least_attainable_dunn_p(sizes, *pair) for pair in wanted)
-    if least >= LEVEL:
+    if least >= alpha:
         return f"{' + '.join(map(str, sizes))} values: Dunn’s test could give no p below {least:.2g}", None
     found = [pair for pair in ranks.dunn(groups) if (pair.first, pair.second) in wanted]
-    shown = [pair for pair in found if pair.p < LEVEL]
+    shown = [pair for pair in found if pair.p < alpha]
     rest = [pair for pair in found if pair not in shown]
-    adjusted = sum(pair.p_holm < LEVEL for pair in found)
+    adjusted = sum(pair.p_holm < alpha for pair in found)
     text = f"{len(shown)} of {len(found)} pairs differ by Dunn’s test, which the paper does not adjust"
     text += "" if adjusted == len(shown) else f" ({adjusted} adjusted by Holm)"
     few = shown if test.insignificant else rest
@@ -179,7 +182,7 @@ def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set
     return meant
 
 
-def _interaction(test: Significance, figures: Figures, part: Sequence[Figure]) -> tuple[str, bool | None]:
+def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float) -> tuple[str, bool | None]:
     """By the aligned rank transform of logarithms, and the ordinary analysis of variance: by both or not at all.
 
     A paper's single values take the interaction of all factors as their error.
@@ -197,7 +200,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure]) -
         if len(axes) == len(varied):
             return "one value a cell: this interaction cannot be told from chance", None
         p = single_value_p(np.array([cells[place].point for place in design]).reshape(shape), axes)
-        return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < LEVEL)}", p < LEVEL
+        return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha
     n = min(len(cells[place].values) for place in design)
     values = np.array([list(cells[place].values.values())[:n] for place in design])
     if n < FEWEST_REPETITIONS or values.min() <= 0:
@@ -208,7 +211,7 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure]) -
         next(effect.p for effect in analysis if tuple(sorted(effect.factors)) == axes)
         for analysis in (aligned_rank_anova(logs, between), anova(logs, between))
     )
-    return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < LEVEL)}", p < LEVEL
+    return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha
 
 
 def _words(figures: Figures, factor: str | None, level: Level | None) -> str:

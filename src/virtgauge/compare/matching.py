@@ -19,10 +19,10 @@ from virtgauge.ledger.records import ArmRecord, Manifest
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import DesignScope, Plan
 from virtgauge.report.model import row_labels
-from virtgauge.report.suite import SPECS
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import probe_title
 from virtgauge.results.measure import Measure
+from virtgauge.specs.suites import SPECS
 from virtgauge.suites.registry import SUITES
 
 

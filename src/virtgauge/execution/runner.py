@@ -9,12 +9,13 @@ import dataclasses
 import functools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from virtgauge.agent.binary import AgentBinary
 from virtgauge.agent.channel import AgentError, ChannelClosedError
 from virtgauge.agent.frames import ProtocolError
+from virtgauge.decisions.open_claims import needed_for_claims, open_claims
 from virtgauge.decisions.verdicts import Needed, Verdict, needed_for, undecided
 from virtgauge.execution.prepare import Arm, Design
 from virtgauge.execution.progress import (
@@ -134,27 +135,38 @@ class Runner:
         return complete
 
     async def _repeat_until_decided(self, started: float) -> None:
-        """Add repetitions of what the open requirements need, within the plan's budget."""
+        """Add repetitions of what open requirements and conclusions need, within the plan's budget.
+
+        Conclusions are judged at the plan's looks only, which their intervals allow for.
+        """
         budget = self._plan.budget
         if budget is None:
             return
         told = ""
         requirements, arms = self._design.requirements, self._ledger.manifest().arms
-        for block in range(max(self._plan.repetitions, self._newest_block), budget.repetitions):
+        claims: dict[str, list[str]] = {}
+        first = max(self._plan.repetitions, self._newest_block)
+        for block in range(first, budget.repetitions):
             left = undecided(requirements, self._ledger)
-            if not left:
-                self._display.show(Notice(f"every requirement is decided after {block} repetitions", warning=False))
+            if budget.claims and (block == first or block in budget.looks(self._plan.repetitions)):
+                claims = open_claims(self._ledger)
+            if not (left or claims):
+                what = "requirement and conclusion" if budget.claims else "requirement"
+                self._display.show(Notice(f"every {what} is decided after {block} repetitions", warning=False))
                 return
-            if not (still_open := [one for one in left if one.open]):
-                self._display.show(Notice(f"{_said(left)}: no further repetition would decide the rest"))
+            still_open, said = [one for one in left if one.open], _said(left, claims)
+            if not (still_open or claims):
+                self._display.show(Notice(f"{said}: no further repetition would decide the rest"))
                 return
             if budget.minutes is not None and time.monotonic() - started > 60 * budget.minutes:
-                self._display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {_said(left)}"))
+                self._display.show(Notice(f"the budget of {budget.minutes:g} minutes is spent: {said}"))
                 return
-            if told != (told := ", ".join(f"{one.requirement} on {one.arm}" for one in left)):
-                text = f"{_said(left)}: repetitions {block + 1} to at most {budget.repetitions} follow"
+            if told != (told := said):
+                text = f"{said}: repetitions {block + 1} to at most {budget.repetitions} follow"
                 self._display.show(Notice(text, warning=False))
-            added = list(self._further_batches(block, needed_for(still_open, requirements, arms)))
+            required = needed_for(still_open, requirements, arms)
+            concluded = needed_for_claims(claims, self._ledger)
+            added = list(self._further_batches(block, lambda *at, r=required, c=concluded: r(*at) or c(*at)))
             self._batches += added
             for batch in added:
                 self._total += sum(batch.trial_key(cell) not in self._progress.known for cell in batch.cells)
@@ -162,8 +174,10 @@ class Runner:
             self._ledger.add_event(SCHEDULED, f"{self._total} trials")
             for batch in added:
                 await self._run_batch(batch)
-        if left := undecided(requirements, self._ledger):
-            self._display.show(Notice(f"the budget of {budget.repetitions} repetitions is spent: {_said(left)}"))
+        left, claims = undecided(requirements, self._ledger), open_claims(self._ledger) if budget.claims else {}
+        if left or claims:
+            text = f"the budget of {budget.repetitions} repetitions is spent: {_said(left, claims)}"
+            self._display.show(Notice(text))
 
     def _further_batches(self, block: int, needed: Needed) -> Iterator[Batch[Cell]]:
         """What of a further block is needed."""
@@ -345,7 +359,13 @@ class Runner:
         self._display.show(event)
 
 
-def _said(undecided: Sequence[Verdict]) -> str:
-    """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, …)``."""
-    named = ", ".join(f"{one.requirement} on {one.arm}" for one in undecided[:3]) + (", …" if undecided[3:] else "")
-    return f"{len(undecided)} verdict{' is' if len(undecided) == 1 else 's are'} undecided ({named})"
+def _said(undecided: Sequence[Verdict], claims: Mapping[str, Sequence[str]]) -> str:
+    """``2 verdicts are undecided (p99 ≤ 1 ms on gvisor, …), 1 conclusion is open (timing: cost-load)``."""
+    verdicts = [f"{one.requirement} on {one.arm}" for one in undecided]
+    conclusions = [f"{suite}: {name}" for suite, names in claims.items() for name in names]
+    parts = []
+    for what, state, found in (("verdict", "undecided", verdicts), ("conclusion", "open", conclusions)):
+        if found:
+            named = ", ".join(found[:3]) + (", …" if found[3:] else "")
+            parts.append(f"{len(found)} {what}{' is' if len(found) == 1 else 's are'} {state} ({named})")
+    return ", ".join(parts)

@@ -132,7 +132,7 @@ class Plan(BaseModel):
     require: tuple[Requirement, ...] = ()
     """What the platforms must do (``[[require]]``)."""
     budget: Budget | None = None
-    """With one, repetitions are added until every requirement is decided."""
+    """With one, repetitions are added until every requirement, and every conclusion if asked for, is decided."""
     fleet: FleetSection | None = None
     """The hosts of `virtgauge fleet run`; each is measured with all repetitions."""
 
@@ -167,8 +167,8 @@ class Plan(BaseModel):
     def _budget_problems(self) -> Iterator[str]:
         if self.budget is None:
             return
-        if not (self.require or self.profile):
-            yield "budget: there is nothing to decide; add a [[require]] or a profile, or leave it out"
+        if not (self.require or self.profile or self.budget.claims):
+            yield "budget: there is nothing to decide; add a [[require]], a profile or claims = true, or leave it out"
         if self.budget.repetitions < self.repetitions:
             yield (
                 f"budget.repetitions = {self.budget.repetitions} is less than repetitions = {self.repetitions}; "

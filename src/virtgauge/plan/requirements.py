@@ -80,6 +80,18 @@ class Budget(BaseModel):
     """The most repetitions, the plan's own included."""
     minutes: Annotated[float, Field(gt=0)] | None = None
     """Of the whole command. After that time no further repetition begins."""
+    claims: bool = False
+    """Repeat for the papers' conclusions that are still open, too ([papers.md](papers.md))."""
+
+    def looks(self, repetitions: int) -> tuple[int, ...]:
+        """After how many repetitions conclusions are judged: those of the plan, every half as many more, and at the end."""
+        step = max(repetitions // 2, 1)
+        further = (self.repetitions - repetitions) // step
+        return (*(repetitions + step * number for number in range(further)), self.repetitions)
+
+    def claims_confidence(self, confidence: float, repetitions: int) -> float:
+        """Of intervals that decide on conclusions: the chance of an error is shared by the looks (Bonferroni)."""
+        return 1 - (1 - confidence) / len(self.looks(repetitions)) if self.claims else confidence
 
 
 class Profile(BaseModel):

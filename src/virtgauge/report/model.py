@@ -23,11 +23,12 @@ from virtgauge.report.hosts import HostFindings, hosts_of
 from virtgauge.report.left_out import LeftOut, Tallies, left_out_by_arm, left_out_caveats, untold_steal_caveats
 from virtgauge.report.replay import Replay, replay_of
 from virtgauge.report.requirements import Decisions, decisions_of
-from virtgauge.report.suite import SPECS, SuiteReport, suite_report
+from virtgauge.report.suite import SuiteReport, suite_report
 from virtgauge.report.trials import TrialLines
 from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.formatting import confidence
 from virtgauge.results.table import ResultTable
+from virtgauge.specs.suites import SPECS
 
 COMPLETED = "completed"
 """The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""

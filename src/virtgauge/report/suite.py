@@ -12,19 +12,10 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.report import compose
 from virtgauge.results.columns import Cell
 from virtgauge.results.table import ResultTable
-from virtgauge.specs.bandwidth import BANDWIDTH
 from virtgauge.specs.blocks import Block, Section, Value, values_of
 from virtgauge.specs.context import Context
-from virtgauge.specs.forwarding import FORWARDING
 from virtgauge.specs.headline import Headline
-from virtgauge.specs.imported import IMPORTED
-from virtgauge.specs.isolation import ISOLATION
 from virtgauge.specs.model import SuiteSpec
-from virtgauge.specs.storage import STORAGE
-from virtgauge.specs.timing import TIMING
-
-SPECS: tuple[SuiteSpec, ...] = (TIMING, BANDWIDTH, FORWARDING, STORAGE, ISOLATION, IMPORTED)
-"""In the order in which a page shows them."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -28,6 +29,7 @@ from virtgauge.ledger.read_only import HostLedger, ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, Flag, Manifest, TrialStatus
 from virtgauge.ledger.statistics import NS_PER_UNIT, STATISTICS, distribution_of, statistics_of
 from virtgauge.ledger.store import Ledger
+from virtgauge.plan.requirements import Budget
 from virtgauge.results.columns import STATUSES, Account, Cell, Trials, Tried, chunks, read_result, read_results
 from virtgauge.results.measure import Across, Column, Derived, Field, Measure, Source, Statistic
 
@@ -82,6 +84,14 @@ class ResultTable:
     def confidence(self) -> float:
         """That is wanted of intervals."""
         return self.manifest.confidence
+
+    @functools.cached_property
+    def claims_confidence(self) -> float:
+        """Of intervals that decide on the papers' conclusions: higher where repetitions were added until they did."""
+        plan = tomllib.loads(self.manifest.plan_text) if "claims = true" in self.manifest.plan_text else {}
+        if "budget" not in plan:
+            return self.confidence
+        return Budget.model_validate(plan["budget"]).claims_confidence(self.confidence, plan["repetitions"])
 
     @functools.cached_property
     def reference(self) -> str:

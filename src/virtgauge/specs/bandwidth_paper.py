@@ -116,7 +116,7 @@ def _judging(
         label = "" if other is arm else other.label
         for one in known[other.name]:
             figures.append(dataclasses.replace(one, facts={**one.facts, "platform": role}, label=label))
-    return Figures(claim_file("bandwidth"), figures, context.table.confidence, missing_reason)
+    return Figures(claim_file("bandwidth"), figures, context.table.claims_confidence, missing_reason)
 
 
 def _not_measured(measure: str, cells: Cells) -> str:

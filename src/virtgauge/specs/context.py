@@ -179,7 +179,7 @@ class Context:
         own, aa, reference = map(values, (arm.name, self.table.aa, self.table.reference))
         if own:
             unit = claim_file(self.spec.name).measures[measure].unit
-            estimate = measured(own, unit, self.table.confidence)
+            estimate = measured(own, unit, self.table.claims_confidence)
             yield Figure(measure, levels, estimate, own, facts or {}, arm.name, label, arm.emulated, (aa, reference))
 
     def rank(self, measure: str, cell: Cell, arm: str, among: str) -> int | None:

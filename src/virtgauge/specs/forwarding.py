@@ -31,10 +31,10 @@ GLANCE = TableSpec(
     across=("frame_bytes", "jain"),
     ends=("jain",),
     rows=("design",),
-    caption="The highest total load that every guest forwards without loss (NDR, no-drop rate), its interval over independent searches, "
-    "and its ratio to the reference in the same block. Coloured ratios differ by more than identical arms (A/A) do; "
-    "grey ones were not shown to. At J 1 all guests are loaded alike, at the lowest nearly one alone. Emulated "
-    "platforms show that the method works, and are never ranked.",
+    caption="The highest total load that every guest forwards without loss (NDR, no-drop rate), its interval over "
+    "independent searches, and its ratio to the reference in the same block. Coloured ratios differ by more than "
+    "identical arms (A/A) do; grey ones were not shown to. At J 1 all guests are loaded alike, at the lowest nearly "
+    "one alone. Emulated platforms show that the method works, and are never ranked.",
 )
 DETAIL = TableSpec(
     "",

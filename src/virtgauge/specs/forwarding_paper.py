@@ -381,7 +381,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             return "no figures at the levels that it is about" + (f", with {words}" if words else "")
         return f"no platform with {words}"
 
-    figures = Figures(claim_file("forwarding"), found, context.table.confidence, missing_reason)
+    figures = Figures(claim_file("forwarding"), found, context.table.claims_confidence, missing_reason)
     return check_claims("forwarding", {"": figures})
 
 

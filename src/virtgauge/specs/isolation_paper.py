@@ -215,7 +215,7 @@ def _figures(context: Context, arm: ArmRecord) -> Figures:
         return f"not measured: {told}{where}"
 
     figures = [one for cell in cells for one in _of_cell(context, cell, arm, saving)]
-    return Figures(claim_file("isolation"), figures, context.table.confidence, missing_reason)
+    return Figures(claim_file("isolation"), figures, context.table.claims_confidence, missing_reason)
 
 
 def _of_cell(context: Context, cell: Cell, arm: ArmRecord, saving: bool) -> Iterator[Figure]:

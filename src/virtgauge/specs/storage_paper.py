@@ -429,7 +429,7 @@ def _figures(context: Context, stand: Stand, level: str | None) -> Figures:
 
     asked = (paper for paper in storage_figures() if paper.server in deciding)
     figures = [one for paper in asked for one in _of_cell(context, stand, paper, level)]
-    return Figures(claim_file("storage"), figures, context.table.confidence, missing_reason)
+    return Figures(claim_file("storage"), figures, context.table.claims_confidence, missing_reason)
 
 
 def _of_cell(context: Context, stand: Stand, paper: StorageFigure, level: str | None) -> Iterator[Figure]:

@@ -128,7 +128,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
             levels: dict[str, Level] = {"table": table, "function": function, "load": load}
             levels["platform"] = paper_platform(arm) or name
             figures += context.claim_figure(measure, levels, of, arm, _facts(arm), arm.label)
-    found = Figures(claim_file("timing"), figures, context.table.confidence, missing_reason)
+    found = Figures(claim_file("timing"), figures, context.table.claims_confidence, missing_reason)
     return check_claims("timing", {"": found})
 
 

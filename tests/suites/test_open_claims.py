@@ -1,0 +1,76 @@
+"""Repetitions that are added until the papers' conclusions are decided, on a platform whose truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from suites.simulated_runs import Recorder, execute, plan_of, simulated
+
+from virtgauge.decisions.open_claims import open_claims
+from virtgauge.execution.progress import Notice
+from virtgauge.ledger.store import Ledger
+from virtgauge.plan.requirements import Budget
+from virtgauge.results.table import ResultTable
+
+pytestmark = pytest.mark.usefixtures("private_state", "any_agent")
+BUDGET = {"repetitions": 14, "claims": True}
+HALF = "improved-half-the-cost"
+
+
+def run(folder: Path, tsc_ns: float, guest_sigma: float, **fields: object) -> tuple[list[str], int, Recorder]:
+    """Open conclusions of a run in which a system call costs 100 ns, its repetitions, and what was shown."""
+    truth = {
+        "rdtscp": {"median_ns": tsc_ns, "guest_sigma": guest_sigma},
+        "clock_gettime": {"median_ns": 100.0, "guest_sigma": 0.01},
+    }
+    design = {"timers": ["rdtscp", "clock_gettime"]}
+    known = {"repetitions": 7, "design": design, "budget": BUDGET} | fields
+    complete, recorder = execute(plan_of(simulated("a", truth=truth), **known), folder)
+    assert complete
+    with Ledger.open(folder) as ledger:
+        return open_claims(ledger).get("timing", []), max(trial.block for trial in ledger.trials()) + 1, recorder
+
+
+def notices(recorder: Recorder) -> str:
+    return "\n".join(event.text for event in recorder.events if isinstance(event, Notice))
+
+
+def test_what_no_repetition_decides_ends_with_the_budget_and_is_named(tmp_path: Path) -> None:
+    left, repetitions, recorder = run(tmp_path / "run", 55.0, 0.2)
+    assert HALF in left
+    assert repetitions == 14
+    assert "(timing: improved-half-the-cost" in notices(recorder).partition("repetitions 8 to at most 14 follow")[0]
+    assert "the budget of 14 repetitions is spent: 1 conclusion is open" in notices(recorder)
+
+
+def test_what_is_decided_at_the_first_look_is_not_repeated(tmp_path: Path) -> None:
+    left, repetitions, recorder = run(tmp_path / "run", 30.0, 0.02)
+    assert left == []
+    assert repetitions == 7
+    assert "every requirement and conclusion is decided after 7 repetitions" in notices(recorder)
+
+
+def test_without_claims_in_the_budget_nothing_is_repeated_for_them(tmp_path: Path) -> None:
+    left, repetitions, _ = run(tmp_path / "run", 55.0, 0.2, budget=None)
+    assert HALF in left
+    assert repetitions == 7
+
+
+def test_the_looks_share_the_chance_of_an_error(tmp_path: Path) -> None:
+    budget = Budget(repetitions=14, claims=True)
+    assert budget.looks(7) == (7, 10, 14)
+    assert budget.claims_confidence(0.95, 7) == pytest.approx(1 - 0.05 / 3)
+    assert Budget(repetitions=14).claims_confidence(0.95, 7) == 0.95
+    run(tmp_path / "run", 30.0, 0.02)
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert ResultTable(ledger).claims_confidence == pytest.approx(1 - 0.05 / 3)
+        assert ResultTable(ledger).confidence == 0.95
+
+
+def test_a_requirement_and_a_conclusion_are_both_repeated_for(tmp_path: Path) -> None:
+    required = {"suite": "timing", "measure": "timer_cost.p50", "unit": "ns", "at_most": 100}
+    left, repetitions, recorder = run(tmp_path / "run", 30.0, 0.02, require=[required])
+    assert left == []
+    assert repetitions > 7, "the system call's 100 ns are neither within nor beyond the bound"
+    assert "verdict is undecided" in notices(recorder)
