@@ -578,7 +578,7 @@ patience_s = 10.0
 [[require]]
 name = "carries the load"
 suite = "forwarding"
-measure = "throughput"
+measure = "ndr"
 at_least = 200.0
 unit = "kpps"
 of = "median"
