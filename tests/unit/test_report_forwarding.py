@@ -222,9 +222,7 @@ def test_a_proven_difference_sets_the_tone_and_less_is_worse(tmp_path: Path) -> 
         "less": Tone.SLOWER,
         "more": Tone.FASTER,
     }
-    arms_judged = {
-        arm: value(built, "forwarding", "ndr_bits", arm).judged for arm in ("host-aa", "less", "more")
-    }
+    arms_judged = {arm: value(built, "forwarding", "ndr_bits", arm).judged for arm in ("host-aa", "less", "more")}
     assert arms_judged == {"host-aa": "plain", "less": "worse", "more": "better"}
     assert "0.50× the host" in next(one.text for one in found.headlines if one.arm == "less")
 
