@@ -28,6 +28,7 @@ from virtgauge.execution.progress import (
     RunStarted,
     TrialEnded,
     TrialProgress,
+    duration_text,
 )
 from virtgauge.ledger.records import TrialStatus
 
@@ -73,17 +74,6 @@ def create_display(style: ProgressStyle) -> ProgressDisplay:
         case ProgressStyle.JSON:
             return JsonDisplay(sys.stderr)
     return ProgressDisplay()
-
-
-def duration_text(seconds: float | None) -> str:
-    """A remaining time as a person says it."""
-    if seconds is None:
-        return "…"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def live_bar(console: Console, *columns: ProgressColumn) -> Progress:
@@ -138,6 +128,8 @@ class BarDisplay(ProgressDisplay):
     def show(self, event: ProgressEvent) -> None:
         match event:
             case RunStarted():
+                if event.about:
+                    self._print(f"it takes {event.about}", warning=False)
                 self._task = self._progress.add_task(
                     "",
                     total=event.trials_total,
@@ -202,7 +194,7 @@ class LinesDisplay(ProgressDisplay):
     def show(self, event: ProgressEvent) -> None:
         match event:
             case RunStarted():
-                about = "" if event.remaining_s is None else f", about {duration_text(event.remaining_s)}"
+                about = f", {event.about}" if event.about else ""
                 self._line(f"{event.run}: {event.trials_total - event.trials_done} trials to do{about}")
             case TrialEnded():
                 if self._invalid.add(event):

@@ -14,6 +14,14 @@ import typer
 from virtgauge.console.displays import ProgressStyle
 from virtgauge.errors import UsageError
 
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="Fit the plan into this time; what is left out of it is named.", show_default=False),
+]
+Full = Annotated[
+    bool, typer.Option("--full", help="The exhaustive form of a paper's design (full:NAME): hours to days.")
+]
+
 
 def writable_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
     """A file that a command will write: refused before the work, not after it.

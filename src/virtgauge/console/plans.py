@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from virtgauge.console.displays import duration_text, output
-from virtgauge.errors import UsageError, nearest
+from virtgauge.console.displays import output
+from virtgauge.console.options import Full, Minutes
+from virtgauge.errors import UnavailableError, UsageError, nearest
 
 app = typer.Typer(name="plan", help="List, show and check plans.", no_args_is_help=True)
 catalogues = typer.Typer()
@@ -27,19 +29,28 @@ def list_() -> None:
 def show(
     plan: Annotated[str, typer.Argument(help="Preset or plan file.")],
     resolved: Annotated[bool, typer.Option(help="With every default written out.")] = False,
+    full: Full = False,
 ) -> None:
     """Print a plan; the place to begin one's own."""
-    from virtgauge.plan.load import load_plan, plan_text
+    from virtgauge.plan.load import full_form, load_plan, plan_text
 
+    plan = full_form(plan) if full else plan
     print(load_plan(plan)[0].to_toml() if resolved else plan_text(plan)[0], end="")
 
 
-@app.command("check", epilog="Example: virtgauge plan check my-plan.toml")
-def check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]) -> None:
-    """Check a plan without measuring: all that is wrong with it, or the size of its design."""
-    from virtgauge.execution.prepare import load_checked
+@app.command("check", epilog="Example: virtgauge plan check paper:storage --minutes 30")
+def check(
+    plan: Annotated[str, typer.Argument(help="Preset or plan file.")], minutes: Minutes = None, full: Full = False
+) -> None:
+    """Check a plan without measuring: all that is wrong with it, or the size of its design and how long it takes here.
 
-    loaded, source, design = load_checked(plan)
+    Platforms are probed, for those that cannot be used take no time.
+    """
+    from virtgauge.execution.fitting import duration_of, fitted
+    from virtgauge.execution.prepare import check_plan, load_checked, probe_arms
+    from virtgauge.plan.load import full_form
+
+    loaded, source, design = load_checked(full_form(plan) if full else plan)
     trials = design.trials_of_a_repetition(loaded) * loaded.repetitions
     at_most = "at most " if design.depends_on_emulation else ""
     print(
@@ -47,8 +58,19 @@ def check(plan: Annotated[str, typer.Argument(help="Preset or plan file.")]) -> 
         f"{len(design.cells)} cells × {loaded.repetitions} repetitions = {at_most}{trials} trials"
         + (f", on each of {len(loaded.fleet.hosts)} hosts" if loaded.fleet is not None else "")
     )
-    seconds = design.seconds_of_a_repetition(loaded) * loaded.repetitions
-    print(f"measuring: about {duration_text(seconds)} by its settings, besides launching guests and repeating trials")
+    try:
+        arms = [arm.record for arm in asyncio.run(probe_arms(loaded, design.platforms))]
+    except UnavailableError as error:
+        print(f"cannot be measured here: {error.message}")
+    else:
+        unusable = [arm.name for arm in arms if not arm.usable and arm.role != "aa"]
+        without = f" (without {', '.join(unusable)}, which cannot be used here)" if unusable else ""
+        print(f"duration on this machine{without}: {duration_of(loaded, design, arms)}")
+        if minutes is not None:
+            fit = fitted(loaded, source, arms, minutes)
+            print(f"in {minutes:g} minutes: {duration_of(fit.plan, check_plan(fit.plan, source), arms)}")
+            for words in fit.left_out:
+                print(f"  left out: {words}")
     if design.requirements:
         until = f"; until they are decided, at most {loaded.budget.repetitions} repetitions" if loaded.budget else ""
         print(f"requirements: {len(design.requirements)}{until}")

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from virtgauge.console.displays import ProgressStyle, create_display, output
-from virtgauge.console.options import JUnit, NewRunFolder, Progress, Quiet, RunFolder, run_folder
+from virtgauge.console.options import Full, JUnit, Minutes, NewRunFolder, Progress, Quiet, RunFolder, run_folder
 from virtgauge.console.reports import ReportFormat, build_report, write_report
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError, nearest
 from virtgauge.execution.progress import Notice, ProgressDisplay
@@ -43,6 +43,8 @@ def run(
     plan: Annotated[str, typer.Argument(help="Preset (see `virtgauge plan list`) or plan file.")] = "quick",
     out: NewRunFolder = None,
     repetitions: Annotated[int | None, typer.Option(min=1, help="Instead of the plan's.")] = None,
+    minutes: Minutes = None,
+    full: Full = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the plan's, or of a drawn one.")] = None,
     platform: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only these platforms, and the reference. May be repeated.")
@@ -62,10 +64,10 @@ def run(
 ) -> None:
     """Provide what a plan needs, execute it, and write its report."""
     from virtgauge.execution.run import start_run
-    from virtgauge.plan.load import load_plan
+    from virtgauge.plan.load import full_form, load_plan
     from virtgauge.plan.requirements import load_profile
 
-    loaded, source = load_plan(plan)
+    loaded, source = load_plan(full_form(plan) if full else plan)
     loaded = _overridden(loaded, source, repetitions, seed, platform)
     if profile:
         for name in profile:
@@ -78,7 +80,7 @@ def run(
     if not no_provision:
         _set_up(loaded, source, folder, style)
     with closing(create_display(style)) as display:
-        complete = start_run(loaded, source, folder, display, required=platform or ())
+        complete = start_run(loaded, source, folder, display, required=platform or (), minutes=minutes)
     finish(folder, complete, quiet, junit)
 
 

@@ -55,10 +55,6 @@ class Design:
         """If every platform can be used, and none is emulated."""
         return len(self._trials(plan))
 
-    def seconds_of_a_repetition(self, plan: Plan) -> float:
-        """What these trials take by their settings, besides launching guests."""
-        return sum(cell.expected_s for cell in self._trials(plan))
-
     @property
     def depends_on_emulation(self) -> bool:
         """Whether cells are left out on platforms that turn out to be emulated."""

@@ -3,7 +3,8 @@
 A run is batches (a fresh testbed, then trials on it).  The cost of a batch is that of its testbed, which is launched
 and closed, and of each of its trials.  Both depend on the platform above all: an emulated guest may take twenty times
 as long as the host.  So a part that was met in this run counts as it was; one that was not, as earlier runs on this
-machine remember it, scaled by how far this run is from them; else as the plan declares it, scaled likewise.
+machine remember it, scaled by how far this run is from them; else as the plan declares it, by how far others of its
+kind of platform and suite were from what their plans declared.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from virtgauge.execution.progress import duration_text
 from virtgauge.host.tag import cache_root
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.suites.base import Cell
@@ -28,6 +30,7 @@ _MOST_REMEMBERED = 20_000
 _UNSEEN_SHARE = 0.2
 """Of a run's trials: while fewer are done, nothing is said before every platform was met or is remembered."""
 _MET_SHARE = 0.3  # Of the cells that are measured on a platform: from here on the others can be told from them
+_KNOWN_SHARE = 0.9  # Of a run's trials: from here on what is expected of them is told as measured
 _BENCH_S, _EMULATED_BENCH_S = 0.7, 8.0  # To launch and close a guest of which nothing at all is known
 _EMULATED_FACTOR = 3.0  # By which trials of an emulated guest take longer, likewise; most end by the clock
 
@@ -144,7 +147,28 @@ class RemainingTime:
             self._testbed_key(arm, testbed): statistics.median(seconds)
             for (arm, testbed), seconds in self._testbeds.items()
         }
-        self._remembered.keep(trials | testbeds)
+        self._remembered.keep(trials | testbeds | self._ratios() | self._repeats())
+
+    def _ratios(self) -> dict[str, float]:
+        """Of what was measured to what its plan declares, by kind of platform and suite; a kind's median testbed."""
+        sums: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+        benches: defaultdict[str, list[float]] = defaultdict(list)
+        for (arm, key), seconds in self._trials.items():
+            cell = self._cells[key]
+            sums[self._ratio_key(arm, cell.suite)].append((statistics.median(seconds), cell.expected_s))
+        for (arm, _), seconds in self._testbeds.items():
+            benches[self._ratio_key(arm, "")] += seconds
+        found = {key: sum(one for one, _ in pairs) / sum(one for _, one in pairs) for key, pairs in sums.items()}
+        return found | {key: statistics.median(seconds) for key, seconds in benches.items()}
+
+    def _repeats(self) -> dict[str, float]:
+        """How often a trial is made, and a testbed launched, before it counts."""
+        if not (self._over and self._batches):
+            return {}
+        return {
+            "attempts": self._attempts / self._over,
+            "launches": sum(map(len, self._testbeds.values())) / self._batches,
+        }
 
     # -- what is expected --------------------------------------------------------------------------------
 
@@ -156,13 +180,36 @@ class RemainingTime:
         if not self._shown and unseen and not self._every_platform_is_known():
             return None
         self._shown = True
-        again = self._attempts / self._over if self._over else 1.0
-        launches = sum(map(len, self._testbeds.values())) / self._batches if self._batches else 1.0
+        return self.expected
+
+    @property
+    def expected(self) -> float:
+        """Seconds to the end of the run, as well as they can be told by now."""
+        repeats = {"attempts": 1.0, "launches": 1.0}
+        for name in repeats:
+            repeats[name] = max(self._repeats().get(name) or self._remembered.get(name) or 1.0, 1.0)
+        again, launches = repeats["attempts"], repeats["launches"]
         found = again * sum(number * self._cost(*key) for key, number in self._open_trials.items() if number > 0)
         found += launches * sum(
             number * self._testbed(*key) for key, number in self._open_batches.items() if number > 0
         )
         return max(found - (self._launched[2] if self._launched else 0.0), 0.0)
+
+    def __str__(self) -> str:
+        """``about 12 min 30 s, as its parts took on this machine before``."""
+        open_trials = [(key, number) for key, number in self._open_trials.items() if number > 0]
+        known = sum(number for (arm, key), number in open_trials if self._is_known(arm, self._cells[key]))
+        share = known / max(sum(number for _, number in open_trials), 1)
+        basis = (
+            "as its parts took on this machine before"
+            if share > _KNOWN_SHARE
+            else f"by the plan's settings: {1 - share:.0%} of the trials are unlike any measured here before"
+        )
+        return f"about {duration_text(self.expected)}, {basis}"
+
+    def _is_known(self, arm: str, cell: Cell) -> bool:
+        keys = (self._trial_key(arm, cell), self._ratio_key(arm, cell.suite))
+        return any(self._remembered.get(key) is not None for key in keys)
 
     def _every_platform_is_known(self) -> bool:
         """Whether each was met in a good part of what is to be done on it, or is remembered in all of it."""
@@ -201,7 +248,8 @@ class RemainingTime:
         """A trial's cost before this run has met it."""
         if (arm, cell.key) not in self._priors:
             remembered = self._remembered.get(self._trial_key(arm, cell))
-            declared = cell.expected_s * (_EMULATED_FACTOR if self._arms[arm].emulated else 1.0)
+            ratio = self._remembered.get(self._ratio_key(arm, cell.suite))
+            declared = cell.expected_s * (ratio or (_EMULATED_FACTOR if self._arms[arm].emulated else 1.0))
             self._priors[arm, cell.key] = declared if remembered is None else remembered
         return self._priors[arm, cell.key]
 
@@ -211,13 +259,19 @@ class RemainingTime:
         known = self._remembered.get(self._testbed_key(arm, testbed))
         if known is None:
             own = [seconds for (name, _), all_ in self._testbeds.items() if name == arm for seconds in all_]
-            known = statistics.fmean(own) if own else _EMULATED_BENCH_S if self._arms[arm].emulated else _BENCH_S
+            unmet = _EMULATED_BENCH_S if self._arms[arm].emulated else _BENCH_S
+            known = statistics.fmean(own) if own else self._remembered.get(self._ratio_key(arm, "")) or unmet
         under_way = self._launched[2] if self._launched and self._launched[:2] == (arm, testbed) else 0.0
         return max(known, under_way)
 
     def _trial_key(self, arm: str, cell: Cell) -> str:
         params = json.dumps(dict(cell.params), sort_keys=True, default=str)
         return _digest(self._platforms[arm], cell.key, cell.testbed, params, f"{cell.expected_s:g}/{cell.timeout_s:g}")
+
+    def _ratio_key(self, arm: str, suite: str) -> str:
+        """Of a kind of platform, and a suite; without one, of its testbeds."""
+        record = self._arms[arm]
+        return _digest("ratio", record.kind, str(record.settings.get("runtime")), str(record.emulated), suite)
 
     def _testbed_key(self, arm: str, testbed: str) -> str:
         return _digest(self._platforms[arm], testbed)

@@ -15,6 +15,7 @@ from typing import Any
 from virtgauge import __version__
 from virtgauge.agent.binary import AgentBinary, find_agent
 from virtgauge.errors import ExitCode, UnavailableError, UsageError, VirtgaugeError
+from virtgauge.execution.fitting import Fitted, fitted
 from virtgauge.execution.prepare import Arm, Design, check_plan, probe_arms, refuse_missing
 from virtgauge.execution.progress import Notice, ProgressDisplay
 from virtgauge.execution.runner import Runner
@@ -26,7 +27,7 @@ from virtgauge.host.tag import STATE_VARIABLE, state_root
 from virtgauge.ledger.records import ArmRecord, Flag, HostRecord, Manifest
 from virtgauge.ledger.store import LEDGER_NAME, Ledger, utc_now
 from virtgauge.plan.load import parse_plan
-from virtgauge.plan.model import Plan
+from virtgauge.plan.model import AA_SUFFIX, Plan
 
 LOCK_NAME = "measuring.lock"  # In the folder of all scopes: held by whoever measures on this machine
 
@@ -50,12 +51,19 @@ def new_run_folder(parent: Path, plan_name: str) -> Path:
 
 
 def start_run(
-    plan: Plan, source: str, folder: Path, display: ProgressDisplay, *, required: Collection[str] = ()
+    plan: Plan,
+    source: str,
+    folder: Path,
+    display: ProgressDisplay,
+    *,
+    required: Collection[str] = (),
+    minutes: float | None = None,
 ) -> bool:
     """Check, probe, and execute a plan into a new run folder; True when it is complete.
 
     Args:
         required: platforms without which nothing is started.
+        minutes: what takes longer is left out of the plan, and told.
 
     Raises:
         UsageError, UnavailableError: before anything is started.
@@ -81,9 +89,17 @@ def start_run(
         for words in design.undecidable():
             display.show(Notice(words))
         await warn_of_surroundings(plan, design, arms, display)
-        manifest = manifest_of(folder.name, plan, agent, (arm.record for arm in arms))
+        whole = Fitted(plan)
+        fit = whole if minutes is None else fitted(plan, source, [arm.record for arm in arms], minutes)
+        kept = {section.name for section in fit.plan.platform}
+        arms = [arm for arm in arms if arm.record.name.removesuffix(AA_SUFFIX) in kept]
+        manifest = manifest_of(folder.name, fit.plan, agent, (arm.record for arm in arms))
         with begun(folder, manifest, f"virtgauge {__version__}") as ledger:
-            return await _execute(plan, design, arms, agent, ledger, display, ())
+            for words in fit.left_out:
+                ledger.add_event("remark", f"left out to fit {minutes:g} minutes: {words}")
+                display.show(Notice(f"left out to fit {minutes:g} minutes: {words}"))
+            own = design if fit is whole else check_plan(fit.plan, source)
+            return await _execute(fit.plan, own, arms, agent, ledger, display, ())
 
     with machine_to_ourselves():
         report_reclaimed(display)

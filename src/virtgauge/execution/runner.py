@@ -119,7 +119,9 @@ class Runner:
         started = time.monotonic()
         for batch in self._batches:
             self._expect(batch)
-        self._display.show(RunStarted(self._ledger.folder.name, self._total, self._done, self._clock.seconds))
+        self._display.show(
+            RunStarted(self._ledger.folder.name, self._total, self._done, self._clock.seconds, str(self._clock))
+        )
         self._ledger.add_event(SCHEDULED, f"{self._total} trials")
         complete = False
         try:

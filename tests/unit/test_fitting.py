@@ -1,0 +1,182 @@
+"""A plan's duration before it is run, and a plan that is made to fit into a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic import arm_record
+
+from virtgauge.errors import UsageError
+from virtgauge.execution import fitting
+from virtgauge.execution.fitting import Fitted, duration_of, fitted
+from virtgauge.execution.prepare import check_plan
+from virtgauge.execution.remaining import RemainingTime, RememberedCosts
+from virtgauge.ledger.records import ArmRecord
+from virtgauge.plan.load import parse_plan
+from virtgauge.plan.model import Plan
+
+SOURCE = "my.toml"
+TEXT = """
+repetitions = 20
+seed = 1
+[[platform]]
+name = "host"
+kind = "host"
+[[platform]]
+name = "runc"
+kind = "oci"
+runtime = "runc"
+[[platform]]
+name = "qemu"
+kind = "qemu"
+machine = "microvm"
+[[suite.timing]]
+loads = ["idle"]
+timers = []
+sleeps = ["usleep"]
+slacks = ["default"]
+targets_us = [100, 1000, 2000, 5000, 10000]
+sleep_samples = 1000
+max_seconds = 10
+[[suite.timing]]
+loads = ["cpu"]
+timers = []
+sleeps = ["usleep"]
+slacks = ["default"]
+targets_us = [1000]
+sleep_samples = 1000
+max_seconds = 10
+"""
+ARMS = [
+    arm_record("host", "host", "Host", "reference"),
+    arm_record("host-aa", "host", "Host (A/A)", "aa"),
+    arm_record("runc", "oci", "runc", settings={"runtime": "runc"}),
+    arm_record("qemu", "qemu", "QEMU (tcg)", emulated=True),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_costs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "durations.json"
+    monkeypatch.setattr(fitting, "costs_file", lambda: path)
+    return path
+
+
+def plan(extra: str = "") -> Plan:
+    return parse_plan(extra + TEXT if not extra.startswith("[") else TEXT + extra, SOURCE)
+
+
+def seconds(of: Plan, arms: list[ArmRecord] = ARMS) -> float:
+    kept = {section.name for section in of.platform}
+    return duration_of(
+        of, check_plan(of, SOURCE), [arm for arm in arms if arm.name in kept or arm.role == "aa"]
+    ).expected
+
+
+def fit(share: float, extra: str = "") -> Fitted:
+    """Into this share of what the whole takes."""
+    whole = plan(extra)
+    found = fitted(whole, SOURCE, ARMS, share * seconds(whole) / 60)
+    assert seconds(found.plan) <= share * seconds(whole)
+    return found
+
+
+def test_a_plan_that_fits_stays_as_it_is() -> None:
+    assert fit(1.01) == Fitted(plan(), ())
+
+
+def test_repetitions_that_no_interval_needs_go_first() -> None:
+    found = fit(0.51)
+    assert found.left_out == ("10 of 20 repetitions",)
+    assert found.plan.repetitions == 10
+    assert found.plan.suite == plan().suite
+
+
+def test_then_platforms_that_decide_nothing_and_what_time_is_left_goes_to_repetitions() -> None:
+    found = fit(0.25)
+    assert [section.name for section in found.plan.platform] == ["host", "runc"]
+    assert "platform qemu: emulated, which decides nothing" in found.left_out
+    assert found.plan.repetitions > 6
+
+
+def test_then_every_other_level_between_the_ends() -> None:
+    found = fit(0.1)
+    assert found.plan.repetitions >= 6
+    assert "suite.timing[0].targets_us = 1000, 5000" in found.left_out
+    assert found.plan.suite["timing"][0]["targets_us"] in ([100, 2000, 10000], [100, 10000])
+
+
+def test_then_designs_from_the_last() -> None:
+    least = min(share for share in (0.07, 0.065, 0.06, 0.055, 0.05, 0.045) if _fits(share))
+    found = fit(least)
+    assert len(found.plan.suite["timing"]) == 1
+    assert any(words.startswith("suite.timing[1]") for words in found.left_out)
+
+
+def _fits(share: float) -> bool:
+    try:
+        fit(share)
+    except UsageError:
+        return False
+    return True
+
+
+def test_what_cannot_fit_is_refused_with_the_least_that_would_do() -> None:
+    with pytest.raises(UsageError) as caught:
+        fitted(plan(), SOURCE, ARMS, 0.01)
+    assert "--minutes 0.01" in str(caught.value)
+    assert caught.value.remedy
+    needed = float(caught.value.remedy.split()[1])
+    assert fitted(plan(), SOURCE, ARMS, needed).plan.repetitions >= 6
+
+
+def test_what_a_requirement_needs_stays() -> None:
+    requirement = """[[require]]
+suite = "timing"
+measure = "sleep_lateness.p50"
+at_most = 1
+unit = "ms"
+conditions = { target_ns = "1000000" }
+"""
+    found = fit(0.15, requirement)
+    assert 1000 in [*found.plan.suite["timing"][0]["targets_us"], *found.plan.suite["timing"][-1]["targets_us"]]
+    assert check_plan(found.plan, SOURCE).requirements
+
+
+def test_platforms_that_cannot_be_used_take_no_time() -> None:
+    absent = [*ARMS[:3], arm_record("qemu", "qemu", "QEMU", emulated=True, usable=False)]
+    assert seconds(plan(), absent) < 0.7 * seconds(plan())
+
+
+def test_a_plan_is_told_by_what_others_of_its_kind_took(no_costs: Path) -> None:
+    """What was measured once tells of other levels of the suite on the kind of platform, within a factor of 1.5."""
+    slow, bench_s = {"host": 2.0, "host-aa": 2.0, "runc": 3.0, "qemu": 9.0}, 4.0
+    earlier = plan()
+    met = {arm.name: arm for arm in ARMS}
+    clock = duration_of(earlier, check_plan(earlier, SOURCE), ARMS)
+    assert "by the plan's settings: 100%" in str(clock)
+    run(earlier, RemainingTime(met, RememberedCosts(no_costs)), slow, bench_s)
+    other = parse_plan(TEXT.replace("sleep_samples = 1000", "sleep_samples = 300").replace("5000", "7000"), SOURCE)
+    told = duration_of(other, check_plan(other, SOURCE), ARMS)
+    took = run(other, RemainingTime(met, RememberedCosts(None)), slow, bench_s)
+    assert max(told.expected / took, took / told.expected) < 1.5
+    assert "as its parts took on this machine before" in str(told)
+
+
+def run(of: Plan, clock: RemainingTime, slow: dict[str, float], bench_s: float) -> float:
+    """What a run takes whose trials take so many times what its plan declares."""
+    took = 0.0
+    cells = check_plan(of, SOURCE).cells
+    for _ in range(of.repetitions):
+        for arm, times in slow.items():
+            clock.expect(arm, "plain", cells)
+            clock.launched(arm, "plain", bench_s)
+            for cell in cells:
+                clock.trial(arm, cell, times * cell.expected_s, over=True)
+                took += times * cell.expected_s
+            clock.closed(arm, "plain", bench_s)
+            clock.over(arm, "plain")
+            took += bench_s
+    clock.keep()
+    return took
