@@ -140,7 +140,7 @@ def test_a_program_that_is_missing_is_said_before_the_run(monkeypatch, tmp_path)
 
 
 def test_the_papers_design_has_its_three_scenarios():
-    plan, source = load_plan("bandwidth-2019")
+    plan, source = load_plan("full:bandwidth-2019")
     found = [cell.factors for cell in check_plan(plan, source).cells]
     by_capacity: dict[str, set[tuple[str, ...]]] = {}
     for one in found:

@@ -65,7 +65,7 @@ def test_designs_that_differ_in_their_laboratory_do_not_share_one():
 
 
 def test_the_papers_preset_is_the_papers_design():
-    plan, source = load_plan("forwarding-2016")
+    plan, source = load_plan("full:forwarding-2016")
     cells = check_plan(plan, source).cells
     assert {cell.factors["guests"] for cell in cells} == {"12"}
     assert {int(cell.factors["frame_bytes"]) for cell in cells} == {64, 128, 512, 1024, 1518}

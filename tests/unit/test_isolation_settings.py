@@ -220,7 +220,7 @@ def test_every_benchmark_and_load_has_a_kernel_and_figures_of_its_own():
 
 
 def test_the_papers_design_has_its_benchmarks_loads_cores_and_shares():
-    found = [cell.factors for cell in check_plan(*load_plan("isolation-2014")).cells]
+    found = [cell.factors for cell in check_plan(*load_plan("full:isolation-2014")).cells]
     paper = [one for one in found if one["policy"] == "limit+reservation" and one["block"] in ("", "64MiB")]
     memory = {f"memory-{access}-{element}" for access in ("read", "write") for element in ("integer", "float", "simd")}
     disk = {f"disk-{o}-{what}" for o in ("sequential", "random") for what in ("read", "write", "write-flush")}

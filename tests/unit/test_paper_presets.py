@@ -62,8 +62,10 @@ def test_all_measures_what_its_parts_measure_and_nothing_else() -> None:
 def test_a_replay_can_decide_at_the_confidence_it_asks_for(name: str) -> None:
     plan, _ = load_plan(name)
     # The smallest to the largest of n values holds the median with the confidence 1 − 2^(1 − n).
-    assert 1 - 2 ** (1 - plan.repetitions) >= plan.confidence
-    assert 1 - 2 ** (2 - plan.repetitions) < plan.confidence
+    assert plan.budget is not None
+    asked = plan.budget.claims_confidence(plan.confidence, plan.repetitions)
+    assert 1 - 2 ** (1 - plan.repetitions) >= asked
+    assert 1 - 2 ** (2 - plan.repetitions) < asked
 
 
 def test_a_replay_that_is_shown_and_written_out_is_the_same_plan() -> None:

@@ -52,7 +52,7 @@ def test_the_doctors_preset_has_every_kind_of_platform_that_needs_no_address():
 
 
 def test_the_papers_design_has_its_two_clocks_and_its_loads():
-    plan, source = load_plan("timing-2019")
+    plan, source = load_plan("full:timing-2019")
     cells = check_plan(plan, source).cells
     timers = {cell.factors["function"] for cell in cells if cell.probe == "timer_cost"}
     sleeps = {cell.factors["function"] for cell in cells if cell.probe == "sleep_lateness"}

@@ -101,7 +101,7 @@ def test_an_existing_server_is_never_crashed_and_stands_under_its_own_name():
 
 
 def test_the_replay_of_2012_has_all_of_the_papers_cells_and_its_sweep_of_clients():
-    plan, source = load_plan("storage-2012")
+    plan, source = load_plan("full:storage-2012")
     cells = check_plan(plan, source).cells
     levels = {"postgresql": "flushed", "mongodb": "none", "cassandra": "periodic"}
     for database, level in levels.items():

@@ -123,6 +123,7 @@ def _shown(value: Any) -> str:
 
 PAPER_PREFIX = "paper:"  # Of a plan's name whose report sets the papers' conclusions beside what was measured
 ALL = f"{PAPER_PREFIX}all"
+FULL_PREFIX = "full:"  # Of the exhaustive form of a preset
 _PARTS = ("timing", "bandwidth", "forwarding", "storage", "isolation")
 _ABOUT = (
     "A short replay of four papers: each of their conclusions beside what is measured here; about 45 minutes on two "
@@ -153,6 +154,7 @@ def _composed() -> str:
         "name": ALL,
         "description": _ABOUT,
         "repetitions": max(plan["repetitions"] for plan in plans),
+        "budget": {"repetitions": max(plan["budget"]["repetitions"] for plan in plans), "claims": True},
         "platform": list(platforms.values()),
         "suite": {suite: designs for plan in plans for suite, designs in _scoped(plan).items()},
     }
@@ -172,8 +174,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,79}")  # Of a plan: run folder
 
 def preset_names() -> list[str]:
     """The presets that come with virtgauge."""
-    files = (entry.name.removesuffix(".toml") for entry in _presets().iterdir() if entry.name.endswith(".toml"))
-    return [*sorted(files), *paper_names()]
+
+    def files(folder: resources.abc.Traversable) -> list[str]:
+        return sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
+
+    return [*files(_presets()), *paper_names(), *(FULL_PREFIX + name for name in files(_presets() / "full"))]
+
+
+def full_form(preset: str) -> str:
+    """The name of a preset's exhaustive form. Raises UsageError: it has none."""
+    if FULL_PREFIX + preset not in preset_names():
+        known = ", ".join(name.removeprefix(FULL_PREFIX) for name in preset_names() if name.startswith(FULL_PREFIX))
+        raise UsageError(f"--full: {preset!r} has no exhaustive form", f"leave it out; it is of {known}")
+    return FULL_PREFIX + preset
 
 
 def preset_text(name: str) -> str:
@@ -185,8 +198,8 @@ def preset_text(name: str) -> str:
         )
     if name == ALL:
         return _composed()
-    folder = _presets() / "paper" if name in paper_names() else _presets()
-    return (folder / f"{name.removeprefix(PAPER_PREFIX)}.toml").read_text(encoding="utf-8")
+    folder, _, file = name.rpartition(":")
+    return (_presets() / folder / f"{file}.toml").read_text(encoding="utf-8")
 
 
 def load_plan(preset_or_path: str) -> tuple[Plan, str]:
