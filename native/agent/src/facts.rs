@@ -64,6 +64,8 @@ struct Clocksource {
 struct Hypervisor {
     present: bool,
     signature: Option<String>,
+    product: Option<String>,
+    r#type: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -101,6 +103,8 @@ pub fn collect(identity: &Identity) -> Facts {
         hypervisor: Hypervisor {
             present: capability.hypervisor.is_some(),
             signature: signature.filter(|signature| !signature.is_empty()),
+            product: text("/sys/class/dmi/id/product_name"),
+            r#type: text("/sys/hypervisor/type"),
         },
         tsc: Tsc {
             invariant: capability.invariant,

@@ -256,6 +256,7 @@ class Runner:
             return None
         self._launch_failures[batch.arm] = 0
         self._note_emulation(batch.arm, facts)
+        self._note_hypervisor(batch.arm, facts)
         return testbed, add_guest(ready_ns=testbed.ready_ns, facts=facts)
 
     def _note_emulation(self, arm: str, facts: dict[str, Any]) -> None:
@@ -275,6 +276,21 @@ class Runner:
                     record = dataclasses.replace(other.record, emulated=True)
                     self._arms[name] = dataclasses.replace(other, record=record)
                     self._ledger.put_arm(record)
+
+    def _note_hypervisor(self, name: str, facts: dict[str, Any]) -> None:
+        """Let an arm stand for the hypervisor of which only its guests can tell that they are its machines."""
+        arm = self._arms[name]
+        found = arm.platform.recognised(facts)
+        if not found or found == arm.record.recognised:
+            return
+        text = f"{name}: its guest says that it is a virtual machine of {found}, for which it stands from now on"
+        if arm.record.recognised:
+            text += f", no longer for {arm.record.recognised}: figures of both are mixed"
+        self._ledger.add_event("remark", text)
+        self._display.show(Notice(text, warning=bool(arm.record.recognised)))
+        record = dataclasses.replace(arm.record, recognised=found, virtual=True)
+        self._arms[name] = dataclasses.replace(arm, record=record)
+        self._ledger.put_arm(record)
 
     def _record_unlaunched(self, batch: Batch[Cell], pending: Sequence[Cell]) -> None:
         failure = "the guest did not come up"

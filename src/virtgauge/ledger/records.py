@@ -103,11 +103,19 @@ class ArmRecord:
     fix: str | None
     settings: dict[str, Any]  # the platform's section of the plan, resolved
     virtual: bool | None = None  # its guests are machines with a kernel of their own; None in runs that do not say
+    recognised: str = ""  # the hypervisor that its guests were found to be of, where only they could tell
 
     @property
     def is_virtual(self) -> bool:
         """Whether its guests are virtual machines; where a run does not say, all but the host and containers are."""
         return self.kind not in ("host", "oci") if self.virtual is None else self.virtual
+
+    @property
+    def hypervisor(self) -> str:
+        """Whose virtual machines its guests are, as libvirt's URIs call it (``vbox``); empty where none is known."""
+        if self.kind == "libvirt":
+            return str(self.settings.get("uri", "")).partition(":")[0].partition("+")[0]
+        return self.recognised or (self.kind if self.kind in ("qemu", "xen", "uml") else "")
 
 
 BLOCKS_PER_HOST = 100_000

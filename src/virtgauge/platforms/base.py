@@ -57,6 +57,32 @@ def emulation_told(facts: Mapping[str, Any]) -> Emulation | None:
     return None
 
 
+_SIGNATURES = {
+    "KVMKVMKVM": "qemu",
+    _TCG_SIGNATURE: "qemu",
+    "Microsoft Hv": "hyperv",
+    "VMwareVMware": "esx",
+    "XenVMMXenVMM": "xen",
+    "VBoxVBoxVBox": "vbox",
+}
+"""What hypervisors answer to CPUID leaf 0x40000000 (``arch/x86/kernel/cpu/hypervisor.c`` and its kin)."""
+_PRODUCTS = {"VirtualBox": "vbox", "Standard PC": "qemu", "VMware": "esx", "HVM domU": "xen"}
+"""Beginnings of what their firmware calls the machine.  It goes before the signature: VirtualBox answers as KVM to
+guests that are Linux, and KVM as Hyper-V where a guest is given Hyper-V's interfaces."""
+
+
+def hypervisor_told(facts: Mapping[str, Any]) -> str:
+    """Whose virtual machine an agent's facts say that it is on, by the words of libvirt's URIs; empty where none is."""
+    told = facts.get("hypervisor") or {}
+    product, signature = str(told.get("product") or ""), str(told.get("signature") or "").strip("\0 ")
+    if told.get("type") == "xen":  # a guest that Xen lets see no CPUID of its own
+        return "xen"
+    if not told.get("present"):
+        return ""
+    named = next((name for beginning, name in _PRODUCTS.items() if product.startswith(beginning)), "")
+    return named or _SIGNATURES.get(signature, "")
+
+
 @dataclasses.dataclass(frozen=True)
 class Availability:
     """Whether a platform can be used on this machine."""
@@ -284,6 +310,10 @@ class Platform(abc.ABC):
     def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
         """What a guest's own facts say of emulation where :meth:`probe` could not know; None where nothing does."""
         return None
+
+    def recognised(self, facts: Mapping[str, Any]) -> str:
+        """The hypervisor that a guest's own facts speak for where nothing else could say; empty where nothing does."""
+        return ""
 
     def machine(self) -> WatchedMachine:
         """The machine that its guests work on, as far as its counters judge them."""

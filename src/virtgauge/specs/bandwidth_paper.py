@@ -46,7 +46,11 @@ def _is_about(figure: BandwidthFigure, context: Context, cell: Cell) -> bool:
 def published_of(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[BandwidthFigure]:
     """Figures of the same kind of platform; the A/A arm has none of its own."""
     for figure in bandwidth_figures():
-        if arm.role != "aa" and figure.platform == _PLATFORMS.get(arm.kind) and _is_about(figure, context, cell):
+        if (
+            arm.role != "aa"
+            and figure.platform == _PLATFORMS.get(arm.hypervisor or arm.kind)
+            and _is_about(figure, context, cell)
+        ):
             yield figure
 
 
@@ -105,7 +109,7 @@ def _judging(
             return "said of platforms beside the host"
         if not is_reference and "host" in about:
             return "said of the host"
-        if "other" in about or ("hypervisor" in cells and cells["hypervisor"] != arm.kind):
+        if "other" in about or ("hypervisor" in cells and cells["hypervisor"] != arm.hypervisor):
             of = cells.get("hypervisor", "a platform")
             return f"said of {of} beside other guests, and not both were measured here"
         return _not_measured(measure, cells)
@@ -138,7 +142,7 @@ def _of_arm(context: Context, arm: ArmRecord) -> Iterator[Figure]:
             "tool": _OURS[context.level(cell, "estimator")],
             "capacity_mbps": float(context.level(cell, "capacity_mbps")),
             "kind": "host" if arm.name == context.table.reference else "virtual",
-            "hypervisor": arm.kind,
+            "hypervisor": arm.hypervisor,
         }
         for measure in claim_file("bandwidth").measures:
             values = functools.partial(_values, context, cell, measure, arm.name)

@@ -25,8 +25,7 @@ _TABLES = {"timer_cost": "timer_cost", "sleep_lateness": "sleep_miss"}  # The pa
 _FUNCTIONS = {"rdtscp": "TSC", "clock_gettime": "System Call", "usleep": "uSleep", "highpertimer": "HPTSleep"}
 _LOADS = {"idle": "Idle System", "cpu": "CPU-bound", "io": "IO/network-bound"}
 _ORDER = [*_FUNCTIONS.values(), *_LOADS.values()]
-_KINDS = {"host": "Host OS", "qemu": "QEMU", "xen": "Xen"}
-_SCHEMES = {"qemu": "QEMU", "xen": "Xen", "vbox": "VBox", "esx": "ESXi"}
+_HYPERVISORS = {"qemu": "QEMU", "xen": "Xen", "vbox": "VBox", "esx": "ESXi"}
 _WORDS = {"VBox": "Virtual Box", "ESXi": "VMware ESXi", "Host OS": "host"}
 _PLAIN_RUNTIMES = ("runc", "crun", "youki")
 _STATISTICS = {"median": "p50", "half_iqr": "half_iqr", "max": "max", "min": "min", "p90": "p90", "p99.9": "p99.9"}
@@ -49,9 +48,10 @@ def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[Cell, str,
             continue
         function, load = _FUNCTIONS.get(context.level(cell, "function")), _LOADS.get(context.level(cell, "load"))
         for arm in context.own_arms:
-            if arm.kind in ("host", "qemu") and context.table.tried(cell, arm.name):
+            platform = "Host OS" if arm.kind == "host" else _HYPERVISORS.get(arm.hypervisor)
+            if platform and context.table.tried(cell, arm.name):
                 for one in timing_figures(_TABLES[cell.probe]):
-                    if (one.function, one.load, one.platform) == (function, load, _KINDS[arm.kind]):
+                    if (one.function, one.load, one.platform) == (function, load, platform):
                         yield cell, arm.name, one
 
 
@@ -136,9 +136,7 @@ def paper_platform(arm: ArmRecord) -> str | None:
     """What the paper calls a platform of this kind; None for one that it does not have."""
     if arm.role == "reference" and arm.kind in ("host", "simulated"):
         return "Host OS"
-    if arm.kind == "libvirt":
-        return _SCHEMES.get(str(arm.settings.get("uri", "")).partition(":")[0].partition("+")[0])
-    return None if arm.kind == "host" else _KINDS.get(arm.kind)
+    return _HYPERVISORS.get(arm.hypervisor)
 
 
 def _facts(arm: ArmRecord) -> dict[str, Level]:

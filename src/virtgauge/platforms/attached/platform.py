@@ -29,6 +29,7 @@ from virtgauge.platforms.base import (
     LaunchError,
     Platform,
     emulation_told,
+    hypervisor_told,
 )
 
 _OF_SSH = ("host", "port", "user", "identity_file", "known_hosts", "jump_host", "sudo", "folder")
@@ -269,6 +270,10 @@ class AttachedPlatform(Platform):
 
     def emulation(self, facts: Mapping[str, Any]) -> Emulation | None:
         return emulation_told(facts)
+
+    def recognised(self, facts: Mapping[str, Any]) -> str:
+        here = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return "" if facts.get("boot_id") == here else hypervisor_told(facts)  # this kernel is no guest's
 
     def remarks(self) -> tuple[str, ...]:
         remark = None if self.settings.via == "ssh" else self._dial_in.refused_callers.words()
