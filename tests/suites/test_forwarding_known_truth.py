@@ -144,6 +144,30 @@ def test_other_vectors_and_searches(tmp_path):
         assert trial.result["rfc2544_complete"] is False
 
 
+def test_a_soak_tells_the_loss_at_a_load_and_the_rate_that_loses_hardly_any(tmp_path):
+    """The simulated device loses nothing below its rate and all above: the critical rate is that rate."""
+    design = {"k": [3], "soak_s": 60, "soak_load": 100}
+    (trial,) = forwarding_trials(tmp_path / "run", design=design, frame_ns=4000)
+    soak = trial.result["soak"]
+    assert (soak["lost"], soak["lossy_trials"], soak["trials"], soak["seconds"]) == (0, 0, 6, 60)
+    assert soak["loss_ratio"]["high"] == pytest.approx(3.69 / soak["sent"], rel=0.01)
+    assert soak["critical_pps"]["low"] <= 250e3 * 1.01
+    assert soak["critical_pps"]["point"] == pytest.approx(250e3, rel=0.02)
+
+
+def test_a_soak_beyond_the_devices_rate_loses_what_is_beyond(tmp_path):
+    design = {"k": [3], "soak_s": 30, "soak_load": 110}
+    (trial,) = forwarding_trials(tmp_path / "run", design=design, frame_ns=4000, queue_frames=10)
+    soak = trial.result["soak"]
+    assert soak["loss_ratio"]["point"] == pytest.approx(1 - 250e3 / soak["rate_pps"], rel=0.02)
+    assert soak["lossy_trials"] == soak["trials"] == 3
+
+
+def test_without_a_soak_there_is_none(tmp_path):
+    (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3]}, frame_ns=4000)
+    assert trial.result["soak"] is None
+
+
 def test_a_search_without_end_is_a_trial_that_says_so(tmp_path):
     (trial,) = forwarding_trials(tmp_path / "run", design={"k": [3], "budget_s": 2, "duration_sum_s": 2})
     assert trial.status is TrialStatus.INVALID

@@ -21,6 +21,10 @@ def forwarding_measures() -> Iterator[Measure]:
     received = "the highest rate that came back in any trial of the search"
     buffer = field("back_to_back", "corrected_buffer_s", factor=1e9)
     offered, allowed = field("measuring_s", factor=1e9), field("pdr", "rate_pps")
+    lost = functools.partial(field, "soak", "loss_ratio", factor=100)
+    critical = functools.partial(field, "soak", "critical_pps")
+    least, most = "lower end of its 95 % interval", "upper end of its 95 % interval"
+    loss, rate = "frames lost in a soak at one load", "the rate at which one frame of 10⁷ is lost (PLRsearch)"
     yield from measures(
         *("forwarding", _THROUGHPUT),
         ("ndr", FRAME_RATE, higher, "the no-drop rate, found by the plan’s search", field("throughput_pps")),
@@ -31,6 +35,11 @@ def forwarding_measures() -> Iterator[Measure]:
         ("back_to_back.buffer", DURATION, higher, "the corrected buffer time of that burst", buffer),
         ("search.trials", COUNT, neither, "trials of a search", field("trials")),
         ("search.offered", DURATION, neither, "how long a search offered load", offered),
+        ("soak.loss", SHARE, Better.LOWER, loss, lost("point")),
+        ("soak.loss_high", SHARE, Better.LOWER, f"{loss}: {most}", lost("high")),
+        ("soak.critical_rate", FRAME_RATE, higher, rate, critical("point")),
+        ("soak.critical_rate_low", FRAME_RATE, higher, f"{rate}: {least}", critical("low")),
+        ("soak.critical_rate_high", FRAME_RATE, higher, f"{rate}: {most}", critical("high")),
         headline=("ndr",),
     )
     for percent in LOADS:

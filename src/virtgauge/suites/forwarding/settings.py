@@ -85,6 +85,10 @@ class ForwardingSettings(BaseModel):
     """Time one frame in the middle of each stream, as RFC 2544 does, instead of every frame."""
     back_to_back: Annotated[int, Field(ge=0, le=100)] = 0
     """Searches for the longest burst without loss (RFC 9004: 50); 0 means none."""
+    soak_s: Annotated[float, Field(ge=0, le=86_400)] = 0
+    """A soak at one load for so long (PLRsearch: 1800): its loss ratio, and the rate that loses 10⁻⁷; 0 means none."""
+    soak_load: Percent = 100
+    """Load of the soak, in per cent of the throughput."""
     late_share: Annotated[float, Field(gt=0, le=1)] = 0.05
     """Share of frames that may leave late at the throughput; beyond it the trial is invalid."""
     ledger_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.001

@@ -32,6 +32,7 @@ from virtgauge.suites.forwarding.laboratory import ForwardingLab, SimulatedLab
 from virtgauge.suites.forwarding.latency import BackToBack, LatencyAtLoad, back_to_back, latency_at_loads
 from virtgauge.suites.forwarding.searches import PARTIAL_DROP, Limits, SearchError, SearchResult, find_worst
 from virtgauge.suites.forwarding.settings import WORST, ForwardingSettings
+from virtgauge.suites.forwarding.soak import soak, soak_record
 from virtgauge.suites.forwarding.trial import Load, Offer, TrialResult
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -64,7 +65,7 @@ class ForwardingSuite(Suite):
         searches = len(s.strong) if vector == WORST else 1
         latency_s = len({*s.latency_loads, *s.load_curve}) * s.latency_s * s.latency_repeats
         longest_s = searches * s.search_method().longest_s(s.limits()) + 40 * s.calibration_s
-        longest_s += latency_s + 45 * s.back_to_back
+        longest_s += latency_s + 45 * s.back_to_back + s.soak_s
         trials = longest_s / min(s.length_of_trial_s, s.latency_s)
         # Of a search some ten trials; of mlrsearch, which repeats them, about four times what decides of one load.
         search_s = 4 * s.duration_sum_s if s.search == "mlrsearch" else 10 * s.length_of_trial_s
@@ -83,7 +84,7 @@ class ForwardingSuite(Suite):
             params={"vector": vector, "frame_bytes": frame_bytes},
             timeout_s=_OVERHEAD * longest_s + _TRIAL_OVERHEAD_S * trials + _SET_UP_S,
             testbed=f"forwarding-{s.guests}-{s.switch}-{_limit_level(s.cpu_limit)}-{s.memory_mib or 0}-{s.port}",
-            expected_s=searches * search_s + latency_s + 5 * s.calibration_s,
+            expected_s=searches * search_s + latency_s + s.soak_s + 5 * s.calibration_s,
         )
 
     async def set_up(self, testbed: str, stage: Stage) -> Testbed:
@@ -129,7 +130,7 @@ async def measure_cell(
         shares, search, searched = await cell.search(vector)
     except SearchError as error:
         return Measurement(base, {}, {}, (Flag("search-failed", str(error)),))
-    latencies, bursts = await cell.at_throughput(shares, search.ndr.rate_pps)
+    latencies, bursts, soaked = await cell.at_throughput(shares, search.ndr.rate_pps)
     unbound, together = lab.unbound, add_accountings(tally.ledgers)
     flags = [*_limits_met(search, calibration.limit_pps, medium_pps), *_late(latencies, settings.late_share)]
     flags += [*_disorders(tally, together), *_cautions(settings, lab, shares, search.ndr.rate_pps, latencies)]
@@ -161,6 +162,7 @@ async def measure_cell(
         "own_processors": lab.own_processors,
         "latency": [at_load.record(shares) for at_load in latencies],
         "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
+        "soak": soak_record(soaked, search.points) if soaked else None,
         "loss_accounting": {
             "closed": together.closed,
             "lost": together.lost,
@@ -251,11 +253,12 @@ class _CellTrials:
 
     async def at_throughput(
         self, shares: Shares, throughput: float | None
-    ) -> tuple[list[LatencyAtLoad], BackToBack | None]:
-        """Latency and bursts, which are defined at the throughput alone: none without one."""
+    ) -> tuple[list[LatencyAtLoad], BackToBack | None, tuple[TrialResult, ...]]:
+        """Latency, bursts and a soak, which are defined at the throughput alone: none without one."""
         settings, limits = self.settings, self.limits
         if throughput is None:
-            return [], None
+            return [], None, ()
+        measuring = (1 - _SEARCH_PART) / (2 if settings.soak_s else 1)
         latencies = await latency_at_loads(
             self._load(shares, tagged=settings.tagged_latency),
             throughput,
@@ -263,12 +266,17 @@ class _CellTrials:
             duration_s=settings.latency_s,
             repeats=settings.latency_repeats,
             highest_pps=limits.max_pps,
-            on_progress=lambda done: self.on_progress(_SEARCH_PART + (1 - _SEARCH_PART) * done),
+            on_progress=lambda done: self.on_progress(_SEARCH_PART + measuring * done),
         )
-        if not settings.back_to_back:
-            return latencies, None
-        burst = functools.partial(self.tally.burst, shares)
-        return latencies, await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
+        bursts, soaked = None, tuple[TrialResult, ...]()
+        if settings.back_to_back:
+            burst = functools.partial(self.tally.burst, shares)
+            bursts = await back_to_back(burst, limits.max_pps, throughput, repeats=settings.back_to_back)
+        if settings.soak_s:
+            rate_pps = min(throughput * settings.soak_load / 100, limits.max_pps)
+            told = lambda done: self.on_progress(1 - measuring * (1 - done))  # noqa: E731
+            soaked = await soak(self._load(shares), rate_pps, settings.soak_s, told)
+        return latencies, bursts, soaked
 
 
 def _limits_met(search: SearchResult, limit_pps: float, medium_pps: float | None) -> Iterator[Flag]:
