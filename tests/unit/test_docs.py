@@ -184,7 +184,7 @@ def test_the_tutorials_second_plan_is_whole(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(plan)
     checked = CliRunner().invoke(app, ["plan", "check", str(tmp_path / "mine.toml")])
     assert checked.exit_code == 0, checked.output
-    assert "measuring: about " in checked.output
+    assert "duration on this machine: about " in checked.output
 
 
 @pytest.mark.slow

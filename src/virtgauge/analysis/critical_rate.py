@@ -74,9 +74,13 @@ def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) 
     """
     if not any(trial.lost for trial in trials):
         return None
-    loads = np.array([trial.rate_pps for trial in trials])
-    seconds = np.array([trial.duration_s for trial in trials])
-    lost = np.array([float(trial.lost) for trial in trials])
+    together: dict[float, list[float]] = {}  # counts of one load have the mean of their time together
+    for trial in trials:
+        seconds_lost = together.setdefault(trial.rate_pps, [0.0, 0.0])
+        seconds_lost[0] += trial.duration_s
+        seconds_lost[1] += trial.lost
+    loads = np.array([*together])
+    seconds, lost = np.array([*together.values()]).T
     phi = dispersion(trials)
     weights, rates = [], []
     highest = float(loads.max())
