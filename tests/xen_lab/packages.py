@@ -15,7 +15,7 @@ from pathlib import Path
 
 from virtgauge.errors import UnavailableError
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
+from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.kernel import GuestKernel, find_kernel
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, State, silence
@@ -57,15 +57,10 @@ def find_xen() -> XenPackages | None:
 
 def provision_xen(progress: Progress) -> Outcome:
     """Put Xen into the cache: keep the one there if every hash fits, else fetch the distribution's own."""
-
-    def look() -> str | None:
-        found = whole_folder("xen", thorough=True)
-        return None if found is None else found[1]["package"]
-
-    return provided("xen", "Xen", "xen", progress, look, lambda: _fetch(progress))
+    return provided("xen", "Xen", "xen", progress, _fetch, "{package}".format_map)
 
 
-def _fetch(progress: Progress) -> str:
+def _fetch(progress: Progress) -> Facts:
     progress("asking for the packages of Xen")
     apt = Apt(progress, "xen")
     hypervisor, tools = _current(apt)
@@ -77,7 +72,7 @@ def _fetch(progress: Progress) -> str:
         _unpack_image(folder)
         for unused in _UNUSED:
             shutil.rmtree(folder / unused, ignore_errors=True)
-    return facts["package"]
+    return facts
 
 
 def _current(apt: Apt) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
+from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
 from virtgauge.provision.tools import run_logged
@@ -68,15 +68,12 @@ def find_boot_loader() -> BootLoader | None:
 
 def provision_boot_loader(progress: Progress) -> Outcome:
     """Put a boot loader into the cache: keep the one there if every hash fits, else fetch the distribution's own."""
-
-    def look() -> str | None:
-        found = whole_folder("boot-loader", thorough=True)
-        return None if found is None else found[1]["packages"].split(", ")[0]
-
-    return provided(_STEP, "the boot loader", "boot-loader", progress, look, lambda: _fetch(progress))
+    return provided(
+        *(_STEP, "the boot loader", "boot-loader", progress, _fetch), lambda facts: facts["packages"].split(", ")[0]
+    )
 
 
-def _fetch(progress: Progress) -> str:
+def _fetch(progress: Progress) -> Facts:
     progress("asking for the packages of the boot loader")
     apt = Apt(progress, _STEP)
     wanted = _with_libraries(apt)
@@ -90,7 +87,7 @@ def _fetch(progress: Progress) -> str:
         arrange(unpacked, folder)
         shutil.rmtree(unpacked)
         BootLoader(folder, ()).run("grub-mkimage", "--version")
-    return versions[0]
+    return facts
 
 
 def _with_libraries(apt: Apt) -> list[str]:

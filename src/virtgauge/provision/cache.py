@@ -25,6 +25,10 @@ MANIFEST_NAME = "manifest.json"
 _PARTIAL = ".partial-"
 
 
+Facts = Mapping[str, str]
+"""What a manifest says of a folder for people: ``version``, ``package`` …"""
+
+
 class ProvisionError(VirtgaugeError):
     """A product could not be had: why, and what would help.  Its remedy fits on one line."""
 
@@ -33,7 +37,7 @@ class ProvisionError(VirtgaugeError):
 class Manifest:
     """What a folder of the cache holds: facts for people, and each file's size and SHA-256 by relative path."""
 
-    facts: Mapping[str, str]
+    facts: Facts
     files: Mapping[str, tuple[int, str]]
 
 
@@ -96,11 +100,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def damage(folder: Path, *, thorough: bool) -> str | None:
-    """What is wrong with a folder of the cache, in one line; None when nothing is.
+    """What is wrong with a folder that was :func:`staged`, in one line; None when nothing is.
 
-    Args:
-        folder: as it was made by :func:`staged`.
-        thorough: compare every file's SHA-256; else only that the files are there in their sizes.
+    A thorough look compares every file's SHA-256, else only that the files are there in their sizes.
     """
     manifest = read_manifest(folder)
     if manifest is None:
@@ -118,37 +120,42 @@ def damage(folder: Path, *, thorough: bool) -> str | None:
 
 
 def provided(
-    step: str, title: str, lock: str, progress: Progress, look: Callable[[], str | None], fetch: Callable[[], str]
+    step: str,
+    title: str,
+    product: str,
+    progress: Progress,
+    fetch: Callable[[Progress], Facts],
+    named: Callable[[Facts], str],
+    wanted: Callable[[Facts], bool] | None = None,
 ) -> Outcome:
-    """Provide something that is kept in the cache: as it is there if it is whole, else anew.
+    """Provide something that is kept in the cache: as it is there if every hash fits and it is wanted, else anew.
 
-    Args:
-        look: compares every hash; returns what is there, None where it is not or not whole.
-        fetch: gets it, and returns what came; raises ProvisionError.
+    ``fetch`` gets it into a folder of the product, and raises ProvisionError; ``named`` says what came, or is there.
     """
     try:
-        with exclusive(lock, progress):
+        with exclusive(product.replace("/", "-"), progress):
             progress(f"checking {title} in the cache")
-            if (present := look()) is not None:
-                return Outcome(step, State.OK, present)
-            return Outcome(step, State.MADE, fetch())
+            if (found := whole_folder(product, wanted, thorough=True)) is not None:
+                return Outcome(step, State.OK, named(found[1]))
+            return Outcome(step, State.MADE, named(fetch(progress)))
     except ProvisionError as error:
         return Outcome(step, State.SKIPPED, error.message, error.remedy)
 
 
-def whole_folder(product: str, *, thorough: bool = False) -> tuple[Path, Mapping[str, str]] | None:
-    """The folder of a product that was made last, of those that are whole, and its facts; None where there is none.
+def whole_folder(
+    product: str, wanted: Callable[[Facts], bool] | None = None, *, thorough: bool = False
+) -> tuple[Path, Facts] | None:
+    """Of a product's folders, one for each version, the last made that is whole and wanted, and its facts; else None.
 
-    Args:
-        product: in whose folder of the cache there is one for each version.
-        thorough: as :func:`damage` has it; what is damaged is removed.
+    Thorough as :func:`damage` has it; what is damaged is removed then.
     """
-    found: tuple[Path, Mapping[str, str]] | None = None
+    found: tuple[Path, Facts] | None = None
     folders = [path for path in (cache_root() / product).glob("[!.]*") if path.is_dir()]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
         manifest = read_manifest(folder)
         if manifest is not None and damage(folder, thorough=thorough) is None:
-            found = found or (folder, manifest.facts)
+            if found is None and (wanted is None or wanted(manifest.facts)):
+                found = folder, manifest.facts
         elif thorough:
             shutil.rmtree(folder)
     return found
@@ -160,7 +167,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_manifest(folder: Path, facts: Mapping[str, str]) -> None:
+def _write_manifest(folder: Path, facts: Facts) -> None:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): (path.stat().st_size, sha256_of(path)) for path in paths}
     (folder / MANIFEST_NAME).write_text(json.dumps({"facts": dict(facts), "files": files}, indent=1) + "\n")

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
+from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
 
@@ -41,15 +41,11 @@ def find_ganesha() -> Ganesha | None:
 
 def provision_ganesha(progress: Progress) -> Outcome:
     """Put the server into the cache: keep the one there if every hash fits, else fetch the distribution's own."""
-
-    def look() -> str | None:
-        found = whole_folder("ganesha", thorough=True)
-        return None if found is None else f"nfs-ganesha {found[1]['version']}"
-
-    return provided("ganesha", "nfs-ganesha", "ganesha", progress, look, lambda: _fetch(progress))
+    named = "nfs-ganesha {version}".format_map
+    return provided("ganesha", "nfs-ganesha", "ganesha", progress, _fetch, named)
 
 
-def _fetch(progress: Progress) -> str:
+def _fetch(progress: Progress) -> Facts:
     progress("asking for the nfs-ganesha package")
     apt = Apt(progress, "ganesha")
     libraries = [name for name in apt.dependencies(_PACKAGES[0]) if name.startswith("lib")]
@@ -61,7 +57,7 @@ def _fetch(progress: Progress) -> str:
         for unused in ("etc", "usr/share", "lib/systemd"):
             shutil.rmtree(folder / unused, ignore_errors=True)
         _check(_arranged(folder, facts["version"]))
-    return f"nfs-ganesha {facts['version']}"
+    return facts
 
 
 def _arranged(folder: Path, version: str) -> Ganesha:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import ProvisionError, cache_root, provided, staged, whole_folder
+from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress
 
@@ -55,24 +55,23 @@ def find_kernel() -> GuestKernel | None:
     if found is None:
         return None
     folder, facts = found
-    package = f"{facts['package']} {facts['version']}"
-    return GuestKernel(facts["release"], folder / "vmlinuz", folder / "modules", package)
+    return GuestKernel(facts["release"], folder / "vmlinuz", folder / "modules", _named(facts))
 
 
 def provision_kernel(progress: Progress) -> Outcome:
     """Put a kernel into the cache: keep the one there if every hash fits, else fetch the distribution's current one."""
 
-    def look() -> str | None:
-        found = whole_folder("kernel", thorough=True)
-        # the modules of one that an earlier version fetched were chosen by other lists
-        return (
-            None if found is None or found[1].get("kept") != _KEPT else f"{found[1]['package']} {found[1]['version']}"
-        )
+    def is_wanted(facts: Facts) -> bool:
+        return facts.get("kept") == _KEPT  # the modules of one that an earlier version fetched were chosen otherwise
 
-    return provided("kernel", "the kernel", "kernel", progress, look, lambda: _fetch(progress))
+    return provided("kernel", "the kernel", "kernel", progress, _fetch, _named, is_wanted)
 
 
-def _fetch(progress: Progress) -> str:
+def _named(facts: Facts) -> str:
+    return f"{facts['package']} {facts['version']}"
+
+
+def _fetch(progress: Progress) -> Facts:
     progress("asking for the current kernel package")
     apt = Apt(progress, "kernel")
     package, *companions = _kernel_packages(apt)
@@ -84,7 +83,7 @@ def _fetch(progress: Progress) -> str:
             apt.extract(name, unpacked, facts)
         facts["release"] = arrange(unpacked, folder)
         shutil.rmtree(unpacked)
-    return f"{package} {facts['version']}"
+    return facts
 
 
 def _kernel_packages(apt: Apt) -> list[str]:

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, provided, sha256_of, staged
+from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, sha256_of, staged, whole_folder
 from virtgauge.provision.progress import Outcome, Progress
 from virtgauge.provision.tools import ToolError, run_logged, start_log
 
@@ -158,27 +158,19 @@ class GoProgram:
 
     def find(self) -> Path | None:
         """The pinned program from the cache, else one on PATH; None when there is neither.  Builds nothing."""
-        folder = self._folder()
-        if damage(folder, thorough=False) is None and os.access(folder / self.name, os.X_OK):
-            return folder / self.name
+        kept = whole_folder(self.name, self._is_wanted)
+        if kept is not None and os.access(kept[0] / self.name, os.X_OK):
+            return kept[0] / self.name
         found = shutil.which(self.name)
         return Path(found) if found else None
 
     def provision(self, progress: Progress) -> Outcome:
         """Build it into the cache, unless it is there with the hash it was made with."""
-        there = f"{self.name} {self.version}"
+        named = f"{self.name} {{version}}".format_map
+        return provided(self.part, self.name, self.name, progress, self._build, named, self._is_wanted)
 
-        def look() -> str | None:
-            return there if damage(self._folder(), thorough=True) is None else None
-
-        def build() -> str:
-            self._build(progress)
-            return there
-
-        return provided(self.part, self.name, self.name, progress, look, build)
-
-    def _folder(self) -> Path:
-        return cache_root() / self.name / self.version
+    def _is_wanted(self, facts: Facts) -> bool:
+        return facts["version"] == self.version
 
     def _go(self) -> str:
         found = shutil.which("go") or shutil.which("go", path=GO_FOLDER)
@@ -194,7 +186,7 @@ class GoProgram:
             )
         return found
 
-    def _build(self, progress: Progress) -> None:
+    def _build(self, progress: Progress) -> Facts:
         go = self._go()
         facts = {
             "module": self.module,
@@ -202,7 +194,7 @@ class GoProgram:
             "go": (output_of([go, "version"]) or "unknown").strip(),
         }
         start_log(self.part)
-        with staged(self._folder(), facts) as folder:
+        with staged(cache_root() / self.name / self.version, facts) as folder:
             progress(f"building {self.name}, which takes a minute or two")
             environment = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath", "GOBIN": str(folder)}
             # From a folder of its own: a go.mod or go.work around the present one is none of this build's.
@@ -213,6 +205,7 @@ class GoProgram:
                 raise ProvisionError(
                     f"the {self.name} that was built does not start here", "see its log below the cache's logs/"
                 )
+        return facts
 
 
 RUNSC_VERSION = "v0.0.0-20260905035102-160fafc42237"

