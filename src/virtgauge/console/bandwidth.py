@@ -25,7 +25,6 @@ app = typer.Typer(
     name="bandwidth",
     help="Estimate the available bandwidth between two machines: one listens, the other estimates.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
 )
 
 PORT = 8763  # Of TCP and of UDP, as in native/bandwidth

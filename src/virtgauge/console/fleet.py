@@ -19,7 +19,6 @@ app = typer.Typer(
     name="fleet",
     help="Many hosts: one plan measured on each of them, merged into one run with hosts as a factor.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
 )
 
 

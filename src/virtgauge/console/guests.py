@@ -20,18 +20,13 @@ attach = typer.Typer(
     name="attach",
     help="Machines that exist already: prepare one that cannot be reached by ssh and calls this machine instead.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
 )
+attach.callback()(lambda: None)  # a group, although it has one command
 
 _PREPARE_EXAMPLES = (
     "Example: virtgauge attach prepare --listen 192.0.2.1:7443\n\n"
     "Example: virtgauge attach prepare --listen 0.0.0.0:7443 --advertise 203.0.113.7:17443 --hours 72 --out esxi-guest"
 )
-
-
-@attach.callback()
-def _room() -> None:
-    """Machines that exist already."""
 
 
 @attach.command(epilog=_PREPARE_EXAMPLES)
@@ -102,7 +97,6 @@ image = typer.Typer(
     name="image",
     help="Build the smallest guest that boots on any hypervisor, and look into one. See docs/image.md.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
 )
 
 _BUILD_EXAMPLES = (
@@ -205,18 +199,13 @@ policy = typer.Typer(
     name="policy",
     help="What a guest may use of its host: limit, reservation, weight, cores, disk.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
 )
+policy.callback()(lambda: None)  # a group, although it has one command
 
 _POLICY_EXAMPLES = (
     "Example: virtgauge policy commands --hypervisor xen --name G --cpu-limit 0.5 --weight 200\n\n"
     "Example: virtgauge policy commands --hypervisor esxi --name G --reservation 1 --vcpus 2 --core-mhz 2600"
 )
-
-
-@policy.callback()
-def _policies() -> None:
-    """What a guest may use of its host: limit, reservation, weight, cores, disk."""
 
 
 @policy.command("commands", epilog=_POLICY_EXAMPLES)
