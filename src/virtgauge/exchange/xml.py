@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 import numpy as np
 
 from virtgauge import __version__
-from virtgauge.analysis.bounds import Outcome as Verdicted
 from virtgauge.decisions.verdicts import Verdict
 from virtgauge.errors import UsageError
 from virtgauge.exchange.figures import Figure
@@ -48,7 +47,7 @@ def document(root: ElementTree.Element) -> str:
 
 
 class Outcome(enum.StrEnum):
-    """How a case ended.
+    """How a case ended: as a verdict does, or in ways of its own.
 
     An inconclusive one is an ``error``, not ``skipped``: a CI job that counts skipped cases as good would accept a
     platform of which nothing has been shown.  Its type tells it from a failure of the measurement.
@@ -133,14 +132,6 @@ def _case(suite: ElementTree.Element, case: Case) -> None:
         child(made, "system-out", "\n".join(lines))
 
 
-_OUTCOMES = {
-    Verdicted.PASS: Outcome.PASS,
-    Verdicted.FAIL: Outcome.FAIL,
-    Verdicted.INCONCLUSIVE: Outcome.INCONCLUSIVE,
-    None: Outcome.SKIPPED,
-}
-
-
 def verdict_cases(decisions: Decisions, table: ResultTable) -> list[Case]:
     """The cases of a run, platform by platform; empty of one that requires nothing."""
     required = {one.name: one for one in decisions.requirements}
@@ -170,7 +161,7 @@ def _verdict_case(
         suite=label,
         classname="virtgauge.requirements",
         name=required.name,
-        outcome=_OUTCOMES[verdict.outcome],
+        outcome=Outcome(verdict.outcome.value) if verdict.outcome else Outcome.SKIPPED,
         message="; ".join(filter(None, (verdict.reason, more_text(verdict)))),
         seconds=sum(seconds.get(number, 0.0) for number in trials),
         properties={name: value for name, value in properties.items() if value},
