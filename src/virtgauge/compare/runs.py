@@ -13,9 +13,8 @@ from typing import NamedTuple
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio
 from virtgauge.errors import UsageError
 from virtgauge.ledger.read_only import ReadOnlyLedger
-from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus
+from virtgauge.ledger.records import ArmRecord, Manifest, TrialStatus, course_of
 from virtgauge.ledger.store import LEDGER_NAME
-from virtgauge.report.model import has_finished
 from virtgauge.results.columns import STATUSES, Cell
 from virtgauge.results.measure import Measure
 from virtgauge.results.table import ResultTable
@@ -112,7 +111,7 @@ def read_run(folder: Path, measures: Sequence[Measure]) -> ReadRun:
                 for arm in table.trials.arms
                 if (values := table.values(measure, cell, arm))
             }
-            finished = has_finished(ledger.events())
+            finished = course_of(ledger.events()) == "completed"
             manifest = table.manifest
         except (sqlite3.Error, zlib.error, ValueError, TypeError, KeyError) as error:
             raise UsageError(

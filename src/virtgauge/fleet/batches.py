@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from virtgauge.errors import UsageError
 from virtgauge.execution.prepare import Design, check_plan
 from virtgauge.execution.runner import Progress
-from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, HostRecord, TrialStatus
+from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, HostRecord, TrialStatus, course_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.fleet import FleetPair
 from virtgauge.plan.load import parse_plan
@@ -108,6 +108,7 @@ class BatchProgress(Progress):
 
 
 _COURSE = {
+    "": "not begun",
     "started": "under way, or ended without a word",
     "resumed": "under way, or ended without a word",
     "interrupted": "interrupted; `virtgauge fleet resume` goes on",
@@ -160,6 +161,5 @@ def fleet_status(ledger: Ledger) -> tuple[list[HostStanding], list[EventRecord],
         )
 
     events = ledger.events()
-    course = [event.kind for event in events if event.kind in _COURSE]
     told = [event for event in events if event.kind in _OF_HOSTS]
-    return [of(host) for host in manifest.hosts], told, _COURSE[course[-1]] if course else "not begun"
+    return [of(host) for host in manifest.hosts], told, _COURSE[course_of(events)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,14 @@ class EventRecord:
     at: str
     kind: str
     detail: str
+
+
+_COURSE = frozenset({"started", "resumed", "interrupted", "ended incomplete", "completed"})
+
+
+def course_of(events: Sequence[EventRecord]) -> str:
+    """Where a run stands: the kind of the last event on its course, ``completed`` of a whole one; empty before any."""
+    return next((event.kind for event in reversed(events) if event.kind in _COURSE), "")
 
 
 SCHEDULED = "scheduled"

@@ -16,7 +16,7 @@ import numpy as np
 
 from virtgauge.analysis.comparison import Agreement, agreement
 from virtgauge.analysis.estimate import Estimate, median_estimate
-from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, Manifest, TrialStatus
+from virtgauge.ledger.records import ONE_MACHINE, ArmRecord, EventRecord, GuestRecord, Manifest, TrialStatus, course_of
 from virtgauge.ledger.store import Ledger
 from virtgauge.plan.model import AA_SUFFIX, scopes_of
 from virtgauge.report.hosts import HostFindings, hosts_of
@@ -30,8 +30,6 @@ from virtgauge.results.formatting import confidence
 from virtgauge.results.table import ResultTable
 from virtgauge.specs.suites import SPECS
 
-COMPLETED = "completed"
-"""The kind of the event that marks a run's end; without it, a run is under way, was interrupted or ended early."""
 CHANGED_HOST = "changed-host"  # The kind of the event that a run went on although its host had changed
 
 
@@ -97,7 +95,7 @@ def build(ledger: Ledger) -> Report:
     tallies = Tallies.of(table.accounts())
     left_out = left_out_by_arm(manifest.arms, tallies)
     hosts = hosts_of(table, manifest, lambda *key: _cell_name(suites, *key))
-    finished, blocks = has_finished(events), np.unique(table.trials.block[valid]).size
+    finished, blocks = course_of(events) == "completed", np.unique(table.trials.block[valid]).size
     return Report(
         run=manifest,
         finished=finished,
@@ -163,12 +161,6 @@ def arms_of(manifest: Manifest, suite: str) -> tuple[ArmRecord, ...]:
     return tuple(found)
 
 
-def has_finished(events: Sequence[EventRecord]) -> bool:
-    """Whether the last that was said of the run's course is that it ended whole."""
-    course = [event.kind for event in events if event.kind in (COMPLETED, "started", "resumed", "interrupted")]
-    return bool(course) and course[-1] == COMPLETED
-
-
 def _arm_summary(arm: ArmRecord, table: ResultTable, guests: Sequence[GuestRecord]) -> ArmSummary:
     facts = next((guest.facts for guest in guests if guest.arm == arm.name and guest.facts), {})
     own = [guest for guest in guests if guest.arm == arm.name]
@@ -188,7 +180,7 @@ def _caveats(
     run: Manifest, suites: Sequence[SuiteReport], agrees: Agreement, events: Sequence[EventRecord], blocks: int
 ) -> Iterator[str]:
     """What a reader must know before the figures."""
-    if not has_finished(events):
+    if course_of(events) != "completed":
         yield "This run has not finished: these are the figures so far."
     if not blocks:
         yield "There is no valid trial, so there are no figures; the table of trials says why."

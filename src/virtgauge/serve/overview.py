@@ -11,11 +11,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from virtgauge.ledger.read_only import Attempt, ReadOnlyLedger
-from virtgauge.ledger.records import SCHEDULED, EventRecord, Manifest, TrialStatus
+from virtgauge.ledger.records import SCHEDULED, EventRecord, Manifest, TrialStatus, course_of
 from virtgauge.serve.runs import FoundRun, Stamp, is_measured, read_or_say, same_ledger
 
-COURSE = ("started", "resumed", "interrupted", "completed", "ended incomplete")
-"""The kinds of events that say where a run stands; the last of them holds."""
 _COUNTS, _DEFAULT_ATTEMPTS = ("attempts", "repetitions"), 3
 _SPOILT_SHOWN = 10
 _SETTLING = frozenset({TrialStatus.VALID.value, TrialStatus.UNSUPPORTED.value})
@@ -33,6 +31,9 @@ class State(enum.StrEnum):
     INTERRUPTED = "interrupted"
     UNFINISHED = "unfinished"  # and whether it goes on cannot be seen by this user
     UNREADABLE = "unreadable"
+
+
+_ENDED = {"completed": State.COMPLETE, "ended incomplete": State.INCOMPLETE}
 
 
 class Tally:
@@ -151,17 +152,11 @@ def _read_overview(run: FoundRun, tally: Tally | None) -> Overview:
         attempts, repetitions = _of_plan(manifest)
         counted = tally or Tally(attempts)
         counted.add(ledger.attempts(after=counted.newest))
-        state, scheduled = state_of(events), _scheduled(events)
+        state, scheduled = _ENDED.get(course_of(events), State.UNFINISHED), _scheduled(events)
         return Overview(run, state, manifest, counted, repetitions, scheduled, float(manifest.confidence))
 
     found = read_or_say(run.folder, read)
     return Overview(run, State.UNREADABLE, problem=found) if isinstance(found, str) else found
-
-
-def state_of(events: Sequence[EventRecord]) -> State:
-    """What the last word on the run's course says."""
-    last = next((event.kind for event in reversed(events) if event.kind in COURSE), "")
-    return {"completed": State.COMPLETE, "ended incomplete": State.INCOMPLETE}.get(last, State.UNFINISHED)
 
 
 def _of_plan(manifest: Manifest) -> tuple[int, int | None]:
