@@ -88,10 +88,8 @@ def compare_runs(
 ) -> Comparison:
     """Compare runs with the first of them; of a single one, two of its arms.
 
-    Args:
-        arms: ``BASE=OTHER`` or ``NAME`` for each; all that are named alike when empty.
-        equivalent: the largest change that does not matter, as a share.
-        across_versions: whether runs of different versions of virtgauge may be compared.
+    Arms are ``BASE=OTHER`` or ``NAME`` each, all that are named alike when empty; ``equivalent`` is the largest change
+    that does not matter, as a share.
 
     Raises:
         UsageError: a comparison that makes no sense, and why.

@@ -117,9 +117,7 @@ def _check(batch: Batch[Cell], kinds: dict[str, str], answer: BatchAnswer) -> No
 class Coordinator:
     """One execution of a fleet's run, from wherever its ledger stands to the end.
 
-    Args:
-        hosts: that take part now, as the manifest has them; of a resumed run some may be missing.
-        enrolment: of hosts, by which they were taken on.
+    The hosts are those of the manifest that were taken on by the enrolment; of a resumed run some may be missing.
     """
 
     def __init__(

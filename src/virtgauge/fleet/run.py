@@ -103,7 +103,13 @@ def resume_fleet(folder: Path, display: ProgressDisplay) -> bool:
 
         async def returning(host: HostRecord, enrolment: HostEnrolment) -> HostRecord | None:
             try:
-                _require_same_host(host, await enrolment.enrol(settings[host.name], manifest.plan_text))
+                found = await enrolment.enrol(settings[host.name], manifest.plan_text)
+                # Its figures could not be merged with its earlier ones.
+                if changed := changed_facts(host.fingerprint, found.fingerprint):
+                    raise UnavailableError(
+                        f"host {host.name!r} is not as it was when the run began: {'; '.join(changed)}",
+                        "start a new run for it",
+                    )
             except FAILURES_OF_A_HOST as error:
                 ledger.add_event("host-set-aside", str(error))
                 display.show(Notice(f"host {host.name} is set aside: {error}"))
@@ -178,11 +184,3 @@ def _host_records(
         machine = dataclasses.asdict(enrolment.signature.machine)
         records.append(HostRecord(name, index, enrolment.fingerprint, machine, tuple(usable)))
     return tuple(records)
-
-
-def _require_same_host(host: HostRecord, enrolment: Enrolment) -> None:
-    """Refuse to go on with a host whose figures could not be merged with its earlier ones."""
-    if changed := changed_facts(host.fingerprint, enrolment.fingerprint):
-        raise UnavailableError(
-            f"host {host.name!r} is not as it was when the run began: {'; '.join(changed)}", "start a new run for it"
-        )

@@ -198,7 +198,7 @@ def serve(scheduler: str, name: str, files: TlsFiles, *, listen: str | None, lif
         signal.signal(number, ends.note)
     deaths: list[float] = []
     while True:
-        child = _start(lambda: _work(scheduler, name, files, listen))
+        child = _start(lambda: asyncio.run(_serve(scheduler, name, files, listen)))
         status = _wait(child, lifeline, ends)
         if ends.asked:
             return ExitCode.OK
@@ -273,14 +273,10 @@ def _wait(child: int, lifeline: int | None, ends: _Ends) -> int:
         os.close(descriptor)
 
 
-def _work(scheduler: str, name: str, files: TlsFiles, listen: str | None) -> int:
-    configure()
-    return asyncio.run(_serve(scheduler, name, files, listen))
-
-
 async def _serve(scheduler: str, name: str, files: TlsFiles, listen: str | None) -> int:
     from virtgauge.fleet import work
 
+    configure()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -259,14 +259,11 @@ class Ledger:
                 row = [trial_id, measure, histogram.unit, pack(histogram), *bounds]
                 self._db.execute("INSERT INTO histograms VALUES (?,?,?,?,?,?,?)", row)
                 if histogram.n:
-                    self._add_statistics(trial_id, measure, histogram)
+                    self._db.execute(_STATISTICS_TABLE)
+                    found = statistics_of(distribution_of(histogram))
+                    row = [trial_id, measure, histogram.unit, histogram.n, *(found[name] for name in STATISTICS)]
+                    self._db.execute(f"INSERT INTO statistics VALUES ({','.join('?' * len(row))})", row)
         return trial_id
-
-    def _add_statistics(self, trial_id: int, measure: str, histogram: Histogram) -> None:
-        self._db.execute(_STATISTICS_TABLE)
-        found = statistics_of(distribution_of(histogram))
-        told = (trial_id, measure, histogram.unit, histogram.n, *(found[name] for name in STATISTICS))
-        self._db.execute(f"INSERT INTO statistics VALUES ({','.join('?' * len(told))})", told)
 
     def _write_samples(self, trial_id: int, samples: Mapping[str, npt.NDArray[np.int64]]) -> None:
         from pyarrow import array, concat_tables, parquet, table  # slow to import, and most runs keep no samples

