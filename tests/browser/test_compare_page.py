@@ -11,7 +11,7 @@ from compared_runs import MEDIAN, ledger_of
 from playwright.sync_api import Browser, Route, sync_playwright
 from synthetic import arm_record
 
-from virtgauge.compare import compare_runs, compare_series, document
+from virtgauge.compare import Wanted, compare_runs, compare_series, document
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_hostile_names_are_drawn_and_do_nothing(
     browser: Browser, folders: list[Path], tmp_path: Path, kind: str, width: int
 ) -> None:
-    found = compare_series(folders, [MEDIAN]) if kind == "series" else compare_runs([folders[0], folders[3]], [MEDIAN])
+    found = (
+        compare_series(folders, Wanted([MEDIAN]))
+        if kind == "series"
+        else compare_runs([folders[0], folders[3]], Wanted([MEDIAN]))
+    )
     complaints: list[str] = []
     requests: list[str] = []
 

@@ -21,7 +21,7 @@ from virtgauge import report
 from virtgauge.analysis.comparison import Comparison, Difference, resolution
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims.verdicts import CheckedClaim
-from virtgauge.compare.comparison import compare_runs
+from virtgauge.compare.comparison import Wanted, compare_runs
 from virtgauge.decisions.ranking import Ranking
 from virtgauge.decisions.verdicts import CellVerdict
 from virtgauge.exchange.figures import Figure as Exported
@@ -245,7 +245,7 @@ def _compared_arms(run: Path, built: Report) -> Iterator[Figure]:
     comparable = (one for one in records if one.role == "test" and one.emulated == base.emulated and one.name in tried)
     reference = base.name
     for arm in (one.name for one in comparable):
-        found = compare_runs([run], headline_measures(), arms=[f"{reference}={arm}"])
+        found = compare_runs([run], Wanted(headline_measures(), [f"{reference}={arm}"]))
         for change in found.changes:
             cell, own = found.cells[change.cell], change.own
             at = (cell_of(cell.probe, cell.factors), arm, f"arm={reference}")

@@ -14,7 +14,7 @@ from compared_runs import MEDIAN, ledger_of
 from rich.console import Console
 from synthetic import arm_record
 
-from virtgauge.compare import Comparison, SeriesComparison, compare_runs, compare_series, document
+from virtgauge.compare import Comparison, SeriesComparison, Wanted, compare_runs, compare_series, document
 from virtgauge.report.drawing import specification
 from virtgauge.specs.blocks import Chart
 
@@ -73,7 +73,7 @@ def evil_folders(root: Path, number: int) -> list[Path]:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     root = tmp_path_factory.mktemp("pair")
     folders = [ledger_of(root / name, seed, guest=1 + 0.3 * seed, day=1 + seed) for seed, name in enumerate("ab")]
-    return compare_runs(folders, [MEDIAN])
+    return compare_runs(folders, Wanted([MEDIAN]))
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +83,17 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> SeriesComparison:
     folders = [
         ledger_of(root / f"r{day}", day, guest=factor, day=day, blocks=6) for day, factor in enumerate(factors, 1)
     ]
-    return compare_series(folders, [MEDIAN])
+    return compare_series(folders, Wanted([MEDIAN]))
 
 
 @pytest.fixture(scope="module")
 def evil(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    return compare_runs(evil_folders(tmp_path_factory.mktemp("evil"), 2), [MEDIAN])
+    return compare_runs(evil_folders(tmp_path_factory.mktemp("evil"), 2), Wanted([MEDIAN]))
 
 
 @pytest.fixture(scope="module")
 def evil_series(tmp_path_factory: pytest.TempPathFactory) -> SeriesComparison:
-    return compare_series(evil_folders(tmp_path_factory.mktemp("evil"), 4), [MEDIAN])
+    return compare_series(evil_folders(tmp_path_factory.mktemp("evil"), 4), Wanted([MEDIAN]))
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from virtgauge.analysis.estimate import Estimate, median_estimate
-from virtgauge.analysis.shift import (
-    Bounds,
-    Outcome,
-    Shifted,
-    benjamini_hochberg,
-    judge,
-    paired_shifted,
-    shifted,
-)
+from virtgauge.analysis.shift import Bounds, Outcome, Shifted, benjamini_hochberg, judge, paired_shifted, shifted
 from virtgauge.compare.matching import Matched
 from virtgauge.compare.model import Change, Effect, Finding
 from virtgauge.compare.runs import ReadRun, Side

@@ -74,59 +74,47 @@ def caveats(runs: Sequence[ReadRun], across: bool) -> Iterator[str]:
         yield "The runs ask for different confidence; the base run's is used."
 
 
-Progress = Callable[[str], None]
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What of runs is compared, and how."""
+
+    measures: Sequence[Measure]
+    arms: Sequence[str] = ()  # ``BASE=OTHER`` or ``NAME`` each; all that are named alike when empty
+    equivalent: float = 0.05  # the largest change that does not matter, as a share
+    across_versions: bool = False  # whether runs of different versions of virtgauge may be compared
+    progress: Callable[[str], None] = lambda what: None  # is told what is being done
 
 
-def compare_runs(
-    folders: Sequence[Path],
-    measures: Sequence[Measure],
-    *,
-    arms: Sequence[str] = (),
-    equivalent: float = 0.05,
-    across_versions: bool = False,
-    progress: Progress = lambda what: None,
-) -> Comparison:
+def compare_runs(folders: Sequence[Path], wanted: Wanted) -> Comparison:
     """Compare runs with the first of them; of a single one, two of its arms.
-
-    Arms are ``BASE=OTHER`` or ``NAME`` each, all that are named alike when empty; ``equivalent`` is the largest change
-    that does not matter, as a share.
 
     Raises:
         UsageError: a comparison that makes no sense, and why.
     """
-    runs = _read(folders, measures, across_versions, progress)
-    matched = match(runs, measures, arms)
-    progress(f"comparing {len(matched.places)} figures")
-    criteria = Criteria(runs[0].manifest.confidence, equivalent)
+    runs = _read(folders, wanted)
+    matched = match(runs, wanted.measures, wanted.arms)
+    wanted.progress(f"comparing {len(matched.places)} figures")
+    criteria = Criteria(runs[0].manifest.confidence, wanted.equivalent)
     changes = find_changes(runs, matched, criteria)
-    return Comparison(**_common(runs, matched, criteria, across_versions), changes=changes)
+    return Comparison(**_common(runs, matched, criteria, wanted.across_versions), changes=changes)
 
 
-def compare_series(
-    folders: Sequence[Path],
-    measures: Sequence[Measure],
-    *,
-    arms: Sequence[str] = (),
-    equivalent: float = 0.05,
-    across_versions: bool = False,
-    seed: int = 1,
-    progress: Progress = lambda what: None,
-) -> SeriesComparison:
+def compare_series(folders: Sequence[Path], wanted: Wanted, seed: int = 1) -> SeriesComparison:
     """Find changes within a series of four or more runs, in the order in which they were made; see `compare_runs`.
 
     ``seed`` is that of the permutations.
     """
-    runs = _read(folders, measures, across_versions, progress)
+    runs = _read(folders, wanted)
     if len(runs) < LEAST_SERIES:  # a change could not be told from a single run that differs
         raise UsageError(
             f"--series: {len(runs)} runs; a series takes {LEAST_SERIES} at least",
             "compare fewer without --series, or add runs",
         )
     runs.sort(key=lambda run: run.manifest.created_at)
-    matched = match(runs, measures, arms)
-    criteria = Criteria(runs[0].manifest.confidence, equivalent)
-    series = find_series(runs, matched, criteria, seed, progress)
-    return SeriesComparison(**_common(runs, matched, criteria, across_versions), seed=seed, series=series)
+    matched = match(runs, wanted.measures, wanted.arms)
+    criteria = Criteria(runs[0].manifest.confidence, wanted.equivalent)
+    series = find_series(runs, matched, criteria, seed, wanted.progress)
+    return SeriesComparison(**_common(runs, matched, criteria, wanted.across_versions), seed=seed, series=series)
 
 
 def _common(runs: Sequence[ReadRun], matched: Matched, criteria: Criteria, across_versions: bool) -> dict[str, Any]:
@@ -156,15 +144,13 @@ def render_json(found: Comparison | SeriesComparison) -> str:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _read(
-    folders: Sequence[Path], measures: Sequence[Measure], across_versions: bool, progress: Progress
-) -> list[ReadRun]:
+def _read(folders: Sequence[Path], wanted: Wanted) -> list[ReadRun]:
     """Read runs; none may stand beside its copy, or beside one of another version unless that is asked for."""
     runs: list[ReadRun] = []
     seen: dict[tuple[str, str, int], ReadRun] = {}
     for folder in folders:
-        progress(f"reading {folder}")
-        run = read_run(folder, measures)
+        wanted.progress(f"reading {folder}")
+        run = read_run(folder, wanted.measures)
         twin = seen.setdefault((run.manifest.run_id, run.manifest.created_at, run.manifest.seed), run)
         if twin is not run:
             raise UsageError(
@@ -176,7 +162,7 @@ def _read(
         runs.append(run)
     base = runs[0]
     for run in runs:
-        if not across_versions and run.version != base.version:
+        if not wanted.across_versions and run.version != base.version:
             raise UsageError(
                 f"{base.folder} was measured by virtgauge {base.manifest.tool_version} and {run.folder} by "
                 f"{run.manifest.tool_version}: a figure of the same name may have been measured otherwise",

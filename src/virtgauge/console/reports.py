@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -166,7 +166,7 @@ def compare(
     A change is called one where its interval excludes no change, all comparisons together are taken into account, and
     it exceeds what identical arms (A/A) differ by. That nothing changed is a finding of its own.
     """
-    from virtgauge.compare import compare_runs, compare_series, document, render_json
+    from virtgauge.compare import Wanted, compare_runs, compare_series, document, render_json
     from virtgauge.compare.runs import run_folders
     from virtgauge.measures.catalogue import headline_measures, named_measures
 
@@ -175,14 +175,11 @@ def compare(
             f"{runs[0]}: one run, and nothing to compare it with",
             "name two runs or more, or two platforms of this one with --arm A=B",
         )
-    shared: dict[str, Any] = {"arms": arm or [], "equivalent": equivalent / 100, "across_versions": across_versions}
-    measures, progress = named_measures(measure or []) or headline_measures(), _progress()
+    measures = named_measures(measure or []) or headline_measures()
+    wanted = Wanted(measures, arm or (), equivalent / 100, across_versions, _progress())
     folders = run_folders(runs) if series else runs
     found: Comparison | SeriesComparison
-    if series:
-        found = compare_series(folders, measures, **shared, seed=seed, progress=progress)
-    else:
-        found = compare_runs(folders, measures, **shared, progress=progress)
+    found = compare_series(folders, wanted, seed) if series else compare_runs(folders, wanted)
     if format is ReportFormat.HTML:
         out = out or folders[-1] / PAGE_NAME
         _deliver(document(found).html(), out)
