@@ -11,7 +11,7 @@ import contextlib
 import functools
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from types import TracebackType
@@ -82,6 +82,10 @@ class Page(RequestHandler):
     """Base of all."""
 
     policy: ClassVar[str] = POLICY
+    get: Callable[..., Awaitable[None]]
+
+    async def head(self, *place: str) -> None:
+        await self.get(*place)
 
     def initialize(self, showing: Showing, access: Access) -> None:
         self.showing, self.access = showing, access
@@ -159,8 +163,6 @@ class UnknownPage(Page):
     async def get(self) -> None:
         await self.show_message(404, "Nothing here", "This address names nothing.")
 
-    head = get
-
 
 class IndexPage(Page):
     """All runs."""
@@ -184,8 +186,6 @@ class IndexPage(Page):
             folders=self.showing.folders,
         )
 
-    head = get
-
 
 class RunPage(Page):
     """One run, as it happens."""
@@ -201,8 +201,6 @@ class RunPage(Page):
         readable = one.state not in (State.RUNNING, State.UNREADABLE)
         reportable = readable and (at_no_cost or not await self.showing.measuring())
         await self.show("run.html", running=one.state is State.RUNNING, live=live, one=one, reportable=reportable)
-
-    head = get
 
 
 class ReportPage(Page):
@@ -238,8 +236,6 @@ class ReportPage(Page):
         self.set_header("Content-Security-Policy", POLICY)
         await super().show_message(status, title, text, remedy)
 
-    head = get
-
 
 class Asset(Page):
     """The style and the script."""
@@ -251,8 +247,6 @@ class Asset(Page):
             # By the files' place: to import the package of the reports would take a second and load what draws them.
             own = resources.files("virtgauge").joinpath("report", "templates", name).read_bytes() + own
         await self.finish(own)
-
-    head = get
 
 
 class Server:
