@@ -19,14 +19,7 @@ from virtgauge.execution.prepare import Design
 from virtgauge.execution.progress import GuestStarting, Notice, RunEnded, RunStarted, TrialEnded
 from virtgauge.fleet.batches import BatchProgress, Placed, Slots, placed_batches
 from virtgauge.fleet.cluster import WorkerLostError
-from virtgauge.fleet.messages import (
-    Assignment,
-    Assistance,
-    Assisting,
-    BatchAnswer,
-    ForeignMessageError,
-    Tester,
-)
+from virtgauge.fleet.messages import Assignment, Assistance, Assisting, BatchAnswer, ForeignMessageError, Tester
 from virtgauge.fleet.roster import HostEnrolment, HostLostError
 from virtgauge.ledger.records import SCHEDULED, GuestRecord, HostRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import Ledger, LedgerWriteError

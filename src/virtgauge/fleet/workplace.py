@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import operator
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +20,7 @@ from virtgauge.execution.runner import Runner
 from virtgauge.fleet.messages import Assignment, BatchAnswer, PackedTrial, Signature
 from virtgauge.host.scope import Scope
 from virtgauge.host.tag import cache_root
-from virtgauge.ledger.records import GuestRecord, TrialRecord, TrialStatus
+from virtgauge.ledger.records import ArmRecord, GuestRecord, TrialRecord, TrialStatus
 from virtgauge.ledger.store import LEDGER_NAME, Ledger
 from virtgauge.plan.load import parse_plan
 from virtgauge.plan.model import Plan
@@ -48,25 +49,20 @@ class Notices(ProgressDisplay):
         return words
 
 
+@dataclasses.dataclass
 class Workplace:
     """What a worker has open for a run: the machine's lock, a ledger, a scope, platforms that have begun."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        plan: Plan,
-        design: Design,
-        ledger: Ledger,
-        runner: Runner,
-        arms: Sequence[Arm],
-        display: Notices,
-        opened: contextlib.ExitStack,
-    ) -> None:
-        self._origin, self._plan, self._design = assignment, plan, design
-        self._ledger, self._runner, self._display, self._opened = ledger, runner, display, opened
-        self._arms = {arm.record.name: arm.record for arm in arms}
-        self._platforms: list[Platform] = list({id(arm.platform): arm.platform for arm in arms}.values())
-        self._events_told = len(ledger.events())
+    origin: Assignment  # the first
+    plan: Plan
+    design: Design
+    ledger: Ledger
+    runner: Runner
+    arms: Mapping[str, ArmRecord]
+    platforms: Sequence[Platform]
+    display: Notices
+    opened: contextlib.ExitStack  # all of it
+    events_told: int  # how many of the ledger's
 
     @classmethod
     async def open(cls, assignment: Assignment) -> Self:
@@ -90,23 +86,25 @@ class Workplace:
             stack.enter_context(run_to_ourselves(ledger.folder))
             ledger.discard_unfinished_samples()
             scope = stack.enter_context(Scope())
-            for platform in {id(arm.platform): arm.platform for arm in arms}.values():
+            platforms = list({id(arm.platform): arm.platform for arm in arms}.values())
+            for platform in platforms:
                 for words in await platform.begin(scope, agent):
                     display.show(Notice(words, warning=False))
             runner = Runner(
                 plan=plan, design=design, arms=arms, ledger=ledger, scope=scope, agent=agent, display=display
             )
-            return cls(assignment, plan, design, ledger, runner, arms, display, stack.pop_all())
+            known, told = {arm.record.name: arm.record for arm in arms}, len(ledger.events())
+            return cls(assignment, plan, design, ledger, runner, known, platforms, display, stack.pop_all(), told)
 
     @property
     def token(self) -> str:
         """Of the run."""
-        return self._origin.token
+        return self.origin.token
 
     def serves(self, assignment: Assignment) -> bool:
         """Whether an assignment is of the same run and host."""
         of = operator.attrgetter("token", "first_block", "plan_text", "arms")
-        return bool(of(self._origin) == of(assignment))
+        return bool(of(self.origin) == of(assignment))
 
     async def measure(self, assignment: Assignment, signature: Signature, remote: RemoteHost | None) -> BatchAnswer:
         """Measure what is missing of a batch, with its tester elsewhere; everything that is known of it, signed so.
@@ -116,20 +114,25 @@ class Workplace:
         """
         batch = self._batch(assignment)
         known = [(key, attempt, TrialStatus(status)) for key, attempt, status in assignment.known]
-        trials = await self._runner.run_one(batch, known, remote)
+        trials = await self.runner.run_one(batch, known, remote)
         return BatchAnswer(
             signature=signature,
-            trials=tuple(PackedTrial.read(self._ledger, trial) for trial in trials),
-            guests=tuple(guest for guest in self._ledger.guests() if _is_of(guest, batch, trials)),
-            notices=tuple(self._display.taken()),
+            trials=tuple(PackedTrial.read(self.ledger, trial) for trial in trials),
+            guests=tuple(guest for guest in self.ledger.guests() if _is_of(guest, batch, trials)),
+            notices=tuple(self.display.taken()),
             events=tuple(self._new_events()),
-            emulated=tuple(arm.name for arm in self._ledger.manifest().arms if arm.emulated),
+            emulated=tuple(arm.name for arm in self.ledger.manifest().arms if arm.emulated),
         )
 
     def _batch(self, assignment: Assignment) -> Batch[Cell]:
-        assert self._plan.seed is not None
-        batches = schedule_block(self._plan.seed, assignment.block, assignment.arms, self._design.cells, self._is_for)
-        for batch in batches:
+        assert self.plan.seed is not None
+        for batch in schedule_block(
+            self.plan.seed,
+            assignment.block,
+            assignment.arms,
+            self.design.cells,
+            lambda cell, arm: self.design.is_for(cell, self.arms[arm]),
+        ):
             if (batch.testbed, batch.arm) == (assignment.testbed, assignment.arm):
                 return batch
         raise UsageError(
@@ -137,18 +140,15 @@ class Workplace:
             "install the same version of virtgauge on every host of the fleet",
         )
 
-    def _is_for(self, cell: Cell, arm: str) -> bool:
-        return self._design.is_for(cell, self._arms[arm])
-
     def _new_events(self) -> list[tuple[str, str]]:
-        events = self._ledger.events()[self._events_told :]
-        self._events_told += len(events)
+        events = self.ledger.events()[self.events_told :]
+        self.events_told += len(events)
         return [(event.kind, event.detail) for event in events]
 
     def close(self) -> list[str]:
         """Give back everything; what the platforms remark."""
-        remarks = [words for platform in self._platforms for words in platform.remarks()]
-        self._opened.close()
+        remarks = [words for platform in self.platforms for words in platform.remarks()]
+        self.opened.close()
         return remarks
 
 
