@@ -21,7 +21,7 @@ import virtgauge
 from virtgauge.errors import UsageError, nearest
 from virtgauge.provision.boot_loader import find_boot_loader, provision_boot_loader
 from virtgauge.provision.cache import ProvisionError
-from virtgauge.provision.databases import DUCKDB, SERVERS, Product
+from virtgauge.provision.databases import DUCKDB, SERVERS
 from virtgauge.provision.ganesha import find_ganesha, provision_ganesha
 from virtgauge.provision.kernel import find_kernel, provision_kernel
 from virtgauge.provision.packages import NEEDS, OF_DATABASES, provision_packages
@@ -106,21 +106,20 @@ _EARLY = {"linker", "agent", "runc", "crun", "bubblewrap"}
 
 
 def _built(name: str, title: str) -> Part:
-    return Part(
-        name,
-        title,
-        Lane.BUILD,
-        lambda: is_built(name),
-        lambda progress: provision_programs(name, progress),
-        after=("linker",) if is_checkout() else (),
-        early=name in _EARLY,
-    )
+    build, after = functools.partial(provision_programs, name), ("linker",) if is_checkout() else ()
+    return Part(name, title, Lane.BUILD, lambda: is_built(name), build, after, early=name in _EARLY)
 
 
-def _database(product: Product) -> Part:
-    return Part(
-        product.name, product.title, Lane.FETCH, lambda: product.find() is not None, product.provision, product.after
-    )
+def _kept(
+    name: str,
+    title: str,
+    lane: Lane,
+    find: Callable[[], object | None],
+    provide: Callable[[Progress], Outcome],
+    after: tuple[str, ...] = (),
+) -> Part:
+    """One that is in the cache, once it was fetched or built."""
+    return Part(name, title, lane, lambda: find() is not None, provide, after)
 
 
 PARTS: dict[str, Part] = {
@@ -134,19 +133,12 @@ PARTS: dict[str, Part] = {
         _built("shim", "the shim for unmodified programs"),
         _built("uml_registers", "the registers of User Mode Linux"),
         _built("page", "the drawing library of reports"),
-        Part("kernel", "a guest kernel", Lane.FETCH, lambda: find_kernel() is not None, provision_kernel),
-        Part("gvisor", "gVisor", Lane.BUILD, lambda: RUNSC.find() is not None, RUNSC.provision),
-        Part("ganesha", "nfs-ganesha", Lane.FETCH, lambda: find_ganesha() is not None, provision_ganesha),
-        Part(
-            "image",
-            "a boot loader",
-            Lane.FETCH,
-            lambda: find_boot_loader() is not None,
-            provision_boot_loader,
-            ("qemu-img",),
-        ),
-        Part("store", "an object store", Lane.BUILD, lambda: OBJECT_STORE.find() is not None, OBJECT_STORE.provision),
-        *map(_database, (DUCKDB, *SERVERS)),
+        _kept("kernel", "a guest kernel", Lane.FETCH, find_kernel, provision_kernel),
+        _kept("gvisor", "gVisor", Lane.BUILD, RUNSC.find, RUNSC.provision),
+        _kept("ganesha", "nfs-ganesha", Lane.FETCH, find_ganesha, provision_ganesha),
+        _kept("image", "a boot loader", Lane.FETCH, find_boot_loader, provision_boot_loader, ("qemu-img",)),
+        _kept("store", "an object store", Lane.BUILD, OBJECT_STORE.find, OBJECT_STORE.provision),
+        *(_kept(one.name, one.title, Lane.FETCH, one.find, one.provision, one.after) for one in (DUCKDB, *SERVERS)),
     )
 }
 

@@ -13,15 +13,12 @@ from pathlib import Path
 from virtgauge.provision.cache import ProvisionError, cache_root, no_space
 
 _TAIL_LINES = 12
+_TIME_LIMIT_S = 1800.0
 _running: set[subprocess.Popen[bytes]] = set()
 
 
 class ToolError(ProvisionError):
-    """A program failed; the message names it and its status, ``tail`` holds the end of what it printed."""
-
-    def __init__(self, message: str, remedy: str, tail: str) -> None:
-        super().__init__(message, remedy)
-        self.tail = tail
+    """A program failed; the message names it, its status and the last line that it printed."""
 
 
 def run_logged(
@@ -30,12 +27,11 @@ def run_logged(
     log: str,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
-    timeout_s: float = 1800.0,
     may_be_ended: bool = True,
 ) -> None:
     """Run a program to its end, its output appended to the log of that name below the cache's ``logs`` folder.
 
-    The environment's variables come on top of this process's own.  It is killed after ``timeout_s``, and by
+    The environment's variables come on top of this process's own.  It is killed after half an hour, and by
     :func:`end_running` if it may be ended.
 
     Raises:
@@ -63,16 +59,16 @@ def run_logged(
             if may_be_ended:
                 _running.add(process)
             try:
-                process.wait(timeout_s)
+                process.wait(_TIME_LIMIT_S)
             except subprocess.TimeoutExpired:
                 _end(process)
                 raise
             finally:
                 _running.discard(process)
     except subprocess.TimeoutExpired as error:
-        raise ToolError(f"`{name}` did not end within {timeout_s:.0f} s", f"see {path}", "") from error
+        raise ToolError(f"`{name}` did not end within {_TIME_LIMIT_S:.0f} s", f"see {path}") from error
     except FileNotFoundError as error:
-        raise ToolError(f"{argv[0]} is not installed", "install it, then try again", "") from error
+        raise ToolError(f"{argv[0]} is not installed", "install it, then try again") from error
     if process.returncode == 0:
         return
     tail = _tail(path, start)
@@ -80,7 +76,7 @@ def run_logged(
         raise no_space(cache_root())
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
     said = f": {last}" if last else ""
-    raise ToolError(f"`{name}` ended with status {process.returncode}{said}", f"see {path}", tail)
+    raise ToolError(f"`{name}` ended with status {process.returncode}{said}", f"see {path}")
 
 
 def end_running() -> None:
