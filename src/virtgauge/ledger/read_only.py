@@ -156,7 +156,7 @@ class HostLedger(ReadOnlyLedger):
             UsageError: there is no run, it has one host only, or none of that name.
         """
         ledger = cls.for_command(folder)
-        hosts = {host.name: host for host in super().manifest(ledger).hosts}
+        hosts = {host.name: host for host in ledger.manifest().hosts}
         if name not in hosts:
             ledger.close()
             known = f"its hosts are {', '.join(hosts)}" if hosts else f"{folder} is the run of one host"
@@ -176,13 +176,3 @@ class HostLedger(ReadOnlyLedger):
             reason = f"it cannot be used on host {self._host.name}"
             arms.append(dataclasses.replace(arm, usable=False, reason=reason) if lacks else arm)
         return dataclasses.replace(whole, fingerprint=self._host.fingerprint, arms=tuple(arms), hosts=())
-
-    def trials(self, after: int = 0, at_most: int = -1) -> list[TrialRecord]:
-        own = [trial for trial in super().trials(after) if self._owns(trial.block)]
-        return own if at_most < 0 else own[:at_most]
-
-    def guests(self) -> list[GuestRecord]:
-        return [guest for guest in super().guests() if self._owns(guest.block)]
-
-    def _owns(self, block: int) -> bool:
-        return self._host is None or self._host.owns(block)

@@ -310,11 +310,12 @@ class Ledger:
 
     def trials(self, after: int = 0, at_most: int = -1) -> list[TrialRecord]:
         """All trials, valid or not, in the order in which they ended; or those after a number, or the first so many."""
-        rows = self._db.execute("SELECT * FROM trials WHERE trial_id > ? ORDER BY trial_id LIMIT ?", (after, at_most))
-        return [_trial(row) for row in rows]
+        asked = "SELECT * FROM trials WHERE trial_id > ? AND block BETWEEN ? AND ? ORDER BY trial_id LIMIT ?"
+        return [_trial(row) for row in self._db.execute(asked, (after, *self.blocks, at_most))]
 
     def guests(self) -> list[GuestRecord]:
-        return [_guest(row) for row in self._db.execute("SELECT * FROM guests ORDER BY guest_id")]
+        asked = "SELECT * FROM guests WHERE block BETWEEN ? AND ? ORDER BY guest_id"
+        return [_guest(row) for row in self._db.execute(asked, self.blocks)]
 
     def events(self) -> list[EventRecord]:
         return [EventRecord(*row) for row in self._db.execute("SELECT * FROM events ORDER BY rowid")]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from virtgauge.analysis.estimate import Estimate, median_estimate
 from virtgauge.ledger.read_only import ReadOnlyLedger
 from virtgauge.ledger.records import ArmRecord, EventRecord, GuestRecord, TrialRecord
-from virtgauge.ledger.store import Ledger
+from virtgauge.ledger.store import ALL_BLOCKS, Ledger
 from virtgauge.measures.catalogue import headline_measures
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Measure
@@ -66,6 +66,7 @@ class RunningFigures:
                     self._blocks[place].update(values)
                     self._estimates.pop(place, None)
                     self._cells[measure.full_name][cell] = None
+        ledger.blocks = ALL_BLOCKS
 
     def tables(self, arms: Sequence[ArmRecord]) -> list[FigureTable]:
         """A table for every measure that has a figure, in the order of the catalogue."""
