@@ -33,6 +33,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from scipy import special
 
 from virtgauge.analysis.estimate import Estimate, median_estimate
@@ -119,10 +120,10 @@ def paired_ratio(test: Mapping[int, float], reference: Mapping[int, float], nomi
     blocks = sorted(test.keys() & reference.keys())
     if not blocks:
         return Estimate.missing("ratio", "no block has a valid trial of both arms")
-    if any(test[block] <= 0 or reference[block] <= 0 for block in blocks):
+    above, below = (np.array([of[block] for block in blocks], dtype=np.float64) for of in (test, reference))
+    if min(above.min(), below.min()) <= 0:
         return Estimate.missing("ratio", "a ratio needs positive figures; see the difference", len(blocks))
-    logs = [math.log(test[block] / reference[block]) for block in blocks]
-    estimate = median_estimate(logs, "log", nominal).mapped(math.exp, "ratio")
+    estimate = median_estimate(np.log(above / below).tolist(), "log", nominal).mapped(math.exp, "ratio")
     return dataclasses.replace(estimate, method=f"paired by block; {estimate.method}")
 
 

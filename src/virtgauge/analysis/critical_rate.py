@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special, stats
+from scipy import special
 
 Floats = npt.NDArray[np.float64]
 _GRID, _DEVIATIONS = 121, 8.0  # Points along either axis, and how far they reach
@@ -61,8 +61,8 @@ def loss_ratio(trials: Sequence[LossCount], confidence: float) -> Interval:
     """Of trials at one load, with Garwood's interval of a Poisson mean on counts shrunk by their dispersion."""
     lost, sent, phi = sum(t.lost for t in trials), sum(t.sent for t in trials), dispersion(trials)
     tail = (1 - confidence) / 2
-    low = stats.chi2.ppf(tail, 2 * lost / phi) / 2 * phi if lost else 0.0
-    high = stats.chi2.ppf(1 - tail, 2 * (lost / phi + 1)) / 2 * phi
+    low = special.chdtri(2 * lost / phi, 1 - tail) / 2 * phi if lost else 0.0
+    high = special.chdtri(2 * (lost / phi + 1), tail) / 2 * phi
     return Interval(lost / sent, float(low) / sent, float(high) / sent)
 
 
@@ -116,6 +116,8 @@ def _grid_around_best(fit: Callable[[Floats, Floats], Floats], highest: float) -
 
     Returns receive rates, logarithms of spreads, and the area that each point stands for.
     """
+    from scipy import optimize  # half a second, which all but soaks spare
+
     ends = math.log(highest) + _LEAST_LOG_SPREAD, math.log(highest)
     coarse = [one.ravel() for one in np.meshgrid(np.linspace(0.01, 1.99, 100) * highest, np.linspace(*ends, 100)[1:-1])]
     starts = np.argsort(fit(*coarse))[-5:]

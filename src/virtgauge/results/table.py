@@ -269,7 +269,7 @@ class ResultTable:
         told = np.full((numbers.size + 1, len(names)), np.nan)  # the last row for trials of other hosts
         places = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
         places[numbers] = np.arange(numbers.size)
-        if self._records_statistics:
+        if self._first_with_statistics <= self._span[1]:
             columns = ", ".join(["trial_id", "unit", *(f'"{name}"' for name in names)])
             asked = f"SELECT {columns} FROM statistics WHERE measure = ? AND trial_id BETWEEN ? AND ?"
             for some in chunks(self.ledger.rows(asked, (histogram, *self._span))):
@@ -278,8 +278,7 @@ class ResultTable:
                 rows[np.isnan(scale)] = np.nan
                 rows[:, 1:] *= scale[:, None]
                 told[places[[row[0] for row in some]]] = rows
-        # Of others the histograms were recorded alone.
-        for number, one in self.ledger.histograms(numbers[np.isnan(told[:-1, 0])].tolist(), histogram):
+        for number, one in self.ledger.histograms(numbers[numbers < self._first_with_statistics].tolist(), histogram):
             if one.n and one.unit in NS_PER_UNIT:
                 found = statistics_of(distribution_of(one))
                 values = np.array([found[name] for name in names[1:]], dtype=np.float64)
@@ -288,8 +287,11 @@ class ResultTable:
         return self._statistics[histogram]
 
     @functools.cached_property
-    def _records_statistics(self) -> bool:
-        return bool(self.ledger.rows("SELECT 1 FROM sqlite_master WHERE name = 'statistics'").fetchall())
+    def _first_with_statistics(self) -> int:
+        """The first trial with them; of earlier ones, a former version recorded the histograms alone."""
+        recorded = self.ledger.rows("SELECT 1 FROM sqlite_master WHERE name = 'statistics'").fetchall()
+        first = self.ledger.rows("SELECT min(trial_id) FROM statistics").fetchone()[0] if recorded else None
+        return self._span[1] + 1 if first is None else int(first)
 
     @functools.cached_property
     def _span(self) -> tuple[int, int]:
