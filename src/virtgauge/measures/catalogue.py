@@ -10,24 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from virtgauge.errors import UsageError, nearest
 from virtgauge.results.measure import Measure
-from virtgauge.specs.bandwidth_figures import bandwidth_measures
-from virtgauge.specs.forwarding_measures import forwarding_measures
-from virtgauge.specs.imported import imported_measures
-from virtgauge.specs.isolation_work import isolation_measures
-from virtgauge.specs.storage import storage_measures
-from virtgauge.specs.timing import timing_measures
+from virtgauge.specs.suites import SPECS
 
-MEASURES: Mapping[str, Mapping[str, Measure]] = {
-    suite: {measure.name: measure for measure in make()}
-    for suite, make in (
-        ("timing", timing_measures),
-        ("bandwidth", bandwidth_measures),
-        ("forwarding", forwarding_measures),
-        ("storage", storage_measures),
-        ("isolation", isolation_measures),
-        ("imported", imported_measures),
-    )
-}
+MEASURES: Mapping[str, Mapping[str, Measure]] = {spec.name: {one.name: one for one in spec.measures} for spec in SPECS}
 """By suite and name."""
 
 
@@ -45,11 +30,7 @@ def find_measure(suite: str, name: str) -> Measure:
 
 
 def named_measures(names: Sequence[str]) -> list[Measure]:
-    """Measures by their full names (``timing.sleep_lateness.p99``), each once.
-
-    Raises:
-        UsageError: there is no such measure.
-    """
+    """Measures by their full names (``timing.sleep_lateness.p99``), each once. Raises UsageError: there is no such."""
     found = {}
     for full in names:
         suite, dot, name = full.partition(".")
