@@ -9,6 +9,9 @@ import csv
 import dataclasses
 import functools
 from importlib import resources
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +64,6 @@ ISOLATION = Source(
 class Table:
     """One published table."""
 
-    name: str  # of the file, without ``.csv``
     source: Source  # the paper
     place: str  # where in the paper
     rows: tuple[dict[str, str], ...]  # column name to text; an empty text is a figure that the paper does not give
@@ -81,28 +83,29 @@ NAMES = tuple(_PLACES)
 
 @functools.cache
 def table(name: str) -> Table:
-    """A published table.
-
-    Args:
-        name: one of :data:`NAMES`.
-
-    Raises:
-        KeyError: there is no such table.
-    """
+    """A published table by its file's name, one of :data:`NAMES`. Raises KeyError: there is no such table."""
     source, place = _PLACES[name]
     text = resources.files(__package__).joinpath(f"{name}.csv").read_text(encoding="utf-8")
-    return Table(name, source, place, tuple(csv.DictReader(text.splitlines())))
-
-
-def _number(text: str, units: float = 1.0) -> float | None:
-    return float(text) / units if text else None
+    return Table(source, place, tuple(csv.DictReader(text.splitlines())))
 
 
 # -- what the papers state, as figures -------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class TimingFigure:
+class _Row(BaseModel):
+    """A row of a table; an alias is the column's name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    @functools.cache
+    def all_of(cls, name: str) -> tuple[Self, ...]:
+        """The rows of a table, in its order."""
+        given = ({column: text for column, text in row.items() if text} for row in table(name).rows)
+        return tuple(map(cls.model_validate, given))
+
+
+class TimingFigure(_Row):
     """One row of the timing paper's Table 1 or 2, in nanoseconds.
 
     ``half_iqr_ns`` is what the paper calls MAD (section 2.3).
@@ -112,33 +115,27 @@ class TimingFigure:
     platform: str
     load: str
     median_ns: float
-    half_iqr_ns: float
+    half_iqr_ns: float = Field(alias="mad_ns")
     min_ns: float
     max_ns: float
 
 
-@functools.cache
 def timing_figures(name: str) -> tuple[TimingFigure, ...]:
     """The timing paper's Table 1 (``timer_cost``) or 2 (``sleep_miss``)."""
-    numbers = ("median_ns", "mad_ns", "min_ns", "max_ns")
-    return tuple(
-        TimingFigure(row["function"], row["platform"], row["load"], *(float(row[one]) for one in numbers))
-        for row in table(name).rows
-    )
+    return TimingFigure.all_of(name)
 
 
-@dataclasses.dataclass(frozen=True)
-class BandwidthFigure:
+class BandwidthFigure(_Row):
     """What the timing paper's text states of estimators, as it calls them; rates in Mbit/s."""
 
     tool: str
     timing: str
     platform: str
-    capacity: float
-    cross: float
-    median: float
-    half_iqr: float | None
-    note: str
+    capacity: float = Field(alias="capacity_mbps")
+    cross: float = Field(alias="cross_traffic_mbps")
+    median: float = Field(alias="median_mbps")
+    half_iqr: float | None = Field(None, alias="mad_mbps")
+    note: str = ""
 
     @property
     def error(self) -> float:
@@ -146,32 +143,20 @@ class BandwidthFigure:
         return self.median / (self.capacity - self.cross) - 1
 
 
-@functools.cache
 def bandwidth_figures() -> tuple[BandwidthFigure, ...]:
     """In the order of the table."""
-    return tuple(
-        BandwidthFigure(
-            *(row["tool"], row["timing"], row["platform"]),
-            capacity=float(row["capacity_mbps"]),
-            cross=float(row["cross_traffic_mbps"]),
-            median=float(row["median_mbps"]),
-            half_iqr=_number(row["mad_mbps"]),
-            note=row["note"],
-        )
-        for row in table("bandwidth").rows
-    )
+    return BandwidthFigure.all_of("bandwidth")
 
 
-@dataclasses.dataclass(frozen=True)
-class StorageFigure:
+class StorageFigure(_Row):
     """A figure of the storage paper's Table IV or V, in operations (of many values: rows) per second."""
 
     database: str
     server: str
-    values: int
+    values: int = Field(alias="values_per_statement")
     operation: str
-    many_clients: bool
-    per_s: float
+    many_clients: Annotated[bool, BeforeValidator(lambda text: text == "many")] = Field(alias="clients")
+    per_s: float = Field(alias="operations_per_second")
 
     @property
     def name(self) -> str:
@@ -190,17 +175,9 @@ class StorageFigure:
         return f"{self.database}/{self.server}/{self.name}/{clients}/{self.values}"
 
 
-@functools.cache
-def storage_figures() -> tuple[StorageFigure, ...]:
+def storage_figures() -> list[StorageFigure]:
     """All 48, Table IV before Table V."""
-    found = [
-        StorageFigure(
-            *(row["database"], row["server"], int(row["values_per_statement"]), row["operation"]),
-            *(row["clients"] == "many", float(row["operations_per_second"])),
-        )
-        for row in table("storage_ops").rows
-    ]
-    return tuple(sorted(found, key=lambda one: one.values))
+    return sorted(StorageFigure.all_of("storage_ops"), key=lambda one: one.values)
 
 
 _SHARES = {
@@ -209,38 +186,44 @@ _SHARES = {
     "falls to 80 % at high declared limits": (0.5, 1.0),
 }
 """The shares that a note speaks of; where the text says low or high, a half of them (ours)."""
+_Percent = Annotated[float, AfterValidator(lambda percent: percent / 100)]
 
 
-@dataclasses.dataclass(frozen=True)
-class IsolationFigure:
+class IsolationFigure(_Row):
     """What the isolation paper's text states in figures; shares and efficiencies 0 … 1 and beyond."""
 
     processor: str
     energy_saving: bool
     benchmark: str
     load: str
-    on: str  # the guest that has limit and reservation
-    share: float | None  # declared; None for a statement about many
-    shares: tuple[float, float]  # the least and the greatest declared share that it is about
+    left: _Percent | None = Field(None, alias="declared_percent")  # by what is declared, for the tested guest
     # q_low, q_high: as stated; None where one end or both are not
-    q_low: float | None
-    q_high: float | None
-    note: str
+    q_low: _Percent | None = Field(None, alias="q_low_percent")
+    q_high: _Percent | None = Field(None, alias="q_high_percent")
+    note: str = ""
+
+    @property
+    def on(self) -> str:
+        """The guest that has limit and reservation."""
+        return "loading" if self.note.startswith("loading VM holds limit and reservation") else "tested"
+
+    @property
+    def share(self) -> float | None:
+        """Declared; None for a statement about many."""
+        if self.left is None or self._many:
+            return None
+        return 1 - self.left if self.on == "loading" else self.left
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The least and the greatest declared share that it is about."""
+        return self._many or ((0.0, 1.0) if self.share is None else (self.share, self.share))
+
+    @property
+    def _many(self) -> tuple[float, float] | None:
+        return next((ends for words, ends in _SHARES.items() if self.note.startswith(words)), None)
 
 
-@functools.cache
 def isolation_figures() -> tuple[IsolationFigure, ...]:
     """In the order of the table."""
-    found = []
-    for row in table("isolation").rows:
-        on_loading = row["note"].startswith("loading VM holds limit and reservation")
-        share = _number(row["declared_percent"], 100)
-        if on_loading and share is not None:
-            share = 1 - share  # the table has the share that is left for the tested guest
-        many = next((ends for words, ends in _SHARES.items() if row["note"].startswith(words)), None)
-        share = share if many is None else None
-        low, high = (_number(row[name], 100) for name in ("q_low_percent", "q_high_percent"))
-        of = row["processor"], row["energy_saving"] == "on", row["benchmark"], row["load"]
-        shares = many or ((0.0, 1.0) if share is None else (share, share))
-        found.append(IsolationFigure(*of, "loading" if on_loading else "tested", share, shares, low, high, row["note"]))
-    return tuple(found)
+    return IsolationFigure.all_of("isolation")
