@@ -12,7 +12,7 @@ from virtgauge.specs import timing_insights as insights
 from virtgauge.specs import timing_paper as paper
 from virtgauge.specs.context import Context
 from virtgauge.specs.model import ChartSpec, Factor, Figures, HeadlineSpec, SectionSpec, SuiteSpec, TableSpec, Told
-from virtgauge.specs.timing_causes import advice, why
+from virtgauge.specs.timing_causes import why
 from virtgauge.specs.timing_factors import what_matters
 
 
@@ -150,7 +150,7 @@ TIMING = SuiteSpec(
     summary=(insights.glance,),
     sections=(
         SectionSpec(
-            *("causes", "Why, and what would help", (advice, why)),
+            *("causes", "Why, and what would help", (why,)),
             "The first thing to do on each platform, by measured effect; below it, what each guest says of itself, "
             "what the figures say about that, and the effect of a remedy where this run measured both with and without "
             "it: time saved, paired by block, with its interval. Where it did not, what a plan must hold for it.",

@@ -73,27 +73,10 @@ class Cause:
         return self.factor is not None and self.effect is not None and (self.effect.low or 0.0) > 0
 
 
-def causes(
-    facts: Mapping[str, Any],
-    medians: Medians,
-    nominal: float,
-    reference: Medians | None = None,
-    refusals: Mapping[tuple[str, str], str] | None = None,
-    steal: tuple[float | None, float | None] = (None, None),
-) -> tuple[Cause, ...]:
-    """The causes of one arm, in the order in which to look at them.
-
-    Args:
-        facts: of one of its guests, as the agent saw them; empty where no guest came up.
-        medians: of its valid trials.
-        nominal: confidence of the intervals.
-        reference: the reference arm's medians; None for the reference itself.
-        refusals: why the guest could not do what a level of a factor asks, in its agent's words.
-        steal: the share of its CPU time that was stolen, seen from the host and inside; None where untold.
-    """
-    arm = _Arm(facts, medians, nominal, reference or {}, refusals or {}, steal)
+def causes(arm: Arm) -> tuple[Cause, ...]:
+    """The causes of one arm, in the order in which to look at them."""
     looks = (_hypervisor, _clock_source, _vdso, _counter, _slack, _class, _steal, _idle_states)
-    return tuple(look(arm) for look in looks) if facts else ()
+    return tuple(look(arm) for look in looks) if arm.facts else ()
 
 
 def summary(found: Sequence[Cause]) -> str:
@@ -120,15 +103,18 @@ class _Pair(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Arm:
-    """What is known of one arm; see :func:`causes`."""
+class Arm:
+    """What is known of one arm."""
 
-    facts: Mapping[str, Any]
-    medians: Medians
-    nominal: float
-    reference: Medians
-    refusals: Mapping[tuple[str, str], str]
-    steal: tuple[float | None, float | None]
+    facts: Mapping[str, Any]  # of one of its guests, as the agent saw them; empty where no guest came up
+    medians: Medians  # of its valid trials
+    nominal: float  # confidence of the intervals
+    # the reference arm's medians; empty for the reference itself
+    reference: Medians = dataclasses.field(default_factory=dict)
+    # why the guest could not do what a level of a factor asks, in its agent's words
+    refusals: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    # the share of its CPU time that was stolen, seen from the host and inside; None where untold
+    steal: tuple[float | None, float | None] = (None, None)
 
     def saved(self, before: Blocks, after: Blocks) -> Estimate:
         return paired_difference(before, after, "ns", self.nominal)
@@ -163,7 +149,7 @@ class _Arm:
         return f"{error.rstrip('.')}." if error else None
 
 
-def _hypervisor(arm: _Arm) -> Cause:
+def _hypervisor(arm: Arm) -> Cause:
     hypervisor = arm.facts.get("hypervisor") or {}
     if not hypervisor.get("present"):
         sentence = "The processor reports no hypervisor: bare metal, or a hypervisor that hides itself."
@@ -173,7 +159,7 @@ def _hypervisor(arm: _Arm) -> Cause:
     return Cause("hypervisor", name, f"This platform runs above {name}, which influences every figure.")
 
 
-def _clock_source(arm: _Arm) -> Cause:
+def _clock_source(arm: Arm) -> Cause:
     topic, source = "clock source", arm.facts.get("clocksource") or {}
     current, available = source.get("current"), source.get("available") or []
     if current is None:
@@ -187,7 +173,7 @@ def _clock_source(arm: _Arm) -> Cause:
     return arm.dear(topic, current, f"{current} is read through the hypervisor; {remedy}", "clock_gettime", needs)
 
 
-def _vdso(arm: _Arm) -> Cause:
+def _vdso(arm: Arm) -> Cause:
     plain, call = (_reading(arm.medians, name) for name in ("clock_gettime", "clock_gettime_syscall"))
     if not plain or not call:
         answers = arm.facts.get("vdso")
@@ -203,7 +189,7 @@ def _vdso(arm: _Arm) -> Cause:
     return Cause("vDSO", observed, sentence, saved, against="against a system call; already so")
 
 
-def _counter(arm: _Arm) -> Cause:
+def _counter(arm: Arm) -> Cause:
     topic, tsc = "time stamp counter", arm.facts.get("tsc") or {}
     measured, system = (_reading(arm.medians, name) for name in ("rdtsc", "clock_gettime"))
     cost = _point(measured) if measured else tsc.get("read_p50_ns")
@@ -228,7 +214,7 @@ def _counter(arm: _Arm) -> Cause:
     return Cause(topic, observed, sentence, saved, against="against clock_gettime")
 
 
-def _slack(arm: _Arm) -> Cause:
+def _slack(arm: Arm) -> Cause:
     topic, slack_ns = "timer slack", arm.facts.get("timer_slack_ns")
     if slack_ns is None:
         return Cause(topic, "not taken", "This kernel has no timer slack: late wake-ups have another cause.")
@@ -243,7 +229,7 @@ def _slack(arm: _Arm) -> Cause:
     return Cause(topic, observed, "Measure usleep with both slacks to see the effect of 1 ns.", needs=needs)
 
 
-def _class(arm: _Arm) -> Cause:
+def _class(arm: Arm) -> Cause:
     topic = "scheduling class"
     # Where another program can run first, the class matters most: so the load under which it saves most.
     pairs = _pairs(arm.medians, "policy", "fifo")
@@ -259,7 +245,7 @@ def _class(arm: _Arm) -> Cause:
     return Cause(topic, "SCHED_OTHER", "Measure usleep in both classes to see the effect of SCHED_FIFO.", needs=needs)
 
 
-def _steal(arm: _Arm) -> Cause:
+def _steal(arm: Arm) -> Cause:
     told = dict(zip(("seen from the host", "seen inside"), arm.steal, strict=True))
     said = (
         f"{name}: {'not told' if worst is None else f'at most {share(worst)} of its CPU time in a trial'}"
@@ -277,7 +263,7 @@ def _steal(arm: _Arm) -> Cause:
     return Cause("steal", "; ".join(said), sentence)
 
 
-def _idle_states(arm: _Arm) -> Cause:
+def _idle_states(arm: Arm) -> Cause:
     topic, idle = "C-states", arm.facts.get("idle")
     # Whether this kernel itself chooses between idle states.
     visible = bool(idle and idle.get("states") and idle.get("driver") not in (None, "none"))
@@ -364,20 +350,22 @@ def _idle_pair(medians: Medians, factor: str, after: str) -> _Pair | None:
 def causes_of(context: Context) -> Iterator[tuple[ArmRecord, tuple[Cause, ...]]]:
     """The causes of every arm that has medians, but of the A/A arm."""
     medians = {arm.name: _medians(context, arm.name) for arm in context.arms}
-    reference, steal = medians.get(context.table.reference), context.once(steal_shares)
+    reference, steal = medians.get(context.table.reference, {}), context.once(steal_shares)
     for arm in context.arms:
         if medians[arm.name] and arm.role != "aa":
-            facts = context.facts.get(arm.name, {})
-            against = None if arm.role == "reference" else reference
+            facts, against = context.facts.get(arm.name, {}), {} if arm.role == "reference" else reference
             stolen, refusals = steal.get(arm.name, (None, None)), _refusals(context, arm.name)
-            if found := causes(facts, medians[arm.name], context.table.confidence, against, refusals, stolen):
+            known = Arm(facts, medians[arm.name], context.table.confidence, against, refusals, stolen)
+            if found := causes(known):
                 yield arm, found
 
 
 def _medians(context: Context, arm: str) -> Medians:
-    own = [cell for cell in context.cells if cell.probe in PROBES]
-    found = {(one.probe, frozenset(one.levels)): context.values(f"{one.probe}.p50", one, arm) for one in own}
-    return {key: blocks for key, blocks in found.items() if blocks}
+    return {
+        (cell.probe, frozenset(cell.levels)): blocks
+        for cell in context.where({"probe": PROBES})
+        if (blocks := context.values(f"{cell.probe}.p50", cell, arm))
+    }
 
 
 def _refusals(context: Context, arm: str) -> dict[tuple[str, str], str]:
@@ -416,16 +404,12 @@ def steal_shares(context: Context) -> dict[str, tuple[float | None, float | None
     return {arm: (middle.get((arm, "steal_ns")), middle.get((arm, "guest_steal_ns"))) for arm in arms}
 
 
-def advice(context: Context) -> Iterator[Block]:
-    """The first thing to do on each platform."""
-    for arm, found in causes_of(context):
-        yield Text((summary(found),), arm.label, "finding")
-
-
 def why(context: Context) -> Iterator[Block]:
-    """For each platform its causes."""
+    """The first thing to do on each platform, then the causes of each."""
+    known = list(causes_of(context))
+    yield from (Text((summary(found),), arm.label, "finding") for arm, found in known)
     columns = (Column("found", text=True), "time saved", "times", Column("what to do", text=True))
-    for arm, found in causes_of(context):
+    for arm, found in known:
         rows = []
         for cause in found:
             place = context.place("*", arm.name, cause=cause.topic)
