@@ -12,22 +12,18 @@ import dataclasses
 import functools
 import itertools
 import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from virtgauge.analysis.comparison import unpaired_ratio
-from virtgauge.analysis.estimate import Estimate, attainable_confidence, expanded_tail
+from virtgauge.analysis.estimate import Estimate
 from virtgauge.claims import model
-from virtgauge.claims.figures import Figure, Figures, exact, format_level, grouped, number_text, told
+from virtgauge.claims.figures import Figure, Figures, format_level, grouped, mean_change, number_text, told
 from virtgauge.claims.model import Claim, Level, Range
 from virtgauge.claims.significance import significance
 from virtgauge.claims.verdicts import CheckedClaim, Evidence, verdict_of, within
 
 _NOT_ALIKE = "nothing was measured both ways and otherwise alike"
 _AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
-_RESAMPLES = 2000
 _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's is taken for it
 
 
@@ -120,11 +116,9 @@ def _agreement(
     *,
     is_ratio: bool,
 ) -> tuple[bool | None, bool | None, str]:
-    """Whether an estimate lies within bounds, by itself and as one of so many, and what forbids to say so.
+    """Whether an estimate, as one of so many, lies within bounds, by itself and surely, and what forbids to say so.
 
-    Args:
-        estimate: as one of so many.
-        of: by the arms identical to which the margin is judged; None within one arm.
+    ``of`` is by the arms identical to which the margin is judged; None within one arm.
     """
     neutral = 1 if is_ratio else 0
     strictly = bounds in ((neutral, None), (None, neutral))
@@ -218,7 +212,7 @@ def _comparison(test: model.Compared, figures: Figures, one: Figure, other: Figu
         bounds = (low if low is not None and low <= 1 else None, high if high is not None and high >= 1 else None)
     of = one if one.arm != other.arm else None
     agrees, sure, why = _agreement(figures, estimate, among, bounds, of, is_ratio=is_ratio)
-    text = _pair_text(figures, one, other, test.measure, change, is_ratio=is_ratio) + why
+    text = figures.pair_words(one, other, change, is_ratio=is_ratio) + why
     if short:
         agrees, sure = (False if found is False else None for found in (agrees, sure))
         text += f"; the paper's range of {' and '.join(test.span)} is wider"
@@ -260,14 +254,10 @@ def _order(test: model.Order, figures: Figures) -> Iterator[Evidence]:
 
 
 def _above(test: model.Order, figures: Figures, one: Figure, other: Figure, among: int) -> _Judged:
-    change = figures.ratio(one, other)
-    is_ratio = change.point is not None  # else something is zero, or early
-    estimate = functools.partial(figures.ratio if is_ratio else figures.difference, one, other)
-    bounds, of = (1.0 if is_ratio else 0.0, None), one if one.arm != other.arm else None
-    agrees, sure, why = _agreement(figures, estimate, among, bounds, of, is_ratio=is_ratio)
-    change = estimate()
-    text = _pair_text(figures, one, other, test.measure, change, is_ratio=is_ratio) + why
-    return _Judged(change.point, _evidence(text, agrees, figures, one, other), sure)
+    # Without a ratio something is zero, or early.
+    relation, least = ("difference", 0.0) if figures.ratio(one, other).point is None else ("ratio", 1.0)
+    above = model.Compared(measure=test.measure, relation=relation, of={}, to={}, at_least=least)
+    return _comparison(above, figures, one, other, among)
 
 
 def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
@@ -282,7 +272,7 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
         high, low = (choose(group, key=lambda one: one.point) for choose in (max, min))
         estimate: Callable[[int], Estimate] = functools.partial(figures.ratio, high, low)
         among, used = len(group) * (len(group) - 1) // 2, [high, low]
-        text = _pair_text(figures, high, low, test.measure, estimate(1))
+        text = figures.pair_words(high, low, estimate(1))
         if test.than is not None:
             without = (test.factor, *test.than)
             rest = [
@@ -352,7 +342,7 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
         yield Evidence.none(_why_no_change(test, figures))
         return
     for group in [complete] if test.pooled else [[found] for found in complete]:
-        sizes = {level: _mean_change([found[level][0] for found in group], test.rising) for level in group[0]}
+        sizes = {level: mean_change([found[level][0] for found in group], test.rising) for level in group[0]}
         text = f"changed{_SIZED[test.rising]} by {_listed(sizes, figures, test.across)}"
         if test.pooled:
             text += f" over {len(group)} cells"
@@ -382,7 +372,7 @@ def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
     if not both:
         yield Evidence.none(figures.missing_reason(test.measure, test.cells | test.of))
     for at in both:
-        own, rest = (_mean_change(found[at], test.rising) for found in changes)
+        own, rest = (mean_change(found[at], test.rising) for found in changes)
         where = figures.words(used[at][0], without=named)
         text = f"{where}: changed{_SIZED[test.rising]} by {told(own, 'ratio')}, beside {told(rest, 'ratio')}"
         yield _evidence(text, _beyond(figures.firm(own), figures.firm(rest)), figures, *used[at])
@@ -396,28 +386,6 @@ def _why_no_change(test: model.Equivalence | model.Change, figures: Figures) -> 
         if not figures.select(test.measure, cells):
             return figures.missing_reason(test.measure, cells)
     return f"not every {test.across} was measured both ways"
-
-
-def _mean_change(changes: Sequence[Estimate], rising: bool) -> Estimate:
-    """By what factor figures change on the average: the mean of the logarithms, or of their sizes (up or down)."""
-
-    def mean(sizes: Sequence[float]) -> float:
-        return math.exp(statistics.fmean(sizes))
-
-    sized: Callable[[float], float] = float if rising else abs
-    points = [sized(math.log(one.point)) for one in changes if one.point]
-    ends = []
-    for one in changes:
-        if one.low and one.high:
-            low, high = math.log(one.low), math.log(one.high)
-            sizes = sorted((sized(low), sized(high)))
-            ends.append((0.0 if not rising and low <= 0 <= high else sizes[0], sizes[1]))
-    if len(ends) < len(changes):
-        return Estimate.bare(mean(points), "ratio", "one of them has no interval", len(changes))
-    low, high = mean([low for low, _ in ends]), mean([high for _, high in ends])
-    confidences = [one.confidence for one in changes if one.confidence is not None]
-    confidence = min(confidences, default=None)
-    return Estimate(mean(points), low, high, confidence, len(changes), "ratio", "mean of logarithms over cells")
 
 
 def _beyond(one: Estimate, other: Estimate) -> bool | None:
@@ -439,30 +407,9 @@ def _line(test: model.Line, figures: Figures) -> Iterator[Evidence]:
         elif len(set(middles)) == 1:
             yield _evidence(f"{where}: it does not change at all", None, figures, *group)
         else:
-            explained = _explained(levels, group, figures)
+            explained = figures.explained_by_line(levels, group)
             text = f"{where}: a straight line explains {told(explained, 'share')} of it"
             yield _evidence(text, within(figures.firm(explained), test.at_least, None), figures, *group)
-
-
-def _explained(levels: Sequence[float], group: Sequence[Figure], figures: Figures) -> Estimate:
-    """The share of the variance of medians that a straight line explains, with an interval over repetitions."""
-    point = statistics.correlation(levels, [one.point for one in group]) ** 2
-    if figures.exact:
-        return exact(point, "share")
-    blocks = sorted(set.intersection(*(set(one.values) for one in group)))
-    n, nominal = len(blocks), figures.wanted()
-    if n < 2:
-        return Estimate.bare(point, "share", "fewer than two common repetitions", n)
-    values = np.array([[one.values[block] for block in blocks] for one in group])
-    drawn = np.random.default_rng(0).integers(n, size=(_RESAMPLES, n))
-    medians = np.median(values[:, drawn], axis=2)
-    medians, along = medians - medians.mean(axis=0), np.array(levels) - statistics.fmean(levels)
-    spread = (medians**2).sum(axis=0) * (along**2).sum()
-    shares = (along @ medians) ** 2 / np.where(spread > 0, spread, 1)
-    tail = expanded_tail(n, nominal)
-    low, high = np.quantile(shares, (tail, 1 - tail))
-    confidence = min(nominal, attainable_confidence(n))
-    return Estimate(point, float(low), float(high), confidence, n, "share", "bootstrap over repetitions")
 
 
 def _mixed(test: model.Mixed, figures: Figures) -> Iterator[Evidence]:
@@ -535,17 +482,3 @@ def _quantified(judged: Sequence[_Judged], which: str) -> Iterator[Evidence]:
     # The two that are furthest apart; they decide nothing by themselves.
     for name, one in {"lowest": known[0], "highest": known[-1]}.items():
         yield dataclasses.replace(one.evidence, text=f"{name}: {one.evidence.text}", agrees=agrees)
-
-
-def _pair_text(
-    figures: Figures, one: Figure, other: Figure, measure: str, change: Estimate, *, is_ratio: bool = True
-) -> str:
-    """``TSC ÷ System Call, Host, Idle System, median: 0.40× (0.39 to 0.41)``."""
-    names = figures.file.factors
-    differ = [name for name in names if one.level(name) != other.level(name)]
-    first, second = (figures.words(figure, only=differ) for figure in (one, other))
-    shared = figures.words(one, without=differ)
-    said = figures.file.measures[measure]
-    size = told(change, "ratio" if is_ratio else "points" if said.unit == "share" else said.unit)
-    where = ", ".join(part for part in (f"{first} {'÷' if is_ratio else '−'} {second}", shared, said.title) if part)
-    return f"{where}: {size}"

@@ -7,12 +7,15 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from virtgauge.analysis.bandwidth import rate_text
 from virtgauge.analysis.comparison import aa_band, band_of, paired_difference, paired_ratio, unpaired_ratio
-from virtgauge.analysis.estimate import Estimate, median_estimate
+from virtgauge.analysis.estimate import Estimate, attainable_confidence, expanded_tail, median_estimate
 from virtgauge.claims.model import Cells, ClaimFile, Level, Range
 from virtgauge.results.quantities import DURATION, significant
 
+_RESAMPLES = 2000
 NOT_PRINTED = "the paper prints no figure of this"
 
 
@@ -181,6 +184,35 @@ class Figures:
         ]
         return ", ".join(part for part in said if part)
 
+    def pair_words(self, one: Figure, other: Figure, change: Estimate, *, is_ratio: bool = True) -> str:
+        """``TSC ÷ System Call, Host, Idle System, median: 0.40× (0.39 to 0.41)``."""
+        differ = [name for name in self.file.factors if one.level(name) != other.level(name)]
+        first, second = (self.words(figure, only=differ) for figure in (one, other))
+        shared, said = self.words(one, without=differ), self.file.measures[one.measure]
+        size = told(change, "ratio" if is_ratio else "points" if said.unit == "share" else said.unit)
+        where = f"{first} {'÷' if is_ratio else '−'} {second}", shared, said.title
+        return f"{', '.join(filter(None, where))}: {size}"
+
+    def explained_by_line(self, levels: Sequence[float], group: Sequence[Figure]) -> Estimate:
+        """The share of the variance of medians that a straight line explains, with an interval over repetitions."""
+        point = statistics.correlation(levels, [one.point for one in group]) ** 2
+        if self.exact:
+            return exact(point, "share")
+        blocks = sorted(set.intersection(*(set(one.values) for one in group)))
+        n, nominal = len(blocks), self.wanted()
+        if n < 2:
+            return Estimate.bare(point, "share", "fewer than two common repetitions", n)
+        values = np.array([[one.values[block] for block in blocks] for one in group])
+        drawn = np.random.default_rng(0).integers(n, size=(_RESAMPLES, n))
+        medians = np.median(values[:, drawn], axis=2)
+        medians, along = medians - medians.mean(axis=0), np.array(levels) - statistics.fmean(levels)
+        spread = (medians**2).sum(axis=0) * (along**2).sum()
+        shares = (along @ medians) ** 2 / np.where(spread > 0, spread, 1)
+        tail = expanded_tail(n, nominal)
+        low, high = np.quantile(shares, (tail, 1 - tail))
+        confidence = min(nominal, attainable_confidence(n))
+        return Estimate(point, float(low), float(high), confidence, n, "share", "bootstrap over repetitions")
+
 
 def _fits(level: Level | None, wanted: Level, narrower: bool) -> bool:
     """Whether a level is meant.  What is said of each of a range is also said of a part of it."""
@@ -210,6 +242,28 @@ def grouped(figures: Iterable[Figure], key: Callable[[Figure], object]) -> list[
 def measured(values: Mapping[int, float], unit: str, nominal: float) -> Estimate:
     """The median over repetitions with its interval."""
     return median_estimate(list(values.values()), unit, nominal)
+
+
+def mean_change(changes: Sequence[Estimate], rising: bool) -> Estimate:
+    """By what factor figures change on the average: the mean of the logarithms, or of their sizes (up or down)."""
+
+    def mean(sizes: Sequence[float]) -> float:
+        return math.exp(statistics.fmean(sizes))
+
+    sized: Callable[[float], float] = float if rising else abs
+    points = [sized(math.log(one.point)) for one in changes if one.point]
+    ends = []
+    for one in changes:
+        if one.low and one.high:
+            low, high = math.log(one.low), math.log(one.high)
+            sizes = sorted((sized(low), sized(high)))
+            ends.append((0.0 if not rising and low <= 0 <= high else sizes[0], sizes[1]))
+    if len(ends) < len(changes):
+        return Estimate.bare(mean(points), "ratio", "one of them has no interval", len(changes))
+    low, high = mean([low for low, _ in ends]), mean([high for _, high in ends])
+    confidences = [one.confidence for one in changes if one.confidence is not None]
+    confidence = min(confidences, default=None)
+    return Estimate(mean(points), low, high, confidence, len(changes), "ratio", "mean of logarithms over cells")
 
 
 def exact(value: float, unit: str, high: float | None = None) -> Estimate:
