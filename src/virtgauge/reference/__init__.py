@@ -8,10 +8,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import math
+import re
 from importlib import resources
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +148,49 @@ class BandwidthFigure(_Row):
 def bandwidth_figures() -> tuple[BandwidthFigure, ...]:
     """In the order of the table."""
     return BandwidthFigure.all_of("bandwidth")
+
+
+_BASE_UNITS = {"us": 1e3, "Mbit/s": 1e6, "ratio": 1.0}
+
+
+class ForwardingFigure(_Row):
+    """What the forwarding paper's text states in figures, in ns, bit/s or as a ratio."""
+
+    platform: str
+    nic: str  # its interfaces; of a figure about two platforms another word
+    quantity: str
+    condition: str
+    unit: str  # as the paper has it: ``us``, ``Mbit/s``, ``ratio``
+    # low, high: its bounds; None where the paper gives none
+    low: float | None = None
+    high: float | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_base_units(cls, row: dict[str, str]) -> dict[str, str | float]:
+        return row | {end: float(row[end]) * _BASE_UNITS[row["unit"]] for end in ("low", "high") if end in row}
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        """Of frames that it is about: ``64 B frame``, ``below 512 B frame``, ``1024 B frame or larger``, or all."""
+        found = re.search(r"(\d+) B frame", self.condition)
+        if found is None:
+            return 0.0, math.inf
+        size = float(found[1])
+        if self.condition.startswith("below"):
+            return 0.0, size - 1
+        return size, math.inf if "or larger" in self.condition else size
+
+    @property
+    def load(self) -> float | None:
+        """In bit/s, at which it holds; None: at the throughput."""
+        found = re.search(r"at (\d+) Mbit/s", self.condition)
+        return float(found[1]) * 1e6 if found else None
+
+
+def forwarding_figures() -> tuple[ForwardingFigure, ...]:
+    """In the order of the table."""
+    return ForwardingFigure.all_of("forwarding")
 
 
 class StorageFigure(_Row):

@@ -7,6 +7,7 @@ from typing import Any
 
 from virtgauge.analysis.comparison import Judgement
 from virtgauge.ledger.records import ArmRecord
+from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE
 from virtgauge.specs import bandwidth_insights as insights
 from virtgauge.specs import bandwidth_paper as paper
@@ -42,7 +43,7 @@ from virtgauge.specs.bandwidth_formatting import (
 )
 from virtgauge.specs.bandwidth_pacing import curves, pacing
 from virtgauge.specs.context import Context, validity
-from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
+from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure, tone_of
 from virtgauge.specs.model import ChartSpec, Factor, Figures, SectionSpec, SuiteSpec, TableSpec, Told
 
 
@@ -128,8 +129,7 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
         return Said(next(reasons, "not measured yet"), Tone.MISSING)
     if shown.off.point is None:
         return Said(_no_error(context, arm.name, shown), Tone.SAME)
-    judgement = shown.beside.judgement if shown.beside is not None else None
-    tone = Tone.SLOWER if judgement is Judgement.HIGHER else Tone.FASTER if judgement is Judgement.LOWER else Tone.SAME
+    tone = tone_of([(shown.beside, Better.LOWER)])
     pooled = [one for one in context.once(pooled_effects) if (one.arm, one.timing) == (arm.name, PRECISE)]
     parts = [f"estimates are {off(shown.off)} with {timed_words(f'{shown.timing}|{shown.through}')}", *_effects(pooled)]
     if any(one.refusal for cell in context.cells for one in details(context, cell, arm.name).values()):

@@ -191,12 +191,9 @@ def chart_of(
     panels: Iterable[tuple[str, Sequence[Mapping[str, Any]]]],
     legends: Mapping[str, str] | None = None,
 ) -> Iterator[Chart]:
-    """A chart of the panels that hold a figure of this run, where there are any.
+    """A chart of those panels, by title, that hold a figure of this run, where there are any.
 
-    Args:
-        axes: the horizontal one, then the vertical one.
-        panels: each with its title.
-        legends: what the caption adds where a row of this kind, or of this shape, is drawn.
+    The horizontal axis is first; ``legends`` are what the caption adds where a row of a kind, or of a shape, is drawn.
     """
     drawn = [
         Panel(name, rows)

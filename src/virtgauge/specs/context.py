@@ -168,13 +168,9 @@ class Context:
         facts: Mapping[str, Level] | None = None,
         label: str = "",
     ) -> Iterator[Figure]:
-        """An arm's figure in the terms of the suite's claims; none where nothing was measured.
+        """An arm's figure (:class:`Figure`) in the terms of the suite's claims; none where nothing was measured.
 
-        Args:
-            measure: of the claims' file, in whose unit the values are.
-            levels, facts, label: see :class:`Figure`.
-            values: an arm's by block; of the identical arms they are asked for, too.
-            arm: whose figure it is.
+        Values, in the unit of the claims' measure, are an arm's by block; the identical arms' are asked for, too.
         """
         own, aa, reference = map(values, (arm.name, self.table.aa, self.table.reference))
         if own:

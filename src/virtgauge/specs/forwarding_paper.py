@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
-import math
-import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,11 +13,11 @@ from virtgauge.claims.model import Cells, Level, claim_file
 from virtgauge.claims.papers import check_claims
 from virtgauge.claims.verdicts import ClaimCheck
 from virtgauge.ledger.records import ArmRecord
-from virtgauge.reference import table
+from virtgauge.reference import ForwardingFigure, forwarding_figures, table
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import interval_text
 from virtgauge.results.measure import Measure
-from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, Quantity, significant
+from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, significant
 from virtgauge.specs.blocks import Axis, Block, Chart, Column, Row, Text, Value, chart_of, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_insights import (
@@ -39,59 +36,11 @@ from virtgauge.specs.forwarding_insights import (
 from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load
 
 _INTERFACES: dict[str, Interfaces] = {"full emulation": "emulated", "virtio": "paravirtual"}
-_UNITS = {"us": (DURATION, 1e3), "Mbit/s": (BIT_RATE, 1e6), "ratio": (RATIO, 1.0)}
+_QUANTITIES = {"us": DURATION, "Mbit/s": BIT_RATE, "ratio": RATIO}
 _NEAR = 0.1  # A load of ours within a tenth of the paper's is taken for it
 _MOST_FAIRNESSES, _LOSS_FAIRNESSES, _MOST_POINTS = 6, 2, 120
 _MOST_BEYOND = 2.0
 """Times the throughput: loads beyond are left out of the loss curve, for nearly all of them is lost anyway."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PublishedFigure:
-    """A row of ``forwarding.csv`` in base units."""
-
-    platform: str
-    nic: str  # its interfaces, of which ``interfaces`` is our name; None for a figure about two platforms
-    quantity: str
-    condition: str
-    # low, high: its bounds; None where the paper gives none
-    low: float | None
-    high: float | None
-    unit: Quantity
-    # smallest, largest: frame sizes that it is about
-    smallest: float
-    largest: float
-    load: float | None  # in bit/s, at which it holds; None: at the throughput
-
-    @property
-    def interfaces(self) -> Interfaces | None:
-        """Of the figure's platform; None for a figure about two."""
-        return _INTERFACES.get(self.nic)
-
-
-@functools.cache
-def published_figures() -> tuple[PublishedFigure, ...]:
-    """What the paper's text states in figures."""
-    found = []
-    for row in table("forwarding").rows:
-        unit, factor = _UNITS[row["unit"]]
-        low, high = (float(row[end]) * factor if row[end] else None for end in ("low", "high"))
-        load = re.search(r"at (\d+) Mbit/s", condition := row["condition"])
-        sizes, at = _sizes(condition), float(load[1]) * 1e6 if load else None
-        told = row["platform"], row["nic"], row["quantity"], condition, low, high, unit, *sizes, at
-        found.append(PublishedFigure(*told))
-    return tuple(found)
-
-
-def _sizes(condition: str) -> tuple[float, float]:
-    """``64 B frame``, ``below 512 B frame``, ``1024 B frame or larger``, ``every frame size``."""
-    found = re.search(r"(\d+) B frame", condition)
-    if found is None:
-        return 0.0, math.inf
-    size = float(found[1])
-    if condition.startswith("below"):
-        return 0.0, size - 1
-    return size, math.inf if "or larger" in condition else size
 
 
 # -- beside ours -----------------------------------------------------------------------------------------
@@ -100,12 +49,14 @@ def _sizes(condition: str) -> tuple[float, float]:
 def published(context: Context) -> Iterator[Block]:
     """Every published figure with every arm of ours that has the same interfaces."""
     rows = []
-    for figure in published_figures():
+    for figure in forwarding_figures():
         for arm, points, what in _ours(context, figure):
             name = "/".join((figure.platform, figure.nic, figure.quantity, figure.condition))
             place = context.place("*", arm.name, "paper", paper=name)
             ends = {"low": min(points), "high": max(points)} if points else {}
-            ours = [Value.count(f"published.{end}", place, point, figure.unit) for end, point in ends.items()]
+            ours = [
+                Value.count(f"published.{end}", place, point, _QUANTITIES[figure.unit]) for end, point in ends.items()
+            ]
             said = what if points else f"no figure of ours {what}"
             heads = f"{figure.platform}, {figure.nic}", figure.quantity, figure.condition
             rows.append(Row(heads, arm.name, (_stated(figure), *(ours or (None, None)), said)))
@@ -115,10 +66,11 @@ def published(context: Context) -> Iterator[Block]:
         yield Text((table("forwarding").source.citation,))
 
 
-def _stated(figure: PublishedFigure) -> str:
+def _stated(figure: ForwardingFigure) -> str:
     """``more than 80.0 µs``, ``5.00×``."""
+    quantity = _QUANTITIES[figure.unit]
     low, high = (
-        "" if end is None else f"{significant(end)}×" if figure.unit is RATIO else figure.unit.text(end)
+        "" if end is None else f"{significant(end)}×" if quantity is RATIO else quantity.text(end)
         for end in (figure.low, figure.high)
     )
     if low and high:
@@ -126,9 +78,10 @@ def _stated(figure: PublishedFigure) -> str:
     return f"more than {low}" if low else f"up to {high}"
 
 
-def _ours(context: Context, figure: PublishedFigure) -> Iterator[tuple[ArmRecord, list[float], str]]:
+def _ours(context: Context, figure: ForwardingFigure) -> Iterator[tuple[ArmRecord, list[float], str]]:
     """Of each arm with the figure's interfaces our medians, and what these are."""
-    if figure.interfaces is None:
+    kind = _INTERFACES.get(figure.nic)
+    if kind is None:
         for first, second in pairs(context.all_arms):
             ratios = throughput_ratios(context, first, second).values()
             points = [one.point for one in ratios if one.point is not None]
@@ -137,14 +90,14 @@ def _ours(context: Context, figure: PublishedFigure) -> Iterator[tuple[ArmRecord
     cells = [
         cell
         for cell in context.where({"vector": two_level})
-        if figure.smallest <= int(context.level(cell, "frame_bytes")) <= figure.largest
+        if figure.sizes[0] <= _size(context, cell) <= figure.sizes[1]
     ]
     for arm in context.all_arms:
-        if arm.usable and arm.role != "aa" and interfaces_of(arm) == figure.interfaces:
+        if arm.usable and arm.role != "aa" and interfaces_of(arm) == kind:
             yield arm, *_of_one(context, figure, cells, arm.name)
 
 
-def _of_one(context: Context, figure: PublishedFigure, cells: list[Cell], arm: str) -> tuple[list[float], str]:
+def _of_one(context: Context, figure: ForwardingFigure, cells: list[Cell], arm: str) -> tuple[list[float], str]:
     def points(measure: str | Measure, chosen: Sequence[Cell] = cells) -> list[float]:
         asked = context.spec.measure(measure) if isinstance(measure, str) else measure
         found = [context.table.estimate(asked, cell, arm).point for cell in chosen]
@@ -160,7 +113,7 @@ def _of_one(context: Context, figure: PublishedFigure, cells: list[Cell], arm: s
         return near, "at loads within a tenth of that"
     if figure.quantity == "latency":
         return points(AT_THROUGHPUT), "L_tot at the throughput, over all J"
-    if figure.unit is not RATIO:
+    if figure.unit != "ratio":
         return points("ndr_bits"), "T, over all J"
     ratios, lowest = [], [0.0]
     for group in context.groups(cells, ("design", "frame_bytes")).values():
@@ -280,8 +233,8 @@ def _over_fairness(
 
 
 def _throughputs(size: float) -> Iterator[Mark]:
-    for figure in published_figures():
-        if figure.quantity == "throughput" and figure.smallest == size:
+    for figure in forwarding_figures():
+        if figure.quantity == "throughput" and figure.sizes[0] == size:
             yield from (_published(jain, figure.high or 0.0, "cross", figure) for jain in (0.085, 1.0))
 
 
@@ -306,8 +259,8 @@ def _over_load(context: Context, cells: list[Cell], panel: str) -> dict[str, lis
                 return load, f"{BIT_RATE.text(load)}, {percent:g} % of the throughput"
 
             rows += _marks(context, own, at_load(percent)["latency"], at)
-        for one in published_figures():
-            if one.quantity == "latency" and one.load is not None and one.smallest == _size(context, own[0]):
+        for one in forwarding_figures():
+            if one.quantity == "latency" and one.load is not None and one.sizes[0] == _size(context, own[0]):
                 rows.append(_published(one.load, one.high or 0.0, "cross", one))
     return panels
 
@@ -348,8 +301,8 @@ def _bounds(size: float, drawn: Sequence[float], x: float) -> Iterator[Mark]:
 
     Of the sizes that are drawn together only the largest of a bound has its name.
     """
-    for figure in published_figures():
-        inside = [one for one in drawn if figure.smallest <= one <= figure.largest]
+    for figure in forwarding_figures():
+        inside = [one for one in drawn if figure.sizes[0] <= one <= figure.sizes[1]]
         if figure.quantity == "latency" and figure.load is None and size in inside:
             for bound, shape in ((figure.low, "triangle-up"), (figure.high, "triangle-down")):
                 if bound is not None:
@@ -357,7 +310,7 @@ def _bounds(size: float, drawn: Sequence[float], x: float) -> Iterator[Mark]:
                     yield _published(x, bound, shape, figure) | named
 
 
-def _published(x: float, y: float, shape: str, figure: PublishedFigure) -> Mark:
+def _published(x: float, y: float, shape: str, figure: ForwardingFigure) -> Mark:
     bound = {"triangle-up": "above ", "triangle-down": "up to "}.get(shape, "")
     quantity = DURATION if figure.quantity == "latency" else BIT_RATE
     told = {"name": figure.platform, "t": f"{figure.platform}: {bound}{quantity.text(y)}"}

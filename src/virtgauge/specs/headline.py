@@ -73,13 +73,7 @@ def figure(
     known: Resolution | None = None,
     probe: str = "",
 ) -> HeadlineFigure:
-    """One figure of a headline.
-
-    Args:
-        name, value, change, probe: as :class:`HeadlineFigure` has them.
-        found: beside the reference; None where it is not compared.
-        known: the resolution of a figure that is compared with something else than the reference.
-    """
+    """One figure of a headline, ``found`` beside the reference; ``known`` is the resolution beside anything else."""
     if found is None:
         return HeadlineFigure(name, value, resolution=known, probe=probe)
     estimate = found.estimate
@@ -89,12 +83,10 @@ def figure(
 
 
 def headlines(arms: Sequence[ArmRecord], say: Callable[[ArmRecord, str], Said]) -> tuple[Headline, ...]:
-    """One sentence per arm of the plan (not the A/A arm), the reference first, emulated and skipped ones last.
+    """One sentence per arm of the manifest (not the A/A arm), the reference first, emulated and skipped ones last.
 
-    Args:
-        arms: of the manifest.
-        say: what is said of a usable arm; its second argument is what to call the reference, empty where figures are
-            not to be compared with it: of the reference itself and of emulated arms.
+    The second argument of ``say`` is what to call the reference: empty where figures are not to be compared with it, of
+    the reference itself and of emulated arms.
     """
     reference = next((arm for arm in arms if arm.role == "reference"), None)
     made = [_headline(arm, reference, say) for arm in arms if arm.role != "aa"]
@@ -106,7 +98,8 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
     if not arm.usable:
         return Headline(arm.name, arm.label, Tone.MISSING, f"not measured: {arm.reason.rstrip('.')}.")
     apart = reference is None or arm.role == "reference" or arm.emulated
-    said = say(arm, "" if apart or reference is None else reference_name(reference))
+    against = "" if apart or reference is None else "the host" if reference.kind == "host" else reference.label
+    said = say(arm, against)
     tone, text = said.tone, said.text
     if tone is Tone.MISSING:
         text = f"no valid figures: {text.rstrip('.')}"
@@ -120,17 +113,10 @@ def _headline(arm: ArmRecord, reference: ArmRecord | None, say: Callable[[ArmRec
     return Headline(arm.name, arm.label, tone, f"{text}.", tuple(own))
 
 
-def reference_name(reference: ArmRecord) -> str:
-    """What the reference is called within a sentence."""
-    return "the host" if reference.kind == "host" else reference.label
-
-
 def compared(comparison: Comparison, name: str) -> str:
     """``0.42× the host, 0.40–0.44×``, ``1.01× the host, 0.99–1.02×, no difference shown``.
 
-    Args:
-        comparison: with the reference.
-        name: of the reference with a space before it; empty where it was named already.
+    ``name`` is the reference's with a space before it; empty where it was named already.
     """
     change = comparison.ratio
     if change.point is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from virtgauge.analysis.isolation import smallest_setting
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.quantities import COUNT, DURATION, RATIO, SHARE, Quantity
-from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value, table_of
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone, figure
 from virtgauge.specs.isolation_formatting import (
@@ -89,12 +90,7 @@ class Sentence:
 
 
 def degree_of(kept: Estimate, aa: Estimate | None = None) -> Degree:
-    """How well a resource is kept apart.
-
-    Args:
-        kept: of what was promised.
-        aa: ratio of identical arms in the same cell: what lies within its band is no difference.
-    """
+    """How well a resource is kept apart; what lies within the band of identical arms is no difference."""
     if kept.point is None:
         return Degree.OPEN
     low = kept.point if kept.low is None else kept.low
@@ -173,18 +169,16 @@ def glance(context: Context) -> Iterator[Block]:
     found = context.once(sentences)
     resources = measured_resources(found)
     by_arm = {(one.arm.name, one.resource): one for one in found}
-    rows = [
+    rows = (
         Row((), arm.name, tuple(_kept_value(context, by_arm[arm.name, resource]) for resource in resources))
         for arm in context.own_arms
-    ]
+    )
     if resources:
-        yield Table(
+        yield from table_of(
             "Share of the promise that is kept, beside the load that costs most",
             (),
-            tuple(
-                Column(resource.capitalize() if resource is not Resource.CPU else resource) for resource in resources
-            ),
-            tuple(rows),
+            (resource.capitalize() if resource is not Resource.CPU else resource for resource in resources),
+            rows,
             "Where policies were tried, under that which protects the tested guest best. Of waking up, how many times "
             f"as late it is at the p{wake_tail(context.table) * 100:.0f}. Emulated platforms are never ranked.",
         )
@@ -194,13 +188,12 @@ def resources(context: Context) -> Iterator[Block]:
     """A sentence for each resource and platform."""
     found = context.once(sentences)
     rows = []
-    for resource in measured_resources(found):
-        for one in (one for one in found if one.resource is resource):
-            place = context.place("", one.arm.name)
+    for resource, one in itertools.product(measured_resources(found), found):
+        if one.resource is resource:
+            place, tail = context.place("", one.arm.name), wake_tail(context.table)
             band = None if one.band is None else Value.count(f"resource:{resource}.band", place, one.band, RATIO)
             degree = Finding(f"resource:{resource}.degree", place, one.degree.value)
-            tail = wake_tail(context.table) if resource is Resource.WAKE else None
-            of_waking = None if tail is None else Value.count("wake_tail", context.place(""), tail, COUNT)
+            of_waking = Value.count("wake_tail", context.place(""), tail) if resource is Resource.WAKE else None
             shown = (degree, _kept_value(context, one), band, of_waking, one.text[:1].upper() + one.text[1:])
             rows.append(Row((resource.value,), one.arm.name, shown))
     figures = ("kept", "identical arms differ by", "quantile")

@@ -135,22 +135,13 @@ def _ours(context: Context, figure: IsolationFigure, cells: list[Cell], arm: str
 # -- beside ours in charts against the declared share ----------------------------------------------------
 
 
-def guides_of_q(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
-    """What was declared, and what the paper states of such cells: marks where it names the share, else lines."""
-    yield from _guides(cells, lambda declared, on: 1.0)
-
-
-def guides_of_work(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
-    """The same of the work itself."""
-    yield from _guides(cells, _left)
-
-
 def _left(declared: float, on: str) -> float:
     """The share that is meant for the tested guest."""
     return round(1 - declared, 9) if on == LOADING else declared
 
 
-def _guides(cells: Sequence[Cell], due: Callable[[float, str], float]) -> Iterator[dict[str, Any]]:
+def _guides(context: Context, cells: Sequence[Cell], due: Callable[[float, str], float]) -> Iterator[dict[str, Any]]:
+    """What was declared, and what the paper states of such cells: marks where it names the share, else lines."""
     cell = cells[0]
     if cell.factors["policy"] != DISK_LIMIT:
         for declared in (0.0, 1.0):
@@ -159,6 +150,11 @@ def _guides(cells: Sequence[Cell], due: Callable[[float, str], float]) -> Iterat
     for figure in isolation_figures():
         if _is_about(figure, cell):
             yield from _published_rows(figure, due)
+
+
+guides_of_q = functools.partial(_guides, due=lambda declared, on: 1.0)
+guides_of_work = functools.partial(_guides, due=_left)
+"""The same of the work itself."""
 
 
 def _published_rows(figure: IsolationFigure, due: Callable[[float, str], float]) -> Iterator[dict[str, Any]]:

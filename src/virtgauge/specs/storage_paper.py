@@ -64,13 +64,12 @@ _SHAPES = {"physical": "M-1,-1L1,1M-1,1L1,-1", "virtual": "diamond"}
 def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
     """What stands for ``physical`` and ``virtual``, where this run has something, and what is to be known of it."""
     usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
-    reference = next((arm for arm in usable if arm.role == "reference"), None)
-    physical = reference if reference and reference.kind in ("host", "simulated") else None
-    physical = physical or next((arm for arm in usable if arm.kind == "host"), reference)
+    references = [arm for arm in usable if arm.role == "reference"]
+    hosts = [arm for arm in references if arm.kind in ("host", "simulated")]
+    physical = next(iter([*hosts, *(arm for arm in usable if arm.kind == "host"), *references]), None)
     found = {} if physical is None else {"physical": (physical, "")}
     others = [arm for arm in usable if arm is not physical]
-    machines = [arm for arm in others if arm.is_virtual]
-    virtual = min(machines, key=lambda arm: arm.emulated, default=None)
+    virtual = min((arm for arm in others if arm.is_virtual), key=lambda arm: arm.emulated, default=None)
     if virtual is not None:
         found["virtual"] = virtual, "of a processor simulated in software" if virtual.emulated else ""
     elif others:
@@ -356,38 +355,27 @@ def ranking_shares(context: Context) -> Iterator[Block]:
 def published_dots(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
     """The paper's figures of one client, in the band of each database."""
     names = list(dict.fromkeys(context.words(cell, "database") for cell in cells))
-    for paper in _published(context, cells, many=(False,)):
-        place = names.index(paper.database)
-        yield _mark(paper) | {"x": paper.per_s, "category": paper.database, "place": place}
+    for paper, mark in _published(context, cells):
+        if not paper.many_clients:
+            yield mark | {"x": paper.per_s, "category": paper.database, "place": names.index(paper.database)}
 
 
 def published_lines(context: Context, cells: list[Cell]) -> Iterator[dict[str, Any]]:
     """The paper's figures of one client and of many."""
-    for paper in _published(context, cells, many=(False, True)):
-        yield _mark(paper) | {"x": MOST_CLIENTS if paper.many_clients else 1, "y": paper.per_s, "name": ""}
+    for paper, mark in _published(context, cells):
+        yield mark | {"x": MOST_CLIENTS if paper.many_clients else 1, "y": paper.per_s, "name": ""}
 
 
-def _published(context: Context, cells: list[Cell], many: Sequence[bool]) -> Iterator[StorageFigure]:
-    """Those that belong beside some cells: writes at the level that the paper had them at, reads at any."""
+def _published(context: Context, cells: list[Cell]) -> Iterator[tuple[StorageFigure, dict[str, Any]]]:
+    """Those that belong beside some cells, with their marks: writes at the paper's level, reads at any."""
     levels = {(context.words(cell, "database"), context.level(cell, "operation")): cell for cell in cells}
     for paper in storage_figures():
         cell = levels.get((paper.database, paper.name))
-        if cell is not None and paper.many_clients in many:
-            writes = context.level(cell, "operation") in WRITES
-            if not writes or context.level(cell, "durability") == PAPER_LEVELS[paper.database]:
-                yield paper
-
-
-def _mark(paper: StorageFigure) -> dict[str, Any]:
-    told = f"{paper.database}, {paper.server}: {per_second(paper.per_s)}"
-    return {
-        "kind": "published",
-        "arm": "paper",
-        "shape": _SHAPES[paper.server],
-        "t": told,
-        "label": "published",
-        "at": "",
-    }
+        at_level = cell is not None and context.level(cell, "durability") == PAPER_LEVELS[paper.database]
+        if at_level or (cell is not None and paper.operation == "read"):
+            told = f"{paper.database}, {paper.server}: {per_second(paper.per_s)}"
+            mark = {"kind": "published", "arm": "paper", "shape": _SHAPES[paper.server], "t": told}
+            yield paper, mark | {"label": "published", "at": ""}
 
 
 # -- in the terms of the claims --------------------------------------------------------------------------
