@@ -27,7 +27,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.results.columns import Cell
 from virtgauge.results.measure import Better, Column, Derived, Field, Measure, durations, field, measures
 from virtgauge.results.quantities import BIT_RATE, COUNT, DURATION, SHARE, SIZE, Quantity
-from virtgauge.specs.bandwidth_formatting import BASES, INSIDE
+from virtgauge.specs.bandwidth_formatting import BASES
 from virtgauge.specs.context import Context, over_cells
 
 ESTIMATES = frozenset({"estimate"})
@@ -229,30 +229,22 @@ class Accuracy:
     beside: Difference | None
 
 
-def through_of(cell: Cell) -> str:
-    """How the timing is swapped; older runs know one way only."""
-    return cell.factors.get("through", INSIDE)
-
-
 def accuracies(context: Context) -> list[Accuracy]:
     """For every estimator, timing and way of swapping it, and then over all estimators together; by arm."""
-    groups: dict[tuple[tuple[str, ...], str, str], list[Cell]] = {}
-    every: dict[tuple[str, str], list[Cell]] = {}
-    for cell in context.cells:
-        place = context.level(cell, "timing"), through_of(cell)
-        groups.setdefault(((context.level(cell, "estimator"),), *place), []).append(cell)
-        every.setdefault(place, []).append(cell)
-    for place, cells in every.items():
-        groups.setdefault((tuple(dict.fromkeys(context.level(one, "estimator") for one in cells)), *place), cells)
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Cell]] = {}
+    for factors in (("estimator", "timing", "through"), ("timing", "through")):
+        for place, cells in context.groups(context.cells, factors).items():
+            estimators = tuple(dict.fromkeys(context.level(one, "estimator") for one in cells))
+            groups.setdefault((estimators, place[-2:]), cells)
     return [
-        _accuracy(context, arm.name, key, own)
+        _accuracy(context, arm.name, estimators, own)
         for arm in context.own_arms
-        for key, cells in groups.items()
+        for (estimators, _), cells in groups.items()
         if (own := [cell for cell in cells if context.measured(cell, arm.name)])
     ]
 
 
-def _accuracy(context: Context, arm: str, key: tuple[tuple[str, ...], str, str], cells: Sequence[Cell]) -> Accuracy:
+def _accuracy(context: Context, arm: str, estimators: tuple[str, ...], cells: Sequence[Cell]) -> Accuracy:
     errors, gave = (_of(context, name, cells, arm) for name in ("error", "estimate"))
     held = [one for values in _of(context, "intervals.covered", cells, arm).values() for one in values.values()]
     sent, duration = (
@@ -265,7 +257,7 @@ def _accuracy(context: Context, arm: str, key: tuple[tuple[str, ...], str, str],
         reference = _of(context, "error", [*errors], context.table.reference)
         beside = _from_zero(context, _paired(errors, reference, operator.sub), [[*errors]])
     return Accuracy(
-        *(arm, *key),
+        *(arm, estimators, context.level(cells[0], "timing"), context.level(cells[0], "through")),
         cells=len(errors),
         refused=sum(not estimated(context, cell, arm) for cell in cells),
         off=_median(context, errors),
@@ -346,7 +338,7 @@ def _effect(
     first, other = cells[0], cells[0].at(timing=base)
     pooled = group is not None
     return Effect(
-        *(arm, tuple(cells), through_of(first), context.level(first, "timing"), base),
+        *(arm, tuple(cells), context.level(first, "through"), context.level(first, "timing"), base),
         pairs=len(keys),
         off=_median(context, _paired(off, base_off, _first)),
         base_off=_median(context, _paired(base_off, off, _first)),

@@ -20,7 +20,6 @@ from virtgauge.specs.bandwidth_figures import (
     effects,
     named,
     pooled_effects,
-    through_of,
     told,
     total,
 )
@@ -369,7 +368,7 @@ def absent(context: Context) -> Iterator[tuple[str, str]]:
         yield "what precise timing does", "the plan has a single timing"
     elif PRECISE not in timings:
         yield "what hptime does", "the plan has no timing hptime"
-    if all(through_of(cell) != SHIM for cell in context.cells):
+    if all(context.level(cell, "through") != SHIM for cell in context.cells):
         yield "the shim", "the plan has no cell with through = shim"
     if all(context.level(cell, "traffic") == "none" for cell in context.cells):
         yield "cross traffic", "the plan has none"

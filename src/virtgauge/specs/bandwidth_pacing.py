@@ -12,7 +12,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import amount
 from virtgauge.results.measure import Better
 from virtgauge.results.quantities import BIT_RATE, DURATION, FACTOR, Quantity
-from virtgauge.specs.bandwidth_figures import details, through_of, told
+from virtgauge.specs.bandwidth_figures import details, told
 from virtgauge.specs.bandwidth_formatting import THROUGH, TIMINGS, timed_words
 from virtgauge.specs.blocks import Axis, Block, Column, Place, Row, Shown, Value, chart_of, table_of
 from virtgauge.specs.context import Context
@@ -50,7 +50,7 @@ def pacings(context: Context) -> list[Pacing]:
         for cell in context.cells:
             for block, one in details(context, cell, arm.name).items():
                 if one.method:
-                    place = through_of(cell), context.level(cell, "timing"), one.method
+                    place = context.level(cell, "through"), context.level(cell, "timing"), one.method
                     groups.setdefault(place, []).append((cell, block))
         for through, timing, method in sorted(groups, key=_pacing_rank):
             trials = groups[through, timing, method]

@@ -68,7 +68,7 @@ class Context:
 
     def level(self, cell: Cell, factor: str) -> str:
         """A cell's level of a factor."""
-        return cell.probe if factor == "probe" else self.spec.factor(factor).level(cell)
+        return self.spec.factor(factor).level(cell)
 
     def words(self, cell: Cell, factor: str) -> str:
         """The same for people."""

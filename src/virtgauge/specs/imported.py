@@ -129,7 +129,7 @@ _MEASURES = tuple(imported_measures())
 IMPORTED = SuiteSpec(
     name="imported",
     title="Imported results",
-    factors=(Factor("probe", of=lambda cell: cell.probe),),
+    factors=(Factor("probe"),),
     measures=_MEASURES,
     headline=_said,
     summary=(_origins,),

@@ -41,8 +41,9 @@ class Factor:
         return label[:1].upper() + label[1:]
 
     def level(self, cell: Cell) -> str:
-        """A cell's level."""
-        return self.of(cell) if self.of else cell.factors.get(self.name, self.usual)
+        """A cell's level; of the factor ``probe`` its probe."""
+        known = cell.probe if self.name == "probe" else cell.factors.get(self.name, self.usual)
+        return self.of(cell) if self.of else known
 
     def rank(self, level: str, tried: Sequence[str]) -> tuple[int, float]:
         """A level's place among those that were tried."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from virtgauge.results.columns import Cell
-from virtgauge.results.formatting import PROBES, exact_duration, load_label
+from virtgauge.results.formatting import PROBES, exact_duration, load_label, probe_title
 from virtgauge.results.measure import Better, Measure, durations, field, measures
 from virtgauge.results.quantities import DURATION, SHARE
 from virtgauge.specs import timing_insights as insights
@@ -34,13 +34,7 @@ def timing_measures() -> Iterator[Measure]:
 
 
 FACTORS = (
-    Factor(
-        "probe",
-        "",
-        insights.PROBES,
-        words=lambda level: PROBES[level][0] if level in PROBES else level,
-        of=lambda cell: cell.probe,
-    ),
+    Factor("probe", "", insights.PROBES, words=probe_title),
     Factor(
         "function",
         levels=(
