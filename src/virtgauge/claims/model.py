@@ -238,19 +238,14 @@ class ClaimFile(_Model):
             raise ValueError("two claims have one name")
         for claim in self.claim:
             for test in claim.tests:
-                for measure in _measures_of(test):
+                used = (*test.significant, *test.insignificant) if isinstance(test, Significance) else (test.measure,)
+                for measure in used:
                     if measure not in self.measures:
                         raise ValueError(f"claim {claim.name}: measure = {measure!r} is not declared in this file")
                 for factor in _factors_of(test):
                     if factor not in self.factors:
                         raise ValueError(f"claim {claim.name}: factor {factor!r} is not declared in this file")
         return self
-
-
-def _measures_of(test: Test) -> tuple[str, ...]:
-    if isinstance(test, Significance):
-        return (*test.significant, *test.insignificant)
-    return (test.measure,)
 
 
 def _factors_of(test: Test) -> set[str]:
@@ -263,10 +258,6 @@ def _factors_of(test: Test) -> set[str]:
 
 @functools.cache
 def claim_file(suite: str) -> ClaimFile:
-    """What the papers conclude about a suite's subject.
-
-    Raises:
-        ValueError: the file is malformed; the claim and its field are named.
-    """
+    """What the papers conclude about a suite's subject. Raises ValueError: malformed; claim and field are named."""
     text = resources.files("virtgauge.reference").joinpath(f"{suite}_claims.toml").read_text(encoding="utf-8")
     return ClaimFile.model_validate(tomllib.loads(text))

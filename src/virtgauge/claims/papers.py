@@ -45,11 +45,9 @@ def on_paper(suite: str) -> tuple[CheckedClaim, ...]:
 
 
 def check_claims(suite: str, run: Mapping[str, Figures], at_one_level: Figures | None = None) -> tuple[ClaimCheck, ...]:
-    """Every claim of a suite's paper, on the paper's figures and on a run's.
+    """Every claim of a suite's paper, on the paper's figures and on a run's: by the arm judged, or of all together.
 
-    Args:
-        run: figures by the arm that is judged by them, or all of a run's under an empty name.
-        at_one_level: of storage, figures of all databases at one level of durability.
+    ``at_one_level`` are, of storage, figures of all databases at one level of durability.
     """
     return tuple(
         ClaimCheck(

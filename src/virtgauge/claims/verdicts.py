@@ -85,9 +85,7 @@ def within(estimate: Estimate, at_least: float | None, at_most: float | None, *,
     if estimate.low is None or estimate.high is None:
         return None
     low, high = -math.inf if at_least is None else at_least, math.inf if at_most is None else at_most
-    if estimate.high < low or estimate.low > high:
+    if estimate.high < low or estimate.low > high or (strictly and (estimate.high == low or estimate.low == high)):
         return False
-    if strictly and (estimate.high <= low or estimate.low >= high):
-        return False
-    inside = estimate.low >= low and estimate.high <= high
-    return True if inside and not (strictly and (estimate.low <= low or estimate.high >= high)) else None
+    inside = low < estimate.low and estimate.high < high if strictly else low <= estimate.low and estimate.high <= high
+    return inside or None

@@ -326,11 +326,10 @@ def _strips(context: Context, cell: Cell, arms: Sequence[ArmRecord]) -> Iterator
 
 def thinned(values: Sequence[float]) -> list[float]:
     """Even steps through all, and both extremes: outliers are what such a chart is for."""
-    if len(values) <= MOST_INSTANTS:
-        return [float(f"{value:.5g}") for value in values]
-    step = len(values) / (MOST_INSTANTS - 2)
-    some = [values[int(at * step)] for at in range(MOST_INSTANTS - 2)] + [min(values), max(values)]
-    return [float(f"{value:.5g}") for value in some]
+    if len(values) > MOST_INSTANTS:
+        step = len(values) / (MOST_INSTANTS - 2)
+        values = [*(values[int(at * step)] for at in range(MOST_INSTANTS - 2)), min(values), max(values)]
+    return [float(f"{value:.5g}") for value in values]
 
 
 def effects_chart(context: Context) -> Iterator[Block]:

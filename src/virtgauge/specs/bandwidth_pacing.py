@@ -20,7 +20,7 @@ from virtgauge.specs.context import Context
 _CURVE_POINTS = 100
 _SHORTEST_GAP = 0.1  # Of what was planned; what is shorter would take most of a logarithmic axis, and tells little
 _METHODS = ("send", "sendmmsg", "gso")
-_GAP_UNITS = {"permille": 1e-3}
+_UNITS: Mapping[str, Mapping[str, float]] = {"gap": {"permille": 1e-3}, "lateness": NS_PER_UNIT}
 
 Merged = tuple[Distribution, float]  # Values, and what makes plain numbers of them
 
@@ -56,12 +56,9 @@ def pacings(context: Context) -> list[Pacing]:
             trials = groups[through, timing, method]
             of_cell = {cell: context.table.numbers(cell, arm.name) for cell, _ in trials}
             numbers = [of_cell[cell][block] for cell, block in trials]
-            gap, late = (_merged(context, name, numbers, u) for name, u in (("gap", _GAP_UNITS), ("lateness", _NS)))
+            gap, late = (_merged(context, name, numbers, units) for name, units in _UNITS.items())
             found.append(Pacing(arm, timing, through, method, trials, gap, late))
     return found
-
-
-_NS: Mapping[str, float] = NS_PER_UNIT
 
 
 def _pacing_rank(place: tuple[str, str, str]) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import amount
 from virtgauge.results.quantities import BIT_RATE, DURATION, FRAME_RATE, RATIO, SHARE, Quantity
-from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Table, Text, Value, table_of
+from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load, quantile
 
@@ -350,6 +350,12 @@ def throughput_ratios(context: Context, first: ArmRecord, second: ArmRecord) -> 
     return {cell: ratio for cell, ratio in found.items() if ratio.point is not None}
 
 
+_SIMULATED = (
+    "The processor of both is simulated in software, which slows driver and device alike: the ratio is not a "
+    "hypervisor’s."
+)
+
+
 def interfaces(context: Context) -> Iterator[Block]:
     """Para-virtual against fully emulated interfaces, cell by cell."""
     groups = {"ndr_bits": "NDR", AT_THROUGHPUT: "latency (L_tot)"}
@@ -365,23 +371,12 @@ def interfaces(context: Context) -> Iterator[Block]:
                 shown += [context.value(name, cell, arm.name) for arm in (first, second)]
                 shown.append(context.of(measure, place, ratio, RATIO))
             rows.append(Row((context.spec.cell_name(cell),), "", tuple(shown)))
-        if not rows:
-            continue
         columns = [Column(one, group) for group in groups.values() for one in ("para-virtual", "emulated", "ratio")]
-        simulated = first.emulated or second.emulated
-        yield Table(
-            f"{first.label} against {second.label}",
-            ("Of",),
-            tuple(columns),
-            tuple(rows),
-            "The processor of both is simulated in software, which slows driver and device alike: the ratio is not a "
-            "hypervisor’s."
-            if simulated
-            else "",
-        )
-        points = [ratio.point for ratio in ratios.values() if ratio.point is not None]
-        span = f"{amount(min(points))} to {amount(max(points))}× the throughput over {len(points)} cells"
-        yield Text((f"{first.name} / {second.name}, {span}",), "para-virtual / emulated interfaces", "finding")
+        caption = _SIMULATED if first.emulated or second.emulated else ""
+        yield from table_of(f"{first.label} against {second.label}", ("Of",), columns, rows, caption)
+        if points := [ratio.point for ratio in ratios.values() if ratio.point is not None]:
+            span = f"{amount(min(points))} to {amount(max(points))}× the throughput over {len(points)} cells"
+            yield Text((f"{first.name} / {second.name}, {span}",), "para-virtual / emulated interfaces", "finding")
 
 
 # -- what the searches tried -----------------------------------------------------------------------------

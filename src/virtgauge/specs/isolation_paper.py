@@ -190,7 +190,8 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
 def _figures(context: Context, arm: ArmRecord) -> Figures:
     cells = [cell for cell in context.cells if effort(context.table, cell, arm.name)]
     references = [cell for cell in cells if cell == reference(cell) and about(cell) is Resource.CPU]
-    saving = any(_clock_changed(context, cell, arm.name) for cell in references)
+    clocks = (context.values("frequency_ratio", cell, arm.name).values() for cell in references)
+    saving = any(abs(statistics.median(changes) - 1) > _CLOCK_CHANGED for changes in clocks if changes)
 
     def missing_reason(measure: str, at: Cells) -> str:
         if at.get("energy_saving", saving) is not saving:
@@ -252,8 +253,3 @@ def _values(context: Context, measure: str, cell: Cell, arm: str) -> Mapping[int
     if measure == "q_share":
         return {block: part / 100 for block, part in context.values("entitlement", cell, arm).items()}
     return context.values({"relative": "relative_work"}.get(measure, measure), cell, arm)
-
-
-def _clock_changed(context: Context, cell: Cell, arm: str) -> bool:
-    changes = context.values("frequency_ratio", cell, arm).values()
-    return bool(changes) and abs(statistics.median(changes) - 1) > _CLOCK_CHANGED

@@ -71,11 +71,6 @@ PAPER_LEVELS = {"PostgreSQL": "flushed", "Cassandra": "periodic", "MongoDB": "no
 seconds, and MongoDB's Java driver 2.7 does not wait for an answer."""
 
 
-def strength_of(level: str) -> int:
-    """Place of a level of durability from the weakest on; levels that are not known stand behind all others."""
-    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
-
-
 def clients_words(number: int) -> str:
     """``1 client``."""
     return f"{number} client{'' if number == 1 else 's'}"
@@ -89,11 +84,6 @@ def flush_words(profile: str) -> str:
     if name == "latency" and value:
         return f"flushes of {exact_duration(float(value) * 1e3)}"
     return {"at-once": "flushes at once", "as-is": "", "as-configured": ""}.get(profile, profile)
-
-
-def level_words(level: str, flushes: str) -> str:
-    """``flushed before each acknowledgement, flushes of a 7200 rpm disk``."""
-    return ", ".join(filter(None, (LEVEL_WORDS.get(level, level or "level not known"), flush_words(flushes))))
 
 
 STREAMS = ("write", "read")  # Of a mixed load
@@ -282,7 +272,7 @@ def durability(context: Context) -> Iterator[Block]:
 def _levels_of(context: Context, arm: str, cells: Sequence[Cell]) -> Iterator[Row]:
     below, rates_below = "", dict[int, float]()
     by_level = context.groups(cells, ("durability",))
-    for (level,) in sorted(by_level, key=lambda key: strength_of(key[0])):
+    for (level,) in sorted(by_level, key=lambda key: LEVELS.index(key[0]) if key[0] in LEVELS else len(LEVELS)):
         of_level = by_level[(level,)]
         if not any(context.measured(cell, arm) for cell in of_level):
             continue  # named once, with the reason, under what was not measured
@@ -357,8 +347,9 @@ def mixed(context: Context) -> Iterator[Block]:
     """Writes and reads of every mixed load, from sending and from the intended start."""
     rows = []
     for cell in context.where({"operation": ("mixed",)}):
-        level = level_words(context.level(cell, "durability"), context.level(cell, "flushes"))
-        named = f"{context.words(cell, 'database')}: {level}"
+        level = context.level(cell, "durability")
+        at = LEVEL_WORDS.get(level, level or "level not known"), context.words(cell, "flushes")
+        named = f"{context.words(cell, 'database')}: {', '.join(filter(None, at))}"
         for arm in context.arms:
             if not context.table.tried(cell, arm.name):
                 continue
@@ -431,14 +422,9 @@ def offered(context: Context) -> Iterator[Block]:
             elif context.table.values(measure, cell, arm.name):
                 found = context.table.estimate(measure, cell, arm.name)
                 at = float(loop.partition(":")[2])
-                told = {
-                    "at": f"{per_second(at)} offered",
-                    "t": duration(found.point),
-                    "interval": interval_text(found, DURATION),
-                }
-                rows.append(
-                    base | {"kind": "ours", "x": at, "y": found.point, "low": found.low, "high": found.high} | told
-                )
+                place = {"kind": "ours", "x": at, "y": found.point, "low": found.low, "high": found.high}
+                told = {"t": duration(found.point), "interval": interval_text(found, DURATION)}
+                rows.append(base | place | {"at": f"{per_second(at)} offered"} | told)
     yield from chart_of(
         *("lines", "Latency against the offered rate"),
         "p99 of the response, from the intended start, so that operations that wait for those before count with "

@@ -40,12 +40,6 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
-def f_statistic(effect: EffectTest) -> str:
-    """``F(2, 15) = 12.3``."""
-    size = "beyond measure" if effect.f is None else f"{effect.f:.3g}" if effect.f < 1000 else f"{effect.f:,.0f}"
-    return f"F({effect.df}, {effect.df_error}) = {size}"
-
-
 def sentences(found: ParameterFactors, labels: Labels) -> list[str]:
     """One sentence for each factor, and one on interactions where they could be tested."""
     said = [factor_sentence(test, PARAMETERS[found.parameter], labels) for test in found.tests]
@@ -96,7 +90,8 @@ def _compared(pair: PairTest, labels: Labels) -> str:
 def _interaction(effect: EffectTest, parameter: str) -> str:
     # The platform is what a reader asks about, and the function what it most often depends on.
     order = [name for name in ("platform", "load", "function") if name in effect.factors]
-    proof = f"({f_statistic(effect)}, {p_value(effect.p_holm)})"
+    size = "beyond measure" if effect.f is None else f"{effect.f:.3g}" if effect.f < 1000 else f"{effect.f:,.0f}"
+    proof = f"(F({effect.df}, {effect.df_error}) = {size}, {p_value(effect.p_holm)})"
     if len(order) == 2:
         return f"How much the {order[0]} changes the {parameter} depends on the {order[1]} {proof}."
     return f"How much {' and '.join(order[:-1])} together change the {parameter} depends on the {order[-1]} {proof}."

@@ -125,9 +125,14 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
         asked = [*_STATISTICS, *([_CPU_SHARE] if table == "sleep_miss" else [])]
         for measure in asked if name in judged else ():
             arm, of = judged[name], functools.partial(values, place, measure)
-            levels: dict[str, Level] = {"table": table, "function": function, "load": load}
-            levels["platform"] = paper_platform(arm) or name
-            figures += context.claim_figure(measure, levels, of, arm, _facts(arm), arm.label)
+            own = paper_platform(arm)
+            levels: dict[str, Level] = {"table": table, "function": function, "load": load, "platform": own or name}
+            plain = not arm.is_virtual and (arm.kind != "oci" or arm.settings.get("runtime") in _PLAIN_RUNTIMES)
+            facts: dict[str, Level] = {
+                "of_the_paper": own is not None,
+                "virtual_or_host": own == "Host OS" or not plain,
+            }
+            figures += context.claim_figure(measure, levels, of, arm, facts, arm.label)
     found = Figures(claim_file("timing"), figures, context.table.claims_confidence, missing_reason)
     return check_claims("timing", {"": found})
 
@@ -137,15 +142,6 @@ def paper_platform(arm: ArmRecord) -> str | None:
     if arm.role == "reference" and arm.kind in ("host", "simulated"):
         return "Host OS"
     return _HYPERVISORS.get(arm.hypervisor)
-
-
-def _facts(arm: ArmRecord) -> dict[str, Level]:
-    plain = not arm.is_virtual and (arm.kind != "oci" or arm.settings.get("runtime") in _PLAIN_RUNTIMES)
-    platform = paper_platform(arm)
-    return {
-        "of_the_paper": platform is not None,
-        "virtual_or_host": platform == "Host OS" or not plain,
-    }
 
 
 def _of_the_papers_kind(context: Context) -> dict[Place, Cell]:
