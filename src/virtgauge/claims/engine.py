@@ -166,23 +166,17 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
 
 
 def _compared(test: model.Compared, figures: Figures) -> Iterator[Evidence]:
-    sides = []
-    for cells, which in ((test.cells | test.of, test.of_which), (test.cells | test.to, test.to_which)):
-        found = figures.select(test.measure, cells, which)
-        if not found:
-            yield Evidence.none(figures.missing_reason(test.measure, cells))
-            return
-        sides.append(found)
+    asked = ((test.cells | test.of, test.of_which), (test.cells | test.to, test.to_which))
+    first, second = (figures.select(test.measure, cells, which) for cells, which in asked)
+    if not first or not second:
+        yield Evidence.none(figures.missing_reason(test.measure, asked[1 if first else 0][0]))
+        return
     named = {*test.of, *test.to}
     places = functools.partial(figures.place, without=named, alike=test.alike)
     free = {test.of_which, test.to_which} != {"each"}
-    first, second = sides
     found_pairs = itertools.product(first, second) if free else _alike(first, second, places)
     pairs = [(one, other) for one, other in found_pairs if one is not other]
-    counts = [
-        1 if which == "each" else len(figures.select(test.measure, test.cells | cells))
-        for cells, which in ((test.of, test.of_which), (test.to, test.to_which))
-    ]
+    counts = [1 if which == "each" else len(figures.select(test.measure, cells)) for cells, which in asked]
     # Of two highest, or two lowest, only the one is chosen in favour of a bound that the other is chosen against.
     among = len(pairs) * (max(counts) if test.of_which == test.to_which else math.prod(counts))
     judged = [_comparison(test, figures, one, other, among) for one, other in pairs]
@@ -195,9 +189,7 @@ def _alike(
     first: Sequence[Figure], second: Sequence[Figure], place: Callable[[Figure], object]
 ) -> Iterator[tuple[Figure, Figure]]:
     """Figures of both that stand at one place, but for themselves."""
-    there: dict[object, list[Figure]] = {}
-    for other in second:
-        there.setdefault(place(other), []).append(other)
+    there = {place(some[0]): some for some in grouped(second, place)}
     for one in first:
         yield from ((one, other) for other in there.get(place(one), ()) if other is not one)
 
@@ -358,15 +350,14 @@ def _change(test: model.Change, figures: Figures) -> Iterator[Evidence]:
 def _steeper(test: model.Steeper, figures: Figures) -> Iterator[Evidence]:
     named = {*test.of, *test.to, *test.than_of, *test.than_to}
     place = functools.partial(figures.place, without=named)
-    changes: list[dict[object, list[Estimate]]] = []
+    changes: list[dict[object, list[Estimate]]] = [{}, {}]
     used: dict[object, list[Figure]] = {}
-    for of, to in ((test.of, test.to), (test.than_of, test.than_to)):
-        changes.append({})
+    for found, of, to in zip(changes, (test.of, test.than_of), (test.to, test.than_to), strict=True):
         first, second = (figures.select(test.measure, test.cells | cells) for cells in (of, to))
         for one, other in _alike(first, second, functools.partial(figures.place, without={*of, *to})):
             change = figures.ratio(one, other)
             if change.point is not None:
-                changes[-1].setdefault(place(one), []).append(change)
+                found.setdefault(place(one), []).append(change)
                 used.setdefault(place(one), []).extend((one, other))
     both = [at for at in changes[0] if at in changes[1]]
     if not both:

@@ -8,6 +8,7 @@ there all the same: in a run a claim of no effect is confirmed only where every 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import statistics
@@ -102,12 +103,8 @@ def _alike(test: Significance, figures: Figures, part: Sequence[Figure]) -> str 
     factor = test.factors[0]
     if len(test.factors) > 1:
         return None
-    levels: list[dict[object, list[Figure]]] = []
-    by_level = _by_level(test, part)
-    for found in by_level.values():
-        levels.append({})
-        for one in found:
-            levels[-1].setdefault(figures.place(one, (factor,)), []).append(one)
+    by_level, place_of = _by_level(test, part), functools.partial(figures.place, without=(factor,))
+    levels = [{place_of(some[0]): some for some in grouped(found, place_of)} for found in by_level.values()]
     common = [place for place in levels[0] if all(place in level for level in levels)]
     means = []
     for level in levels:

@@ -122,9 +122,7 @@ class TimingFigure(_Row):
     max_ns: float
 
 
-def timing_figures(name: str) -> tuple[TimingFigure, ...]:
-    """The timing paper's Table 1 (``timer_cost``) or 2 (``sleep_miss``)."""
-    return TimingFigure.all_of(name)
+timing_figures = TimingFigure.all_of  # ``timer_cost`` or ``sleep_miss``
 
 
 class BandwidthFigure(_Row):
@@ -145,9 +143,7 @@ class BandwidthFigure(_Row):
         return self.median / (self.capacity - self.cross) - 1
 
 
-def bandwidth_figures() -> tuple[BandwidthFigure, ...]:
-    """In the order of the table."""
-    return BandwidthFigure.all_of("bandwidth")
+bandwidth_figures = functools.partial(BandwidthFigure.all_of, "bandwidth")
 
 
 _BASE_UNITS = {"us": 1e3, "Mbit/s": 1e6, "ratio": 1.0}
@@ -188,9 +184,7 @@ class ForwardingFigure(_Row):
         return float(found[1]) * 1e6 if found else None
 
 
-def forwarding_figures() -> tuple[ForwardingFigure, ...]:
-    """In the order of the table."""
-    return ForwardingFigure.all_of("forwarding")
+forwarding_figures = functools.partial(ForwardingFigure.all_of, "forwarding")
 
 
 class StorageFigure(_Row):
@@ -269,6 +263,4 @@ class IsolationFigure(_Row):
         return next((ends for words, ends in _SHARES.items() if self.note.startswith(words)), None)
 
 
-def isolation_figures() -> tuple[IsolationFigure, ...]:
-    """In the order of the table."""
-    return IsolationFigure.all_of("isolation")
+isolation_figures = functools.partial(IsolationFigure.all_of, "isolation")

@@ -6,6 +6,7 @@ Each figure knows what it is of, so that the same table is shown, printed, expor
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -109,12 +110,8 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """Headings over neighbouring columns, with the number of these; empty where no column has one."""
-        found: list[tuple[str, int]] = []
-        for column in self.columns:
-            if found and column.group == found[-1][0]:
-                found[-1] = (column.group, found[-1][1] + 1)
-            else:
-                found.append((column.group, 1))
+        named = itertools.groupby(column.group for column in self.columns)
+        found = [(group, len(list(neighbours))) for group, neighbours in named]
         return found if any(group for group, _ in found) else []
 
 

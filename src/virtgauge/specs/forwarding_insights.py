@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
@@ -105,8 +106,7 @@ class Told:
             self.curve.append((one["rate_pps"], one["loss_ratio"], one["worst_loss_ratio"], one["stretched"]))
 
 
-@dataclasses.dataclass
-class Results:
+class Results(NamedTuple):
     """By cell and arm what results say, and each cell's fairness, as found where the vector itself is a finding."""
 
     told: defaultdict[tuple[Cell, str], Told]
@@ -282,11 +282,8 @@ def losses(context: Context) -> Iterator[Block]:
         for name, frames in told.places.most_common():
             if name not in kinds:
                 exact.append(Row((name,), arm.name, (Value.count(f"loss.dropped:{name}", place, frames),)))
-    for title, heads, some in (
-        ("Dropped at", ("frames", "of the lost"), dropped),
-        ("Place by place", ("frames",), exact),
-    ):
-        yield from table_of(title, ("Place",), heads, some, folded=some is exact)
+    yield from table_of("Dropped at", ("Place",), ("frames", "of the lost"), dropped)
+    yield from table_of("Place by place", ("Place",), ("frames",), exact, folded=True)
     rows = [
         Row((context.spec.cell_name(cell),), arm.name, _account(context, cell, arm.name, own, at))
         for cell in context.cells
@@ -385,22 +382,21 @@ def interfaces(context: Context) -> Iterator[Block]:
 def curves(context: Context) -> Iterator[Block]:
     """The trials of all searches, summed up; the loss curve draws them."""
     rows = []
-    for cell in context.cells:
-        for arm in context.arms:
-            told = counted(context, cell, arm.name)
-            if told is None or not told.curve:
-                continue
-            place, number = context.place(cell, arm.name), len(told.curve)
-            rates, lost, worst, stretched = zip(*told.curve, strict=True)
-            highest = max(rates) * 8 * int(context.level(cell, "frame_bytes"))
-            shown = (
-                Value.count("loss_curve.points", place, number),
-                Value.count("loss_curve.stretched", place, sum(stretched)),
-                Value.count("loss_curve.highest_offered", place, highest, BIT_RATE),
-                Value.count("loss_curve.mean_loss", place, 100 * sum(lost) / number, SHARE),
-                Value.count("loss_curve.mean_worst_loss", place, 100 * sum(worst) / number, SHARE),
-            )
-            rows.append(Row((context.spec.cell_name(cell),), arm.name, shown))
+    for cell, arm in itertools.product(context.cells, context.arms):
+        told = counted(context, cell, arm.name)
+        if told is None or not told.curve:
+            continue
+        place, number = context.place(cell, arm.name), len(told.curve)
+        rates, lost, worst, stretched = zip(*told.curve, strict=True)
+        highest = max(rates) * 8 * int(context.level(cell, "frame_bytes"))
+        shown = (
+            Value.count("loss_curve.points", place, number),
+            Value.count("loss_curve.stretched", place, sum(stretched)),
+            Value.count("loss_curve.highest_offered", place, highest, BIT_RATE),
+            Value.count("loss_curve.mean_loss", place, 100 * sum(lost) / number, SHARE),
+            Value.count("loss_curve.mean_worst_loss", place, 100 * sum(worst) / number, SHARE),
+        )
+        rows.append(Row((context.spec.cell_name(cell),), arm.name, shown))
     titles = ("trials", "stretched", "highest offered", "lost on average", "by the worst guest")
     yield from table_of("What the searches tried", ("Of",), titles, rows, folded=True)
 

@@ -12,7 +12,7 @@ from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import ratio_with_interval
 from virtgauge.results.measure import Better, Measure, Statistic, durations, field, measures
 from virtgauge.specs import headline
-from virtgauge.specs.blocks import Block, Column, Row, Table, Text
+from virtgauge.specs.blocks import Block, Column, Row, Text, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.headline import HeadlineFigure, Said, Tone
 from virtgauge.specs.model import Factor, Figures, SectionSpec, SuiteSpec
@@ -96,18 +96,13 @@ def _figures(context: Context) -> Iterator[Block]:
     """A table for each cell, of the measures that any arm has there."""
     columns = tuple(Column(arm.label + (" (emulated)" if arm.emulated else "")) for arm in context.arms)
     for cell in context.cells:
+        tried = {arm.name: context.table.tried(cell, arm.name) for arm in context.arms}
         rows = []
         for measure in _shown(context):
-            if any(context.table.has(measure, cell, arm.name) for arm in context.arms):
-                shown = tuple(
-                    context.value(measure, cell, arm.name, compared=True)
-                    if context.table.tried(cell, arm.name)
-                    else None
-                    for arm in context.arms
-                )
-                rows.append(Row((f"{measure.name}\n{measure.meaning}",), "", shown))
-        if rows:
-            yield Table(f"{cell.probe}: {_levels(cell)}", ("Figure",), columns, tuple(rows))
+            if any(context.table.has(measure, cell, arm) for arm in tried):
+                shown = (context.value(measure, cell, arm, compared=True) if tried[arm] else None for arm in tried)
+                rows.append(Row((f"{measure.name}\n{measure.meaning}",), "", tuple(shown)))
+        yield from table_of(f"{cell.probe}: {_levels(cell)}", ("Figure",), columns, rows)
 
 
 def _origins(context: Context) -> Iterator[Block]:

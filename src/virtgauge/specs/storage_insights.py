@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,15 +173,13 @@ def limits(context: Context) -> Iterator[Block]:
     rows = []
     for cell in context.where({"operation": PLAIN, "loop": CLOSED}):
         for arm in context.arms:
-            found = explained(context, cell, arm.name)
-            if found is None:
+            if (found := explained(context, cell, arm.name)) is None:
                 continue
             place, explanation = context.place(cell, arm.name), found[1]
+            used = ((name, explanation.shares.get(name)) for name in ("flushes", "client", "server CPU"))
             shares = [
-                Value.count(f"limit.share:{name}", place, 100 * used, SHARE)
-                if (used := explanation.shares.get(name)) is not None
-                else None
-                for name in ("flushes", "client", "server CPU")
+                None if part is None else Value.count(f"limit.share:{name}", place, 100 * part, SHARE)
+                for name, part in used
             ]
             served = explanation.operations_per_flush
             group = None if served is None else Value.count("limit.operations_per_flush", place, served)
@@ -345,7 +344,7 @@ def _crashes(context: Context, arm: str, cells: Sequence[Cell], of: str, place: 
 
 def mixed(context: Context) -> Iterator[Block]:
     """Writes and reads of every mixed load, from sending and from the intended start."""
-    rows = []
+    rows, times = [], list(itertools.product(("service", "response"), SHOWN))
     for cell in context.where({"operation": ("mixed",)}):
         level = context.level(cell, "durability")
         at = LEVEL_WORDS.get(level, level or "level not known"), context.words(cell, "flushes")
@@ -355,14 +354,12 @@ def mixed(context: Context) -> Iterator[Block]:
                 continue
             total = context.value("throughput", cell, arm.name)
             for stream in STREAMS:
-                shown = []
-                for time in ("service", "response"):
-                    for name in SHOWN:
-                        one = context.value(f"{time}_of_{stream}s.{name}", cell, arm.name)
-                        place = context.place(cell, arm.name, stream=stream)
-                        shown.append(dataclasses.replace(one, measure=f"{time}.{name}", place=place))
+                shown, place = [], context.place(cell, arm.name, stream=stream)
+                for time, name in times:
+                    one = context.value(f"{time}_of_{stream}s.{name}", cell, arm.name)
+                    shown.append(dataclasses.replace(one, measure=f"{time}.{name}", place=place))
                 rows.append(Row((named, f"{stream}s"), arm.name, (*shown, total)))
-    columns = tuple(Column(name, time) for time in ("service", "response") for name in SHOWN)
+    columns = tuple(Column(name, time) for time, name in times)
     title = "Steady small writes and bursts of large reads (the paper’s Figure 1)"
     yield from table_of(title, ("Of", "Stream"), (*columns, "operations"), rows)
 

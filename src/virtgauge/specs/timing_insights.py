@@ -18,7 +18,7 @@ from virtgauge.results.formatting import exact_duration, load_label
 from virtgauge.results.measure import Better, Column, Derived, Measure, Statistic, field
 from virtgauge.results.quantities import BYTE_RATE, COUNT, DURATION, EVENT_RATE, SHARE
 from virtgauge.specs import blocks
-from virtgauge.specs.blocks import Block, Row, Shown, Table, Value, table_of
+from virtgauge.specs.blocks import Block, Row, Shown, Value, table_of
 from virtgauge.specs.context import Context, over_cells
 
 PROBES = ("timer_cost", "sleep_lateness")
@@ -170,23 +170,18 @@ def _factor_between(one: Comparison, other: Comparison) -> float:
 def glance(context: Context) -> Iterator[Block]:
     """Platforms × the cells of a first look."""
     chosen = highlights(context)
-    rows = [
-        Row(("",), arm.name, tuple(context.value(name, cell, arm.name, compared=True) for name, cell in chosen))
-        for arm in context.arms
-    ]
-    columns = tuple(
-        blocks.Column(load_label(context.level(cell, "load")), function_label(cell.factors)) for _, cell in chosen
+    yield from table_of(
+        "",
+        ("Medians",),
+        (blocks.Column(load_label(context.level(cell, "load")), function_label(cell.factors)) for _, cell in chosen),
+        (
+            Row(("",), arm.name, tuple(context.value(name, cell, arm.name, compared=True) for name, cell in chosen))
+            for arm in (context.arms if chosen else ())
+        ),
+        "Of reading a clock, and of how late a sleep wakes, with the ratio to the reference in the same block. "
+        "Coloured ratios differ by more than identical arms (A/A) do; grey ones were not shown to. An emulated "
+        "processor shows that the method works, not what the platform can do on hardware, and is never ranked.",
     )
-    if chosen:
-        yield Table(
-            "",
-            ("Medians",),
-            columns,
-            tuple(rows),
-            "Of reading a clock, and of how late a sleep wakes, with the ratio to the reference in the same block. "
-            "Coloured ratios differ by more than identical arms (A/A) do; grey ones were not shown to. An emulated "
-            "processor shows that the method works, not what the platform can do on hardware, and is never ranked.",
-        )
 
 
 # -- loads -----------------------------------------------------------------------------------------------
