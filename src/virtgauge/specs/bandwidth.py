@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -139,11 +140,9 @@ def _said(context: Context, arm: ArmRecord, against: str) -> Said:
 
 def _told_of(own: Sequence[Accuracy]) -> Accuracy | None:
     """What a sentence is about: all estimators, with the most precise timing that was tried, built in where it was."""
-    for through in THROUGH:
-        for timing in (*TIMINGS, *dict.fromkeys(one.timing for one in own)):
-            fitting = [one for one in own if (one.timing, one.through) == (timing, through)]
-            if fitting:
-                return max(fitting, key=lambda one: len(one.estimators))
+    for place in itertools.product(THROUGH, (*TIMINGS, *dict.fromkeys(one.timing for one in own))):
+        if fitting := [one for one in own if (one.through, one.timing) == place]:
+            return max(fitting, key=lambda one: len(one.estimators))
     return None
 
 

@@ -40,10 +40,6 @@ def _signed(error: Column, bound: Column) -> Column:
     return np.where((bound == 1) & (error < 0), np.nan, error)
 
 
-def _covered(held: Column, error: Column, bound: Column) -> Column:
-    return np.where(np.isnan(_signed(error, bound)), np.nan, held)
-
-
 def _of_error(function: Callable[[Column], Column]) -> Derived:
     return Derived((_ERROR, _BOUND), lambda error, bound: function(_signed(error, bound)))
 
@@ -80,21 +76,21 @@ def bandwidth_measures() -> Iterator[Measure]:
 
 
 _HELD, _NOTHING = Field(("covered",), flag=True), Better.NEITHER
+_NOT_PACED = Derived((_REFUSED, field("median_mbps")), lambda no, at: np.where(np.isnan(at), no, 0.0))
+_BOUNDS = Derived((_ERROR, _BOUND), lambda error, bound: (error < 0) * np.nan_to_num(bound))
+_COVERED = Derived(
+    (_HELD, _ERROR, _BOUND), lambda held, error, bound: np.where(np.isnan(_signed(error, bound)), np.nan, held)
+)
 COUNTED = {
     one.name: one
     for one in measures(
         *("bandwidth", ESTIMATES),
-        *(
-            (name, COUNT, _NOTHING, "", source)
-            for name, source in (
-                ("refused", Derived((_REFUSED, field("median_mbps")), lambda no, at: np.where(np.isnan(at), no, 0.0))),
-                ("bounds", Derived((_ERROR, _BOUND), lambda error, bound: (error < 0) * np.nan_to_num(bound))),
-                ("intervals.covered", Derived((_HELD, _ERROR, _BOUND), _covered)),
-                ("discarded", field("discarded")),
-                ("foreign_packets", field("foreign_packets")),
-                ("path.cross_dropped", field("cross", "dropped")),
-            )
-        ),
+        ("refused", COUNT, _NOTHING, "", _NOT_PACED),
+        ("bounds", COUNT, _NOTHING, "", _BOUNDS),
+        ("intervals.covered", COUNT, _NOTHING, "", _COVERED),
+        ("discarded", COUNT, _NOTHING, "", field("discarded")),
+        ("foreign_packets", COUNT, _NOTHING, "", field("foreign_packets")),
+        ("path.cross_dropped", COUNT, _NOTHING, "", field("cross", "dropped")),
         ("path.capacity", BIT_RATE, _NOTHING, "", field("capacity", "measured_mbps", factor=1e6)),
         ("path.cross_traffic", BIT_RATE, _NOTHING, "", field("cross", "counted_mbps", factor=1e6)),
         ("path.link_lateness.p99", DURATION, _NOTHING, "", field("link", "lateness_p99_ns")),
@@ -231,11 +227,12 @@ class Accuracy:
 
 def accuracies(context: Context) -> list[Accuracy]:
     """For every estimator, timing and way of swapping it, and then over all estimators together; by arm."""
-    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Cell]] = {}
-    for factors in (("estimator", "timing", "through"), ("timing", "through")):
-        for place, cells in context.groups(context.cells, factors).items():
-            estimators = tuple(dict.fromkeys(context.level(one, "estimator") for one in cells))
-            groups.setdefault((estimators, place[-2:]), cells)
+    groups: dict[tuple[tuple[str, ...], str], list[Cell]] = {}
+    for cell in context.cells:
+        groups.setdefault(((context.level(cell, "estimator"),), context.level(cell, "timed")), []).append(cell)
+    for timed in dict.fromkeys(timed for _, timed in groups):
+        cells = context.where({"timed": (timed,)})
+        groups.setdefault((tuple(dict.fromkeys(context.level(one, "estimator") for one in cells)), timed), cells)
     return [
         _accuracy(context, arm.name, estimators, own)
         for arm in context.own_arms

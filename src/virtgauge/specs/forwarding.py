@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from virtgauge.results.columns import Cell
+from virtgauge.results.quantities import DURATION, FRAME_RATE, SHARE
 from virtgauge.specs import forwarding_insights as insights
 from virtgauge.specs import forwarding_paper as paper
 from virtgauge.specs.context import Context
@@ -67,10 +68,10 @@ DETAIL = TableSpec(
 TESTER = TableSpec(
     "The tester on its bare loop",
     (
-        *(
-            Told(title, insights.tester(name, field, quantity, factor), text=False)
-            for name, (field, title, quantity, factor) in insights.TESTER.items()
-        ),
+        Told("limit", insights.tester("limit", "limit_pps", FRAME_RATE), text=False),
+        Told("latency", insights.tester("latency.mean", "latency_mean_ns", DURATION), text=False),
+        Told("highest latency", insights.tester("latency.max", "latency_max_ns", DURATION), text=False),
+        Told("sent late", insights.tester("late_share", "late_share", SHARE, 100.0), text=False),
         Told("port", insights.ports),
     ),
     caption="The limit is the highest rate that it sends as asked and receives whole; latencies are its own at half of "

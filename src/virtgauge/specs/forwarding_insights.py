@@ -13,7 +13,7 @@ from virtgauge.analysis.estimate import Estimate
 from virtgauge.ledger.records import ArmRecord
 from virtgauge.results.columns import Cell
 from virtgauge.results.formatting import amount
-from virtgauge.results.quantities import BIT_RATE, DURATION, FRAME_RATE, RATIO, SHARE, Quantity
+from virtgauge.results.quantities import BIT_RATE, DURATION, RATIO, SHARE, Quantity
 from virtgauge.specs.blocks import Block, Column, Finding, Row, Shown, Text, Value, table_of
 from virtgauge.specs.context import Context
 from virtgauge.specs.forwarding_measures import AT_THROUGHPUT, at_load, quantile
@@ -399,12 +399,3 @@ def curves(context: Context) -> Iterator[Block]:
         rows.append(Row((context.spec.cell_name(cell),), arm.name, shown))
     titles = ("trials", "stretched", "highest offered", "lost on average", "by the worst guest")
     yield from table_of("What the searches tried", ("Of",), titles, rows, folded=True)
-
-
-TESTER = {
-    "limit": ("limit_pps", "limit", FRAME_RATE, 1.0),
-    "latency.mean": ("latency_mean_ns", "latency", DURATION, 1.0),
-    "latency.max": ("latency_max_ns", "highest latency", DURATION, 1.0),
-    "late_share": ("late_share", "sent late", SHARE, 100.0),
-}
-"""Of the tester: by measure the field of its calibration, the column's title, and the unit."""

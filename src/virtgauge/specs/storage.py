@@ -67,10 +67,8 @@ def storage_measures() -> Iterator[Measure]:
     both = _OPERATIONS | _KNEE
     yield from measures(
         *("storage", both),
-        *(
-            (f"disk_flushes.{when}", FLUSH_RATE, neither, f"{_DISK} {when} the load", field(f"disk_{when}_per_s"))
-            for when in ("before", "after")
-        ),
+        ("disk_flushes.before", FLUSH_RATE, neither, f"{_DISK} before the load", field("disk_before_per_s")),
+        ("disk_flushes.after", FLUSH_RATE, neither, f"{_DISK} after the load", field("disk_after_per_s")),
     )
     for time, clause in (
         ("service", "the time from sending a request to its answer"),
@@ -121,7 +119,10 @@ _COUNTED = (
     Figures("disk_flushes.before", "disk’s flushes before"),
     Figures("disk_flushes.after", "and after"),
 )
-_PERCENTILES = tuple(Figures(f"service.{name}", name) for name in insights.SHOWN)
+_SERVICE = tuple(Figures(f"service.{name}", name) for name in insights.SHOWN)
+_TIMES = tuple(
+    Figures(f"{time}.{name}", f"{time} {name}") for time in ("service", "response") for name in insights.SHOWN
+)
 
 
 def _version(context: Context, cells: list[Cell]) -> str:
@@ -149,7 +150,7 @@ GLANCE = TableSpec(
 )
 DETAIL = TableSpec(
     "",
-    (*_RATES, *_PERCENTILES, *_COUNTED, Told("limit", insights.limit)),
+    (*_RATES, *_SERVICE, *_COUNTED, Told("limit", insights.limit)),
     where={"operation": PLAIN, "loop": CLOSED},
     split=("operation", "durability", "flushes"),
     ranked="database",
@@ -158,10 +159,7 @@ DETAIL = TableSpec(
 )
 OPEN = TableSpec(
     "At offered rates",
-    (
-        *_RATES,
-        *(Figures(f"{time}.{name}", f"{time} {name}") for time in ("service", "response") for name in insights.SHOWN),
-    ),
+    (*_RATES, *_TIMES),
     where={"operation": PLAIN, "loop": lambda level: level.startswith("open:")},
 )
 BESIDE = TableSpec(
@@ -175,7 +173,7 @@ KNEES = TableSpec(
     (
         Figures("knee", "knee", compared=False),
         Figures("knee.objective", "objective"),
-        *(Figures(f"{time}.{name}", f"{time} {name}") for time in ("service", "response") for name in insights.SHOWN),
+        *_TIMES,
         Told("rates tried", insights.rates_tried),
     ),
     where={"operation": ("knee",)},
