@@ -276,8 +276,7 @@ def _not_paced(context: Context, cell: Cell, arm: ArmRecord, across: float) -> I
 
 def _available(context: Context, cell: Cell, across: float) -> Iterator[dict[str, Any]]:
     """Of the first arm that tells it, for all have the same path."""
-    measure = context.spec.measure("truth")
-    found = (context.table.estimate(measure, cell, arm.name).point for arm in context.arms)
+    found = (context.estimate("truth", cell, arm.name).point for arm in context.arms)
     if (truth := next((one for one in found if one is not None), None)) is not None:
         t = f"available: {BIT_RATE.text(truth)}"
         yield {"kind": "mark", "across": across, "up": truth, "shape": "stroke", "t": t}

@@ -99,8 +99,7 @@ def _ours(context: Context, figure: ForwardingFigure) -> Iterator[tuple[ArmRecor
 
 def _of_one(context: Context, figure: ForwardingFigure, cells: list[Cell], arm: str) -> tuple[list[float], str]:
     def points(measure: str | Measure, chosen: Sequence[Cell] = cells) -> list[float]:
-        asked = context.spec.measure(measure) if isinstance(measure, str) else measure
-        found = [context.table.estimate(asked, cell, arm).point for cell in chosen]
+        found = (context.estimate(measure, cell, arm).point for cell in chosen)
         return [point for point in found if point is not None]
 
     if figure.quantity == "latency" and figure.load is not None:

@@ -133,15 +133,15 @@ CONSERVATION = TableSpec(
 _PUBLISHED = " Crosses: what the paper states, measured on other hardware; diamonds with energy saving."
 
 
-def _is_told(cell: Cell) -> bool:
+def _all_told(context: Context, cells: list[Cell]) -> list[Cell]:
     """A bound for the disk is told of where a disk is measured; the tables have the rest."""
-    return cell.factors["policy"] != DISK_LIMIT or about(cell) is Resource.DISK
+    return [cell for cell in cells if cell.factors["policy"] != DISK_LIMIT or about(cell) is Resource.DISK]
 
 
 def _near_half(context: Context, cells: list[Cell]) -> list[Cell]:
     """Of every policy the share nearest to a half: enough to see what it is for."""
     found = []
-    for group in context.groups(filter(_is_told, cells), ("policy", "on")).values():
+    for group in context.groups(_all_told(context, cells), ("policy", "on")).values():
         nearest = min((float(cell.factors["share"]) for cell in group), key=lambda share: abs(share - _HALF))
         found += [cell for cell in group if float(cell.factors["share"]) == nearest]
     return found
@@ -155,10 +155,6 @@ def _strongest(context: Context, cells: list[Cell]) -> list[Cell]:
         load = cell.factors["load"]
         strongest[load] = max(strongest.get(load, 0), int(cell.factors["intensity"]))
     return [cell for cell in chosen if int(cell.factors["intensity"]) == strongest[cell.factors["load"]]]
-
-
-def _all_told(context: Context, cells: list[Cell]) -> list[Cell]:
-    return [cell for cell in cells if _is_told(cell)]
 
 
 def _q_of_share(context: Context, cells: list[Cell]) -> list[Cell]:

@@ -256,7 +256,7 @@ def slice_of(share: float) -> Callable[[Context, Cell, str], Shown]:
     """Makes a column: a quantile of the rates of 100 ms of all repetitions, of the reference's rate in each."""
 
     def say(context: Context, cell: Cell, arm: str) -> Shown:
-        references = context.table.values(context.spec.measure("work"), reference(cell), context.table.reference)
+        references = context.values("work", reference(cell), context.table.reference)
         parts = [
             np.asarray(result.get("slices") or [], dtype=np.float64) / references[block]
             for block, result in context.table.results(cell, arm)

@@ -399,7 +399,6 @@ def steps(context: Context) -> Iterator[Block]:
 def offered(context: Context) -> Iterator[Block]:
     """Of open loops the p99 of the response; of knees what their searches offered."""
     panels: dict[str, list[dict[str, Any]]] = {}
-    measure = context.spec.measure("response.p99")
     for cell in context.cells:
         loop, operation = context.level(cell, "loop"), context.level(cell, "operation")
         kind = operation if loop.startswith("open:") else context.level(cell, "of") if operation == "knee" else ""
@@ -416,8 +415,8 @@ def offered(context: Context) -> Iterator[Block]:
                 bound = context.estimate("knee.objective", cell, arm.name).point
                 rows += [base | {"kind": "rule", "x": knee, "t": per_second(knee)}] if knee is not None else []
                 rows += [{"kind": "bound", "y": bound, "t": duration(bound)}] if bound is not None else []
-            elif context.table.values(measure, cell, arm.name):
-                found = context.table.estimate(measure, cell, arm.name)
+            elif context.values("response.p99", cell, arm.name):
+                found = context.estimate("response.p99", cell, arm.name)
                 at = float(loop.partition(":")[2])
                 place = {"kind": "ours", "x": at, "y": found.point, "low": found.low, "high": found.high}
                 told = {"t": duration(found.point), "interval": interval_text(found, DURATION)}

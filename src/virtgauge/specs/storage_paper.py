@@ -64,7 +64,7 @@ _SHAPES = {"physical": "M-1,-1L1,1M-1,1L1,-1", "virtual": "diamond"}
 def stands(arms: Sequence[ArmRecord]) -> dict[str, tuple[ArmRecord, str]]:
     """What stands for ``physical`` and ``virtual``, where this run has something, and what is to be known of it."""
     usable = [arm for arm in arms if arm.usable and arm.role != "aa"]
-    references = [arm for arm in usable if arm.role == "reference"]
+    references = [arm for arm in usable if arm.role == "reference"][:1]
     hosts = [arm for arm in references if arm.kind in ("host", "simulated")]
     physical = next(iter([*hosts, *(arm for arm in usable if arm.kind == "host"), *references]), None)
     found = {} if physical is None else {"physical": (physical, "")}
