@@ -131,6 +131,36 @@ def test_what_cannot_fit_is_refused_with_the_least_that_would_do() -> None:
     assert fitted(plan(), SOURCE, ARMS, needed).plan.repetitions >= 6
 
 
+def test_conclusions_keep_the_repetitions_that_their_looks_need_and_get_no_more_than_the_time() -> None:
+    budget = "[budget]\nrepetitions = 40\nclaims = true\n"
+    found, whole = fit(0.4, budget), plan(budget)
+    assert found.plan.budget is not None
+    assert whole.budget is not None
+    asked = whole.budget.claims_confidence(whole.confidence, whole.repetitions)
+    assert 1 - 2 ** (1 - found.plan.repetitions) >= asked
+    assert found.plan.budget.minutes == pytest.approx(0.4 * seconds(whole) / 60)
+
+
+def test_designs_go_from_the_suite_whose_last_one_takes_longest() -> None:
+    text = (
+        TEXT.replace("targets_us = [100, 1000, 2000, 5000, 10000]", "targets_us = [100, 10000]")
+        + """
+[[suite.isolation]]
+benchmarks = ["integer"]
+policies = ["none"]
+[[suite.isolation]]
+benchmarks = ["floating"]
+policies = ["none"]
+seconds = 60
+"""
+    )
+    whole = parse_plan(text, SOURCE)
+    found = fitted(whole, SOURCE, ARMS, 0.05 * seconds(whole) / 60)
+    assert [words for words in found.left_out if words.startswith("suite.")] == [
+        "suite.isolation[1] (benchmarks floating; policies none)"
+    ]
+
+
 def test_what_a_requirement_needs_stays() -> None:
     requirement = """[[require]]
 suite = "timing"

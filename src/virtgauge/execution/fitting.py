@@ -43,8 +43,9 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
     """The most of a plan that can be measured in so many minutes.
 
     What goes first: repetitions beyond the least that have an interval of the plan's confidence; platforms whose
-    processor is emulated, which decide nothing; every other level between the ends of numeric factors; designs, from a
-    suite's last to its first.  What a requirement needs stays.
+    processor is emulated, which decide nothing; every other level between the ends of numeric factors; designs, of the
+    last ones of all suites that which takes longest.  What a requirement needs stays, and no repetition is added beyond
+    that time.
 
     Raises:
         UsageError: even the least takes longer.
@@ -60,7 +61,11 @@ def fitted(plan: Plan, source: str, arms: Sequence[ArmRecord], minutes: float) -
             f"give {math.ceil(search.seconds(search.plan) / 60)} minutes, or fewer platforms (--platform)",
         )
     search.more_repetitions(plan.repetitions)
-    return Fitted(search.plan, search.left_out())
+    fit, budget = search.plan, plan.budget
+    if budget is not None:
+        ended = min(budget.minutes or minutes, minutes)
+        fit = fit.model_copy(update={"budget": budget.model_copy(update={"minutes": ended})})
+    return Fitted(fit, search.left_out())
 
 
 class _Search:
@@ -84,7 +89,9 @@ class _Search:
 
     def fewer_repetitions(self) -> None:
         """As few as an interval of the median of all of them needs."""
-        confidence = self._given.confidence
+        budget, confidence = self._given.budget, self._given.confidence
+        if budget is not None:
+            confidence = budget.claims_confidence(confidence, self._given.repetitions)
         least = next(number for number in itertools.count(1) if attainable_confidence(number) >= confidence)
         if self._given.requirements:
             least = max(least, fewest_values(confidence))
@@ -126,14 +133,20 @@ class _Search:
                         yield thinner, f"suite.{name}[{index}].{key} = {gone}"
 
     def fewer_designs(self) -> None:
-        for name, index in [(n, i) for n, d in self.plan.suite.items() for i in reversed(range(1, len(d)))]:
-            if self.fits():
+        while not self.fits():
+            last = [(name, len(designs) - 1) for name, designs in self.plan.suite.items() if len(designs) > 1]
+            found = sorted(((self._with_design(*one, None), one) for one in last), key=lambda one: self.seconds(one[0]))
+            if not any(self._take({"suite": plan.suite}, self._told(*one)) for plan, one in found):
                 return
-            design = self.plan.suite[name][index]
-            levels = ", ".join(
-                str(one) for one in itertools.chain(*(v for v in design.values() if isinstance(v, list)))
-            )
-            self._take({"suite": self._with_design(name, index, None).suite}, f"suite.{name}[{index}] ({levels})")
+
+    def _told(self, name: str, index: int) -> str:
+        """``suite.storage[2] (databases mongodb; clients 1, 16)``."""
+        levels = "; ".join(
+            f"{key} {', '.join(map(str, one))}"
+            for key, one in self.plan.suite[name][index].items()
+            if isinstance(one, list | tuple) and key != "platforms"
+        )
+        return f"suite.{name}[{index}] ({levels})"
 
     def _with_design(self, name: str, index: int, design: dict[str, Any] | None) -> Plan:
         designs = list(self.plan.suite[name])
