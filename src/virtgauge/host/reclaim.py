@@ -21,6 +21,7 @@ from pathlib import Path
 
 from virtgauge.host.cgroup import Cgroup, Hierarchies
 from virtgauge.host.domains import destroy_domains, destroy_tagged_domains
+from virtgauge.host.frequency import GOVERNORS_FILE, put_back_governors
 from virtgauge.host.mounts import detach_below, mounts
 from virtgauge.host.process import ProcessIdentity, all_pids, environment_of, tree_pids, wait_until_gone
 from virtgauge.host.tag import (
@@ -208,6 +209,7 @@ def _reclaim(tag: str, folder: Path | None) -> list[str]:
     lines += destroy_tagged_domains(tag)
     lines += _kill_processes(tag)
     if folder is not None:
+        lines += put_back_governors(folder) if is_own_file(folder / GOVERNORS_FILE) else []
         lines += [f"unmounted {point}" for point in detach_below(folder)]
     lines += _remove_cgroups(tag)
     lines += _remove_network(tag)

@@ -57,6 +57,7 @@ FACTORS = (
     ),
     Factor("on", "", (NOTHING, TESTED, LOADING), NOTHING, lambda level: f"on the {level} guest" * (level != NOTHING)),
     Factor("load", "beside", (NOTHING,), words=load_words),
+    Factor("governor", usual="as-is"),
     Factor("intensity", "of the time in which the load works", words=intensity_words, quantity=SHARE),
 )
 _TITLE = ("benchmark", "cores")

@@ -56,6 +56,8 @@ class IsolationSettings(BaseModel):
     """``1``: both guests on one CPU. ``1-apart``: each on one of its own. ``all``: both on all."""
     cpus: Distinct[Annotated[int, Field(ge=0, lt=_MOST_CPUS)]] | None = None
     """The host's CPUs that the guests may use; all that virtgauge may use by default."""
+    governors: Levels[Annotated[str, Field(pattern="[a-z][a-z_-]*")]] = ("as-is",)
+    """Which of the host's cpufreq governors chooses the frequency, where it has any: ``performance``, ``powersave``."""
     policies: Levels[PolicyName] = ("none", "limit")
     """What binds a guest; see [policies.md](policies.md)."""
     on: Levels[Receiver] = ("tested",)

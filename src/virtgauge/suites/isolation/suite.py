@@ -27,7 +27,7 @@ from virtgauge.suites.isolation.outcome import Trial, out_of_memory_words
 from virtgauge.suites.isolation.outside import Outside, Span, received, watched
 from virtgauge.suites.isolation.policies import NO_POLICY, NOBODY, given
 from virtgauge.suites.isolation.settings import IsolationSettings
-from virtgauge.suites.isolation.testbed import LOADING, TESTED, IsolationTestbed, TestbedSpec, testbed_of
+from virtgauge.suites.isolation.testbed import AS_IS, LOADING, TESTED, IsolationTestbed, TestbedSpec, testbed_of
 from virtgauge.suites.loads import Running
 from virtgauge.suites.testbed import Stage, Testbed
 
@@ -58,7 +58,7 @@ class IsolationSuite(Suite):
 
     def cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
-        for benchmark, block, cores in self._benchmarks():
+        for (benchmark, block, cores), governor in itertools.product(self._benchmarks(), self._settings.governors):
             levels: list[tuple[str, int, str, str, float]] = [(NO_LOAD, 0, NO_POLICY, NOBODY, 100.0)]
             levels += [
                 (load, intensity, *policy)
@@ -76,6 +76,7 @@ class IsolationSuite(Suite):
                     "policy": policy,
                     "on": on,
                     "share": f"{share:g}",
+                    **({} if governor == AS_IS else {"governor": governor}),
                 }
                 cell = self._cell(factors)
                 found.setdefault(cell.key, cell)
@@ -99,7 +100,7 @@ class IsolationSuite(Suite):
                     yield policy, on, share
 
     def _cell(self, factors: dict[str, str]) -> Cell:
-        testbed = testbed_of(self._settings, factors["cores"])
+        testbed = testbed_of(self._settings, factors["cores"], factors.get("governor", AS_IS))
         self._testbeds[testbed.name] = testbed
         params = factors | {"intensity": int(factors["intensity"]), "share": float(factors["share"]) / 100}
         expected_s = self._settings.warmup_s + self._settings.seconds + 0.3
@@ -117,6 +118,8 @@ class IsolationSuite(Suite):
             ChannelClosedError, ProtocolError: the tested guest was lost, for another reason.
         """
         assert isinstance(testbed, IsolationTestbed)
+        if testbed.refused is not None:
+            raise AgentError("unsupported", str(testbed.refused))
         settings = self._settings
         params, where = cell.params, testbed.spec.where
         benchmark, load = KINDS[params["benchmark"]], KINDS.get(params["load"])

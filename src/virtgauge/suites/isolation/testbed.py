@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+from virtgauge.errors import UnavailableError
+from virtgauge.host.frequency import set_governor
 from virtgauge.platforms.base import Disk, Guest, LaunchError
 from virtgauge.suites.isolation.benchmarks import block_bytes, largest_cache_bytes
 from virtgauge.suites.isolation.policies import Placement, placement
 from virtgauge.suites.isolation.settings import IsolationSettings
 from virtgauge.suites.testbed import Stage, Testbed
 
+AS_IS = "as-is"  # The governor that is in force, whichever that is
 TESTED, LOADING = "tested", "loading"
 
 _MIB = 2**20
@@ -29,14 +32,16 @@ class TestbedSpec:
     where: Placement  # the CPUs of both
     memory_mib: int
     disk_mib: int | None  # of each guest's disk; None where nothing uses one
+    governor: str = AS_IS  # that chooses the host's frequency
 
     @property
     def name(self) -> str:
         cpus = "_".join(map(str, (*self.where.tested, "-", *self.where.loading)))
-        return f"isolation-{self.cores}-{cpus}-{self.memory_mib}-{self.disk_mib or 0}"
+        under = "" if self.governor == AS_IS else f"-{self.governor}"
+        return f"isolation-{self.cores}-{cpus}-{self.memory_mib}-{self.disk_mib or 0}{under}"
 
 
-def testbed_of(settings: IsolationSettings, cores: str) -> TestbedSpec:
+def testbed_of(settings: IsolationSettings, cores: str, governor: str = AS_IS) -> TestbedSpec:
     """The testbed of a design's cells on such cores."""
     where = placement(cores, settings.host_cpus)
     threads, cache = where.capacity, largest_cache_bytes()
@@ -45,14 +50,23 @@ def testbed_of(settings: IsolationSettings, cores: str) -> TestbedSpec:
     disk_mib = None
     if any(kind.uses_disk for kind in settings.kinds()):
         disk_mib = round(threads * settings.disk_file_mib * _DISK_OVERHEAD) + _DISK_OVERHEAD_MIB
-    return TestbedSpec(cores, where, settings.memory_mib or memory_mib, settings.disk_mib or disk_mib)
+    return TestbedSpec(cores, where, settings.memory_mib or memory_mib, settings.disk_mib or disk_mib, governor)
 
 
 class IsolationTestbed(Testbed):
     """See the module."""
 
-    def __init__(self, stage: Stage, spec: TestbedSpec, tested: Guest, loading: Guest, disks: dict[str, Disk]) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        spec: TestbedSpec,
+        tested: Guest,
+        loading: Guest,
+        disks: dict[str, Disk],
+        refused: UnavailableError | None = None,
+    ) -> None:
         super().__init__(stage)
+        self.refused = refused  # why the governor is not in force, so that nothing is measured under it
         self.spec, self.tested, self.loading = spec, tested, loading
         self.disks = disks  # of each guest, by its name; empty where nothing uses one
 
@@ -63,6 +77,13 @@ class IsolationTestbed(Testbed):
         if spec.disk_mib is not None and not stage.platform.simulated:
             disks = {name: stage.make_disk(f"{name}-disk", spec.disk_mib) for name in (TESTED, LOADING)}
             stage.charge_kernel_threads()
+
+        refused: UnavailableError | None = None
+        if spec.governor != AS_IS and not stage.platform.simulated:
+            try:
+                stage.at_end(set_governor(spec.governor, stage.scope.folder))
+            except UnavailableError as error:
+                refused = error
 
         # A container's processors are a quota, which its CPUs bound already.
         vcpus = spec.where.capacity if stage.platform.is_virtual else None
@@ -78,7 +99,7 @@ class IsolationTestbed(Testbed):
                 loading = group.create_task(launch(LOADING, spec.where.loading))
         except* LaunchError as failures:
             raise failures.exceptions[0] from None
-        return cls(stage, spec, tested.result(), loading.result(), disks)
+        return cls(stage, spec, tested.result(), loading.result(), disks, refused)
 
     @property
     def guest(self) -> Guest:

@@ -1,0 +1,67 @@
+"""The processors' governor: set, read back, and put back; what somebody else has changed since stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from virtgauge.errors import UnavailableError
+from virtgauge.host import frequency, reclaim
+from virtgauge.host.frequency import GOVERNORS_FILE, put_back_governors, set_governor
+from virtgauge.suites.isolation.suite import IsolationSuite
+
+
+@pytest.fixture
+def cpufreq(tmp_path: Path) -> Path:
+    for number in (0, 1):
+        policy = tmp_path / "cpufreq" / f"policy{number}"
+        policy.mkdir(parents=True)
+        (policy / "scaling_available_governors").write_text("performance powersave schedutil\n")
+        (policy / "scaling_governor").write_text("schedutil\n")
+    return tmp_path / "cpufreq"
+
+
+def in_force(cpufreq: Path) -> list[str]:
+    return [(policy / "scaling_governor").read_text().strip() for policy in sorted(cpufreq.iterdir())]
+
+
+def test_it_is_set_on_all_processors_and_put_back(cpufreq: Path, tmp_path: Path) -> None:
+    put_back = set_governor("powersave", tmp_path, cpufreq)
+    assert in_force(cpufreq) == ["powersave", "powersave"]
+    put_back()
+    assert in_force(cpufreq) == ["schedutil", "schedutil"]
+    assert not (tmp_path / GOVERNORS_FILE).exists()
+
+
+def test_after_a_kill_the_next_start_puts_it_back(cpufreq: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "vg00abcd"
+    folder.mkdir()
+    set_governor("powersave", folder, cpufreq)
+    assert any("governor schedutil" in line for line in reclaim.reclaim_folder(folder))
+    assert in_force(cpufreq) == ["schedutil", "schedutil"]
+
+
+def test_what_somebody_has_changed_since_stays(cpufreq: Path, tmp_path: Path) -> None:
+    set_governor("powersave", tmp_path, cpufreq)
+    (cpufreq / "policy1" / "scaling_governor").write_text("performance")
+    put_back_governors(tmp_path)
+    assert in_force(cpufreq) == ["schedutil", "performance"]
+
+
+@pytest.mark.parametrize(("name", "said"), [("turbo", "no 'turbo'"), ("performance", "no cpufreq")])
+def test_what_cannot_be_set_is_refused_and_changes_nothing(name: str, said: str, cpufreq: Path, tmp_path: Path) -> None:
+    where = tmp_path / "none" if name == "performance" else cpufreq
+    with pytest.raises(UnavailableError, match=said):
+        set_governor(name, tmp_path, where)
+    assert in_force(cpufreq) == ["schedutil", "schedutil"]
+
+
+def test_it_is_a_factor_of_the_isolation_suite_that_takes_a_testbed_of_its_own() -> None:
+    design = {"benchmarks": ["integer"], "loads": ["none"], "policies": ["none"]}
+    plain = IsolationSuite.create(design).cells()
+    both = IsolationSuite.create(design | {"governors": ["as-is", "powersave"]}).cells()
+    assert [cell.key for cell in both][:1] == [cell.key for cell in plain]
+    assert [cell.factors.get("governor") for cell in both] == [None, "powersave"]
+    assert len({cell.testbed for cell in both}) == 2
+    assert frequency.GOVERNORS_FILE
