@@ -160,7 +160,7 @@ def test_a_soak_beyond_the_devices_rate_loses_what_is_beyond(tmp_path):
     (trial,) = forwarding_trials(tmp_path / "run", design=design, frame_ns=4000, queue_frames=10)
     soak = trial.result["soak"]
     assert soak["loss_ratio"]["point"] == pytest.approx(1 - 250e3 / soak["rate_pps"], rel=0.02)
-    assert soak["lossy_trials"] == soak["trials"] == 3
+    assert soak["lossy_trials"] == soak["trials"] == 5  # the fewest that tell how their losses are dispersed
 
 
 def test_without_a_soak_there_is_none(tmp_path):

@@ -168,7 +168,9 @@ def test_a_trial_passes_only_if_every_guest_and_the_sender_did():
         return TrialResult(1e5, 1.0, 1.0, tuple(FlowResult(s, n) for s, n in flows), stretched)
 
     assert trial((99_000, 0), (100, 0), (0, 0)).passes(0.0)
-    assert not trial((99_000, 0), (600, 4)).passes(0.005)  # one guest's, though 4e-5 of all
+    assert not trial((99_000, 0), (600, 9)).passes(0.005)  # one guest's, though 9e-5 of all
+    assert trial((99_000, 0), (600, 4)).passes(0.005)  # of which chance loses so many once in three times
+    assert trial((100, 3), *[(100, 0)] * 11).passes(0.005)  # and of twelve guests one, once in six
     assert not trial((99_000, 0), (100, 1)).passes(0.0)
     assert trial((99_000, 0), (100, 1)).passes(0.005)  # one of a hundred is no evidence of more than 0.5 %
     assert not trial((99_000, 0), (100, 3)).passes(0.005)  # chance loses three of them once in 70 times

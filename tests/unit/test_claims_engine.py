@@ -508,6 +508,48 @@ def test_no_effect_is_confirmed_only_where_levels_are_shown_to_be_alike(
     assert ("at most 1.0" in found.evidence[0].text) is (expected is CONFIRMED)
 
 
+def test_an_effect_too_small_to_matter_does_not_contradict_however_often_it_is_measured() -> None:
+    """A platform 1 % above another, with noise of a tenth of that: more repetitions must not turn yes into no."""
+    none = {"relation": "significance", "factors": ["platform"], "insignificant": ["cost"], "pairs": [["far", "host"]]}
+    rng = np.random.default_rng(2)
+    for repetitions in (7, 14, 28):
+        made = [
+            figure(cost * times, 1 + rng.normal(0, 0.001, repetitions), arm=name, platform=name, function=function)
+            for name, times in (("host", 1.0), ("far", 1.01), ("mid", 1.0), ("low", 1.0))
+            for function, cost in (("a", 20.0), ("b", 100.0))
+        ]
+        found = heard(none, made, of_arms=["platform"])
+        assert found.verdict is CONFIRMED, (repetitions, found.evidence)
+
+
+def test_no_effect_is_contradicted_by_chance_as_rarely_as_all_tests_of_the_claim_together_say() -> None:
+    """Four platforms without a difference, in two measures: any pair in any measure would contradict."""
+    none = {"relation": "significance", "factors": ["platform"], "insignificant": ["cost", "late"]}
+    none |= {"pairs": [["a", "*"], ["b", "*"], ["c", "*"]]}
+    rng, wrong = np.random.default_rng(5), 0
+    for _ in range(100):
+        made = []
+        for measure, name in ((m, n) for m in ("cost", "late") for n in "abcd"):
+            guests = np.exp(rng.normal(0, 0.6, 10))
+            made += [
+                figure(10.0, guests * np.exp(rng.normal(0, 0.3, 10)), measure, name, platform=name, function=f)
+                for f in "xy"
+            ]
+        wrong += heard(none, made, of_arms=["platform"]).verdict is CONTRADICTED
+    assert wrong <= 9  # of 100; more than that 5 % give once in thirty
+
+
+def test_a_bound_that_the_highest_keeps_is_kept_by_those_that_are_less_sure() -> None:
+    """Of three figures the surest may have the highest median, and another an interval that reaches over the bound."""
+    test = {"relation": "bound", "measure": "cost", "at_most": 125, "which": "highest"}
+    sure = [figure(100, load="idle"), figure(120, load="busy")]
+    assert verdict(test, *sure, figure(110, load="io")) is CONFIRMED
+    assert verdict(test, *sure, figure(110, LARGE, load="io")) is UNDECIDED
+    spread = {"relation": "spread", "measure": "cost", "factor": "load", "at_most": 1.25}
+    assert verdict(spread, *sure, figure(110, load="io")) is CONFIRMED
+    assert verdict(spread, *sure, figure(110, LARGE, load="io")) is UNDECIDED
+
+
 def test_values_too_few_for_any_data_to_show_an_effect_decide_nothing() -> None:
     found = heard(MATTERS, table(*DIFFERENT[:3], exactly=True), nominal=None)
     assert found.verdict is UNTESTABLE

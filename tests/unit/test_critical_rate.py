@@ -54,7 +54,7 @@ def test_the_interval_covers_the_true_rate_as_often_as_it_says(shape: str, burst
     covered = 0
     for _ in range(20):
         found = critical_rate(trials(shape, rng, burst), RATIO, 0.95)
-        assert found is not None
+        assert not isinstance(found, str)
         assert found.low <= found.point <= found.high
         covered += found.low <= truth(shape) <= found.high
     assert covered >= 16  # of 20; with 95 % fewer are had once in 390, and the draws are fixed
@@ -64,17 +64,31 @@ def test_a_longer_soak_narrows_the_interval() -> None:
     rng = np.random.default_rng(3)
     short = trials("stretch", rng)
     widths = [
-        found.high - found.low for found in map(lambda t: critical_rate(t, RATIO, 0.95), (short[:10], short)) if found
+        found.high - found.low
+        for found in map(lambda t: critical_rate(t, RATIO, 0.95), (short[:10], short))
+        if not isinstance(found, str)
     ]
     assert widths[1] < widths[0]
 
 
 def test_a_device_that_lost_nothing_has_no_critical_rate_and_a_bound_of_its_loss() -> None:
     quiet = [LossCount(1e6, 10.0, 10_000_000, 0)] * 180
-    assert critical_rate(quiet, RATIO, 0.95) is None
+    said = critical_rate(quiet, RATIO, 0.95)
+    assert isinstance(said, str)
+    assert "above 1.7e-09" in said
     found = loss_ratio(quiet, 0.95)
     assert (found.point, found.low) == (0.0, 0.0)
     assert found.high == pytest.approx(3.69 / 1.8e9, rel=0.01)
+
+
+def test_stalls_that_lose_frames_at_every_load_have_no_critical_rate() -> None:
+    """A floor of 10⁻⁵ at all loads below a cliff is no shape of the models: no load loses 10⁻⁷."""
+    rng = np.random.default_rng(9)
+    loads = [(2e5, 30.0), (5e5, 30.0), (8e5, 30.0), *[(9e5, 10.0)] * 30]
+    floor = [LossCount(load, s, int(load * s), int(rng.poisson(1e-5 * load * s))) for load, s in loads]
+    said = critical_rate([*floor, LossCount(1.2e6, 1.0, 1_200_000, 200_000)], RATIO, 0.95)
+    assert isinstance(said, str)
+    assert "stalls" in said
 
 
 def test_bursts_widen_the_interval_of_the_loss_ratio() -> None:

@@ -1,6 +1,9 @@
 """What the kernel's own tables say about dropped frames."""
 
+import pytest
+
 from virtgauge.network.links import LinkCount, read_counts
+from virtgauge.suites.forwarding import guest_lab
 from virtgauge.suites.forwarding.drop_places import backlog_drops, ip_drops
 from virtgauge.suites.forwarding.guest_lab import CpuPlan
 from virtgauge.suites.forwarding.settings import ForwardingSettings
@@ -35,6 +38,11 @@ def test_what_the_ip_layer_would_not_route_is_counted():
     assert ip_drops("") == 0
 
 
+@pytest.fixture(autouse=True)
+def cores_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest_lab, "core_of", str)
+
+
 def test_tester_and_guests_are_apart_as_far_as_there_are_processors():
     assert CpuPlan.of([4]) == CpuPlan((), (4,))
     assert CpuPlan.of([0, 1]) == CpuPlan((0,), (1,))
@@ -49,3 +57,15 @@ def test_each_guest_has_a_processor_of_its_own_where_there_are_as_many_else_its_
     assert plan.has_one_for_each(own)
     assert not plan.has_one_for_each(shared)
     assert not plan.has_one_for_each(ForwardingSettings(guests=3, cpu_limit=0.25)), "a knob of the plan decides then"
+
+
+def test_two_threads_of_a_core_are_no_two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven cores, whose second threads are numbered from 7 on: five are left for guests, and not twelve."""
+    monkeypatch.setattr(guest_lab, "core_of", lambda cpu: str(cpu % 7))
+    plan = CpuPlan.of(range(14))
+    assert plan.tester == (0, 1)
+    assert plan.guests[:5] == (2, 3, 4, 5, 6)
+    fair = ForwardingSettings(guests=5, cpu_limit="fair")
+    assert plan.has_one_for_each(fair)
+    assert not plan.has_one_for_each(ForwardingSettings(guests=6, cpu_limit="fair"))
+    assert plan.of_guest(4, fair) == ((6,), None)

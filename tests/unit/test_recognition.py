@@ -16,8 +16,11 @@ from virtgauge.platforms.simulated.platform import SimulatedPlatform
 from virtgauge.specs.timing_paper import paper_platform
 
 
-def facts(signature: str = "", product: str = "", type_: str | None = None, present: bool = True) -> dict[str, Any]:
-    return {"hypervisor": {"present": present, "signature": signature, "product": product, "type": type_}}
+def facts(
+    signature: str = "", product: str = "", type_: str | None = None, present: bool = True, controls: bool = False
+) -> dict[str, Any]:
+    told = {"present": present, "signature": signature, "product": product, "type": type_, "controls": controls}
+    return {"hypervisor": told}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,10 @@ def facts(signature: str = "", product: str = "", type_: str | None = None, pres
         (facts("VMwareVMware", "VMware Virtual Platform"), "esx"),
         (facts("XenVMMXenVMM", "HVM domU"), "xen"),
         (facts(present=False, type_="xen"), "xen"),
+        (facts("KVMKVMKVM", "Google Compute Engine"), "kvm"),  # which is none of the papers' platforms
+        (facts("KVMKVMKVM", "c6i.large"), "kvm"),
+        (facts("Microsoft Hv", "KVM"), ""),
+        (facts(present=False, type_="xen", controls=True), ""),  # dom0 is no guest
         (facts("NewHypervisr"), ""),
         (facts(present=False, product="VMware Virtual Platform"), ""),
         ({}, ""),

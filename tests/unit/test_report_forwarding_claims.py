@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from forwarding_results import RouterArm, forwarding_ledger, paper_arms, virtual_machine
 from synthetic import arm_record
 
@@ -95,8 +97,11 @@ def test_loads_that_were_not_measured_leave_a_valley_untested(tmp_path: Path) ->
     assert idle.verdict is not Verdict.CONFIRMED
 
 
-def test_guests_that_share_processors_decide_nothing_about_j(tmp_path: Path) -> None:
-    found = claims_of(tmp_path, fields={"own_processors": False})
+@pytest.mark.parametrize("fields", [{"own_processors": False}, {"few_frames": [11]}])
+def test_guests_that_share_processors_or_carry_few_frames_decide_nothing_about_j(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    found = claims_of(tmp_path, fields=fields)
     verdicts = {name: claim.verdict for name, claim in found.items()}
     about_j = {name for name, verdict in verdicts.items() if verdict is Verdict.UNTESTABLE}
     assert about_j == {
@@ -104,6 +109,7 @@ def test_guests_that_share_processors_decide_nothing_about_j(tmp_path: Path) -> 
         *("paravirtual-largest-frame-not-by-j", "emulated-latency-grows-with-j", "j-matters-more-with-emulation"),
         *("emulated-latency-grows-faster-above-half", "paravirtual-latency-not-by-j"),
     }
-    assert "no processor each" in found["j-matters-more-with-emulation"].evidence[0].text
+    said = found["j-matters-more-with-emulation"].evidence[0].text
+    assert "shared processors, or light ones carried too few frames" in said
     assert verdicts["paravirtual-carries-more"] is Verdict.CONFIRMED
     assert verdicts["paravirtual-latency-by-load-more-than-by-j"] is not Verdict.CONFIRMED

@@ -66,6 +66,7 @@ struct Hypervisor {
     signature: Option<String>,
     product: Option<String>,
     r#type: Option<String>,
+    controls: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,6 +106,7 @@ pub fn collect(identity: &Identity) -> Facts {
             signature: signature.filter(|signature| !signature.is_empty()),
             product: text("/sys/class/dmi/id/product_name"),
             r#type: text("/sys/hypervisor/type"),
+            controls: text("/proc/xen/capabilities").is_some_and(|words| words.contains("control_d")),
         },
         tsc: Tsc {
             invariant: capability.invariant,

@@ -25,7 +25,10 @@ Floats = npt.NDArray[np.float64]
 _GRID, _DEVIATIONS = 121, 8.0  # Points along either axis, and how far they reach
 _WIDEST = 20.0  # Log-likelihoods below the best by more than this have no mass
 _LEAST_LOG_SPREAD = math.log(1e-6)  # Of the highest load, as its logarithm
-_REPEATED = 5  # Trials at one load from which on their dispersion is told
+REPEATED = 5  # Trials at one load from which on their dispersion is told
+_MISFIT = (
+    50.0  # A load's part of Pearson's χ², above which at two loads a shape is not believed (ours); one may be a burst
+)
 _FAR = 1e4  # From here on the tail of the erf shape is its first asymptotic term
 
 
@@ -53,7 +56,7 @@ def dispersion(trials: Sequence[LossCount]) -> float:
     by_load: defaultdict[tuple[float, float], list[int]] = defaultdict(list)
     for trial in trials:
         by_load[trial.rate_pps, trial.duration_s].append(trial.lost)
-    repeated = [lost for lost in by_load.values() if len(lost) >= _REPEATED and any(lost)]
+    repeated = [lost for lost in by_load.values() if len(lost) >= REPEATED and any(lost)]
     return max([1.0, *(float(np.var(lost, ddof=1) / np.mean(lost)) for lost in repeated)])
 
 
@@ -66,14 +69,15 @@ def loss_ratio(trials: Sequence[LossCount], confidence: float) -> Interval:
     return Interval(lost / sent, float(low) / sent, float(high) / sent)
 
 
-def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) -> Interval | None:
-    """The load in frames a second that loses this ratio in the long run; None where no trial lost a frame.
+def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) -> Interval | str:
+    """The load in frames a second that loses this ratio in the long run; why there is none, where it cannot be told.
 
     Both shapes are believed alike before the trials, the receive rate uniformly up to twice the highest load,
     the spread uniformly in its logarithm.  The point is the posterior's median.
     """
     if not any(trial.lost for trial in trials):
-        return None
+        most = 3 / max(sum(trial.sent for trial in trials), 1)
+        return f"no trial lost a frame, which excludes a loss ratio above {most:.1e} at these loads and nothing more"
     together: dict[float, list[float]] = {}  # counts of one load have the mean of their time together
     for trial in trials:
         seconds_lost = together.setdefault(trial.rate_pps, [0.0, 0.0])
@@ -82,7 +86,7 @@ def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) 
     loads = np.array([*together])
     seconds, lost = np.array([*together.values()]).T
     phi = dispersion(trials)
-    weights, rates = [], []
+    weights, rates, misfits = [], [], []
     highest = float(loads.max())
     for shape in (_log_stretch, _log_erf):
 
@@ -97,8 +101,13 @@ def critical_rate(trials: Sequence[LossCount], ratio: float, confidence: float) 
         mrr, log_spread, cell = _grid_around_best(fit, highest)
         density = fit(mrr, log_spread)
         kept = density > density.max() - _WIDEST
+        best = int(np.argmax(density))
+        mean = seconds * np.exp(shape(loads, mrr[best], np.exp(log_spread[best])))
+        misfits.append(sorted(((lost - mean) ** 2 / np.maximum(phi * mean, 1.0)).tolist())[-2:][0])
         weights.append(density[kept] + math.log(cell))
         rates.append(_solved(shape, ratio, mrr[kept], np.exp(log_spread[kept]), highest))
+    if min(misfits) > _MISFIT:
+        return "the losses do not rise with the load as either model has it, as where stalls lose frames at any load"
     weight = np.concatenate(weights)
     found = np.concatenate(rates)
     order = np.argsort(found)

@@ -85,15 +85,16 @@ def frames_for(loss_ratio: float) -> int:
     return math.ceil(3 / loss_ratio)
 
 
-def shows_more_loss(lost: int, sent: int, loss_ratio: float) -> bool:
+def shows_more_loss(lost: int, sent: int, loss_ratio: float, among: int = 1) -> bool:
     """Whether lost frames are evidence of a higher loss ratio than this.
 
-    With enough frames (:func:`frames_for`) their own ratio decides.  With fewer only so many that chance does not lose
-    them at this ratio once in twenty times (the binomial distribution): one of a hundred says nothing of 0.5 %.
+    They are where chance does not lose so many at this ratio once in twenty trials (the binomial distribution): one of
+    a hundred says nothing of 0.5 %.  Of several guests, any of which would fail a trial, the chance is shared (Šidák).
     """
     if lost <= loss_ratio * sent:
         return False
-    return loss_ratio == 0 or sent >= frames_for(loss_ratio) or float(special.bdtrc(lost - 1, sent, loss_ratio)) < 0.05
+    level = 1 - 0.95 ** (1 / among)
+    return loss_ratio == 0 or float(special.bdtrc(lost - 1, sent, loss_ratio)) < level
 
 
 def weighted_latency(latencies: Sequence[float], shares: Sequence[float]) -> float:

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from virtgauge.analysis.comparison import unpaired_ratio
 from virtgauge.analysis.estimate import Estimate
@@ -24,6 +24,8 @@ from virtgauge.claims.verdicts import CheckedClaim, Evidence, verdict_of, within
 
 _NOT_ALIKE = "nothing was measured both ways and otherwise alike"
 _AS_IDENTICAL = "identical arms (A/A) may seem to differ by more than the margin"
+_NO_IDENTICAL = "there were no identical arms (A/A) to judge it by"
+_WIDER = "another figure’s interval reaches over the bound"
 _REACHED = 1.05  # A range of levels that ends within a twentieth of the paper's is taken for it
 
 
@@ -129,7 +131,8 @@ def _agreement(
         as_ratio = is_ratio and point > 0 and end > 0
         if figures.identical_as_far(of, point, end, is_ratio=as_ratio):
             return None, None, f"; {_AS_IDENTICAL}"
-    return found[0], found[1], ""
+    lacking = of is not None and found[0] is not None and figures.lacks_identical(of)
+    return found[0], found[1], f"; {_NO_IDENTICAL}" if lacking else ""
 
 
 def _of_extreme(
@@ -141,6 +144,12 @@ def _of_extreme(
     if (alone is None and agrees is True) or (of_all is None and agrees is False):
         return agrees
     return sure
+
+
+def _all_within(estimates: Iterable[Estimate], which: str, bounds: tuple[float | None, float | None]) -> bool:
+    """Whether the bound that the highest or lowest keeps for all of them is kept by each: one may be less sure."""
+    of_all = (None, bounds[1]) if which == "highest" else (bounds[0], None)
+    return of_all == (None, None) or all(within(one, *of_all) for one in estimates)
 
 
 def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
@@ -159,6 +168,8 @@ def _bound(test: model.Bound, figures: Figures) -> Iterator[Evidence]:
         agrees, sure, why = _agreement(figures, estimate, among, bounds, one, is_ratio=False)
         if extreme and 2 * said.count(agrees) < among:
             agrees = _of_extreme(agrees, sure, test.which, bounds)
+        if extreme and agrees and not _all_within(map(figures.firm, (o.estimate for o in others)), test.which, bounds):
+            agrees, why = None, why + f"; {_WIDER}"
         where = ", ".join(part for part in (figures.words(one), measure.title) if part)
         evidence = _evidence(f"{head}{where}: {told(one.estimate, measure.unit)}{why}", agrees, figures, one)
         judged.append(_Judged(one.estimate.point, evidence, agrees if extreme else sure))
@@ -281,7 +292,11 @@ def _spread(test: model.Spread, figures: Figures) -> Iterator[Evidence]:
             used += [most, least]
         bounds, of = (test.at_least, test.at_most), high if high.arm != low.arm else None
         agrees, sure, why = _agreement(figures, estimate, among, bounds, of, is_ratio=True)
-        yield _evidence(text + why, _of_extreme(agrees, sure, "highest", bounds), figures, *used)
+        agrees = _of_extreme(agrees, sure, "highest", bounds)
+        pairs = [] if test.than is not None else itertools.permutations(group, 2)
+        if agrees and not _all_within((figures.firm(figures.ratio(*pair)) for pair in pairs), "highest", bounds):
+            agrees, why = None, f"; {_WIDER}"
+        yield _evidence(text + why, agrees, figures, *used)
 
 
 def _quotient(figures: Figures, first: Sequence[Figure], second: Sequence[Figure], among: int) -> Estimate:

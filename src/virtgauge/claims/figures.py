@@ -165,7 +165,10 @@ class Figures:
         return dataclasses.replace(estimate, low=None, high=None, confidence=None)
 
     def identical_as_far(self, figure: Figure, point: float, end: float, *, is_ratio: bool) -> bool:
-        """Whether identical arms (A/A) may seem to differ by as much as lies between a figure and a bound."""
+        """Whether identical arms (A/A) may seem to differ by as much as lies between a figure and a bound.
+
+        Where none were measured that is not known, and the interval alone decides; :meth:`lacks_identical` tells.
+        """
         if self._nominal is None:
             return False
         if is_ratio:
@@ -173,6 +176,10 @@ class Figures:
             return band is not None and abs(math.log(point / end)) <= math.log(band)
         width = band_of([paired_difference(*figure.identical, figure.estimate.unit, self._nominal)])
         return width is not None and abs(point - end) < width
+
+    def lacks_identical(self, figure: Figure) -> bool:
+        """Whether a run has no identical arms (A/A) by which the difference of two others could be judged."""
+        return self._nominal is not None and not all(figure.identical)
 
     def words(self, figure: Figure, without: Iterable[str] = (), only: Iterable[str] | None = None) -> str:
         """Where a figure stands: ``TSC, Host, Idle System``."""

@@ -2,8 +2,10 @@
 
 The observations are a paper's values, one a cell, or a run's repetitions; the factors that are not tested are pooled,
 as the papers do, but between the platforms of a run there is one value a guest.  An effect that is not shown may be
-there all the same: in a run a claim of no effect is confirmed only where every two levels are shown to be alike
-(:data:`MARGIN`); of a paper's table it is what the paper calls insignificant.
+there all the same, and one that is shown may be too small to matter: in a run a claim of no effect is confirmed where
+every two levels are shown to be alike (:data:`MARGIN`), and contradicted only where they are not and the effect is
+shown with the confidence for all tests of the claim together (Holm over the pairs, Bonferroni over the rest); of a
+paper's table it is what the paper calls insignificant.
 """
 
 from __future__ import annotations
@@ -32,6 +34,11 @@ _MOST_NAMED = 3
 def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
     """The evidence of a rank test, measure by measure, and level by level of the factor within which it is made."""
     expected = [(name, True) for name in test.significant] + [(name, False) for name in test.insignificant]
+    denied = [
+        grouped(figures.select(name, test.cells), lambda one: one.level(test.within) if test.within else None)
+        for name in test.insignificant
+    ]
+    family = max(sum(map(len, denied)), 1)
     for measure, wanted in expected:
         missing = _missing(test, figures, measure)
         if missing:
@@ -41,15 +48,16 @@ def significance(test: Significance, figures: Figures) -> Iterator[Evidence]:
         parts = grouped(found, lambda one: one.level(test.within) if test.within else None)
         for part in parts:
             head = f"{_words(figures, test.within, part[0].level(test.within))}, " if test.within else ""
-            text, shown = _tested(test, figures, part)
-            alike = None if wanted or shown is not False or figures.exact else _alike(test, figures, part)
+            text, shown, surely = _tested(test, figures, part, family)
+            alike = None if wanted or shown is None or figures.exact else _alike(test, figures, part)
             text += f", and {alike}" if alike else ""
             title = f"{head}{figures.file.measures[measure].title}"
             if shown is None:
                 yield Evidence.none(f"{title}: {text}")
+            elif figures.exact or (wanted and shown):
+                yield Evidence(f"{title}: {text}", shown is wanted)
             else:
-                open_ = not shown and not figures.exact and not alike
-                yield Evidence(f"{title}: {text}", None if open_ else shown is wanted)
+                yield Evidence(f"{title}: {text}", True if alike else False if surely and not wanted else None)
 
 
 def _missing(test: Significance, figures: Figures, measure: str) -> str:
@@ -65,22 +73,26 @@ def _missing(test: Significance, figures: Figures, measure: str) -> str:
     return "" if figures.select(measure, test.cells) else figures.missing_reason(measure, test.cells)
 
 
-def _tested(test: Significance, figures: Figures, part: Sequence[Figure]) -> tuple[str, bool | None]:
-    """The statistic in words, and whether an effect is shown; None where it cannot be tested."""
+Tested = tuple[str, bool | None, bool]
+"""A statistic in words; whether an effect is shown as the paper tests, None where it cannot be tested; and surely."""
+
+
+def _tested(test: Significance, figures: Figures, part: Sequence[Figure], family: int) -> Tested:
+    """One test; ``family``: the tests of a claim, of which any would contradict it."""
     most = max(len(one.values) for one in part)
     if not figures.exact and most < FEWEST_REPETITIONS:
-        return f"{most} repetitions cannot estimate chance: {FEWEST_REPETITIONS} or more are needed", None
+        return f"{most} repetitions cannot estimate chance: {FEWEST_REPETITIONS} or more are needed", None, False
     alpha = min(LEVEL, figures.chance)
     if len(test.factors) > 1:
-        return _interaction(test, figures, part, alpha)
+        return _interaction(test, figures, part, alpha, family)
     by_level = _by_level(test, part)
     if len(by_level) < 2:
-        return f"a single level of {test.factors[0]}", None
+        return f"a single level of {test.factors[0]}", None, False
     groups = _groups(test.factors[0], figures, list(by_level.values()))
     if any(group.size == 0 for group in groups):
-        return f"nothing was measured at every level of {test.factors[0]}", None
+        return f"nothing was measured at every level of {test.factors[0]}", None, False
     labels = [_words(figures, test.factors[0], level) for level in by_level]
-    return _dunn(test, groups, labels, alpha) if test.pairs else _kruskal(groups, alpha)
+    return _dunn(test, groups, labels, alpha, family) if test.pairs else _kruskal(groups, alpha, family)
 
 
 def _by_level(test: Significance, part: Sequence[Figure]) -> dict[Level, list[Figure]]:
@@ -135,27 +147,28 @@ def _groups(factor: str, figures: Figures, levels: Sequence[Sequence[Figure]]) -
     return ranks.unit_ranks([[by_place[place] for place in common] for by_place in cells])
 
 
-def _kruskal(groups: Sequence[ranks.Values], alpha: float) -> tuple[str, bool | None]:
+def _kruskal(groups: Sequence[ranks.Values], alpha: float, family: int) -> Tested:
     sizes = [len(group) for group in groups]
     least = ranks.least_attainable_p(sizes)
     if least >= alpha:
-        return f"{' + '.join(map(str, sizes))} values: no data could give an exact p below {least:.2g}", None
+        return f"{' + '.join(map(str, sizes))} values: no data could give an exact p below {least:.2g}", None, False
     found = ranks.kruskal_wallis(groups)
     shown = found.p < alpha
     effect = found.epsilon_squared
-    return f"H({found.df}) = {found.h:.2f}, {p_value(found.p)}, ε² {effect:.2f}: {_effect(shown)}", shown
+    text = f"H({found.df}) = {found.h:.2f}, {p_value(found.p)}, ε² {effect:.2f}: {_effect(shown)}"
+    return text, shown, found.p < alpha / family
 
 
 def _dunn(
-    test: Significance, groups: Sequence[ranks.Values], labels: Sequence[str], alpha: float
-) -> tuple[str, bool | None]:
+    test: Significance, groups: Sequence[ranks.Values], labels: Sequence[str], alpha: float, family: int
+) -> Tested:
     sizes = [len(group) for group in groups]
     wanted = _pairs_meant(test.pairs, labels)
     if not wanted:
-        return "no such pair of levels was measured", None
+        return "no such pair of levels was measured", None, False
     least = max(ranks.least_attainable_dunn_p(sizes, *pair) for pair in wanted)
     if least >= alpha:
-        return f"{' + '.join(map(str, sizes))} values: Dunn’s test could give no p below {least:.2g}", None
+        return f"{' + '.join(map(str, sizes))} values: Dunn’s test could give no p below {least:.2g}", None, False
     found = [pair for pair in ranks.dunn(groups) if (pair.first, pair.second) in wanted]
     shown = [pair for pair in found if pair.p < alpha]
     rest = [pair for pair in found if pair not in shown]
@@ -167,7 +180,7 @@ def _dunn(
         listed = ", ".join(f"{labels[pair.first]}–{labels[pair.second]}" for pair in few[:_MOST_NAMED])
         text += f"; {'but' if test.insignificant else 'not'} {listed}"
     # All pairs are to differ where they are said to; a single one contradicts where none is.
-    return text, not rest if test.significant else bool(shown)
+    return text, not rest if test.significant else bool(shown), any(pair.p_holm < alpha / family for pair in found)
 
 
 def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set[tuple[int, int]]:
@@ -179,7 +192,7 @@ def _pairs_meant(pairs: Sequence[tuple[str, str]], levels: Sequence[str]) -> set
     return meant
 
 
-def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float) -> tuple[str, bool | None]:
+def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], alpha: float, family: int) -> Tested:
     """By the aligned rank transform of logarithms, and the ordinary analysis of variance: by both or not at all.
 
     A paper's single values take the interaction of all factors as their error.
@@ -190,25 +203,25 @@ def _interaction(test: Significance, figures: Figures, part: Sequence[Figure], a
     cells = {tuple(one.level(name) for name in varied): one for one in part}
     design = list(itertools.product(*(levels[name] for name in varied)))
     if not set(test.factors) <= set(varied) or any(place not in cells for place in design):
-        return "not every combination was measured often enough to test an interaction", None
+        return "not every combination was measured often enough to test an interaction", None, False
     shape = [len(levels[name]) for name in varied]
     axes = tuple(sorted(varied.index(name) for name in test.factors))
     if figures.exact:
         if len(axes) == len(varied):
-            return "one value a cell: this interaction cannot be told from chance", None
+            return "one value a cell: this interaction cannot be told from chance", None, False
         p = single_value_p(np.array([cells[place].point for place in design]).reshape(shape), axes)
-        return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha
+        return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha, p < alpha / family
     n = min(len(cells[place].values) for place in design)
     values = np.array([list(cells[place].values.values())[:n] for place in design])
     if n < FEWEST_REPETITIONS or values.min() <= 0:
-        return "not every combination was measured often enough to test an interaction", None
+        return "not every combination was measured often enough to test an interaction", None, False
     logs = np.log(values).reshape([*shape, n])
     between = [varied.index("platform")] if "platform" in varied else []
     p = max(
         next(effect.p for effect in analysis if tuple(sorted(effect.factors)) == axes)
         for analysis in (aligned_rank_anova(logs, between), anova(logs, between))
     )
-    return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha
+    return f"{' × '.join(test.factors)}, {p_value(p)}: {_effect(p < alpha)}", p < alpha, p < alpha / family
 
 
 def _words(figures: Figures, factor: str | None, level: Level | None) -> str:

@@ -122,6 +122,7 @@ class _Search:
                 return
 
     def _thinner(self) -> Iterator[tuple[Plan, str]]:
+        whole = len(check_plan(self.plan, self._source).cells)
         for name, designs in self.plan.suite.items():
             for index, design in enumerate(designs):
                 for key, levels in design.items():
@@ -130,6 +131,8 @@ class _Search:
                         kept = [*ordered[:-1:2], ordered[-1]] if len(levels) > 3 else [ordered[0], ordered[-1]]
                         gone = ", ".join(f"{one:g}" for one in ordered if one not in kept)
                         thinner = self._with_design(name, index, design | {key: kept})
+                        if len(check_plan(thinner, self._source).cells) == whole:
+                            continue  # no factor, but what each trial does: conclusions are drawn along it
                         yield thinner, f"suite.{name}[{index}].{key} = {gone}"
 
     def fewer_designs(self) -> None:

@@ -58,7 +58,7 @@ def emulation_told(facts: Mapping[str, Any]) -> Emulation | None:
 
 
 _SIGNATURES = {
-    "KVMKVMKVM": "qemu",
+    "KVMKVMKVM": "kvm",
     _TCG_SIGNATURE: "qemu",
     "Microsoft Hv": "hyperv",
     "VMwareVMware": "esx",
@@ -66,20 +66,24 @@ _SIGNATURES = {
     "VBoxVBoxVBox": "vbox",
 }
 """What hypervisors answer to CPUID leaf 0x40000000 (``arch/x86/kernel/cpu/hypervisor.c`` and its kin)."""
+_HYPER_V = "Virtual Machine"  # What its firmware calls every guest
 _PRODUCTS = {"VirtualBox": "vbox", "Standard PC": "qemu", "VMware": "esx", "HVM domU": "xen"}
 """Beginnings of what their firmware calls the machine.  It goes before the signature: VirtualBox answers as KVM to
-guests that are Linux, and KVM as Hyper-V where a guest is given Hyper-V's interfaces."""
+guests that are Linux, and KVM as Hyper-V where a guest is given Hyper-V's interfaces.  KVM alone is under many monitors
+(those of clouds, Firecracker, Cloud Hypervisor), which are not the papers' QEMU."""
 
 
 def hypervisor_told(facts: Mapping[str, Any]) -> str:
     """Whose virtual machine an agent's facts say that it is on, by the words of libvirt's URIs; empty where none is."""
     told = facts.get("hypervisor") or {}
     product, signature = str(told.get("product") or ""), str(told.get("signature") or "").strip("\0 ")
-    if told.get("type") == "xen":  # a guest that Xen lets see no CPUID of its own
-        return "xen"
+    if told.get("type") == "xen":  # a guest that Xen lets see no CPUID of its own, or the domain that controls it
+        return "" if told.get("controls") else "xen"
     if not told.get("present"):
         return ""
     named = next((name for beginning, name in _PRODUCTS.items() if product.startswith(beginning)), "")
+    if not named and signature == "Microsoft Hv" and product != _HYPER_V:
+        return ""  # who else has its interfaces
     return named or _SIGNATURES.get(signature, "")
 
 

@@ -78,6 +78,7 @@ class Told:
     curve: list[tuple[float, float, float, bool]] = dataclasses.field(default_factory=list)
     complete: bool = True  # whether every result satisfies RFC 2544 in full
     own_processors: bool = True  # whether in every result each guest had a processor of its own
+    enough_frames: bool = True  # whether in every result each guest carried enough frames for its loss to show
 
     def tried(self, block: int, result: Mapping[str, Any]) -> None:
         """Any result."""
@@ -94,6 +95,7 @@ class Told:
         self.shares = self.shares or result["shares"]
         self.complete &= result.get("rfc2544_complete") is True
         self.own_processors &= result.get("own_processors") is True
+        self.enough_frames &= not result.get("few_frames")
         for entry in result.get("latency", ()):
             self.loads.add(float(entry["load_percent"]))
             for guest, mean in enumerate(entry["guest_mean_ns"]):

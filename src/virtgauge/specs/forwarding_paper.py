@@ -328,7 +328,7 @@ def claims(context: Context) -> tuple[ClaimCheck, ...]:
     def missing_reason(measure: str, cells: Cells) -> str:
         words = INTERFACES.get(cells.get("platform"), "")  # type: ignore[call-overload]
         if cells.get("own_processor") and found and not any(one.facts["own_processor"] for one in found):
-            return "the guests had no processor each: how they share them decides what J does"
+            return "what J does is not told: guests shared processors, or light ones carried too few frames"
         if not words or any(one.facts["platform"] == cells.get("platform") for one in found):
             return "no figures at the levels that it is about" + (f", with {words}" if words else "")
         return f"no platform with {words}"
@@ -352,10 +352,11 @@ def _claimed(context: Context, cell: Cell, arm: ArmRecord) -> Iterator[Figure]:
             "load": percent,
         }
         load = context.table.values(offered, cell, arm.name).values()
+        told = results(context).told[cell, arm.name]
         facts: dict[str, Level] = {
             "platform": str(interfaces_of(arm)),
             "load_mbps": statistics.median(load) / 1e6 if load else 0.0,
-            "own_processor": results(context).told[cell, arm.name].own_processors,
+            "own_processor": told.own_processors and told.enough_frames,
         }
         values = functools.partial(_scaled, context, measure, cell, factor)
         yield from context.claim_figure(name, levels, values, arm, facts, arm.label)

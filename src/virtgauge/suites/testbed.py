@@ -40,6 +40,14 @@ def allowed_cpus() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
+def core_of(cpu: int) -> str:
+    """The same for threads of one core; a machine that does not say has a core for each."""
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+    except OSError:
+        return str(cpu)
+
+
 class Stage:
     """Launches what a testbed consists of, and ends all of it together."""
 

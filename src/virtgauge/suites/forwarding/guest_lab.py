@@ -27,7 +27,7 @@ from virtgauge.suites.forwarding.drop_places import read_drops
 from virtgauge.suites.forwarding.laboratory import ForwardingLab
 from virtgauge.suites.forwarding.settings import ForwardingSettings
 from virtgauge.suites.forwarding.trial import Load, Path, Tester, TrialResult
-from virtgauge.suites.testbed import Stage, allowed_cpus
+from virtgauge.suites.testbed import Stage, allowed_cpus, core_of
 
 # Addresses that no one has: a kernel that owned one would answer every frame that nobody waits for.
 SOURCE, DESTINATION = "10.76.255.1", "10.77.255.1"
@@ -54,9 +54,11 @@ class CpuPlan:
 
     @classmethod
     def of(cls, cpus: Sequence[int]) -> Self:
-        """Two CPUs for the tester; of fewer than four, one; of a single one, none."""
+        """Two CPUs for the tester; of fewer than four, one; of a single one, none.  Second threads come last."""
+        first = {core: cpu for cpu in reversed(cpus) if (core := core_of(cpu))}
+        ordered = sorted(cpus, key=lambda cpu: (first[core_of(cpu)] != cpu, cpu))
         apart = 2 if len(cpus) > 3 else 1 if len(cpus) > 1 else 0
-        return cls(tuple(cpus[:apart]), tuple(cpus[apart:]))
+        return cls(tuple(ordered[:apart]), tuple(ordered[apart:]))
 
     def of_guest(self, number: int, settings: ForwardingSettings) -> tuple[tuple[int, ...], float | None]:
         """The processors that a guest may run on, and its limit in whole ones (None without)."""
@@ -67,12 +69,13 @@ class CpuPlan:
         return self.guests, len(self.guests) / settings.guests
 
     def has_one_for_each(self, settings: ForwardingSettings) -> bool:
-        """Whether every guest gets a processor that no other guest runs on.
+        """Whether every guest gets a core that no other guest runs on, nor the tester; two threads are one core.
 
         With less, the guests' shares of the processors bound what J does to the throughput (Batalla et al. 2016 had 12
         cores for 12 guests).
         """
-        return settings.cpu_limit == "fair" and len(self.guests) >= settings.guests
+        cores = {core_of(cpu) for cpu in self.guests} - {core_of(cpu) for cpu in self.tester}
+        return settings.cpu_limit == "fair" and len(cores) >= settings.guests
 
 
 @dataclasses.dataclass(frozen=True)

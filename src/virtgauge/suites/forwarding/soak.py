@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from virtgauge.analysis.critical_rate import LossCount, critical_rate, dispersion, loss_ratio
+from virtgauge.analysis.critical_rate import REPEATED, Interval, LossCount, critical_rate, dispersion, loss_ratio
 from virtgauge.suites.forwarding.searches import LossPoint
 from virtgauge.suites.forwarding.trial import Offer, TrialResult
 
@@ -20,7 +20,7 @@ async def soak(
     offer: Offer, rate_pps: float, seconds: float, on_progress: Callable[[float], None]
 ) -> tuple[TrialResult, ...]:
     """Trials at one load that last so long together."""
-    number = math.ceil(seconds / _TRIAL_S)
+    number = max(math.ceil(seconds / _TRIAL_S), REPEATED)
     trials = []
     for done in range(number):
         on_progress(done / number)
@@ -53,10 +53,9 @@ def soak_record(trials: Sequence[TrialResult], searched: Sequence[LossPoint]) ->
     if not record["sent"]:
         return record | {"reason": "every trial of the soak was stretched: its load was never offered"}
     critical = critical_rate([*of_search, *counts], CRITICAL_RATIO, _CONFIDENCE)
-    reason = "" if critical else "no trial lost a frame: the critical rate lies beyond every load that was offered"
     return record | {
         "dispersion": dispersion(counts),
         "loss_ratio": dataclasses.asdict(loss_ratio(counts, _CONFIDENCE)),
-        "critical_pps": None if critical is None else dataclasses.asdict(critical),
-        "reason": reason,
+        "critical_pps": dataclasses.asdict(critical) if isinstance(critical, Interval) else None,
+        "reason": critical if isinstance(critical, str) else "",
     }

@@ -160,6 +160,7 @@ async def measure_cell(
         "latency_mode": "one_tagged" if settings.tagged_latency else "every_frame",
         "cpu_limit_unbound": unbound,
         "own_processors": lab.own_processors,
+        "few_frames": [*_with_few_frames(settings, shares, search.ndr.rate_pps)],
         "latency": [at_load.record(shares) for at_load in latencies],
         "back_to_back": None if bursts is None else dataclasses.asdict(bursts),
         "soak": soak_record(soaked, search.points) if soaked else None,
@@ -314,18 +315,24 @@ def _cautions(
     if not lab.own_processors:
         detail = "the guests share processors, whose shares bound how the throughput depends on the load's fairness"
         yield Flag("shared-processors", detail, fatal=False)
-    deciding_s = settings.duration_sum_s if settings.search == "mlrsearch" else settings.length_of_trial_s
-    frames = [math.floor(share * (throughput or 0.0) * deciding_s) for share in shares]
-    few = [guest for guest, number in enumerate(frames) if shares[guest] > 0 and number < frames_for(PARTIAL_DROP)]
-    if few and throughput is not None:
-        least = min(frames[guest] for guest in few)
+    if few := _with_few_frames(settings, shares, throughput):
+        least = min(few.values())
         seen = f"a loss below {3 / least:.1%} of theirs is not seen" if least > 3 else "their losses are not seen"
-        detail = f"not enough frames for {_guests(few)}: {least} of the {frames_for(PARTIAL_DROP)} needed; {seen}"
+        detail = f"not enough frames for {_guests([*few])}: {least} of the {frames_for(PARTIAL_DROP)} needed; {seen}"
         yield Flag("few-frames", detail, fatal=False)
     if silent := sorted({guest for one in latencies for guest in one.record(shares)["without_latency"]}):
         weight = sum(shares[guest] for guest in silent)
         detail = f"L_tot leaves out {_guests(silent)} with {weight:.2%} of the load: no frame of theirs came back"
         yield Flag("without-latency", detail, fatal=False)
+
+
+def _with_few_frames(settings: ForwardingSettings, shares: Shares, throughput: float | None) -> dict[int, int]:
+    """Guests that carry too few frames at the throughput for its loss to show, with how many, by a load's trials."""
+    deciding_s = settings.duration_sum_s if settings.search == "mlrsearch" else settings.length_of_trial_s
+    offered = (throughput or 0.0) * deciding_s
+    frames = {guest: math.floor(share * offered) for guest, share in enumerate(shares) if share}
+    needed = frames_for(PARTIAL_DROP)
+    return {guest: number for guest, number in frames.items() if number < needed} if throughput is not None else {}
 
 
 def _guests(numbers: Sequence[int]) -> str:

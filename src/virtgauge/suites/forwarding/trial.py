@@ -84,7 +84,9 @@ class TrialResult:
 
     def excess_loss_ratio(self, loss_ratio: float) -> float:
         """Of the guest that lost most, of those whose frames show more loss than this; 0 where none does."""
-        return max((f.loss_ratio for f in self.flows if shows_more_loss(f.lost, f.sent, loss_ratio)), default=0.0)
+        sending = sum(flow.sent > 0 for flow in self.flows)
+        showing = (f for f in self.flows if shows_more_loss(f.lost, f.sent, loss_ratio, sending))
+        return max((flow.loss_ratio for flow in showing), default=0.0)
 
     @property
     def offered_pps(self) -> float:
