@@ -374,11 +374,11 @@ def page(rows: list[Row], seconds: float) -> str:
         "the share is of runs with any false finding. A search for a rate ends up to 0.5 % below the capacity (its",
         "resolution): its interval is held to the capacity with that much room above.",
         "",
-        "Repetitions are independent here. Where they drift together, every interval holds less often than it states: of",
-        "12 repetitions with a correlation of 0.5 from one to the next, the median's at 95 % holds about 83 %. A run's blocks",
-        "are random and hold all arms, so that drift cancels in ratios, and identical arms (A/A) show what is left of it.",
-        "NDR is found here by bisection, of a device that loses all above its capacity; MLRsearch, random loss and the",
-        "judgement of papers' conclusions are not simulated.",
+        "Repetitions are independent here. Where they drift together, every interval holds less often than it",
+        "states: of 12 repetitions with a correlation of 0.5 from one to the next, the median's at 95 % holds",
+        "about 83 %. A run's blocks are random and hold all arms, so that drift cancels in ratios, and identical",
+        "arms (A/A) show what is left of it. NDR is found here by bisection, of a device that loses all above its",
+        "capacity; MLRsearch, random loss and the judgement of papers' conclusions are not simulated.",
         "",
     ]
     for false, heading in ((False, "Coverage of intervals"), (True, "False findings of decisions")):
