@@ -15,7 +15,7 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -173,13 +173,7 @@ class Archive:
         self._inode = 0
 
     def add(self, name: str, mode: int, content: bytes = b"", device: tuple[int, int] = (0, 0)) -> None:
-        """Append an entry.
-
-        Args:
-            name: path without a leading slash; its folder comes before it.
-            mode: type and permissions, as of ``stat``.
-            device: major and minor number of a device.
-        """
+        """Append an entry: its path without a leading slash (after its folder's), and its mode as of ``stat``."""
         self._inode += 1
         encoded = name.encode() + b"\0"
         # inode mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check;
@@ -198,12 +192,26 @@ def _padded(data: bytes) -> bytes:
     return data + b"\0" * (-len(data) % 4)
 
 
+def root_archive(agent: AgentBinary, modules: Iterable[Path], files: Mapping[str, bytes]) -> bytes:
+    """A first root file system: the agent as ``/init``, the kernel's modules in ``/modules``, and private files."""
+    archive = Archive()
+    for folder in ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules"):
+        archive.add(folder, stat.S_IFDIR | 0o755)
+    # the kernel gives init its standard streams from here, before anything is mounted
+    archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
+    archive.add("init", stat.S_IFREG | 0o755, agent.path.read_bytes())
+    for path in sorted(modules, key=lambda path: canonical(path.stem)):
+        archive.add(f"modules/{canonical(path.stem)}.ko", stat.S_IFREG | 0o644, path.read_bytes())
+    for name, content in sorted(files.items()):
+        archive.add(name, stat.S_IFREG | 0o600, content)
+    return archive.finish()
+
+
 FOLDER = "virtgauge"  # Of the kernel and all that goes with it, in every image
 RECORD = "image.json"  # The record's name in that folder
 NAME = "virtgauge"  # What formats that have a place for a name call the image
 
 _FORMAT_VERSION = 1
-_FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
 _LEVEL = 12  # zstd's; at 19 an image is 2 % smaller, and takes five times as long to build
 
 
@@ -247,8 +255,7 @@ def contents_of(kernel: GuestKernel, agent: AgentBinary, channel: ImageChannel, 
     image = kernel.image.read_bytes()
     from pyarrow import Codec  # slow to import
 
-    archive = _archive(agent, modules, channel.files())
-    initramfs = Codec("zstd", _LEVEL).compress(archive, asbytes=True)
+    initramfs = Codec("zstd", _LEVEL).compress(root_archive(agent, modules, channel.files()), asbytes=True)
     record = {
         "format": _FORMAT_VERSION,
         "agent_sha256": agent.sha256,
@@ -275,17 +282,3 @@ def digest_of(record: Mapping[str, Any], kernel: bytes, initramfs: bytes) -> str
 # The screen is the kernel's console: the serial line may be the channel.  A guest that panics stands still long enough
 # to be read.  IPv6 would send frames of its own through the interfaces that are measured.
 _WORDS = ("console=tty0", "quiet", "panic=30", "ipv6.disable=1", "virtgauge.modules=auto")
-
-
-def _archive(agent: AgentBinary, modules: list[Path], files: Mapping[str, bytes]) -> bytes:
-    archive = Archive()
-    for folder in _FOLDERS:
-        archive.add(folder, stat.S_IFDIR | 0o755)
-    # the kernel gives init its standard streams from here, before anything is mounted
-    archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
-    archive.add("init", stat.S_IFREG | 0o755, agent.path.read_bytes())
-    for path in sorted(modules, key=lambda path: canonical(path.stem)):
-        archive.add(f"modules/{canonical(path.stem)}.ko", stat.S_IFREG | 0o644, path.read_bytes())
-    for name, content in sorted(files.items()):
-        archive.add(name, stat.S_IFREG | 0o600, content)
-    return archive.finish()

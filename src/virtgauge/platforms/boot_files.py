@@ -15,7 +15,6 @@ import dataclasses
 import hashlib
 import lzma
 import os
-import stat
 import struct
 import tempfile
 import urllib.parse
@@ -25,16 +24,14 @@ from pathlib import Path
 from typing import Literal
 
 from virtgauge.agent.binary import AgentBinary
-from virtgauge.image.contents import Archive
+from virtgauge.image.contents import root_archive
 from virtgauge.platforms.base import GuestSpec, LaunchError
 from virtgauge.provision.cache import cache_root
 from virtgauge.provision.kernel import ModuleError as ModuleError
 from virtgauge.provision.kernel import canonical as canonical
 from virtgauge.provision.kernel import module_closure as module_closure
 
-_FOLDERS = ("dev", "proc", "sys", "run", "tmp", "root", "etc", "modules")
 _KEPT = 8
-_FORMAT_VERSION = b"1"  # part of the cache key: changes when what is written changes
 
 
 def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path) -> Path:
@@ -42,43 +39,24 @@ def build_initramfs(agent: AgentBinary, modules: Iterable[Path], cache: Path) ->
 
     It is not compressed: unpacking costs an emulated guest more than reading a megabyte more.
 
-    Args:
-        agent: becomes ``/init``.
-        modules: become ``/modules/<name>.ko``.
-        cache: a folder that may be deleted at any time.
-
     Raises:
         OSError: a file cannot be read, or the cache not be written.
     """
-    files = {f"modules/{canonical(path.stem)}.ko": path.read_bytes() for path in modules}
-    digest = hashlib.sha256(_FORMAT_VERSION)
-    init = agent.path.read_bytes()
-    for name, content in (("init", init), *sorted(files.items())):
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    target = cache / f"{digest.hexdigest()[:32]}.cpio"
+    archive = root_archive(agent, modules, {})
+    target = cache / f"{hashlib.sha256(archive).hexdigest()[:32]}.cpio"
     if not target.is_file():
-        archive = Archive()
-        for folder in _FOLDERS:
-            archive.add(folder, stat.S_IFDIR | 0o755)
-        # the kernel gives init its standard streams from here, before anything is mounted
-        archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
-        archive.add("init", stat.S_IFREG | 0o755, init)
-        for name, content in sorted(files.items()):
-            archive.add(name, stat.S_IFREG | 0o644, content)
-        write_whole(target, archive.finish())
-        _prune(cache)
+        write_whole(target, archive)
+        # every build of the agent makes another one: keep the latest few
+        for stale in sorted(cache.glob("*.cpio"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+            stale.unlink(missing_ok=True)
     return target
 
 
 def initramfs_with(agent: AgentBinary, folder: Path, names: Sequence[str]) -> tuple[Path, list[str]]:
     """An initramfs with modules and what they depend on, and all their names in the order in which they are loaded.
 
-    Args:
-        folder: of the kernel's modules.
-
     Raises:
-        LaunchError: there is no such module, or the cache cannot be written.
+        LaunchError: there is no such module in the kernel's folder of them, or the cache cannot be written.
     """
     try:
         modules = module_closure(folder, names)
@@ -91,13 +69,6 @@ def require_short(command_line: str, longest: int) -> None:
     """Refuse a command line of which a kernel would lose the end without a word.  Raises LaunchError."""
     if (length := len(command_line)) > longest:
         raise LaunchError("start", f"the kernel would cut its command line of {length} bytes: share fewer folders")
-
-
-def _prune(cache: Path) -> None:
-    """Every build of the agent makes another archive; keep the latest few."""
-    archives = sorted(cache.glob("*.cpio"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for stale in archives[_KEPT:]:
-        stale.unlink(missing_ok=True)
 
 
 def write_whole(target: Path, content: bytes) -> None:
@@ -126,9 +97,6 @@ _LARGEST = 512 * 1024 * 1024
 
 def direct_kernel(image: Path, cache: Path) -> Path:
     """The ELF kernel inside a bzImage, from the cache; the image itself where there is none that QEMU can start.
-
-    Args:
-        cache: a folder that may be deleted at any time.
 
     Raises:
         OSError: the image cannot be read or the cache not be written.
