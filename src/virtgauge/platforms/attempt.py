@@ -249,7 +249,7 @@ class ProcessAttempt(LaunchAttempt):
             LaunchError: it does not start.
         """
         try:
-            with log.open("wb") as messages:
+            with log.open("ab") as messages:
                 process = subprocess.Popen(
                     command,
                     stdin=stdin,

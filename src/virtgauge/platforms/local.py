@@ -8,7 +8,7 @@ import dataclasses
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from virtgauge.network import links
 from virtgauge.network.links import open_tap, receive_in_threads
 from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import NetworkError
-from virtgauge.platforms.attempt import LaunchedGuest, PipePair, ProcessAttempt
+from virtgauge.platforms.attempt import WRITE_BACK_S, LaunchedGuest, PipePair, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
 
 
@@ -63,21 +63,13 @@ class LocalGuest(LaunchedGuest):
     def __init__(
         self,
         *,
-        cgroup: Cgroup,
-        pid: int | None,
+        cgroup: Cgroup,  # holds all the guest's processes, where it could be made
+        pid: int | None,  # root of the process tree that is counted where cgroups cannot be used
         unbound: str | None = None,
-        disk_folder: Path | None = None,
-        disk_bypass: str | None = None,
+        disk_folder: Path | None = None,  # where the host has its disk mounted; None where it has not
+        disk_bypass: str | None = None,  # which of its reads and writes do not meet the bounds of its disk, and why
         **launched: Any,
     ) -> None:
-        """Take over what a launch has made.
-
-        Args:
-            cgroup: holds all the guest's processes, where it could be made.
-            pid: root of the process tree that is counted where cgroups cannot be used.
-            disk_folder: where the host has its disk mounted; None where it has not.
-            disk_bypass: which of its reads and writes do not meet the bounds of its disk, and why.
-        """
         super().__init__(**launched)
         self._cgroup = cgroup
         self._pid = pid
@@ -225,6 +217,50 @@ def require_limit(spec: GuestSpec, cgroup: Cgroup) -> None:
     """Refuse to go on where a limit was asked for and is not in force.  Raises LaunchError: with the reason."""
     if spec.cpu_limit is not None and cgroup.applied_cpu_limit() is None:
         raise LaunchError("limit", cgroup.reason or "the CPU time of the guest is not limited")
+
+
+def start_kernel(
+    attempt: ProcessAttempt,
+    cgroup: Cgroup,
+    removal: contextlib.ExitStack,
+    command: Callable[[Sequence[Tap]], Sequence[str]],
+    pairs: Sequence[SocketPair],
+    *,
+    log: Path,
+    steps: Sequence[Callable[[], None]] = (),
+    environment: dict[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a guest's kernel in its cgroup: its command for these links, and whose ends of sockets it inherits.
+
+    Raises:
+        LaunchError: a link cannot be made, a limit is not in force, or the kernel does not start.
+    """
+    with open_taps(attempt.spec) as taps, cgroup.entrance() as join:
+        require_limit(attempt.spec, cgroup)
+        process = attempt.start(
+            command(taps),
+            removal,
+            log=log,
+            steps=(join, *steps),
+            environment=environment,
+            descriptors=(*(pair.theirs.fileno() for pair in pairs), *(tap.descriptor for tap in taps)),
+        )
+    for pair in pairs:
+        pair.theirs.close()
+    return process
+
+
+class KernelGuest(LocalGuest):
+    """A guest whose kernel is a process of this host, or the program that runs it is."""
+
+    def __init__(self, *, process: subprocess.Popen[bytes], **rest: Any) -> None:
+        super().__init__(pid=process.pid, **rest)
+        self._process = process
+
+    async def crash(self) -> None:
+        """Kill its kernel: what that had handed to its disk is in the image, the rest is lost."""
+        self._process.kill()
+        await wait_for_exit(self._process, WRITE_BACK_S)  # what was on its way to the image still gets there
 
 
 _EXIT_S = 0.5

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -17,7 +16,6 @@ from virtgauge.agent.binary import find_agent
 from virtgauge.agent.serial import serial_streams
 from virtgauge.errors import UnavailableError
 from virtgauge.extras import find_native
-from virtgauge.host.cgroup import Cgroup
 from virtgauge.host.mounts import DiskImageError, loop_device
 from virtgauge.host.policy import Applied, Policy
 from virtgauge.host.process import LIBC, checked, find_program, wait_for_exit
@@ -25,7 +23,7 @@ from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import RootPart, escaped, initramfs_with, require_short, root_of, root_setting
 from virtgauge.platforms.boot_probe import boots, judge, said_version
-from virtgauge.platforms.local import LocalGuest, Tap, guest_place, open_taps, require_limit
+from virtgauge.platforms.local import KernelGuest, Tap, guest_place, start_kernel
 
 LONGEST_COMMAND_LINE = 4095  # Of this kernel, in bytes; what is beyond it is lost without a word (COMMAND_LINE_SIZE)
 
@@ -237,22 +235,17 @@ class UmlPlatform(Platform):
             disk = _disk_device(spec, removal)
             boot = await self._boot(spec, folder, disk)
             view = HostView(folder / VIEW, boot.root)
-            pair = SocketPair()
-            removal.callback(pair.close)
-            descriptor = pair.theirs.fileno()
-            with open_taps(spec) as taps, cgroup.entrance() as join:
-                require_limit(spec, cgroup)
-                words = boot.arguments(agent_descriptor=descriptor, taps=taps)
+            pair = removal.enter_context(contextlib.closing(SocketPair()))
+
+            def command(taps: Sequence[Tap]) -> list[str]:
+                words = boot.arguments(agent_descriptor=pair.theirs.fileno(), taps=taps)
                 require_short(" ".join(words), LONGEST_COMMAND_LINE)
-                process = attempt.start(
-                    [*_CONFINEMENT, *words],
-                    removal,
-                    log=console,
-                    steps=(join, view.mount),
-                    environment=_environment(spec),
-                    descriptors=(descriptor, *(tap.descriptor for tap in taps)),
-                )
-            pair.theirs.close()
+                return [*_CONFINEMENT, *words]
+
+            environment = _environment(spec)
+            process = start_kernel(
+                attempt, cgroup, removal, command, [pair], log=console, steps=[view.mount], environment=environment
+            )
             channel = await attempt.open_channel(*serial_streams(*await pair.streams()))
             await attempt.configure_network(channel, spec.nics)
 
@@ -266,7 +259,6 @@ class UmlPlatform(Platform):
                 ready_ns=attempt.ready_ns(),
                 label=self.label,
                 cgroup=cgroup,
-                pid=process.pid,
                 removal=removal.pop_all(),
                 before_removal=end,
                 disk=None if disk is None else _DISK,
@@ -295,13 +287,12 @@ class UmlPlatform(Platform):
         )
 
 
-class UmlGuest(LocalGuest):
+class UmlGuest(KernelGuest):
     """A running kernel and its processes."""
 
-    def __init__(self, *, boot: UmlBoot, process: subprocess.Popen[bytes], cgroup: Cgroup, **rest: Any) -> None:
-        super().__init__(cgroup=cgroup, **rest)
+    def __init__(self, *, boot: UmlBoot, **rest: Any) -> None:
+        super().__init__(**rest)
         self.boot = boot
-        self._process = process
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what the kernel and its processes may use, together."""
@@ -312,9 +303,8 @@ class UmlGuest(LocalGuest):
         return dataclasses.replace(applied, no_effect=(*applied.no_effect, unused))
 
     async def crash(self) -> None:
-        """Kill the kernel and all its processes: what it had handed to its disk is in the image, the rest is lost."""
-        self._process.kill()
-        await wait_for_exit(self._process, WRITE_BACK_S)
+        """Kill the kernel and all its processes."""
+        await super().crash()
         self._cgroup.kill_all()  # its disk has a process of its own
 
     def _disk_device(self) -> str | None:

@@ -16,13 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from virtgauge.agent.binary import find_agent
 from virtgauge.errors import UnavailableError
 from virtgauge.host.mounts import detach_below
-from virtgauge.host.process import ProcessIdentity, child_setup, end_process, wait_for_end, wait_for_exit
+from virtgauge.host.process import ProcessIdentity, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
-from virtgauge.host.scope import Scope
 from virtgauge.network.namespace import Namespace
-from virtgauge.platforms.attempt import LaunchAttempt, PipePair, ending
+from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
-from virtgauge.platforms.boot_probe import said_version
+from virtgauge.platforms.boot_probe import boots, said_version
 from virtgauge.platforms.local import LocalGuest, Routing, guest_namespace, mounted_disk, require_limit
 from virtgauge.platforms.oci.bundle import Limits, Overlay, write_bundle
 from virtgauge.provision.registries import RUNSC, RUNSC_VERSION
@@ -122,11 +121,7 @@ class OciPlatform(Platform):
             return Availability(False, f"`{runtime} --version` fails: it is no OCI runtime, or it does not run here")
         details = {"runtime": str(runtime), "version": version}
         try:
-            with Scope() as scope:
-                guest = await self.launch(
-                    GuestSpec(name="probe", scope=scope, agent=find_agent(), ready_timeout_s=_PROBE_S)
-                )
-                await guest.close()
+            await boots(self.launch, "probe", find_agent(), _PROBE_S)
         except LaunchError as error:
             reason, fix = why_not(str(error))
             return Availability(False, reason, fix, details=details)
@@ -227,10 +222,11 @@ class OciPlatform(Platform):
         )
 
 
-class _Container(LaunchAttempt):
+class _Container(ProcessAttempt):
+    """A container, whose first process is a child of the runtime, and the runtime one of the controller."""
+
     def __init__(self, runtime: Path, options: tuple[str, ...], folder: Path, spec: GuestSpec) -> None:
-        self._log = folder / "container.log"
-        super().__init__(spec, self._log)
+        super().__init__(spec, str(runtime), folder / "container.log")
         self.folder = folder
         self.bundle = folder / "bundle"
         self.name = f"{spec.scope.tag}-{spec.name}"
@@ -282,28 +278,14 @@ class _Container(LaunchAttempt):
         await self.wait()
 
     async def _call(self, arguments: list[str], *, stdin: int, stdout: int) -> None:
-        with self._log.open("ab") as log:
-            try:
-                process = subprocess.Popen(
-                    [*self._command, *arguments],
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=log,
-                    env=self.spec.scope.environment(),
-                    cwd=self.folder,
-                    preexec_fn=child_setup(cpus=self.spec.cpus),
-                    start_new_session=True,
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                raise LaunchError(arguments[0], f"{self._command[0]}: {error}") from error
-        try:
+        with contextlib.ExitStack() as ended:
+            command = [*self._command, *arguments]
+            process = self.start(command, ended, log=self.logs[0], steps=(), stdin=stdin, stdout=stdout)
             code = await wait_for_exit(process, self.remaining_s)
-        finally:
-            end_process(process)
         if code is None:
-            raise self.failure(arguments[0], f"{self._command[0]} did not finish in time")
+            raise self.failure(arguments[0], f"{self.what} did not finish in time")
         if code != 0:
-            raise self.failure(arguments[0], f"{self._command[0]} {ending(code)}")
+            raise self.failure(arguments[0], f"{self.what} {ending(code)}")
 
 
 async def _version(runtime: Path) -> str | None:

@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -24,7 +25,7 @@ from virtgauge.platforms.attempt import WRITE_BACK_S, ProcessAttempt, SocketPair
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with, require_short, root_of
 from virtgauge.platforms.boot_probe import AcceleratedPlatform, boots, judge, said_version, usual_vcpus
-from virtgauge.platforms.local import HostPlatform, LocalGuest, guest_place, open_taps, require_limit
+from virtgauge.platforms.local import HostPlatform, KernelGuest, Tap, guest_place, start_kernel
 from virtgauge.platforms.qemu.command import (
     LONGEST_COMMAND_LINE,
     MACHINES,
@@ -139,26 +140,16 @@ class QemuPlatform(AcceleratedPlatform):
             console, messages = folder / "console.log", folder / "qemu.log"
             attempt = ProcessAttempt(spec, "QEMU", messages, console)
             boot = self._boot(spec, accelerator, await host_tsc_khz(spec) if accelerator == "tcg" else None)
-            channel_pair, monitor_pair = SocketPair(), SocketPair()
-            removal.callback(channel_pair.close)
-            removal.callback(monitor_pair.close)
-            descriptors = channel_pair.theirs.fileno(), monitor_pair.theirs.fileno()
-            with open_taps(spec) as taps, cgroup.entrance() as join:
-                require_limit(spec, cgroup)
-                process = attempt.start(
-                    boot.arguments(
-                        console=console, agent_descriptor=descriptors[0], monitor_descriptor=descriptors[1], taps=taps
-                    ),
-                    removal,
-                    log=messages,
-                    steps=(join,),
-                    descriptors=(*descriptors, *(tap.descriptor for tap in taps)),
-                )
-            channel_pair.theirs.close()
-            monitor_pair.theirs.close()
-            channel = await attempt.open_channel(*await channel_pair.streams())
+            pairs = [removal.enter_context(contextlib.closing(SocketPair())) for _ in range(2)]
+
+            def command(taps: Sequence[Tap]) -> list[str]:
+                agent, monitor = (pair.theirs.fileno() for pair in pairs)
+                return boot.arguments(console=console, agent_descriptor=agent, monitor_descriptor=monitor, taps=taps)
+
+            process = start_kernel(attempt, cgroup, removal, command, pairs, log=messages)
+            channel = await attempt.open_channel(*await pairs[0].streams())
             await attempt.configure_network(channel, spec.nics)
-            monitor = await _connect_monitor(monitor_pair, attempt)
+            monitor = await _connect_monitor(pairs[1], attempt)
 
             async def end() -> None:
                 await _power_off(monitor, process, _EXIT_S if boot.drive is None else WRITE_BACK_S)
@@ -171,7 +162,6 @@ class QemuPlatform(AcceleratedPlatform):
                 ready_ns=attempt.ready_ns(),
                 label=self.label,
                 cgroup=cgroup,
-                pid=process.pid,
                 removal=removal.pop_all(),
                 before_removal=end,
                 disk=None if boot.drive is None else f"virtio-blk, cache={boot.drive.cache}",
@@ -209,13 +199,12 @@ class QemuPlatform(AcceleratedPlatform):
         return boot
 
 
-class QemuGuest(LocalGuest):
+class QemuGuest(KernelGuest):
     """A running virtual machine."""
 
-    def __init__(self, *, monitor: QMPClient, boot: Boot, process: subprocess.Popen[bytes], **rest: Any) -> None:
+    def __init__(self, *, monitor: QMPClient, boot: Boot, **rest: Any) -> None:
         super().__init__(**rest)
-        self.boot = boot
-        self._monitor, self._process = monitor, process
+        self.boot, self._monitor = boot, monitor
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what QEMU's process may use, and its own throttle of the guest's disk."""
@@ -235,11 +224,6 @@ class QemuGuest(LocalGuest):
             if policy.cpu_limit > vcpus:
                 no_effect.append(f"cpu_limit: the guest has {vcpus} vCPUs, and cannot use more but for its devices")
         return Applied(policy, in_force, tuple(no_effect), tuple(notes))
-
-    async def crash(self) -> None:
-        """Kill QEMU: what the guest's kernel had handed to its disk is in the image, the rest is lost."""
-        self._process.kill()
-        await wait_for_exit(self._process, WRITE_BACK_S)  # what was on its way to the image still gets there
 
 
 async def _connect_monitor(pair: SocketPair, attempt: ProcessAttempt) -> QMPClient:

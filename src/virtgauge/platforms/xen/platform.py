@@ -23,6 +23,7 @@ from virtgauge.network.nic import NetworkError, Nic
 from virtgauge.platforms.attempt import LaunchAttempt, LaunchedGuest
 from virtgauge.platforms.base import Accounting, Availability, Confinement, Guest, GuestSpec, LaunchError, Platform
 from virtgauge.platforms.boot_files import direct_kernel, initramfs_with
+from virtgauge.platforms.boot_probe import boots
 from virtgauge.platforms.xen.dom0 import Dom0, LocalDom0, XenError
 from virtgauge.platforms.xen.toolstack import (
     XEN_WEIGHT,
@@ -164,6 +165,7 @@ class XenGuest(LaunchedGuest):
                 await asyncio.sleep(_PAUSE_S)
 
 
+_PROBE_S = 60.0
 _DEFAULT_MEMORY_MIB = 256
 _MODULES = ("xen-netfront",)
 
@@ -216,8 +218,7 @@ class XenPlatform(Platform):
             agent = find_agent()
             with Scope() as scope:
                 told = facts(await LocalDom0(scope, scope.folder).check(["xl", "info"]))
-                guest = await self.launch(GuestSpec(name="probe", scope=scope, agent=agent))
-                await guest.close()
+            await boots(self.launch, "probe", agent, _PROBE_S)
         except UnavailableError as error:
             return Availability(False, error.message, error.remedy)
         except XenError as error:
