@@ -6,7 +6,6 @@ the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import hashlib
 import ipaddress
@@ -15,7 +14,7 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,26 +27,8 @@ SERIAL_DEVICE = "/dev/ttyS0"  # The first serial port (COM1), where every hyperv
 DEFAULT_PATIENCE_S = 3600  # Longer than the other platforms of a plan take for their part of a block
 
 
-class ImageChannel(abc.ABC):
-    """A way to the agent."""
-
-    secret: ClassVar[bool] = False  # Whether an image with it is for its owner only
-
-    @abc.abstractmethod
-    def words(self) -> tuple[str, ...]:
-        """For the kernel's command line."""
-
-    @abc.abstractmethod
-    def files(self) -> Mapping[str, bytes]:
-        """For the first root file system, by path without a leading slash."""
-
-    @abc.abstractmethod
-    def describe(self) -> dict[str, str]:
-        """For the record; no secret is in it."""
-
-
 @dataclasses.dataclass(frozen=True)
-class SerialChannel(ImageChannel):
+class SerialChannel:
     """The agent speaks on a serial line, which the hypervisor connects with a socket or a pipe.
 
     Raises:
@@ -55,23 +36,27 @@ class SerialChannel(ImageChannel):
     """
 
     device: str = SERIAL_DEVICE
+    secret: ClassVar[bool] = False  # Whether an image with it is for its owner only
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"/dev/(ttyS\d{1,2}|hvc\d|ttyAMA\d)", self.device):
             raise UsageError(f"{self.device!r} is no serial line of a guest", "such as /dev/ttyS0, or /dev/hvc0 on Xen")
 
     def words(self) -> tuple[str, ...]:
+        """For the kernel's command line."""
         return (f"virtgauge.channel=serial:{self.device}",)
 
     def files(self) -> Mapping[str, bytes]:
+        """For the first root file system, by path without a leading slash."""
         return {}
 
     def describe(self) -> dict[str, str]:
+        """For the record; no secret is in it."""
         return {"kind": "serial", "device": self.device}
 
 
 @dataclasses.dataclass(frozen=True)
-class DialChannel(ImageChannel):
+class DialChannel:
     """The agent calls the controller over TLS, with the identity that ``virtgauge attach prepare`` made.
 
     Raises:
@@ -90,11 +75,11 @@ class DialChannel(ImageChannel):
 
     def __post_init__(self) -> None:
         host, _, port = self.controller.rpartition(":")
-        if not _is_address(host) or not re.fullmatch(r"[1-9]\d{0,4}", port) or int(port) > 65535:
+        if not _is(ipaddress.IPv4Address, host) or not re.fullmatch(r"[1-9]\d{0,4}", port) or int(port) > 65535:
             raise UsageError(f"--dial: {self.controller!r} is no IPv4 address with a port", "such as 192.0.2.1:7443")
-        if not _is_interface(self.address):
+        if "/" not in self.address or not _is(ipaddress.IPv4Interface, self.address):
             raise UsageError(f"--address: {self.address!r} is no IPv4 address with a prefix", "such as 192.0.2.10/24")
-        if self.gateway is not None and not _is_address(self.gateway):
+        if self.gateway is not None and not _is(ipaddress.IPv4Address, self.gateway):
             raise UsageError(f"--gateway: {self.gateway!r} is no IPv4 address", "such as 192.0.2.254")
         if self.nic is not None and not re.fullmatch(r"([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}", self.nic):
             raise UsageError(f"--nic: {self.nic!r} is no hardware address", "such as 52:54:00:00:00:01")
@@ -128,20 +113,15 @@ class DialChannel(ImageChannel):
         }
 
 
-def _is_address(text: str) -> bool:
+def _is(kind: Callable[[str], object], text: str) -> bool:
     try:
-        ipaddress.IPv4Address(text)
+        kind(text)
     except ValueError:
         return False
     return True
 
 
-def _is_interface(text: str) -> bool:
-    try:
-        ipaddress.IPv4Interface(text)
-    except ValueError:
-        return False
-    return "/" in text
+ImageChannel = SerialChannel | DialChannel  # A way to the agent
 
 
 DRIVERS: Mapping[str, tuple[str, ...]] = {

@@ -14,7 +14,7 @@ import struct
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from virtgauge.image.contents import FOLDER, RECORD, Contents
 from virtgauge.provision.boot_loader import BootLoader
@@ -79,10 +79,7 @@ _ROOM = 256  # clusters beyond the files: tables, folders
 def make_fat(
     target: Path, files: Mapping[str, bytes], multiple: int, *, serial: int, before: int, boot_loader: BootLoader
 ) -> int:
-    """Write a file system with these files, by path; its sectors, rounded up to a multiple.
-
-    Args:
-        before: sectors of the disk before it.
+    """Write a file system with these files, by path, behind so many sectors; its own, rounded up to a multiple.
 
     Raises:
         ProvisionError: mtools failed.
@@ -97,9 +94,9 @@ def make_fat(
         # mformat puts a partition table into the boot sector, and firmware then takes the volume for a whole disk
         volume.seek(_TABLE)
         volume.write(bytes(_TABLE_BYTES))
-    made: set[str] = set()
+    made: set[PurePosixPath] = set()
     for path, content in sorted(files.items()):
-        for folder in _folders_above(path):
+        for folder in reversed(PurePosixPath(path).parents[:-1]):
             if folder not in made:
                 boot_loader.run("mmd", "-i", target, f"::{folder}", environment=EPOCH)
                 made.add(folder)
@@ -108,11 +105,6 @@ def make_fat(
         boot_loader.run("mcopy", "-i", target, source, f"::{path}", environment=EPOCH)
         source.unlink()
     return sectors
-
-
-def _folders_above(path: str) -> list[str]:
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 # Partition tables by GUID (UEFI specification 2.10, 5.3), behind a boot sector for BIOS.
@@ -146,27 +138,15 @@ class Partition:
 
 
 def boot_sector(code: bytes, core: int, sectors: int) -> bytes:
-    """GRUB's boot sector, with the protective partition that covers the whole disk.
-
-    Args:
-        code: GRUB's ``boot.img``.
-        core: address of what it loads.
-    """
+    """GRUB's boot sector (``boot.img``), which loads its core from an address, with the protective partition."""
     sector = bytearray(code[:_BOOT_CODE].ljust(SECTOR, b"\0"))
     struct.pack_into("<Q", sector, _CORE_ADDRESS, core)
     sector[_DRIVE_CHECK : _DRIVE_CHECK + 2] = _NOTHING
-    # not active, the address 0/0/2, type 0xEE, the last address that can be told
+    # the whole disk: not active, the address 0/0/2, type 0xEE, the last address that can be told
     length = min(sectors - 1, 2**32 - 1)
     struct.pack_into("<B3sB3sII", sector, 446, 0, b"\x00\x02\x00", 0xEE, b"\xff\xff\xff", 1, length)
     sector[510:512] = b"\x55\xaa"
     return bytes(sector)
-
-
-def placed_core(core: bytes, at: int) -> bytes:
-    """GRUB's core, told that it lies at this address: its first sector loads the rest from the one behind."""
-    placed = bytearray(core)
-    struct.pack_into("<Q", placed, _CORE_REST, at + 1)
-    return bytes(placed)
 
 
 def tables(disk: uuid.UUID, partitions: Sequence[Partition], sectors: int) -> tuple[bytes, bytes]:
@@ -199,9 +179,6 @@ _MIB = 2048  # sectors; whatever lies on a disk begins at a multiple of it
 def make_disk(target: Path, contents: Contents, boot_loader: BootLoader, work: Path) -> None:
     """Write a raw disk: GRUB behind its boot sector, then one FAT file system with all the rest.
 
-    Args:
-        work: a folder for what comes in between.
-
     Raises:
         ProvisionError: a tool failed.
         OSError: the disk is full.
@@ -211,7 +188,8 @@ def make_disk(target: Path, contents: Contents, boot_loader: BootLoader, work: P
     serial = contents.number("FAT")
     system = make_fat(volume, files, _MIB, serial=serial, before=_MIB, boot_loader=boot_loader)
     sectors = _MIB + system + _MIB
-    core = placed_core(_core(contents, boot_loader, work, "i386-pc", _DISK_MODULES), FIRST_USABLE)
+    core = bytearray(_core(contents, boot_loader, work, "i386-pc", _DISK_MODULES))
+    struct.pack_into("<Q", core, _CORE_REST, FIRST_USABLE + 1)  # the first sector loads the rest from the one behind
     assert len(core) <= (_MIB - FIRST_USABLE) * SECTOR
     partitions = (
         Partition(BIOS_BOOT, contents.identifier("BIOS boot"), FIRST_USABLE, _MIB - 1, "GRUB"),
@@ -236,9 +214,6 @@ _BIOS, _EFI = "boot/bios.img", "boot/efi.img"
 
 def make_cd(target: Path, contents: Contents, boot_loader: BootLoader, work: Path) -> None:
     """Write a CD.
-
-    Args:
-        work: a folder for what comes in between.
 
     Raises:
         ProvisionError: a tool failed.

@@ -80,12 +80,7 @@ def find_qemu_img() -> Path:
 
 
 def convert(source: Path, target: Path, driver: str, *options: str) -> None:
-    """Write a raw disk in another format.
-
-    Args:
-        target: the file; made.  Some formats hold its name.
-        driver: QEMU's name of the format.
-        options: of that driver (``subformat=dynamic``); ``-c`` compresses.
+    """Write a raw disk in another format, by QEMU's driver of that and its options; ``-c`` compresses.
 
     Raises:
         VirtgaugeError: it failed, or the disk was full.
@@ -93,7 +88,8 @@ def convert(source: Path, target: Path, driver: str, *options: str) -> None:
     words = ["-c"] if "-c" in options else []
     if settings := [option for option in options if option != "-c"]:
         words += ["-o", ",".join(settings)]
-    # One writer: several would lay the parts down in the order in which they happen to be ready.
+    # One writer: several would lay the parts down in the order in which they happen to be ready.  Some formats hold the
+    # name that they are given.
     _run(target.parent, "convert", "-m", "1", "-f", "raw", "-O", driver, *words, str(source), target.name)
 
 
@@ -142,9 +138,8 @@ def make_vdi(raw: Path, target: Path, contents: Contents) -> None:
     """Write a disk that grows."""
     convert(raw, target, "vdi")
     with target.open("r+b") as file:
-        for place, purpose in ((_IMAGE, "VDI"), (_SNAPSHOT, "VDI snapshot")):
-            file.seek(place)
-            file.write(contents.identifier(purpose).bytes_le)
+        _write(file, _IMAGE, contents.identifier("VDI").bytes_le)
+        _write(file, _SNAPSHOT, contents.identifier("VDI snapshot").bytes_le)
 
 
 _FOOTER = 512
@@ -225,20 +220,10 @@ def crc32c(data: bytes) -> int:
     """CRC-32C (Castagnoli; RFC 3720, appendix B.4), by which the format checks its headers."""
     value = 0xFFFFFFFF
     for byte in data:
-        value = (value >> 8) ^ _TABLE[(value ^ byte) & 0xFF]
-    return value ^ 0xFFFFFFFF
-
-
-def _table() -> Sequence[int]:
-    table = []
-    for value in range(256):
+        value ^= byte
         for _ in range(8):
             value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_TABLE = _table()
+    return value ^ 0xFFFFFFFF
 
 
 _DESCRIPTOR = slice(512, 512 + 20 * 512)  # Where qemu-img has the descriptor: the 20 sectors behind the header
@@ -260,16 +245,13 @@ def _make(raw: Path, target: Path, contents: Contents, *options: str) -> None:
     with written.open("r+b") as file:
         room = file.read(_DESCRIPTOR.stop)[_DESCRIPTOR]
         text, _, _ = room.partition(b"\0")  # behind it may be the end of a longer one, of a number with more digits
-        descriptor, found = re.subn(rb"(?m)^CID=[0-9a-f]+$", _content_id(contents), text, count=1)
+        # what tells this content from another; the highest number means that there is none
+        content_id = b"CID=%08x" % (contents.number("VMDK") % 0xFFFFFFFE)
+        descriptor, found = re.subn(rb"(?m)^CID=[0-9a-f]+$", content_id, text, count=1)
         assert found == 1
         file.seek(_DESCRIPTOR.start)
         file.write(descriptor.ljust(len(room), b"\0"))
     written.rename(target)
-
-
-def _content_id(contents: Contents) -> bytes:
-    """What tells this content from another; the highest number means that there is none."""
-    return f"CID={contents.number('VMDK') % 0xFFFFFFFE:08x}".encode()
 
 
 MEMORY_MIB = 512

@@ -48,10 +48,10 @@ class Inspection:
 
     def lines(self) -> list[str]:
         """For people."""
-        record = self.record
+        record, channel = self.record, " ".join(self.record["channel"].values())
         return [
             f"{self.path}: {self.format}, {self.path.stat().st_size / 1e6:.1f} MB, image {record['digest'][:16]}",
-            f"kernel {record['kernel']}, agent {record['agent_sha256'][:16]}, channel {_told(record['channel'])}",
+            f"kernel {record['kernel']}, agent {record['agent_sha256'][:16]}, channel {channel}",
             *(f"problem: {problem}" for problem in self.problems),
             *([] if self.problems else ["whole, and its agent is this installation's"]),
         ]
@@ -157,7 +157,3 @@ def _cd_parts(image: Path, work: Path, boot_loader: BootLoader) -> dict[str, byt
     parts = {name: (target / name).read_bytes() for name in (RECORD, *_PARTS) if (target / name).is_file()}
     shutil.rmtree(target)
     return parts
-
-
-def _told(channel: Mapping[str, str]) -> str:
-    return " ".join(channel.values())
