@@ -58,6 +58,11 @@ class DomainAttempt(LaunchAttempt):
     async def settle(self) -> None:
         await asyncio.sleep(0.1)
 
+    def note(self, noise: bytes) -> None:
+        """Keep what else is on the line that is the agent's channel."""
+        with self.console.open("ab") as log:
+            log.write(noise)
+
 
 def removed(handle: DomainHandle) -> None:
     """Leave nothing of a domain, whatever libvirt says to that."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Self
 from xml.etree import ElementTree
 
 from virtgauge.agent.channel import Channel
@@ -21,71 +21,76 @@ from virtgauge.platforms.attempt import Streams, terminal_streams
 from virtgauge.platforms.base import LaunchError
 from virtgauge.platforms.libvirt.boot import DomainAttempt
 from virtgauge.platforms.libvirt.connection import called
-from virtgauge.platforms.libvirt.settings import ChannelKind
 
 _LONGEST_PATH = 107  # Bytes in the path of a Unix socket (sun_path less its end)
 
 
-class Entrance:
-    """The socket on which a guest's stream arrives, and what has come of it; closed by :meth:`close`."""
+class Entrance(abc.ABC):
+    """Where a guest's stream arrives."""
 
-    def __init__(self, path: Path) -> None:
-        """Listen.  Raises LaunchError: the path is too long for a socket, or cannot be made."""
-        self.path = path
-        self._transport: asyncio.BaseTransport | None = None
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            if len(os.fsencode(path)) > _LONGEST_PATH:
-                raise LaunchError(
-                    "channel",
-                    f"{path} is longer than the path of a socket may be ({_LONGEST_PATH} bytes): "
-                    "set VIRTGAUGE_STATE to a folder with a shorter path",
-                )
-            self._listener.bind(str(path))
-            self._listener.listen(1)
-        except OSError as error:
-            self._listener.close()
-            raise LaunchError("channel", f"{path} cannot be listened on: {error.strerror}") from error
-        except LaunchError:
-            self._listener.close()
-            raise
-
-    async def streams(self, kind: ChannelKind, on_noise: Callable[[bytes], None]) -> Streams:
-        """The agent's stream, once its guest has connected.
-
-        Args:
-            kind: of the channel; what comes over a serial line is packed.
-            on_noise: is given what else is on a serial line.
-        """
-        connected, _ = await asyncio.get_running_loop().sock_accept(self._listener)
-        reader, writer = await asyncio.open_connection(sock=connected)
-        self._transport = writer.transport
-        return serial_streams(reader, writer, on_noise) if kind is ChannelKind.SERIAL else (reader, writer)
-
-    def close(self) -> None:
-        """Close both ends; idempotent."""
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
-        self._listener.close()
-
-
-class Terminal:
-    """A guest's console, which the hypervisor shows as a terminal of this machine."""
+    socket: Path | None = None  # on which the domain's hypervisor connects; None without one
+    silence_stage: str = "handshake"  # of a launch in which nothing came
 
     def __init__(self) -> None:
         self._closing = contextlib.ExitStack()
 
-    async def streams(self, description: str, on_noise: Callable[[bytes], None]) -> Streams:
-        """The agent's stream.
+    def listening(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Around the start of a guest and its :meth:`streams`.  Raises LaunchError: nothing can come here."""
+        return contextlib.nullcontext()
 
-        Args:
-            description: of the running domain, which names the terminal.
-            on_noise: is given what else is on the console.
+    @abc.abstractmethod
+    async def streams(self, attempt: DomainAttempt) -> Streams:
+        """The agent's stream, once it is there.  Raises LaunchError: it cannot be."""
+
+    def silence(self, waited_s: float) -> str:
+        """What to say where nothing has come for so long."""
+        return "nothing came over its channel in time"
+
+    def close(self) -> None:
+        """Close everything; idempotent."""
+        self._closing.close()
+
+
+class Socket(Entrance):
+    """A Unix socket of ours, to which the hypervisor or a container's agent connects."""
+
+    def __init__(self, path: Path, *, serial: bool) -> None:
+        """Listen for a line that is ``serial``, so that what comes over it is packed, or plain.
 
         Raises:
-            LaunchError: there is none, or it cannot be opened.
+            LaunchError: the path is too long for a socket, or cannot be made.
         """
+        super().__init__()
+        self.socket, self._serial = path, serial
+        if len(os.fsencode(path)) > _LONGEST_PATH:
+            raise LaunchError(
+                "channel",
+                f"{path} is longer than the path of a socket may be ({_LONGEST_PATH} bytes): "
+                "set VIRTGAUGE_STATE to a folder with a shorter path",
+            )
+        self._listener = self._closing.enter_context(
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        )
+        try:
+            self._listener.bind(str(path))
+            self._listener.listen(1)
+        except OSError as error:
+            self.close()
+            raise LaunchError("channel", f"{path} cannot be listened on: {error.strerror}") from error
+
+    async def streams(self, attempt: DomainAttempt) -> Streams:
+        connected, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+        reader, writer = await asyncio.open_connection(sock=connected)
+        self._closing.callback(writer.transport.close)
+        return serial_streams(reader, writer, attempt.note) if self._serial else (reader, writer)
+
+
+class Terminal(Entrance):
+    """A guest's console, which the hypervisor shows as a terminal of this machine and names in its description."""
+
+    async def streams(self, attempt: DomainAttempt) -> Streams:
+        handle = attempt.handle
+        description = await called("the description of the guest", lambda: handle.libvirt_domain.XMLDesc(0))
         console = ElementTree.fromstring(description).find("devices/console")
         path = None if console is None else console.get("tty")
         if path is None:
@@ -94,28 +99,27 @@ class Terminal:
             streams = await terminal_streams(path, self._closing)
         except OSError as error:
             raise LaunchError("channel", f"{path} cannot be opened: {error.strerror}") from error
-        return serial_streams(*streams, on_noise)
-
-    def close(self) -> None:
-        """Close it; idempotent."""
-        self._closing.close()
+        return serial_streams(*streams, attempt.note)
 
 
-class CallIn:
-    """A port of this machine that the agent of an image calls over TLS; listens within its ``async with``."""
+class CallIn(Entrance):
+    """A port of this machine that the agent of an image calls over TLS."""
+
+    silence_stage = "dial-in"
 
     def __init__(self, endpoint: Endpoint, credentials: Path) -> None:
         """Read the credentials.  Raises LaunchError: they cannot be used."""
+        super().__init__()
         self._endpoint = endpoint
         self._refused_callers = RefusedCallers()
-        self._listener: Listener | None = None
-        self._transport: asyncio.BaseTransport | None = None
+        self._listener: Listener  # there while it listens
         try:
             self._credentials = Credentials.load(credentials.expanduser())
         except VirtgaugeError as error:
             raise LaunchError("dial-in", str(error)) from error
 
-    async def __aenter__(self) -> Self:
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
         try:
             self._listener = Listener(self._endpoint, self._credentials, self._refused_callers)
         except OSError as error:
@@ -124,22 +128,16 @@ class CallIn:
                 f"cannot listen on {self._endpoint}: {error.strerror}; it takes one guest at a time, "
                 "and must be an address of this machine",
             ) from error
-        return self
+        async with contextlib.aclosing(self._listener):
+            yield
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._listener is not None:
-            await self._listener.aclose()
-            self._listener = None
-
-    async def streams(self) -> Streams:
-        """The agent's stream, once it has called and proved to be ours."""
-        assert self._listener is not None
+    async def streams(self, attempt: DomainAttempt) -> Streams:
         reader, writer = await self._listener.arrival()
-        self._transport = writer.transport
+        self._closing.callback(writer.transport.close)
         return reader, writer
 
     def silence(self, waited_s: float) -> str:
-        """What to say and to do where no agent has called, and who else has."""
+        """What to do where no agent has called, too, and who else has."""
         endpoint = self._endpoint
         refused = self._refused_callers.words()
         return (
@@ -150,49 +148,25 @@ class CallIn:
             f"its agent tries; TCP port {endpoint.port} must be open here; wait_s in the plan is how long to wait"
         )
 
-    def close(self) -> None:
-        """Close the stream; idempotent."""
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
-
-
-AnyEntrance = Entrance | Terminal | CallIn
 
 _LOOK_S = 0.5  # How often it is looked whether a guest that has not called yet still runs
 _LEAST_S = 0.1  # What is left, as :attr:`LaunchAttempt.remaining_s` has it, of a time that is over
 
 
-async def conversation(attempt: DomainAttempt, entrance: AnyEntrance, kind: ChannelKind) -> Channel:
+async def conversation(attempt: DomainAttempt, entrance: Entrance) -> Channel:
     """The agent's channel, past the handshake.
 
     Raises:
         LaunchError: the guest ended, or its agent did not come in time.
     """
-    arrival = asyncio.create_task(_streams(attempt, entrance, kind))
+    arrival = asyncio.create_task(entrance.streams(attempt))
     try:
         while not (await asyncio.wait({arrival}, timeout=min(_LOOK_S, attempt.remaining_s)))[0]:
             if (ended := attempt.end_of_process()) is not None:
                 raise attempt.failure("boot", f"{ended} before its agent answered")
             if attempt.remaining_s <= _LEAST_S:
-                if isinstance(entrance, CallIn):
-                    raise attempt.failure("dial-in", entrance.silence(attempt.spec.ready_timeout_s))
-                raise attempt.failure("handshake", "nothing came over its channel in time")
+                raise attempt.failure(entrance.silence_stage, entrance.silence(attempt.spec.ready_timeout_s))
         reader, writer = await arrival
     finally:
         arrival.cancel()
     return await attempt.open_channel(reader, writer)
-
-
-async def _streams(attempt: DomainAttempt, entrance: AnyEntrance, kind: ChannelKind) -> Streams:
-    def note(noise: bytes) -> None:
-        with attempt.console.open("ab") as log:
-            log.write(noise)
-
-    if isinstance(entrance, Entrance):
-        return await entrance.streams(kind, note)
-    if isinstance(entrance, CallIn):
-        return await entrance.streams()
-    handle = attempt.handle
-    description = await called("the description of the guest", lambda: handle.libvirt_domain.XMLDesc(0))
-    return await entrance.streams(description, note)

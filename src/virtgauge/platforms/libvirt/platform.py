@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from xml.etree import ElementTree
 
 from virtgauge.agent.binary import AgentBinary, find_agent
-from virtgauge.agent.channel import Channel
 from virtgauge.errors import UnavailableError
 from virtgauge.host.domains import DomainRecord
 from virtgauge.network.nic import NetworkError
@@ -28,9 +27,9 @@ from virtgauge.platforms.libvirt.boot import (
     management_interface,
     removed,
 )
-from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library
+from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, open_connection
 from virtgauge.platforms.libvirt.domain_xml import DISK_TARGET, SOCKET_IN_CONTAINER, Domain, Interface
-from virtgauge.platforms.libvirt.entrance import AnyEntrance, CallIn, Entrance, Terminal, conversation
+from virtgauge.platforms.libvirt.entrance import CallIn, Entrance, Socket, Terminal, conversation
 from virtgauge.platforms.libvirt.guest import DomainPolicy, LibvirtGuest
 from virtgauge.platforms.libvirt.settings import ChannelKind, LibvirtSettings
 from virtgauge.platforms.qemu.command import drive_of
@@ -113,9 +112,7 @@ class LibvirtPlatform(AcceleratedPlatform):
     def _look(self) -> dict[str, str]:
         """Versions, for the record; in a thread."""
         libvirt = library()
-        handle = DomainHandle(self.target.uri, "")
-        connection = handle.open()
-        try:
+        with contextlib.closing(open_connection(self.target.uri)) as connection:
             self._security = ()
             with contextlib.suppress(libvirt.libvirtError):  # not every driver tells
                 capabilities = ElementTree.fromstring(connection.getCapabilities())
@@ -126,8 +123,6 @@ class LibvirtPlatform(AcceleratedPlatform):
             with contextlib.suppress(libvirt.libvirtError):
                 details["hypervisor"] = f"{connection.getType()} {_version(connection.getVersion())}"
             return details
-        finally:
-            connection.close()
 
     async def _judge(self, accelerator: str, agent: AgentBinary, details: dict[str, str]) -> Availability:
         offer = await called(f"cannot ask {self.target.uri} for {accelerator}", lambda: self._offered(accelerator))
@@ -152,15 +147,11 @@ class LibvirtPlatform(AcceleratedPlatform):
 
     def _offered(self, accelerator: str) -> str | None:
         """Why libvirt does not offer an accelerator; None where it does."""
-        libvirt = library()
-        handle = DomainHandle(self.target.uri, "")
-        connection = handle.open()
-        try:
-            connection.getDomainCapabilities(None, "x86_64", self._machine(), _domain_type(accelerator), 0)
-        except libvirt.libvirtError as error:
-            return f"libvirt does not offer it: {error.get_error_message()}"
-        finally:
-            connection.close()
+        with contextlib.closing(open_connection(self.target.uri)) as connection:
+            try:
+                connection.getDomainCapabilities(None, "x86_64", self._machine(), _domain_type(accelerator), 0)
+            except library().libvirtError as error:
+                return f"libvirt does not offer it: {error.get_error_message()}"
         return None
 
     async def _launch(self, spec: GuestSpec, accelerator: str | None) -> Guest:
@@ -182,12 +173,11 @@ class LibvirtPlatform(AcceleratedPlatform):
             socket = root / SOCKET_IN_CONTAINER.lstrip("/") if root else folder / "agent.sock"
             domain = await self._domain(spec, accelerator, handle.name, devices.names, root)
             entrance = self._entrance(socket)
-            if isinstance(entrance, Entrance):
-                domain = dataclasses.replace(domain, socket=socket)
             removal.callback(entrance.close)
-            if self._ours:
-                domain = dataclasses.replace(domain, console=console)
-            channel = await self._started(attempt, domain, entrance, devices)
+            domain = dataclasses.replace(domain, socket=entrance.socket, console=console if self._ours else None)
+            async with entrance.listening():
+                await self._start(attempt, domain, devices)
+                channel = await conversation(attempt, entrance)
             await attempt.configure_network(channel, spec.nics)
             disk = None if domain.drive is None else f"virtio-blk, cache={domain.drive.cache}"
             target = DISK_TARGET if domain.drive is not None else None
@@ -214,23 +204,18 @@ class LibvirtPlatform(AcceleratedPlatform):
                 unbound=_UNBOUND if spec.forwarding and not driver.own_kernel else None,
             )
 
-    def _entrance(self, socket: Path) -> AnyEntrance:
-        if self._channel_kind() is ChannelKind.CONSOLE:
+    def _entrance(self, socket: Path) -> Entrance:
+        kind = self._channel_kind()
+        if kind is ChannelKind.CONSOLE:
             return Terminal()
-        if self._channel_kind() is not ChannelKind.DIAL_IN:
-            return Entrance(socket)
+        if kind is not ChannelKind.DIAL_IN:
+            return Socket(socket, serial=kind is ChannelKind.SERIAL)
         if self.settings.listen is None or self.settings.credentials is None:
             raise LaunchError("dial-in", "listen and credentials are not set; `virtgauge doctor` prints the remedy")
         return CallIn(Endpoint.parse(self.settings.listen), self.settings.credentials)
 
-    async def _started(
-        self, attempt: DomainAttempt, domain: Domain, entrance: AnyEntrance, devices: LabDevices
-    ) -> Channel:
-        """Start the domain, put its interfaces into the lab, and shake hands with its agent.
-
-        Raises:
-            LaunchError: the stage that failed.
-        """
+    async def _start(self, attempt: DomainAttempt, domain: Domain, devices: LabDevices) -> None:
+        """Start the domain, and put its interfaces into the lab.  Raises LaunchError: the stage that failed."""
         handle, driver = attempt.handle, self.target.driver
         taps = bool(devices.names) and driver.scheme == "qemu"  # LXC makes its own pairs
 
@@ -238,22 +223,18 @@ class LibvirtPlatform(AcceleratedPlatform):
             handle.open()
             handle.start(domain.xml(), transient=driver.transient, auto_destroy=driver.auto_destroy, paused=taps)
 
-        async with contextlib.AsyncExitStack() as held:
-            if isinstance(entrance, CallIn):
-                await held.enter_async_context(entrance)
-            try:
-                if taps:
-                    devices.make_taps()
-                await called(f"{driver.title} does not start {handle.name}", start, attempt.remaining_s)
-                devices.move_into_lab()
-                if taps:
-                    resume = f"{driver.title} does not resume {handle.name}"
-                    await called(resume, lambda: handle.libvirt_domain.resume(), attempt.remaining_s)
-            except LibvirtError as error:
-                raise LaunchError("start", str(error)) from error
-            except NetworkError as error:
-                raise LaunchError("network", str(error)) from error
-            return await conversation(attempt, entrance, self._channel_kind())
+        try:
+            if taps:
+                devices.make_taps()
+            await called(f"{driver.title} does not start {handle.name}", start, attempt.remaining_s)
+            devices.move_into_lab()
+            if taps:
+                resume = f"{driver.title} does not resume {handle.name}"
+                await called(resume, lambda: handle.libvirt_domain.resume(), attempt.remaining_s)
+        except LibvirtError as error:
+            raise LaunchError("start", str(error)) from error
+        except NetworkError as error:
+            raise LaunchError("network", str(error)) from error
 
     async def _domain(
         self, spec: GuestSpec, accelerator: str | None, name: str, devices: list[str], root: Path | None
