@@ -1,8 +1,7 @@
 """An image as a disk or a CD that BIOS and UEFI boot: boot loader, FAT, partition table.
 
-The boot loader of an image: GRUB for BIOS, and shim with GRUB for UEFI, also under Secure Boot.
-
-Both look for a file named after the image's digest, so that another disk's files are never taken for it.
+GRUB boots it by BIOS, and shim with GRUB by UEFI, also under Secure Boot.  Both look for a file named after the image's
+digest, so that another disk's files are never taken for it.
 """
 
 from __future__ import annotations

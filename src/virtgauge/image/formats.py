@@ -1,24 +1,13 @@
 """The formats of an image: raw disks, and those of other hypervisors, most of them written by qemu-img.
 
-VDI, the disk format of VirtualBox.
-
-Source: VirtualBox, src/VBox/Storage/VDICore.h (VDIHEADER1).
-
-VHD, the disk format of Virtual PC, Azure and generation 1 of Hyper-V.
-
-Source: Microsoft, Virtual Hard Disk Image Format Specification 1.0: "Hard Disk Footer Format".
-
-VHDX, the disk format of Hyper-V.
-
-Source: Microsoft, [MS-VHDX] Virtual Hard Disk v2 File Format: 2.2.2 Headers, 2.3 Log, 2.6.2.4 Virtual Disk ID.
-
-VMDK, the disk format of VMware: sparse in one file, or compressed as a stream for an OVA.
-
-Source: VMware, Virtual Disk Format 5.0 (technical note), "The Disk Descriptor File" and "Hosted Sparse Extents".
-
-An OVA: a virtual machine with its disk in one file, for ESXi and VirtualBox to import.
-
-Source: DMTF, Open Virtualization Format Specification 1.1 (DSP0243); resource types by CIM (DSP0004, RASD).
+VDI (VirtualBox): VirtualBox, src/VBox/Storage/VDICore.h (VDIHEADER1).
+VHD (Virtual PC, Azure, generation 1 of Hyper-V): Microsoft, Virtual Hard Disk Image Format Specification 1.0: "Hard
+Disk Footer Format".
+VHDX (Hyper-V): Microsoft, [MS-VHDX] Virtual Hard Disk v2 File Format: 2.2.2 Headers, 2.3 Log, 2.6.2.4 Virtual Disk ID.
+VMDK (VMware; sparse in one file, or compressed as a stream for an OVA): VMware, Virtual Disk Format 5.0 (technical
+note), "The Disk Descriptor File" and "Hosted Sparse Extents".
+OVA (a virtual machine with its disk in one file, for ESXi and VirtualBox to import): DMTF, Open Virtualization Format
+Specification 1.1 (DSP0243); resource types by CIM (DSP0004, RASD).
 """
 
 from __future__ import annotations

@@ -67,16 +67,11 @@ class LaunchedGuest(Guest):
         channel: Channel,
         ready_ns: int,
         label: str,
-        removal: contextlib.ExitStack,
+        removal: contextlib.ExitStack,  # undoes everything that launching made, last first
+        # waits for the guest to end by itself after the agent has said goodbye
         before_removal: Callable[[], Awaitable[object]] | None = None,
         disk: str | None = None,
     ) -> None:
-        """Take over what a launch has made.
-
-        Args:
-            removal: undoes everything that launching made, last first.
-            before_removal: waits for the guest to end by itself after the agent has said goodbye.
-        """
         self.channel, self.ready_ns, self.label, self.disk = channel, ready_ns, label, disk
         self._removal, self._before_removal = removal, before_removal
 
@@ -212,15 +207,11 @@ class LaunchAttempt:
 
 
 class ProcessAttempt(LaunchAttempt):
-    """An attempt whose guest is a child of the controller.
-
-    Attributes:
-        what: what to call it in an error.
-    """
+    """An attempt whose guest is a child of the controller."""
 
     def __init__(self, spec: GuestSpec, what: str, *logs: Path) -> None:
         super().__init__(spec, *logs)
-        self.what = what
+        self.what = what  # to call it in an error
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(
@@ -228,26 +219,15 @@ class ProcessAttempt(LaunchAttempt):
         command: Sequence[str],
         removal: contextlib.ExitStack,
         *,
-        log: Path,
-        steps: Iterable[Callable[[], None]],
-        cpus: Collection[int] | None = None,
-        environment: dict[str, str] | None = None,
+        log: Path,  # takes its messages, and its output where that has no place of its own
+        steps: Iterable[Callable[[], None]],  # taken in the process before its program, as the way into a cgroup
+        cpus: Collection[int] | None = None,  # that it may use; the specification's without it
+        environment: dict[str, str] | None = None,  # the scope's without it
         stdin: int = subprocess.DEVNULL,
         stdout: int | None = None,
-        descriptors: tuple[int, ...] = (),
+        descriptors: tuple[int, ...] = (),  # that it inherits besides
     ) -> subprocess.Popen[bytes]:
-        """Start the guest's process, in the guest's folder.
-
-        Args:
-            log: takes its messages, and its output where that has no place of its own.
-            steps: taken in the process before its program, such as the way into a cgroup.
-            cpus: that it may use; the specification's without it.
-            environment: the scope's without it.
-            descriptors: that it inherits besides.
-
-        Raises:
-            LaunchError: it does not start.
-        """
+        """Start the guest's process, in the guest's folder.  Raises LaunchError: it does not start."""
         try:
             with log.open("ab") as messages:
                 process = subprocess.Popen(

@@ -39,11 +39,7 @@ class Emulation:
 
 
 def emulation_told(facts: Mapping[str, Any]) -> Emulation | None:
-    """What an agent's facts say; None where nothing speaks for emulation, which is no proof that there is none.
-
-    Args:
-        facts: ``hypervisor`` and ``cpu`` of them.
-    """
+    """What an agent's facts say; None where nothing speaks for emulation, which is no proof that there is none."""
     signature = str((facts.get("hypervisor") or {}).get("signature") or "").strip("\0 ")
     model = str((facts.get("cpu") or {}).get("model") or "").strip()
     if signature == _TCG_SIGNATURE:
@@ -230,9 +226,6 @@ class Guest(abc.ABC):
         A weight is weighed against the neighbours that were given one as well (``Policy(weight=100)`` is everybody's):
         those that were not are outside of the groups that are weighed.
 
-        Returns:
-            what is in force.  Of a platform without any settings: nothing, with a reason for each.
-
         Raises:
             PolicyError: the host or the hypervisor refuses, or something else is in force afterwards.
         """
@@ -300,11 +293,7 @@ class Platform(abc.ABC):
     async def begin(self, scope: Scope, agent: AgentBinary) -> tuple[str, ...]:
         """Prepare what a person has to do something with before guests can be launched; called once by a run.
 
-        Args:
-            scope: of the run; what is made belongs to it.
-
-        Returns:
-            what the person has to do, in words.
+        What is made belongs to the run's scope; what the person has to do is told in words.
 
         Raises:
             VirtgaugeError: it cannot be prepared.

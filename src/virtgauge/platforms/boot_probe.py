@@ -50,18 +50,15 @@ _KVM_DEVICE = Path("/dev/kvm")
 
 
 async def judge(
-    accelerator: str, key: tuple[str, ...], boot: Callable[[float], Awaitable[int]], *, kvm: Path = _KVM_DEVICE
+    accelerator: str,  # ``kvm``, ``tcg``, or the kind of a platform whose guests need neither
+    key: tuple[str, ...],  # everything else on which the answer depends: versions, hashes, machine type
+    boot: Callable[[float], Awaitable[int]],  # a guest within so many seconds; the nanoseconds until it was ready
+    *,
+    kvm: Path = _KVM_DEVICE,
 ) -> Availability:
     """Boot once, or remember having done so.
 
-    Args:
-        accelerator: ``kvm``, ``tcg``, or the kind of a platform whose guests need neither.
-        key: everything else on which the answer depends: versions, hashes, machine type.
-        boot: starts a guest within that many seconds, ends it, and returns the nanoseconds until it was ready.
-
-    Returns:
-        the verdict.  A failure of KVM is remembered, too, or every run would pay for it; any other is
-        tried again each time.
+    A failure of KVM is remembered, too, or every run would pay for it; any other is tried again each time.
     """
     if accelerator == "kvm" and (missing := _kvm_missing(kvm)) is not None:
         return missing

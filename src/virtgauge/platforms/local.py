@@ -119,8 +119,7 @@ class LocalGuest(LaunchedGuest):
 def guest_place(spec: GuestSpec, removal: contextlib.ExitStack) -> tuple[Path, Cgroup]:
     """The folder and the cgroup of a guest whose kernel is a process of this host.
 
-    Args:
-        removal: gets what kills every process in the cgroup, also those that outlive that kernel, and removes both.
+    ``removal`` kills every process in the cgroup, also those that outlive that kernel, and removes both.
     """
     folder = spec.scope.guest_folder(spec.name)
     removal.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -133,8 +132,7 @@ def guest_place(spec: GuestSpec, removal: contextlib.ExitStack) -> tuple[Path, C
 def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace | None:
     """A namespace with the guest's interfaces, configured and linked to its lab; None for a guest without any.
 
-    Args:
-        removal: gets what undoes it, and is expected to end the guest's processes before.
+    ``removal`` undoes it, and is expected to end the guest's processes before.
 
     Raises:
         LaunchError: a name is taken, or this user may make none.
@@ -158,11 +156,8 @@ def guest_namespace(spec: GuestSpec, removal: contextlib.ExitStack) -> Namespace
 def mounted_disk(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
     """Mount the guest's disk on this host, under the path that it has in the guest.
 
-    Args:
-        removal: gets what unmounts it, and is expected to end the guest's processes before.
-
-    Returns:
-        how writes reach its image, in words; None without a disk.
+    Tells how writes reach its image, in words; None without a disk.  ``removal`` unmounts it, and is expected to end
+    the guest's processes before.
 
     Raises:
         LaunchError: it cannot be mounted.
@@ -177,15 +172,11 @@ def mounted_disk(spec: GuestSpec, removal: contextlib.ExitStack) -> str | None:
 
 
 class Routing:
-    """What the host's kernel routes for a guest that shares it, by threads that are charged and confined as it is.
-
-    Attributes:
-        unbound: why that cannot be done here, in words; None where it is done, or there is nothing to do.
-    """
+    """What the host's kernel routes for a guest that shares it, by threads that are charged and confined as it is."""
 
     def __init__(self, spec: GuestSpec, namespace: Namespace | None) -> None:
         """Make the threads, before a runtime mounts the namespace's ``/sys`` for reading only."""
-        self.unbound: str | None = None
+        self.unbound: str | None = None  # why that cannot be done here; None where it is, or there is nothing to do
         self._spec, self._threads = spec, list[int]()
         if not spec.forwarding or namespace is None:
             return
@@ -195,12 +186,7 @@ class Routing:
             self.unbound = error.message
 
     def charge_to(self, cgroup: Cgroup, removal: contextlib.ExitStack) -> None:
-        """Move the threads to the guest.
-
-        Args:
-            cgroup: of the guest, which is there by now.
-            removal: gets what takes the threads out again; called before the cgroup is removed.
-        """
+        """Move the threads to the guest, which is there by now, until ``removal``: before its cgroup is removed."""
         if not self._threads:
             return
         removal.callback(cgroup.release_kernel_threads)
@@ -311,8 +297,7 @@ class StartedAgent:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     cgroup: Cgroup
-    # unbound, disk: as :class:`LocalGuest` has them
-    unbound: str | None
+    unbound: str | None  # as :class:`LocalGuest` has it
     disk: str | None
 
     async def guest(self, label: str, removal: contextlib.ExitStack) -> LocalGuest:
@@ -335,11 +320,9 @@ class StartedAgent:
 async def start_agent(
     spec: GuestSpec, removal: contextlib.ExitStack, command: Sequence[str] | None = None
 ) -> StartedAgent:
-    """Start the agent as a process, with everything that the specification says.
+    """Start the agent as a process, with everything that the specification says, until ``removal``.
 
-    Args:
-        removal: gets what ends it and removes everything made for it.
-        command: what starts it in a sandbox; without one it is a plain process of this machine.
+    A command starts it in a sandbox; without one it is a plain process of this machine.
 
     Raises:
         LaunchError: it does not start.

@@ -47,12 +47,7 @@ class UmlBoot:
     root: Sequence[RootPart] = ()  # what its root consists of; empty for one that is the agent's alone
 
     def arguments(self, *, agent_descriptor: int, taps: Sequence[Tap] = ()) -> list[str]:
-        """The whole command line.
-
-        Args:
-            agent_descriptor: connected socket for the channel, inherited by the kernel.
-            taps: of the guest, in the order of its interfaces.
-        """
+        """The whole command line; the descriptor is of a connected socket for the channel."""
         return [
             str(self.binary),
             *(f"mem={self.memory_mib}M", f"initrd={INITRAMFS}"),

@@ -83,10 +83,7 @@ _XEN_NIC_MODULES = {"xen": "xen_netfront"}
 
 
 async def kernel_boot(spec: GuestSpec, driver: Driver, accelerator: str | None, nic_model: str | None) -> KernelBoot:
-    """Kernel, initramfs and command line of a guest.
-
-    Args:
-        nic_model: by the plan's name; None for a guest without interfaces.
+    """Kernel, initramfs and command line of a guest, with a model of its interfaces by the plan's name.
 
     Raises:
         LaunchError: there is no kernel, or it lacks a module.
@@ -150,17 +147,13 @@ _numbers = itertools.count()
 
 
 class LabDevices:
-    """The host's ends of a guest's interfaces: on the host's network for libvirt, then in the lab.
-
-    Attributes:
-        names: on the host's network, one for each interface; they begin with the scope's tag, for the reclaim.
-    """
+    """The host's ends of a guest's interfaces: on the host's network for libvirt, then in the lab."""
 
     def __init__(self, tag: str, lab: Namespace | None, nics: Sequence[Nic]) -> None:
         self._lab, self._nics = lab, nics
+        # on the host's network, one for each interface; they begin with the scope's tag, for the reclaim
         self.names = [f"{tag}n{next(_numbers):x}" for _ in nics]
-        self._in_lab: list[str] = []
-        """Their names there, as far as they are."""
+        self._in_lab: list[str] = []  # their names there, as far as they are
 
     def make_taps(self) -> None:
         """Make taps that stay, down, for libvirt's daemon to open by their names.

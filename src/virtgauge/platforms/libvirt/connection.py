@@ -69,10 +69,7 @@ def _in_words(what: str, timeout_s: float) -> Iterator[None]:
 
 
 async def called(what: str, work: Callable[[], _Result], timeout_s: float = CALL_S) -> _Result:
-    """Do something with libvirt without holding the event loop up.
-
-    Args:
-        what: for the message of an error, as in ``cannot open qemu:///system``.
+    """Do something with libvirt without holding the event loop up: ``what``, for the message of an error.
 
     Raises:
         LibvirtError: libvirt refuses, or there is no answer in time.
@@ -129,15 +126,11 @@ class DomainHandle:
     """A domain that is made at most once, on a connection of its own; every call blocks.
 
     libvirt's drivers that can do so end it by themselves when that connection breaks: a controller that is killed
-    takes its guests along.
-
-    Attributes:
-        uri, name: by which the reclaim finds it, too.
+    takes its guests along.  The reclaim finds it by its URI and its name, too.
     """
 
     def __init__(self, uri: str, name: str) -> None:
-        self.uri = uri
-        self.name = name
+        self.uri, self.name = uri, name
         self._lock = threading.Lock()
         self._removed = False
         self._connection: Any = None

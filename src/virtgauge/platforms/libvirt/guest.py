@@ -55,11 +55,7 @@ class DomainPolicy:
     """Sets what one domain may use by libvirt's knobs, and reads it back; every call blocks."""
 
     def __init__(self, handle: DomainHandle, scheme: str, title: str, vcpus: int, disk: str | None) -> None:
-        """Take a running domain.
-
-        Args:
-            disk: libvirt's name of its data disk; None without one.
-        """
+        """Take a running domain; ``disk`` is libvirt's name of its data disk, None without one."""
         self._handle, self._title, self._vcpus, self._disk = handle, title, vcpus, disk
         self._scheduler = _SCHEDULERS.get(scheme)
         self._pins = scheme == "qemu"

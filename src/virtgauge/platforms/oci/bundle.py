@@ -57,29 +57,17 @@ class Limits:
 def write_bundle(
     folder: Path,
     *,
-    agent: Path,
+    agent: Path,  # static binary, bound to :data:`AGENT_PATH`; the container's only process
     environment: Mapping[str, str],
-    cgroup_path: str,
+    cgroup_path: str,  # absolute below the cgroup mounts (``/virtgauge/<tag>/<guest>``)
     overlay: Overlay,
     limits: Limits,
-    network_namespace: Path | None = None,
+    network_namespace: Path | None = None,  # that the container shall be in; None makes it a new one
     shares: Sequence[Share] = (),
-    capabilities: Sequence[str] = (),
-    host_root: Path = Path("/"),
+    capabilities: Sequence[str] = (),  # of the agent, beyond those that container engines give by default
+    host_root: Path = Path("/"),  # whose system folders the container sees
 ) -> None:
-    """Make ``config.json`` and ``rootfs`` in ``folder``, which must be empty.
-
-    Args:
-        agent: static binary, bound to :data:`AGENT_PATH`; the container's only process.
-        cgroup_path: absolute below the cgroup mounts (``/virtgauge/<tag>/<guest>``).
-        network_namespace: the one that the container shall be in; None makes it a new one.
-        shares: folders of the host that are bound under their own paths.
-        capabilities: of the agent, beyond those that container engines give by default.
-        host_root: whose system folders the container sees.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Make ``config.json`` and ``rootfs`` in a folder, which must be empty.  Raises OSError: it cannot be written."""
     root = folder / "rootfs"
     root.mkdir()
     mounts = _base_mounts()

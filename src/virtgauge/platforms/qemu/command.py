@@ -151,14 +151,7 @@ class Boot:
     def arguments(
         self, *, console: Path, agent_descriptor: int, monitor_descriptor: int, taps: Sequence[Tap] = ()
     ) -> list[str]:
-        """The whole command line.
-
-        Args:
-            console: file for the serial console.
-            agent_descriptor: connected socket for the channel, inherited by QEMU.
-            monitor_descriptor: the same for QMP.
-            taps: the links of the guest, in the order of its interfaces.
-        """
+        """The whole command line; the descriptors are of connected sockets for the channel and QMP."""
         machine = MACHINES[self.machine]
         return [
             str(self.binary),
@@ -217,10 +210,7 @@ _FIELDS = {"read_bps": "bps_rd", "write_bps": "bps_wr", "read_iops": "iops_rd", 
 
 
 async def throttle_disk(monitor: QMPClient, limits: DiskLimits) -> dict[str, str]:
-    """Bound the guest's data disk as stated, and lift every bound that is not.
-
-    Returns:
-        the bounds that QEMU says are in force, by QEMU's names; none where none was asked for.
+    """Bound the guest's data disk as stated, and lift every bound that is not; what QEMU says is in force, by name.
 
     Raises:
         PolicyError: QEMU refuses, or something else is in force afterwards.

@@ -46,28 +46,18 @@ _REQUEST_NS, _SETTLING_NS = 200_000, 100_000_000
 
 
 class SimulatedAgent:
-    """One guest's agent.
-
-    Args:
-        truth: distribution by function, with ``*`` for any other.
-        load_factor: what the CPU-bound load multiplies the values with.
-        forwarding: the device that answers ``packet_trial``.
-        storage: the database that answers the load generator, which is all that can be run.
-        tenant: the guest's place on the machine that its kernels work on.
-        bandwidth: the guest's end of a path whose bandwidth is estimated.
-        machine: whose bursts lengthen what is timed; None: all is done in no time.
-    """
+    """One guest's agent."""
 
     def __init__(
         self,
         *,
-        truth: Mapping[str, Distribution],
-        load_factor: float,
-        forwarding: ForwardingTruth,
-        storage: StorageTruth,
-        tenant: Tenant,
-        bandwidth: BandwidthEnd,
-        machine: BurstMachine | None,
+        truth: Mapping[str, Distribution],  # by function, with ``*`` for any other
+        load_factor: float,  # what the CPU-bound load multiplies the values with
+        forwarding: ForwardingTruth,  # of the device that answers ``packet_trial``
+        storage: StorageTruth,  # of the database that answers the load generator, which is all that can be run
+        tenant: Tenant,  # the guest's place on the machine that its kernels work on
+        bandwidth: BandwidthEnd,  # the guest's end of a path whose bandwidth is estimated
+        machine: BurstMachine | None,  # whose bursts lengthen what is timed; None: all is done in no time
         faults: Sequence[Fault],
         sha256: str,
         seed: int,

@@ -1,12 +1,7 @@
-"""A simulated path whose available bandwidth is known, and its ends.
+"""A simulated path whose available bandwidth is known, and its ends, whose estimators are off by what they were told.
 
-A simulated path with a known truth, and estimators that are off by what they were told.
-
-The path is one hop of a capacity beside counted cross traffic, as the real one; only estimates let time pass on it.
-
-What a simulated guest answers of a simulated path: the probe ``bandwidth``, the program, and the loads.
-
-As docs/protocol.md has them; nothing takes any real time.
+The path is one hop of a capacity beside counted cross traffic, as the real one; only estimates let time pass on it, and
+none of it real.  The ends answer the probe ``bandwidth``, the program and the loads as docs/protocol.md has them.
 """
 
 from __future__ import annotations
@@ -85,19 +80,12 @@ class BandwidthTruth(Truth):
 
 
 class SimulatedLink:
-    """The path of one testbed, which its guests hold: it ends with the last of them.
-
-    Args:
-        seed: of the testbed's factor, and of all that is drawn.
-
-    Attributes:
-        factor: of this testbed, on all estimates.
-    """
+    """The path of one testbed, which its guests hold: it ends with the last of them."""
 
     def __init__(self, truth: BandwidthTruth, seed: int) -> None:
         self.truth = truth
         self.random = np.random.default_rng(seed)
-        self.factor = lognormal(truth.testbed_sigma, self.random)
+        self.factor = lognormal(truth.testbed_sigma, self.random)  # of this testbed, on all estimates
         self._shaped_bps = 0.0
         self._drift = 1.0
         self._cross_bps = 0.0
@@ -202,11 +190,7 @@ class BandwidthEnd:
         return number
 
     def stop(self, number: int) -> dict[str, Any] | None:
-        """Stop it; what it came to, None where it is none of these.
-
-        Raises:
-            AgentError: ``not-found``: it was stopped before.
-        """
+        """Stop it; what it came to, None where it is none of these.  Raises AgentError: it was stopped before."""
         if number < _FIRST_NUMBER:
             return None
         if number not in self._loads:

@@ -142,11 +142,7 @@ class SimulatedTrial:
 
 
 class ForwardingDevice:
-    """A device of that truth, with its tester.
-
-    Args:
-        seed: of the testbed's factor, and of stalls, rare losses and latencies.
-    """
+    """A device of that truth, with its tester."""
 
     def __init__(self, truth: ForwardingTruth, seed: int) -> None:
         self._random = np.random.default_rng(seed)

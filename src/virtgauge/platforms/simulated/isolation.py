@@ -1,15 +1,10 @@
-"""Two simulated guests beside each other, and how a machine divides its processors between them.
-
-The known truth of a simulated machine that two guests share: what each gets of it, and what it does with that.
+"""What two simulated guests get of the machine that they share: of its processors, of its disk, and in work.
 
 First the processors are divided, by limits, reservations and weights as far as they are honoured; then what a second of
 CPU time is worth follows from the clock frequency and from what the neighbour does meanwhile.  The formulas are those
-of this simulation alone: what judges real guests is computed elsewhere, and is compared with these.
-
-What two guests get of a simulated machine at one moment: of its processors, of its disk, and in work.
-
-For two the shares by limit, floor and weight have a closed form, so that nothing here rests on the water-filling by
-which :mod:`virtgauge.analysis.isolation` judges.
+of this simulation alone: what judges real guests is computed elsewhere, and is compared with these.  For two the shares
+by limit, floor and weight have a closed form, so that nothing here rests on the water-filling by which
+:mod:`virtgauge.analysis.isolation` judges.
 """
 
 from __future__ import annotations
@@ -79,10 +74,7 @@ class Work:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any], further: tuple[str, ...]) -> Work:
-        """Read the parameters of a probe or a load.
-
-        Args:
-            further: whole numbers that the probe or the load requires besides.
+        """Read the parameters of a probe or a load, which requires further whole numbers.
 
         Raises:
             AgentError: ``bad-request``, as the agent says it.
@@ -266,11 +258,7 @@ def divided(first: Want, second: Want, capacity: float) -> tuple[float, float]:
 
 
 def division(truth: IsolationTruth, first: Side, second: Side, scheduled: float = 1.0) -> tuple[Given, Given]:
-    """What both get.
-
-    Args:
-        scheduled: what the first is given of what is due to it, where that is less than it wants.
-    """
+    """What both get; the first is scheduled for so much of what is due to it, where that is less than it wants."""
     sides, shared = (first, second), not first.cores.isdisjoint(second.cores)
     disk_times = _disk_times(truth, first, second)
     wants = (_processor_want(truth, first, disk_times[0]), _processor_want(truth, second, disk_times[1]))

@@ -47,18 +47,13 @@ class Load:
 
 
 class Tenant:
-    """One guest of a machine.
-
-    Attributes:
-        cores: of it, where no policy says others.
-        cpu_ns: CPU time that it has had; None while it has neither policy nor work, so that nothing is accounted for.
-        kills: processes that were killed for want of memory; None likewise.
-    """
+    """One guest of a machine, on these cores where no policy says others."""
 
     def __init__(self, machine: Machine, cores: frozenset[int]) -> None:
         self.machine, self.cores = machine, cores
+        # None while it has neither policy nor work, so that nothing is accounted for
         self.cpu_ns: float | None = None
-        self.kills: int | None = None
+        self.kills: int | None = None  # processes that were killed for want of memory
         self.load: Load | None = None
         self._policy = Policy()
         self._quota_ns = self._throttled_quota_ns = self._throttled_ns = 0.0
@@ -103,11 +98,7 @@ class Tenant:
         return Throttling(periods, throttled, round(self._throttled_ns))
 
     def start(self, load: Load) -> None:
-        """Begin a load.
-
-        Raises:
-            AgentError: ``unsupported``: there is one already, and the simulation knows no two at a time.
-        """
+        """Begin a load.  Raises AgentError: ``unsupported``: there is one already, and no two at a time are known."""
         if self.load is not None:
             raise AgentError("unsupported", "a simulated guest has one load at a time")
         self.account()
@@ -144,19 +135,12 @@ class Slice:
 
 
 class Machine:
-    """A machine of that truth, for the two guests of one testbed, which hold it: it ends with the last of them.
-
-    Args:
-        seed: of the testbed's factor, and of all that is drawn.
-
-    Attributes:
-        factor: of this testbed, on all rates.
-    """
+    """A machine of that truth, for the two guests of one testbed, which hold it: it ends with the last of them."""
 
     def __init__(self, truth: IsolationTruth, seed: int) -> None:
         self.truth = truth
         self.random = np.random.default_rng(seed)
-        self.factor = lognormal(truth.testbed_sigma, self.random)
+        self.factor = lognormal(truth.testbed_sigma, self.random)  # of this testbed, on all rates
         self._tenants: weakref.WeakSet[Tenant] = weakref.WeakSet()
 
     def tenant(self, cores: Collection[int]) -> Tenant:

@@ -81,11 +81,7 @@ class StorageTruth(Truth):
 
 
 class StorageDevice:
-    """A database of that truth with its load generator; what the agent's ``run`` reaches.
-
-    Args:
-        seed: of the testbed's factor, and of all times.
-    """
+    """A database of that truth with its load generator; what the agent's ``run`` reaches."""
 
     def __init__(self, truth: StorageTruth, seed: int) -> None:
         self.truth = truth

@@ -1,8 +1,7 @@
 """What is true of a simulated machine: clock, sleeps, and bursts of foreign load.
 
-A simulated machine whose time others take in bursts: it stretches what is measured, and its counters show it.
-
-Its time is its own: it passes only as measuring or waiting needs it, so that minutes are simulated in milliseconds.
+Bursts stretch what is measured, and the machine's counters show them.  Its time is its own: it passes only as measuring
+or waiting needs it, so that minutes are simulated in milliseconds.
 """
 
 from __future__ import annotations
@@ -107,14 +106,9 @@ class BurstMachine(WatchedMachine):
             pass
 
     def work(self, lasting_ns: npt.NDArray[np.float64], within_ns: float) -> npt.NDArray[np.float64]:
-        """Do pieces of work one after the other on the guest's CPU.
+        """Do pieces of work one after the other on the guest's CPU; how much bursts have lengthened each that was done.
 
-        Args:
-            lasting_ns: of each by itself.
-            within_ns: the piece under way then is the last one.
-
-        Returns:
-            by how much bursts have lengthened each of the pieces that were done.
+        Each lasts so long by itself, and the piece that is under way after ``within_ns`` is the last one.
         """
         ends_ns = np.cumsum(lasting_ns)
         lengthened_ns = np.zeros(len(ends_ns))

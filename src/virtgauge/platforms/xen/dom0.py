@@ -109,12 +109,7 @@ class LocalDom0(Dom0):
     """``xl`` and the consoles' terminals on this very machine."""
 
     def __init__(self, scope: Scope, folder: Path) -> None:
-        """Nothing is started.
-
-        Args:
-            scope: names what is made, so that the reclaim finds it.
-            folder: private, for domains' configurations.
-        """
+        """Nothing is started; ``folder`` is private, for domains' configurations."""
         self._scope, self._folder = scope, folder
 
     async def run(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> Ended:

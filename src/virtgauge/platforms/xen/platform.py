@@ -42,10 +42,7 @@ from virtgauge.provision.kernel import find_kernel
 
 
 async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.ExitStack) -> Vif:
-    """A bridge with an uplink to the lab; the toolstack's script puts the domain's interface on it.
-
-    Args:
-        removal: gets what undoes it, after the domain has ended.
+    """A bridge with an uplink to the lab, until ``removal``; the toolstack's script puts the domain's interface on it.
 
     Raises:
         NetworkError, XenError: it cannot be made.
