@@ -31,8 +31,8 @@ from virtgauge.network.namespace import Namespace
 from virtgauge.network.nic import Nic
 from virtgauge.platforms import create
 from virtgauge.platforms.base import Availability, GuestSpec, LaunchError, Platform
-from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
 from virtgauge.platforms.libvirt.connection import library, open_connection
+from virtgauge.platforms.libvirt.platform import LibvirtPlatform, LibvirtSettings
 
 PLAN = """
 name = "libvirt"

@@ -23,8 +23,8 @@ from virtgauge.host.policy import Policy
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.attached.credentials import Credentials
 from virtgauge.platforms.base import Availability, GuestSpec, LaunchError
-from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
 from virtgauge.platforms.libvirt.connection import DomainHandle, LibvirtError, called, library, open_connection, waited
+from virtgauge.platforms.libvirt.platform import LibvirtPlatform, LibvirtSettings
 from virtgauge.platforms.libvirt.settings import DRIVERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

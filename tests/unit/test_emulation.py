@@ -12,7 +12,7 @@ from virtgauge.execution.progress import Notice
 from virtgauge.ledger.store import Ledger
 from virtgauge.platforms import create
 from virtgauge.platforms.base import emulation_told
-from virtgauge.platforms.libvirt import LibvirtPlatform, LibvirtSettings
+from virtgauge.platforms.libvirt.platform import LibvirtPlatform, LibvirtSettings
 from virtgauge.platforms.simulated.platform import SimulatedPlatform
 
 TCG = {"hypervisor": {"present": True, "signature": "TCGTCGTCGTCG"}, "cpu": {"model": "QEMU Virtual CPU version 2.5+"}}

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from virtgauge.host.domains import DomainRecord, destroy_domains
 from virtgauge.platforms.boot_files import RootPart
-from virtgauge.platforms.libvirt import LibvirtPlatform
 from virtgauge.platforms.libvirt.boot import management_interface
 from virtgauge.platforms.libvirt.domain_xml import Domain, Interface, KernelBoot
+from virtgauge.platforms.libvirt.platform import LibvirtPlatform
 from virtgauge.platforms.libvirt.settings import DRIVERS, ChannelKind, LibvirtSettings, target_of
 from virtgauge.platforms.qemu.command import Drive
 

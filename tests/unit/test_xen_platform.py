@@ -14,8 +14,9 @@ from virtgauge.host.domains import is_xen_host
 from virtgauge.host.scope import Scope
 from virtgauge.platforms import create
 from virtgauge.platforms.base import Disk, GuestSpec, LaunchError, Share
-from virtgauge.platforms.xen import XenPlatform, platform
+from virtgauge.platforms.xen import platform
 from virtgauge.platforms.xen.dom0 import LocalDom0, XenError
+from virtgauge.platforms.xen.platform import XenPlatform
 from virtgauge.provision.kernel import GuestKernel
 
 Spec = Callable[..., GuestSpec]

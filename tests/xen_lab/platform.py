@@ -13,7 +13,7 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.scope import Scope
 from virtgauge.platforms.base import Availability, GuestSpec
 from virtgauge.platforms.boot_probe import judge
-from virtgauge.platforms.xen import XenPlatform
+from virtgauge.platforms.xen.platform import XenPlatform
 
 REGISTRATION = {"xen-lab": "xen_lab.platform:XenLabPlatform"}
 """For :data:`virtgauge.platforms.KINDS`."""

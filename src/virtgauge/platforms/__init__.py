@@ -14,12 +14,12 @@ KINDS: dict[str, str] = {
     "attached": "virtgauge.platforms.attached.platform:AttachedPlatform",
     "bubblewrap": "virtgauge.platforms.bubblewrap:BubblewrapPlatform",
     "host": "virtgauge.platforms.local:HostPlatform",
-    "libvirt": "virtgauge.platforms.libvirt:LibvirtPlatform",
+    "libvirt": "virtgauge.platforms.libvirt.platform:LibvirtPlatform",
     "oci": "virtgauge.platforms.oci.platform:OciPlatform",
     "qemu": "virtgauge.platforms.qemu.platform:QemuPlatform",
-    "simulated": "virtgauge.platforms.simulated:SimulatedPlatform",
+    "simulated": "virtgauge.platforms.simulated.platform:SimulatedPlatform",
     "uml": "virtgauge.platforms.uml:UmlPlatform",
-    "xen": "virtgauge.platforms.xen:XenPlatform",
+    "xen": "virtgauge.platforms.xen.platform:XenPlatform",
 }
 """What ``kind`` may be in a plan, and the class of each as ``module:class``."""
 

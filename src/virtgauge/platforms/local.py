@@ -66,7 +66,7 @@ class LocalGuest(LaunchedGuest):
         cgroup: Cgroup,  # holds all the guest's processes, where it could be made
         pid: int | None,  # root of the process tree that is counted where cgroups cannot be used
         unbound: str | None = None,
-        disk_folder: Path | None = None,  # where the host has its disk mounted; None where it has not
+        disk_place: Path | None = None,  # where the host has its disk mounted, or the host's device that it is
         disk_bypass: str | None = None,  # which of its reads and writes do not meet the bounds of its disk, and why
         **launched: Any,
     ) -> None:
@@ -75,7 +75,7 @@ class LocalGuest(LaunchedGuest):
         self._pid = pid
         self._unbound = unbound
         self._policy = CgroupPolicy(cgroup)
-        self._disk_folder, self._disk_bypass = disk_folder, disk_bypass
+        self._disk_place, self._disk_bypass = disk_place, disk_bypass
         self._cpus_at_launch = self.confinement().cpus
         cgroup.keep_account_open()
 
@@ -96,7 +96,12 @@ class LocalGuest(LaunchedGuest):
 
     async def apply(self, policy: Policy) -> Applied:
         """Set what its control group may use: of CPU time, of CPUs, of the device that its disk is on."""
-        applied = self._policy.apply(policy, self._disk_device(), within=self._cpus_at_launch)
+        device = None
+        if self._disk_place is not None:
+            found = self._disk_place.stat()
+            number = found.st_rdev or found.st_dev
+            device = f"{os.major(number)}:{os.minor(number)}"
+        applied = self._policy.apply(policy, device, within=self._cpus_at_launch)
         if not policy.disk.given() or self._disk_bypass is None:
             return applied
         return dataclasses.replace(applied, no_effect=(*applied.no_effect, f"disk: {self._disk_bypass}"))
@@ -108,12 +113,6 @@ class LocalGuest(LaunchedGuest):
     def out_of_memory_kills(self) -> int | None:
         """What the kernel has killed in the control group so far."""
         return self._policy.out_of_memory_kills()
-
-    def _disk_device(self) -> str | None:
-        if self._disk_folder is None:
-            return None
-        number = self._disk_folder.stat().st_dev
-        return f"{os.major(number)}:{os.minor(number)}"
 
 
 def guest_place(spec: GuestSpec, removal: contextlib.ExitStack) -> tuple[Path, Cgroup]:
@@ -313,7 +312,7 @@ class StartedAgent:
             before_removal=lambda: wait_for_exit(self.process, _EXIT_S),
             unbound=self.unbound,
             disk=self.disk,
-            disk_folder=None if self.spec.disk is None else self.spec.disk.folder,
+            disk_place=None if self.spec.disk is None else self.spec.disk.folder,
         )
 
 

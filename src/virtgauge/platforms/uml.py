@@ -257,6 +257,7 @@ class UmlPlatform(Platform):
                 removal=removal.pop_all(),
                 before_removal=end,
                 disk=None if disk is None else _DISK,
+                disk_place=disk,
                 disk_bypass=_DISK_BYPASS,
             )
 
@@ -301,12 +302,6 @@ class UmlGuest(KernelGuest):
         """Kill the kernel and all its processes."""
         await super().crash()
         self._cgroup.kill_all()  # its disk has a process of its own
-
-    def _disk_device(self) -> str | None:
-        if self.boot.disk is None:
-            return None
-        number = self.boot.disk[0].stat().st_rdev
-        return f"{os.major(number)}:{os.minor(number)}"
 
 
 class _Attempt(ProcessAttempt):

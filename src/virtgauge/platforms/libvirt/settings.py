@@ -178,9 +178,7 @@ def _named(value: str) -> str:
 
 NetworkName = Annotated[str, AfterValidator(_named)]  # A network of the hypervisor, or of libvirt
 
-_FORMATS = {".iso": "raw", ".raw": "raw", ".img": "raw", ".qcow2": "qcow2", ".vmdk": "vmdk", ".vhdx": "vhdx"} | {
-    ".vdi": "vdi"
-}
+_FORMATS = {".iso": "raw", ".img": "raw"} | {f".{name}": name for name in ("raw", "qcow2", "vmdk", "vhdx", "vdi")}
 
 
 class LibvirtSettings(BaseModel):

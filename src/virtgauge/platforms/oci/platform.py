@@ -18,7 +18,6 @@ from virtgauge.errors import UnavailableError
 from virtgauge.host.mounts import detach_below
 from virtgauge.host.process import ProcessIdentity, wait_for_end, wait_for_exit
 from virtgauge.host.reclaim import RUNTIME_FILE, RUNTIME_STATE
-from virtgauge.network.namespace import Namespace
 from virtgauge.platforms.attempt import PipePair, ProcessAttempt, ending
 from virtgauge.platforms.base import Availability, Guest, GuestSpec, LaunchError, Platform, Share
 from virtgauge.platforms.boot_probe import boots, said_version
@@ -151,7 +150,18 @@ class OciPlatform(Platform):
             removal.callback(pipes.close)
             container = _Container(runtime, self._options(spec, overlay), folder, spec)
             try:
-                self._write_bundle(container.bundle, spec, cgroup.name, namespace, overlay, shares)
+                container.bundle.mkdir()
+                write_bundle(
+                    container.bundle,
+                    agent=spec.agent.path,
+                    environment=spec.scope.environment(),
+                    cgroup_path=f"/{cgroup.name}",
+                    overlay=overlay,
+                    limits=self._limits(spec),
+                    network_namespace=None if namespace is None else namespace.path,
+                    shares=shares,
+                    capabilities=spec.capabilities,
+                )
             except OSError as error:
                 raise LaunchError("bundle", str(error)) from error
             container.register()
@@ -173,7 +183,7 @@ class OciPlatform(Platform):
                 before_removal=container.wait,
                 unbound=routing.unbound,
                 disk=disk,
-                disk_folder=None if spec.disk is None else spec.disk.folder,
+                disk_place=None if spec.disk is None else spec.disk.folder,
                 disk_bypass=self._profile.disk_bypass,
             )
 
@@ -194,31 +204,12 @@ class OciPlatform(Platform):
         network = profile.networked if spec.nics else profile.isolated
         return (*profile.options, *_OVERLAY_OPTIONS.get(overlay, ()), *network, *self.settings.options)
 
-    def _write_bundle(
-        self,
-        bundle: Path,
-        spec: GuestSpec,
-        cgroup: str,
-        namespace: Namespace | None,
-        overlay: Overlay,
-        shares: tuple[Share, ...],
-    ) -> None:
-        bundle.mkdir()
+    def _limits(self, spec: GuestSpec) -> Limits:
         vcpus = spec.vcpus or self.settings.vcpus
-        write_bundle(
-            bundle,
-            agent=spec.agent.path,
-            environment=spec.scope.environment(),
-            cgroup_path=f"/{cgroup}",
-            overlay=overlay,
-            limits=Limits(
-                cpus=float(vcpus) if spec.cpu_limit is None and vcpus else spec.cpu_limit,
-                memory_mib=spec.memory_mib or self.settings.memory_mib,
-                affinity=spec.cpus if self._profile.sets_cpus else None,
-            ),
-            network_namespace=None if namespace is None else namespace.path,
-            shares=shares,
-            capabilities=spec.capabilities,
+        return Limits(
+            cpus=float(vcpus) if spec.cpu_limit is None and vcpus else spec.cpu_limit,
+            memory_mib=spec.memory_mib or self.settings.memory_mib,
+            affinity=spec.cpus if self._profile.sets_cpus else None,
         )
 
 
@@ -301,8 +292,4 @@ def why_not(said: str) -> tuple[str, str | None]:
     if any(words in said.lower() for words in ("permission denied", "operation not permitted")):
         reason = "this machine lets root not make containers (missing capabilities)"
         return reason, "run virtgauge on the host, or in a privileged container (docker run --privileged)"
-    return f"a container does not start: {_first_lines(said)}", None
-
-
-def _first_lines(text: str) -> str:
-    return "; ".join(line.strip() for line in text.splitlines()[:3])
+    return f"a container does not start: {'; '.join(line.strip() for line in said.splitlines()[:3])}", None
