@@ -266,7 +266,9 @@ class UmlPlatform(Platform):
         if binary is None:
             raise LaunchError("start", f"User Mode Linux is not installed: {_FIX}")
         root = root_of(spec)
-        folder_of_modules = _modules(binary, await _version(binary) if root else None)
+        # The modules are beside the program's own folder: ``/usr/lib/uml/modules/6.1.176`` for ``/usr/bin``.
+        version = await _version(binary) if root else None
+        folder_of_modules = binary.resolve().parent.parent / "lib" / "uml" / "modules" / (version or "unknown")
         initramfs, modules = initramfs_with(spec.agent, folder_of_modules, ("overlay",) if root else ())
         try:
             (folder / INITRAMFS).symlink_to(initramfs)
@@ -314,11 +316,6 @@ class _Attempt(ProcessAttempt):
         text = "".join(log.read_text(errors="replace") for log in self.logs if log.exists())
         panic = re.search(r"Kernel panic[^\r\n]*", text)
         return ended if panic is None else f"{ended} ({panic[0].strip()})"
-
-
-def _modules(binary: Path, version: str | None) -> Path:
-    """The folder of its modules, beside the program's own: ``/usr/lib/uml/modules/6.1.176`` for ``/usr/bin``."""
-    return binary.resolve().parent.parent / "lib" / "uml" / "modules" / (version or "unknown")
 
 
 def _environment(spec: GuestSpec) -> dict[str, str]:

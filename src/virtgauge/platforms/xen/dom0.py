@@ -95,9 +95,10 @@ class Dom0(abc.ABC):
         """Run a program there and give back what it printed.  Raises XenError: it failed."""
         return (await self.run(argv, timeout_s)).checked(argv)
 
-    def check_now(self, argv: Sequence[str], timeout_s: float = COMMAND_S) -> str:
-        """The same for a caller that cannot wait in an event loop.  Raises XenError: it failed."""
-        return self.run_now(argv, timeout_s).checked(argv)
+    def remove_interface(self, name: str) -> None:
+        """Remove an interface of dom0; one that is gone is no error."""
+        with contextlib.suppress(XenError):
+            self.run_now(["ip", "link", "del", "dev", name])
 
 
 _TERMINAL_S, _PAUSE_S = 10.0, 0.05
@@ -122,6 +123,8 @@ class LocalDom0(Dom0):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 env=self._scope.environment(),
+                text=True,
+                errors="replace",
                 timeout=timeout_s,
                 check=False,
             )
@@ -129,12 +132,7 @@ class LocalDom0(Dom0):
             raise XenError(f"`{' '.join(argv[:3])}` did not end within {timeout_s:g} s") from error
         except OSError as error:
             raise XenError(f"`{argv[0]}` cannot be started: {error.strerror}") from error
-        killed = done.returncode < 0
-        return Ended(
-            None if killed else done.returncode,
-            done.stdout.decode(errors="replace"),
-            done.stderr.decode(errors="replace"),
-        )
+        return Ended(None if done.returncode < 0 else done.returncode, done.stdout, done.stderr)
 
     async def store(self, name: str, text: str) -> str:
         path = self._folder / name
@@ -158,7 +156,7 @@ class LocalDom0(Dom0):
         name = f"{self._scope.tag}u{next(_numbers) % 10_000}"
         in_thread(lambda: _make_pair(name, lab, nic))
         # the other end, and with it the port's name, goes too
-        removal.callback(self._remove_interface, name)
+        removal.callback(self.remove_interface, name)
         return name
 
     def bridge_name(self, uplink: str) -> str:
@@ -175,10 +173,6 @@ class LocalDom0(Dom0):
             if asyncio.get_running_loop().time() > deadline:
                 raise XenError(f"domain {number} has no console; does xenconsoled run?")
             await asyncio.sleep(_PAUSE_S)
-
-    def _remove_interface(self, name: str) -> None:
-        with contextlib.suppress(XenError):
-            self.run_now(["ip", "link", "del", "dev", name])
 
 
 def _make_pair(name: str, lab: Namespace, nic: Nic) -> None:

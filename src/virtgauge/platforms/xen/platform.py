@@ -49,7 +49,7 @@ async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.Exit
     """
     uplink = dom0.uplink(lab, nic, removal)
     bridge = dom0.bridge_name(uplink)
-    removal.callback(_remove, dom0, bridge)
+    removal.callback(dom0.remove_interface, bridge)
     # It waits for no spanning tree and asks for no groups; the script gives the domain's interface the bridge's MTU.
     await dom0.check(
         [
@@ -60,11 +60,6 @@ async def bridged(dom0: Dom0, lab: Namespace, nic: Nic, removal: contextlib.Exit
     await dom0.check(["ip", "link", "set", "dev", uplink, "mtu", str(nic.mtu), "master", bridge, "up"])
     await dom0.check(["ip", "link", "set", "dev", bridge, "mtu", str(nic.mtu), "up"])
     return Vif(mac=nic.mac, bridge=bridge, script=dom0.vif_script)
-
-
-def _remove(dom0: Dom0, bridge: str) -> None:
-    with contextlib.suppress(XenError):
-        dom0.run_now(["ip", "link", "del", "dev", bridge])
 
 
 _POWER_OFF_S, _PAUSE_S = 2.0, 0.1

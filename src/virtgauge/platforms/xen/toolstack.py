@@ -147,7 +147,8 @@ class Toolstack:
     def cpu_s(self, name: str) -> float | None:
         """CPU time that a domain has used; None when there is none of that name, or xl does not tell."""
         with contextlib.suppress(XenError):
-            return cpu_times_s(self._dom0.check_now(["xl", "list"])).get(name)
+            argv = ["xl", "list"]
+            return cpu_times_s(self._dom0.run_now(argv).checked(argv)).get(name)
         return None
 
     async def share(self, name: str) -> Share:
